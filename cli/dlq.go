@@ -43,6 +43,8 @@ type deadLetterSelector struct {
 	filter client.DeadLetterFilter
 	all    bool
 	yes    bool
+
+	precondition
 }
 
 // args requires references or flags, and not both.
@@ -56,6 +58,9 @@ func (s *deadLetterSelector) args(cmd *cobra.Command, args []string) error {
 		return errors.New("JOB/TASK and --job, --type or --all are mutually exclusive")
 	case filtered && s.all:
 		return errors.New("--all and --job or --type are mutually exclusive")
+	}
+	if len(args) == 0 && (s.key != "" || s.ifVersion != 0) {
+		return errors.New("--idempotency-key and --if-version require JOB/TASK")
 	}
 	for _, arg := range args {
 		if !strings.Contains(arg, "/") {
@@ -95,7 +100,7 @@ func (s *deadLetterSelector) confirm(o *output, verb string, selected []selectio
 // A deadLetterChange is what dlq requeue and dlq purge do with dead letters.
 type deadLetterChange struct {
 	verb  string // requeue
-	apply func(ctx context.Context, c *client.Client, s selection) (int, error)
+	apply func(ctx context.Context, c *client.Client, s selection, ifVersion uint64, key string) (int, error)
 	doc   func(n int) any
 }
 
@@ -106,6 +111,7 @@ func (a *app) changeDeadLetters(cmd *cobra.Command, change deadLetterChange) *co
 	bindDeadLetterFilter(cmd.Flags(), &s.filter)
 	cmd.Flags().BoolVar(&s.all, "all", false,
 		"all dead letters of the cluster (asks for confirmation)")
+	bindPrecondition(cmd.Flags(), &s.precondition, change.verb)
 	cmd.Flags().BoolVar(&s.yes, "yes", false, "no confirmation")
 	cmd.Args = s.args
 	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
@@ -118,9 +124,13 @@ func (a *app) changeDeadLetters(cmd *cobra.Command, change deadLetterChange) *co
 		} else if !ok {
 			selected = nil
 		}
-		n := 0
-		failed := a.each(splitSelections(selected), func(s selection) error {
-			changed, err := change.apply(ctx, c, s)
+		selected = splitSelections(selected)
+		if err := s.check(len(selected)); err != nil {
+			return view{}, err
+		}
+		n, p := 0, s.precondition
+		failed := a.each(selected, func(call int, s selection) error {
+			changed, err := change.apply(ctx, c, s, p.ifVersion, p.keyOf(call, len(selected)))
 			n += changed
 			return err
 		})

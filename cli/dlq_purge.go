@@ -7,6 +7,7 @@ import (
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/document"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 func newDLQPurge(a *app) *cobra.Command {
@@ -19,8 +20,11 @@ func newDLQPurge(a *app) *cobra.Command {
   dtaskctl dlq purge --all --yes`,
 	}, deadLetterChange{
 		verb: "purge",
-		apply: func(ctx context.Context, c *client.Client, s selection) (int, error) {
-			return c.PurgeDeadLetters(ctx, s.job, s.tasks)
+		apply: func(ctx context.Context, c *client.Client, s selection, ifVersion uint64, key string) (int, error) {
+			purged, err := c.PurgeDeadLetters(ctx, &dtaskv1.PurgeDeadLettersRequest{
+				Job: s.job, Tasks: s.tasks, IfVersion: ifVersion, IdempotencyKey: key,
+			})
+			return purged.Tasks, err
 		},
 		doc: func(n int) any { return document.Purge{Purged: n} },
 	})

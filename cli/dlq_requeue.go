@@ -7,6 +7,7 @@ import (
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/document"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 func newDLQRequeue(a *app) *cobra.Command {
@@ -21,8 +22,9 @@ them are rerun too. It is the same as dtaskctl retry for the selected tasks.`,
   dtaskctl dlq requeue --all --yes`,
 	}, deadLetterChange{
 		verb: "requeue",
-		apply: func(ctx context.Context, c *client.Client, s selection) (int, error) {
-			if _, err := c.Retry(ctx, s.job, s.tasks); err != nil {
+		apply: func(ctx context.Context, c *client.Client, s selection, ifVersion uint64, key string) (int, error) {
+			r := &dtaskv1.RetryRequest{Job: s.job, Tasks: s.tasks, IfVersion: ifVersion, IdempotencyKey: key}
+			if _, err := c.Retry(ctx, r); err != nil {
 				return 0, err
 			}
 			return len(s.tasks), nil

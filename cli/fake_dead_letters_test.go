@@ -20,6 +20,9 @@ func (f *fakeLeader) Retry(_ context.Context, r *dtaskv1.RetryRequest) (*dtaskv1
 	if err := j.has(r.GetTasks()); err != nil {
 		return nil, err
 	}
+	if err := checkVersion(r.GetJob(), r.GetIfVersion()); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if j.job.GetState() != dtaskv1.JobState_JOB_STATE_FAILED {
@@ -95,9 +98,16 @@ func (f *fakeLeader) PurgeDeadLetters(_ context.Context, r *dtaskv1.PurgeDeadLet
 	if err := j.has(r.GetTasks()); err != nil {
 		return nil, err
 	}
+	if err := checkVersion(r.GetJob(), r.GetIfVersion()); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := &dtaskv1.PurgeDeadLettersResponse{}
+	if r.GetIdempotencyKey() == "again" { // an earlier call with it purged three
+		out.Purged, out.Existed = 3, true
+		return out, nil
+	}
 	for _, t := range j.tasks {
 		if t.GetState() == dtaskv1.TaskState_TASK_STATE_DEAD && (len(r.GetTasks()) == 0 || slices.Contains(r.GetTasks(), t.GetId())) {
 			t.State = dtaskv1.TaskState_TASK_STATE_FAILED

@@ -17,8 +17,16 @@ func (f *fakeLeader) Update(_ context.Context, r *dtaskv1.UpdateRequest) (*dtask
 	if r.GetTask() != "" && r.GetTask() != "reduce" {
 		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "task has started: running in attempt 1")
 	}
-	if r.GetIfVersion() > 1 {
-		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job 42 has version 1")
+	if err := checkVersion(r.GetJob(), r.GetIfVersion()); err != nil {
+		return nil, err
 	}
 	return &dtaskv1.UpdateResponse{Job: j.job, Version: 2, Existed: r.GetIdempotencyKey() == "again"}, nil
+}
+
+// checkVersion refuses a change of any version but 1.
+func checkVersion(job string, want uint64) error {
+	if want > 1 {
+		return refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job "+job+" has version 1")
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 func newRetry(a *app) *cobra.Command {
 	var wait bool
+	var p precondition
 	cmd := &cobra.Command{
 		Use:   "retry JOB|JOB/TASK...",
 		Short: "Retry failed jobs or tasks",
@@ -23,6 +24,7 @@ attempt numbers continue.`,
 		Example: `  dtaskctl retry 42
   dtaskctl retry 42 --wait
   dtaskctl retry 42/fetch 42/count 43
+  dtaskctl retry 42 --if-version 3
   dtaskctl list -q --state failed | xargs dtaskctl retry`,
 		Args: atLeastOne,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
@@ -30,22 +32,28 @@ attempt numbers continue.`,
 			if err != nil {
 				return view{}, err
 			}
-			return a.retry(ctx, c, selected, wait)
+			return a.retry(ctx, c, selected, &p, wait)
 		}),
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&wait, "wait", false, "wait until the jobs finish (exit code 1 unless all completed)")
+	bindPrecondition(fl, &p, "retry")
 	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print job IDs only")
 	return cmd
 }
 
 // retry retries what was selected and, with wait, waits for the jobs.
-func (a *app) retry(ctx context.Context, c *client.Client, selected []selection, wait bool) (view, error) {
+func (a *app) retry(ctx context.Context, c *client.Client, selected []selection, p *precondition, wait bool) (view, error) {
+	if err := p.check(len(selected)); err != nil {
+		return view{}, err
+	}
 	var jobs []*dtaskv1.Job
-	failed := a.each(selected, func(s selection) error {
-		job, err := c.Retry(ctx, s.job, s.tasks)
+	failed := a.each(selected, func(n int, s selection) error {
+		retried, err := c.Retry(ctx, &dtaskv1.RetryRequest{
+			Job: s.job, Tasks: s.tasks, IfVersion: p.ifVersion, IdempotencyKey: p.keyOf(n, len(selected)),
+		})
 		if err == nil {
-			jobs = append(jobs, job)
+			jobs = append(jobs, retried.Job)
 		}
 		return err
 	})
@@ -78,13 +86,13 @@ func (a *app) retry(ctx context.Context, c *client.Client, selected []selection,
 	}}, failed
 }
 
-// each calls do for every selection. A selection that is not found, or in the
+// each calls do for every selection, numbered from 0. A selection that is not found, or in the
 // wrong state, doesn't stop the others: each returns the first such error and
 // prints the others.
-func (o *output) each(selected []selection, do func(selection) error) error {
+func (o *output) each(selected []selection, do func(n int, s selection) error) error {
 	var first error
-	for _, s := range selected {
-		err := do(s)
+	for n, s := range selected {
+		err := do(n, s)
 		switch {
 		case err == nil:
 		case !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrConflict):

@@ -246,12 +246,12 @@ func ExampleClient_DeadLetters() {
 		fmt.Printf("%s failed %d times: %s\n", letter.GetTask(), letter.GetAttempts(), letter.GetError())
 		tasks = append(tasks, letter.GetTask())
 	}
-	job, err := c.Retry(context.Background(), "1", tasks)
+	retried, err := c.Retry(context.Background(), &dtaskv1.RetryRequest{Job: "1", Tasks: tasks})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("ended:", client.Ended(job.GetState()))
+	fmt.Println("ended:", client.Ended(retried.Job.GetState()))
 	// Output:
 	// check failed 4 times: exit code 3
 	// ended: false

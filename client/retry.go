@@ -4,6 +4,8 @@ import (
 	"context"
 	"iter"
 
+	"google.golang.org/protobuf/proto"
+
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -12,15 +14,22 @@ import (
 const MaxNamed = 10_000
 
 // Retry reruns the given tasks of a job, or all tasks that ended without
-// completing if tasks is empty. Tasks that were cancelled because of them run
-// too. It returns the job after the retry. Calling it again while the tasks
-// run has no effect. The error is ErrConflict if a task has not ended or has
-// completed, depends on a task that is not retried, or if the job has no task
-// to retry.
-func (c *Client) Retry(ctx context.Context, job string, tasks []string) (*dtaskv1.Job, error) {
-	req := &dtaskv1.RetryRequest{Job: job, Tasks: tasks}
-	got, err := call(ctx, c, operation{name: "retrying job " + job}, dtaskv1.JobServiceClient.Retry, req)
-	return got.GetJob(), err
+// completing if none are given. Tasks that were cancelled because of them run
+// too. Tasks that were retried before and still run are left alone. The request
+// is not modified; if it has no key, a key is generated, which covers the
+// retries of this call. The error is ErrConflict if a task has not ended or has
+// completed, depends on a task that is not retried, if the job has no task to
+// retry, or if its version is not if_version. If the error is ErrUnreachable,
+// the retry may have been made (Error.Unknown); repeating it with Error.Key is
+// safe.
+func (c *Client) Retry(ctx context.Context, r *dtaskv1.RetryRequest) (Updated, error) {
+	req := proto.CloneOf(r)
+	if err := fillKey(&req.IdempotencyKey, &req.GeneratedKey); err != nil {
+		return Updated{}, err
+	}
+	op := operation{name: "retrying job " + req.GetJob(), key: req.GetIdempotencyKey()}
+	got, err := call(ctx, c, op, dtaskv1.JobServiceClient.Retry, req)
+	return Updated{Job: got.GetJob(), Version: got.GetVersion(), Existed: got.GetExisted()}, err
 }
 
 // DeadLetterFilter selects dead letters. Empty fields match all.
@@ -45,13 +54,23 @@ func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) iter.Seq2[
 	}, (*dtaskv1.ListDeadLettersResponse).GetDeadLetters)
 }
 
+// Purged describes a purge of dead letters.
+type Purged struct {
+	Tasks   int    // that were removed from the dead letters
+	Version uint32 // of the job after the purge
+	Existed bool   // an earlier call with this key made the purge
+}
+
 // PurgeDeadLetters removes the given tasks of a job from the dead letters, or
-// all of the job if tasks is empty. The tasks stay failed. It returns the
-// number of removed tasks; if the call was retried after an unknown outcome,
-// only those of the retry. The error is ErrConflict if a task is neither dead
-// nor failed.
-func (c *Client) PurgeDeadLetters(ctx context.Context, job string, tasks []string) (int, error) {
-	req := &dtaskv1.PurgeDeadLettersRequest{Job: job, Tasks: tasks}
-	got, err := call(ctx, c, operation{name: "purging dead letters of job " + job}, dtaskv1.JobServiceClient.PurgeDeadLetters, req)
-	return int(got.GetPurged()), err
+// all of the job if none are given. The tasks stay failed. The key of the
+// request works as in Retry. The error is ErrConflict if a task is neither dead
+// nor failed, or if the job's version is not if_version.
+func (c *Client) PurgeDeadLetters(ctx context.Context, r *dtaskv1.PurgeDeadLettersRequest) (Purged, error) {
+	req := proto.CloneOf(r)
+	if err := fillKey(&req.IdempotencyKey, &req.GeneratedKey); err != nil {
+		return Purged{}, err
+	}
+	op := operation{name: "purging dead letters of job " + req.GetJob(), key: req.GetIdempotencyKey()}
+	got, err := call(ctx, c, op, dtaskv1.JobServiceClient.PurgeDeadLetters, req)
+	return Purged{Tasks: int(got.GetPurged()), Version: got.GetVersion(), Existed: got.GetExisted()}, err
 }

@@ -6,28 +6,59 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestRetryWithAnUnknownOutcomeIsRepeated(t *testing.T) {
+// A connection breaks after the commit: the client doesn't know the outcome and
+// repeats the call elsewhere.
+func TestARetryOrPurgeWithAnUnknownOutcomeIsRepeatedWithTheSameKey(t *testing.T) {
 	t.Parallel()
-	n, c := setup(t, Config{Addrs: []string{"a:1", "b:1"}})
-	n.serve(t, "a:1", &fake{retry: func(*dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
-		return nil, refusal(codes.Unavailable, "leadership was lost", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN})
-	}})
-	n.serve(t, "b:1", &fake{retry: func(r *dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
-		if !slices.Equal(r.GetTasks(), []string{"x", "y"}) {
-			return nil, refusal(codes.NotFound, "no such task", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND})
+	for _, key := range []string{"", "mine"} {
+		n, c := setup(t, Config{Addrs: []string{"a:1", "b:1"}})
+		var retries []*dtaskv1.RetryRequest // the calls follow each other
+		broken := status.Error(codes.Unavailable, "connection reset")
+		n.serve(t, "a:1", &fake{
+			retry: func(r *dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
+				retries = append(retries, r)
+				return nil, broken
+			},
+		})
+		n.serve(t, "b:1", &fake{
+			retry: func(r *dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
+				retries = append(retries, r)
+				return &dtaskv1.RetryResponse{Job: &dtaskv1.Job{Id: r.GetJob()}, Version: 3, Existed: true}, nil
+			},
+		})
+		retried, err := c.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "42", Tasks: []string{"x"}, IfVersion: 2, IdempotencyKey: key})
+		if err != nil || retried.Job.GetId() != "42" || retried.Version != 3 || !retried.Existed {
+			t.Errorf("retrying: %+v, %v", retried, err)
 		}
-		return &dtaskv1.RetryResponse{Job: &dtaskv1.Job{Id: r.GetJob(), State: dtaskv1.JobState_JOB_STATE_RUNNING}}, nil
-	}})
-	job, err := c.Retry(t.Context(), "42", []string{"x", "y"})
-	if err != nil || job.GetId() != "42" || Ended(job.GetState()) {
-		t.Errorf("got %v, %v; want job 42 running", job, err)
-	}
-	if _, err = c.Retry(t.Context(), "42", nil); !errors.Is(err, ErrNotFound) {
-		t.Errorf("got %v, want not found", err)
+		if len(retries) != 2 || !proto.Equal(retries[0], retries[1]) {
+			t.Fatalf("sent %v, want the same twice", retries)
+		}
+		if r := retries[0]; r.GetGeneratedKey() != (key == "") || key != "" && r.GetIdempotencyKey() != key || key == "" && len(r.GetIdempotencyKey()) != 32 || r.GetIfVersion() != 2 {
+			t.Errorf("with the key %q sent %v", key, r)
+		}
+		var purges []*dtaskv1.PurgeDeadLettersRequest
+		n, c = setup(t, Config{Addrs: []string{"a:1", "b:1"}})
+		n.serve(t, "a:1", &fake{purge: func(r *dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error) {
+			purges = append(purges, r)
+			return nil, broken
+		}})
+		n.serve(t, "b:1", &fake{purge: func(r *dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error) {
+			purges = append(purges, r)
+			return &dtaskv1.PurgeDeadLettersResponse{Purged: 2, Version: 4, Existed: true}, nil
+		}})
+		purged, err := c.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "42", IdempotencyKey: key})
+		if err != nil || purged != (Purged{Tasks: 2, Version: 4, Existed: true}) {
+			t.Errorf("purging: %+v, %v", purged, err)
+		}
+		if len(purges) != 2 || !proto.Equal(purges[0], purges[1]) || purges[0].GetGeneratedKey() != (key == "") {
+			t.Errorf("sent %v, want the same twice", purges)
+		}
 	}
 }
 
@@ -73,10 +104,10 @@ func TestPurgeReturnsTheNumberOfDeadLetters(t *testing.T) {
 		}
 		return &dtaskv1.PurgeDeadLettersResponse{Purged: uint32(len(r.GetTasks()))}, nil
 	}})
-	if got, err := c.PurgeDeadLetters(t.Context(), "42", []string{"x", "y"}); err != nil || got != 2 {
-		t.Errorf("got %d, %v; want 2", got, err)
+	if got, err := c.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "42", Tasks: []string{"x", "y"}}); err != nil || got.Tasks != 2 {
+		t.Errorf("got %+v, %v; want 2", got, err)
 	}
-	if got, err := c.PurgeDeadLetters(t.Context(), "43", nil); !errors.Is(err, ErrConflict) || got != 0 {
-		t.Errorf("got %d, %v; want a conflict", got, err)
+	if got, err := c.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "43"}); !errors.Is(err, ErrConflict) || got.Tasks != 0 {
+		t.Errorf("got %+v, %v; want a conflict", got, err)
 	}
 }

@@ -128,8 +128,8 @@ func newUpload(s Submission, result *SubmitResult) (*upload, error) {
 	if result.Key = s.Key; u.generated {
 		result.Key = newKey()
 	}
-	if len(s.Key) > maxKeyBytes {
-		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("invalid idempotency key: has %d bytes; must have at most %d", len(s.Key), maxKeyBytes)}
+	if err := checkKey(s.Key); err != nil {
+		return nil, err
 	}
 	n := uint64(0)
 	for _, t := range s.Job.GetTasks() {
@@ -140,6 +140,22 @@ func newUpload(s Submission, result *SubmitResult) (*upload, error) {
 	}
 	u.total = uint32(n) //nolint:gosec // at most maxTasks
 	return u, nil
+}
+
+// fillKey checks the idempotency key of a request, and generates one if it is
+// empty.
+func fillKey(key *string, generated *bool) error {
+	if *key == "" {
+		*key, *generated = newKey(), true
+	}
+	return checkKey(*key)
+}
+
+func checkKey(key string) error {
+	if len(key) > maxKeyBytes {
+		return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("invalid idempotency key: has %d bytes; must have at most %d", len(key), maxKeyBytes)}
+	}
+	return nil
 }
 
 // newKey returns an idempotency key of 128 random bits.

@@ -2,18 +2,17 @@ package client
 
 import (
 	"context"
-	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Updated describes an update.
+// Updated describes an update or a retry.
 type Updated struct {
 	Job     *dtaskv1.Job // after the update
-	Version uint32       // of the job after the update
-	Existed bool         // an earlier call with this key made the update
+	Version uint32       // of the job after the call
+	Existed bool         // an earlier call with this key made the change
 }
 
 // Update changes one task, or all tasks of a job that have had no attempt. It
@@ -25,11 +24,8 @@ type Updated struct {
 // safe.
 func (c *Client) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (Updated, error) {
 	req := proto.CloneOf(r)
-	if len(req.GetIdempotencyKey()) > maxKeyBytes {
-		return Updated{}, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("invalid idempotency key: has %d bytes; must have at most %d", len(req.GetIdempotencyKey()), maxKeyBytes)}
-	}
-	if req.GetIdempotencyKey() == "" {
-		req.IdempotencyKey, req.GeneratedKey = newKey(), true
+	if err := fillKey(&req.IdempotencyKey, &req.GeneratedKey); err != nil {
+		return Updated{}, err
 	}
 	name := "updating job " + req.GetJob()
 	if req.GetTask() != "" {

@@ -72,7 +72,7 @@ func (d *digester) mixJob(j *job) {
 func (d *digester) mixKey(name string, k key) {
 	d.mixString(name)
 	d.mix(uint64(k.job))
-	d.mix(uint64(k.version))
+	d.mix(uint64(k.version)<<32 | uint64(k.purged))
 	d.mix(uint64(k.expires)) //nolint:gosec // bits only
 	d.mixBytes(k.digest[:])
 }

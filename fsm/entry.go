@@ -28,7 +28,7 @@ func (e *UnknownError) Error() string {
 // fields in order: numbers as varints, strings and bytes with their length in
 // front. References to tasks, attempts and workers are written as differences
 // to the item before.
-const entryVersion = 2
+const entryVersion = 3
 
 // Encode appends an entry to b in the format of the log.
 func Encode(b []byte, entry Entry) []byte {

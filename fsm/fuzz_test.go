@@ -178,7 +178,7 @@ func FuzzReadFrames(f *testing.F) {
 // Every changed byte and every missing byte is detected.
 func TestADamagedSnapshotIsRefused(t *testing.T) {
 	t.Parallel()
-	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v2.bin"))
+	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v3.bin"))
 	if err != nil {
 		t.Fatal(err)
 	}

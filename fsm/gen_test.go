@@ -341,10 +341,10 @@ func (g *generator) user(s *State) Op {
 func (g *generator) deadLetter(s *State) Op {
 	if g.choose.one(4) {
 		_, at := g.findRef(s, Dead)
-		return &Purge{Job: at.Job, Tasks: g.indexes(s, at)}
+		return &Purge{Job: at.Job, Tasks: g.indexes(s, at), Precondition: g.precondition()}
 	}
 	_, at := g.findRef(s, Failed, Dead, Lost, Cancelled)
-	return &Revive{Job: at.Job, Tasks: g.indexes(s, at)}
+	return &Revive{Job: at.Job, Tasks: g.indexes(s, at), Precondition: g.precondition()}
 }
 
 // notice makes the leader's operations on notifications.

@@ -81,7 +81,7 @@ func TestReleasedEntriesKeepTheirMeaning(t *testing.T) {
 		data := Encode(nil, Entry{NowMS: 1_700_000_000_123, Ops: []Op{op}})
 		b = fmt.Appendf(b, "# %s\n%x\n%s\n", exampleName(op), data, readable(mustDecode(t, data)))
 	}
-	golden(t, filepath.Join("testdata", "entries_v2.txt"), b)
+	golden(t, filepath.Join("testdata", "entries_v3.txt"), b)
 }
 
 // goldenLog returns a log whose state has something of every kind.
@@ -107,14 +107,14 @@ func goldenLog() []Entry {
 		{&BeginUpload{ID: 4, Key: "letters", KeyExpires: 7, Header: goldenHeader, Total: 3}, &AddChunk{Job: 4, Chunk: goldenChunk()}},
 		{&SealUpload{Job: 4, Sum: goldenChunk().Sum(0)}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 1, 2))}}},
 		{&RequeueLost{Items: []HeldAttempt{hold(4, 0, 1, 2)}}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 2, 2))}}},
-		{failed(hold(4, 0, 2, 2), NextDead), &Revive{Job: 4}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 3, 2))}}},
+		{failed(hold(4, 0, 2, 2), NextDead), &Revive{Job: 4, Precondition: Precondition{Key: "retry", KeyExpires: 9, Digest: [16]byte{6}}}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 3, 2))}}},
 		{failed(hold(4, 0, 3, 2), NextRetry), &CancelTask{Task: ref(4, 0), Reason: "enough"}},
 		{&BeginUpload{ID: 5, Key: "told", KeyExpires: 7, Header: webhookHeader, Total: 3}, &AddChunk{Job: 5, Chunk: goldenChunk()}},
 		{&SealUpload{Job: 5, Sum: goldenChunk().Sum(0)}, &Assign{Items: []AssignItem{AssignItem(hold(5, 0, 1, 2))}}},
 		{failed(hold(5, 0, 1, 2), NextDead), &NotifyDeadLetters{Items: []DeadLetterNotification{{ref(5, 0), DeadLetterCommandNotification}}}},
 		{&RecordDelivered{Items: []Delivery{{1, true}}}},
 		{&Checkpoint{HeldAttempt: hold(1, 1, 1, 2), Saved: SavedCheckpoint{Number: 2, Format: DirectoryCheckpoint, Data: []byte("half"), Size: 4}}},
-		{&Update{Job: 1, Task: 2, Key: "again", KeyExpires: 9, Digest: [16]byte{5}, Set: allFields - 1, Priority: 3, MaxRetries: 7, TimeoutMS: 9, NotBeforeMS: 5000, Body: []byte{0x2a, 1, 'x'}}},
+		{&Update{Job: 1, Task: 2, Precondition: Precondition{Key: "again", KeyExpires: 9, Digest: [16]byte{5}}, Set: allFields - 1, Priority: 3, MaxRetries: 7, TimeoutMS: 9, NotBeforeMS: 5000, Body: []byte{0x2a, 1, 'x'}}},
 		{&Update{Job: 1, WholeJob: true, Set: SetPriority | SetTimeout, Priority: 1, TimeoutMS: 8}},
 	}
 	items := NewArrayChunk(0, Array{Name: "each", Body: []byte("body"), Items: 3, Chunk: 2, MaxParallel: 1}, [][]byte{[]byte("1"), []byte("2")})
@@ -140,14 +140,14 @@ func TestReleasedSnapshotsAreReadForever(t *testing.T) {
 			t.Fatalf("entry %d: %v", i, r)
 		}
 	}
-	file := filepath.Join("testdata", "snapshot_v2.bin")
+	file := filepath.Join("testdata", "snapshot_v3.bin")
 	golden(t, file, snapshotOf(t, s))
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := restored(t, data)
-	golden(t, filepath.Join("testdata", "snapshot_v2.txt"), describeState(old))
+	golden(t, filepath.Join("testdata", "snapshot_v3.txt"), describeState(old))
 	if !bytes.Equal(snapshotOf(t, old), data) {
 		t.Error("writing the restored state changes the bytes")
 	}

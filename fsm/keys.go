@@ -11,10 +11,19 @@ import (
 type key struct {
 	job     JobID
 	expires int64 // ms
-	sealed  bool
-	version uint32 // of the job that an update with this key made; 0 = of the submission
+	// version is the job's that the request with this key made: 0 while it is
+	// being uploaded, submittedVersion, or that of a change.
+	version uint32
+	purged  uint32 // dead letters that the request removed
 	digest  [16]byte
 }
+
+// submittedVersion is the version of a job that was not changed.
+const submittedVersion = 1
+
+// sealed reports whether the request with the key is complete. An upload in
+// progress is not.
+func (k *key) sealed() bool { return k.version > 0 }
 
 // keys is the map of idempotency keys. It has a key for each job of the
 // last minutes or day, at random positions, so that the cost of a lookup is
@@ -202,14 +211,7 @@ func (s *keyShard) vacate(free int) {
 // being uploaded.
 func (m *keys) Key(name string) (id JobID, digest [16]byte, sealed, known bool) {
 	k, ok := m.get(name)
-	return k.job, k.digest, k.sealed, ok
-}
-
-// UpdateKey returns the update of an idempotency key: its job and the version
-// that it made. known is false also for the key of a submission.
-func (m *keys) UpdateKey(name string) (id JobID, version uint32, digest [16]byte, known bool) {
-	k, ok := m.get(name)
-	return k.job, k.version, k.digest, ok && k.version > 0
+	return k.job, k.digest, k.sealed(), ok
 }
 
 // Keys is the number of remembered idempotency keys.
@@ -220,7 +222,7 @@ func (m *keys) Keys() int { return m.n }
 func (m *keys) ExpiredKeys(part int, nowMS int64, limit int) []string {
 	var names []string
 	for name, k := range m.scan(part % KeyShards) {
-		if k.sealed && k.expires <= nowMS {
+		if k.sealed() && k.expires <= nowMS {
 			names = append(names, name)
 		}
 	}
@@ -238,9 +240,9 @@ func (m *keys) check(jobs *jobTable, next JobID) error {
 			switch {
 			case name == "" || k.job == 0 || k.job >= next:
 				return fmt.Errorf("key %q of job %d is out of range", name, k.job)
-			case j != nil && (k.version == 0 && j.key != name || k.sealed == (j.state == JobUploading)):
+			case j != nil && (k.version <= submittedVersion && j.key != name || k.sealed() == (j.state == JobUploading)):
 				return fmt.Errorf("key %q does not match its job %d", name, k.job)
-			case j == nil && !k.sealed:
+			case j == nil && !k.sealed():
 				return fmt.Errorf("key %q of a missing upload", name)
 			}
 		}

@@ -81,7 +81,7 @@ func TestTheKeyTableIsAForkableMap(t *testing.T) {
 					f.twin[more] = k
 				}
 			default:
-				k := key{job: JobID(step), sealed: true} //nolint:gosec // few
+				k := key{job: JobID(step), version: submittedVersion} //nolint:gosec // few
 				f.table.set(f.own, name, k)
 				f.twin[name] = k
 			}

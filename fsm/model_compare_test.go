@@ -113,7 +113,7 @@ func modelFacts(w *model) facts {
 	}
 	slices.Reverse(f.Jobs) // newest first
 	for name, k := range w.keys {
-		f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x %d", name, k.job, k.sealed, k.digest, k.version))
+		f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x %d %d", name, k.job, k.sealed, k.digest, k.version, k.purged))
 	}
 	slices.Sort(f.Keys)
 	f.Notices, f.Letters = w.notices, w.deadLetters()
@@ -140,8 +140,8 @@ func stateFacts(s *State) facts {
 	for shard := range shardCount {
 		for name := range s.keys.scan(shard) {
 			id, digest, sealed, _ := s.Key(name)
-			_, version, _, _ := s.UpdateKey(name)
-			f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x %d", name, id, sealed, digest, version))
+			c, _ := s.ChangeOf(name)
+			f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x %d %d", name, id, sealed, digest, c.Version, c.Purged))
 		}
 		for key, x := range s.results.byKey.scan(shard) {
 			inline := 0

@@ -43,7 +43,8 @@ type modelKey struct {
 	sealed  bool
 	expires int64
 	digest  [16]byte
-	version uint32
+	version uint32 // that it made
+	purged  uint32
 }
 
 type modelJob struct {
@@ -333,7 +334,7 @@ func (w *model) jobSeal(op *SealUpload) string {
 		return "malformed"
 	}
 	j.state, j.submitted, j.version = "pending", w.now, 1
-	w.keys[j.key].sealed, w.keys[j.key].digest = true, op.Digest
+	w.keys[j.key].sealed, w.keys[j.key].digest, w.keys[j.key].version = true, op.Digest, j.version
 	w.seal = append(w.seal, fmt.Sprint(j.id))
 	w.makeReady(j)
 	return "accepted"

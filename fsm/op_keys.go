@@ -18,7 +18,7 @@ func (forgetKeysOp) apply(s *State, name string, _ *Effects) Reason {
 	switch {
 	case !ok:
 		return KeyNotFound
-	case !k.sealed:
+	case !k.sealed():
 		return WrongState
 	}
 	s.mixKey(name, k)

@@ -12,6 +12,7 @@ type Revive struct {
 	// Tasks are the indexes of the requested tasks, ascending; empty: all. Tasks
 	// that were cancelled because of them are revived, too.
 	Tasks []uint32
+	Precondition
 }
 
 func (*Revive) kind() opKind { return 28 }
@@ -19,6 +20,7 @@ func (*Revive) kind() opKind { return 28 }
 func (o *Revive) fields(c *coder) {
 	number(c, &o.Job)
 	c.indexes(&o.Tasks)
+	o.Precondition.fields(c)
 }
 
 // apply revives tasks that ended without completing. Their failures and
@@ -26,15 +28,19 @@ func (o *Revive) fields(c *coder) {
 // because of others are revived if all their dependencies may still complete.
 // If an ordinary task is revived, all cleanup tasks are, even completed ones:
 // they run again after it.
-// Rejects: JobNotFound, TaskNotFound; WrongState if a task has not ended, has
-// completed, or depends on one that is not revived, if there is nothing to
+// Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known: a second
+// copy changes nothing; VersionMismatch, Malformed; WrongState if a task has not
+// ended, has completed, or depends on one that is not revived, if there is nothing to
 // revive, or if cleanup tasks run.
 func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
-	switch {
-	case j == nil:
+	if j == nil {
 		return JobNotFound
-	case j.outcome != 0 && !j.state.Terminal():
+	}
+	if r := o.check(s, j); r != Accepted {
+		return r
+	}
+	if j.outcome != 0 && !j.state.Terminal() {
 		return WrongState
 	}
 	if r := j.selectable(o.Tasks, func(st TaskState) bool { return st.Terminal() && st != Completed }); r != Accepted {
@@ -79,6 +85,7 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	if j.outcome == 0 || j.outcome == JobCompleted {
 		j.err = j.firstFailure()
 	}
+	o.changed(s, j, 0)
 	s.mixJob(j)
 	fx.revived(j.id)
 	return Accepted

@@ -28,13 +28,10 @@ const maxRetries = 1_000_000
 // Update changes one task that has not started, or with WholeJob all such
 // tasks of a job. It takes effect as a whole.
 type Update struct {
-	Job        JobID
-	WholeJob   bool   // all tasks that have had no attempt
-	Task       uint32 // index; 0 with WholeJob
-	IfVersion  uint64 // required version of the job; 0 = any
-	Key        string // idempotency key; empty = none
-	KeyExpires int64  // ms
-	Digest     [16]byte
+	Job      JobID
+	WholeJob bool   // all tasks that have had no attempt
+	Task     uint32 // index; 0 with WholeJob
+	Precondition
 
 	Set         UpdateFields
 	Priority    dtaskv1.Priority // with WholeJob: of tasks with the job's priority
@@ -50,10 +47,7 @@ func (o *Update) fields(c *coder) {
 	number(c, &o.Job)
 	c.bool(&o.WholeJob)
 	number(c, &o.Task)
-	number(c, &o.IfVersion)
-	c.str(&o.Key)
-	c.i64(&o.KeyExpires)
-	c.digest(&o.Digest)
+	o.Precondition.fields(c)
 	if number(c, &o.Set); o.Set >= allFields {
 		c.fail(&UnknownError{What: "update field"})
 	}
@@ -66,7 +60,7 @@ func (o *Update) fields(c *coder) {
 
 // apply changes a job.
 // Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known,
-// AlreadyEnded if the job has ended, VersionMismatch, WrongState if the task,
+// VersionMismatch, AlreadyEnded if the job has ended, WrongState if the task,
 // or every task, has started or ended, LimitExceeded if the job would have
 // too many different policies, Malformed.
 func (o *Update) apply(s *State, fx *Effects) Reason {
@@ -102,13 +96,8 @@ func (o *Update) apply(s *State, fx *Effects) Reason {
 	if o.WholeJob && o.Set&SetPriority != 0 {
 		j.priority = o.Priority
 	}
-	j.version++
+	o.changed(s, j, 0)
 	s.mixJob(j)
-	if o.Key != "" {
-		k := key{job: j.id, expires: o.KeyExpires, sealed: true, version: j.version, digest: o.Digest}
-		s.keys.set(s.own, o.Key, k)
-		s.mixKey(o.Key, k)
-	}
 	return Accepted
 }
 
@@ -116,25 +105,24 @@ func (o *Update) refusal(s *State, j *job) Reason {
 	if j == nil {
 		return JobNotFound
 	}
-	_, known := s.keys.get(o.Key)
-	switch {
-	case o.malformed():
+	if o.malformed() {
 		return Malformed
-	case known:
-		return KeyConflict
+	}
+	if r := o.check(s, j); r != Accepted {
+		return r
+	}
+	switch {
 	case o.Task >= j.total:
 		return TaskNotFound
 	case j.state.Terminal():
 		return AlreadyEnded
-	case o.IfVersion != 0 && o.IfVersion != uint64(j.version):
-		return VersionMismatch
 	}
 	return Accepted
 }
 
 func (o *Update) malformed() bool {
 	set := func(f UpdateFields) bool { return o.Set&f != 0 }
-	return o.Set == 0 || o.Set >= allFields || tooLong(o.Key) || o.WholeJob && (set(SetBody) || o.Task != 0) ||
+	return o.Set == 0 || o.Set >= allFields || o.WholeJob && (set(SetBody) || o.Task != 0) ||
 		set(SetPriority) && (o.Priority < dtaskv1.Priority_PRIORITY_LOW || o.Priority > dtaskv1.Priority_PRIORITY_URGENT) ||
 		set(SetMaxRetries) && o.MaxRetries > maxRetries || set(SetTimeout) && o.TimeoutMS <= 0 || set(SetNotBefore) && o.NotBeforeMS < 0 ||
 		set(SetBody) && (len(o.Body) > maxBlob || proto.Unmarshal(o.Body, new(dtaskv1.TaskBody)) != nil)

@@ -50,7 +50,7 @@ func (o *BeginUpload) apply(s *State, _ *Effects) Reason {
 		return Malformed
 	}
 	if k, ok := s.keys.get(o.Key); ok {
-		if k.sealed {
+		if k.sealed() {
 			return KeyConflict
 		}
 		s.jobs.remove(s.own, k.job)
@@ -195,11 +195,11 @@ func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 		return Malformed
 	}
 	j = s.jobs.write(s.own, o.Job)
-	j.state, j.submitted, j.digest, j.version = JobPending, s.now, o.Digest, 1
+	j.state, j.submitted, j.digest, j.version = JobPending, s.now, o.Digest, submittedVersion
 	j.sealedAt = s.own.at
 	j.succ = j.makeSuccessors()
 	k, _ := s.keys.get(j.key)
-	k.sealed, k.digest = true, o.Digest
+	k.version, k.digest = j.version, o.Digest
 	s.keys.set(s.own, j.key, k)
 	j.records.writeRun(s.own, 0, j.ordinary, func(r *record) bool {
 		if r.pending > 0 {

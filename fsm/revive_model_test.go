@@ -74,6 +74,8 @@ func (w *model) revive(op *Revive) string {
 	switch {
 	case j == nil:
 		return "job not found"
+	case w.unmet(j, op.Precondition) != "":
+		return w.unmet(j, op.Precondition)
 	case j.outcome != "" && !j.hasEnded():
 		return "wrong state"
 	}
@@ -129,6 +131,7 @@ func (w *model) revive(op *Revive) string {
 			j.err = j.failureOf(t, t.err)
 		}
 	}
+	w.changed(j, op.Precondition, 0)
 	w.makeReady(j)
 	w.revivedJobs = append(w.revivedJobs, fmt.Sprint(j.id))
 	return "accepted"
@@ -139,14 +142,22 @@ func (w *model) purge(op *Purge) string {
 	if j == nil {
 		return "job not found"
 	}
+	if r := w.unmet(j, op.Precondition); r != "" {
+		return r
+	}
 	if r := j.asked(op.Tasks, func(t *modelTask) bool { return t.state == "dead" }); r != "accepted" {
 		return r
 	}
-	r := "wrong state"
+	n := uint32(0)
 	for i, t := range j.tasks {
 		if t.state == "dead" && (len(op.Tasks) == 0 || in(op.Tasks, i)) {
-			t.state, r = "failed", "accepted"
+			t.state = "failed"
+			n++
 		}
 	}
-	return r
+	if n == 0 {
+		return "wrong state"
+	}
+	w.changed(j, op.Precondition, n)
+	return "accepted"
 }

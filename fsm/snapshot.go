@@ -12,7 +12,7 @@ import (
 // byte), the length of its contents (4 bytes, little endian), the contents,
 // and a CRC-32C of all that (4 bytes). A job is a job frame followed by its
 // chunks, pages of records, notes and updates.
-const snapshotMagic = "dtasksn2"
+const snapshotMagic = "dtasksn3"
 
 type frameKind byte
 
@@ -175,8 +175,8 @@ func (k *key) fields(c *coder, name *string) {
 	c.str(name)
 	number(c, &k.job)
 	c.i64(&k.expires)
-	c.bool(&k.sealed)
 	number(c, &k.version)
+	number(c, &k.purged)
 	c.digest(&k.digest)
 }
 

@@ -46,7 +46,7 @@ func TestEqualStatesHaveEqualSnapshots(t *testing.T) {
 // Each frame has its own checksum, which does not cover its neighbors.
 func TestASnapshotWithoutOneOfItsFramesIsRefused(t *testing.T) {
 	t.Parallel()
-	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v2.bin"))
+	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v3.bin"))
 	if err != nil {
 		t.Fatal(err)
 	}

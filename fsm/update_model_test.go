@@ -70,14 +70,12 @@ func (w *model) update(op *Update) string {
 	switch {
 	case wrong(op):
 		return "malformed"
-	case w.keys[op.Key] != nil:
-		return "idempotency key used for another job"
+	case w.unmet(j, op.Precondition) != "":
+		return w.unmet(j, op.Precondition)
 	case int(op.Task) >= len(j.tasks):
 		return "task not found"
 	case j.hasEnded():
 		return "already ended"
-	case op.IfVersion != 0 && op.IfVersion != uint64(j.version):
-		return "version mismatch"
 	case len(list) == 0:
 		return "wrong state"
 	}
@@ -87,10 +85,7 @@ func (w *model) update(op *Update) string {
 	if op.WholeJob && op.Set&SetPriority != 0 {
 		j.priority = op.Priority
 	}
-	j.version++
-	if op.Key != "" {
-		w.keys[op.Key] = &modelKey{job: j.id, sealed: true, expires: op.KeyExpires, digest: op.Digest, version: j.version}
-	}
+	w.changed(j, op.Precondition, 0)
 	return "accepted"
 }
 
@@ -131,12 +126,7 @@ func (g *generator) update(s *State) Op {
 	if o.WholeJob {
 		o.Set &^= SetBody
 	}
-	if g.choose.one(3) {
-		o.IfVersion = uint64(g.choose(4))
-	}
-	if g.choose.one(2) {
-		o.Key, o.KeyExpires, o.Digest = fmt.Sprintf("k%d", g.choose(12)), int64(g.choose(1000)), [16]byte{7}
-	}
+	o.Precondition = g.precondition()
 	o.Priority = dtaskv1.Priority([]int{1, 2, 3, 4, 0}[g.odd(4, 5)])
 	o.MaxRetries = []uint32{0, 1, 5, maxRetries, maxRetries + 1}[g.odd(4, 5)]
 	o.TimeoutMS = []int64{1, 1000, 5000, 0}[g.odd(3, 4)]
@@ -148,4 +138,34 @@ func (g *generator) update(s *State) Op {
 		o.Set = 0
 	}
 	return o
+}
+
+// unmet reports why a change must not be made, if that is because of its key or
+// the version.
+func (w *model) unmet(j *modelJob, p Precondition) string {
+	switch {
+	case w.keys[p.Key] != nil:
+		return "idempotency key used for another job"
+	case p.IfVersion != 0 && p.IfVersion != uint64(j.version):
+		return "version mismatch"
+	}
+	return ""
+}
+
+func (w *model) changed(j *modelJob, p Precondition, purged uint32) {
+	j.version++
+	if p.Key != "" {
+		w.keys[p.Key] = &modelKey{job: j.id, sealed: true, expires: p.KeyExpires, digest: p.Digest, version: j.version, purged: purged}
+	}
+}
+
+// precondition is sometimes a key, sometimes a version, mostly neither.
+func (g *generator) precondition() (p Precondition) {
+	if g.choose.one(3) {
+		p.IfVersion = uint64(g.choose(4))
+	}
+	if g.choose.one(2) {
+		p.Key, p.KeyExpires, p.Digest = fmt.Sprintf("k%d", g.choose(12)), int64(g.choose(1000)), [16]byte{7}
+	}
+	return p
 }

@@ -49,8 +49,8 @@ func TestAnUpdateChangesTasksThatHaveNotStarted(t *testing.T) {
 	if j.Version != 4 || j.Priority != low || int(j.Policies()) != len(j.Header.GetPolicies())+3 {
 		t.Errorf("got job version %d, priority %v and %d policies", j.Version, j.Priority, j.Policies())
 	}
-	refused(t, w, "another version", VersionMismatch, &Update{Job: 1, Task: 1, IfVersion: 3, Set: SetPriority, Priority: high})
-	w.do(&Update{Job: 1, Task: 1, IfVersion: 4, Set: SetPriority, Priority: urgent})
+	refused(t, w, "another version", VersionMismatch, &Update{Job: 1, Task: 1, Precondition: Precondition{IfVersion: 3}, Set: SetPriority, Priority: high})
+	w.do(&Update{Job: 1, Task: 1, Precondition: Precondition{IfVersion: 4}, Set: SetPriority, Priority: urgent})
 	again := restored(t, snapshotOf(t, w.s))
 	sameState(t, "restored", again, w.s)
 	if got := again.Policy(ref(1, 1)); got.GetPriority() != urgent || got.GetTimeoutMs() != 77 {
@@ -102,15 +102,15 @@ func TestTheKeyOfAnUpdateIsKept(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil))
 	up := func(key string) *Update {
-		return &Update{Job: 1, Task: 0, Key: key, KeyExpires: 50, Digest: [16]byte{9}, Set: SetTimeout, TimeoutMS: 5}
+		return &Update{Job: 1, Task: 0, Precondition: Precondition{Key: key, KeyExpires: 50, Digest: [16]byte{9}}, Set: SetTimeout, TimeoutMS: 5}
 	}
 	w.do(up("k"))
 	refused(t, w, "again", KeyConflict, up("k"))
 	refused(t, w, "the key of a submission", KeyConflict, up("key-1"))
 	refused(t, w, "a submission with the key", KeyConflict, &BeginUpload{ID: 2, Key: "k", Header: goldenHeader, Total: 1})
-	id, version, digest, known := w.s.UpdateKey("k")
-	if _, _, _, submitted := w.s.UpdateKey("key-1"); submitted || id != 1 || version != 2 || digest != [16]byte{9} || !known {
-		t.Errorf("got version %d of job %d for the key", version, id)
+	c, known := w.s.ChangeOf("k")
+	if _, submitted := w.s.ChangeOf("key-1"); submitted || c != (KeyedChange{Job: 1, Version: 2, Digest: [16]byte{9}}) || !known {
+		t.Errorf("the key belongs to %+v", c)
 	}
 	w.do(&CancelJob{Job: 1}, &Archive{Items: []JobID{1}}).do(&ForgetKeys{Items: []string{"k", "key-1"}})
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"slices"
@@ -124,7 +125,7 @@ func TestAnAmbiguousTaskNameListsTheTasks(t *testing.T) {
 	for name, want := range map[string]string{"run[0-3]": "to run[1-4]", "run[4-6]": "to run[1-4] to run[5-8]", "run[77]": "has run[1-4] to run[9-10]"} {
 		_, logs := r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: name})
 		_, cancel := r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: "1", Task: name})
-		_, retry := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{name}})
+		_, retry := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{name}, IdempotencyKey: rand.Text()})
 		for what, err := range map[string]error{"logs": logs, "cancel": cancel, "retry": retry} {
 			wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 			if !strings.Contains(err.Error(), want) {
@@ -138,7 +139,7 @@ func TestAnAmbiguousTaskNameListsTheTasks(t *testing.T) {
 	if _, err := r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: "1", Task: "run[6]"}); err != nil { // by an item of its chunk
 		t.Error(err)
 	}
-	if _, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"run[7]"}}); err != nil { // the same chunk
+	if _, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"run[7]"}, IdempotencyKey: rand.Text()}); err != nil { // the same chunk
 		t.Error(err)
 	}
 }

@@ -24,9 +24,13 @@ type Leader interface {
 	// each, in order. A job with the key and digest of a stored job, or of one that
 	// is being stored, has its outcome.
 	SubmitMany(ctx context.Context, s []sequencer.Submission) []sequencer.SubmitOutcome
-	// Propose returns when the operation is committed. It returns a
-	// *sequencer.RejectedError if the state rejects it.
-	Propose(ctx context.Context, op fsm.Op) error
+	// Revive returns when tasks that ended run again. A change with a known key
+	// returns the first outcome. It returns a *sequencer.RejectedError if the state
+	// rejects it: with VersionMismatch if the job has another version, with
+	// KeyConflict if another request used the key.
+	Revive(ctx context.Context, op fsm.Revive, generated bool) (sequencer.ChangeResult, error)
+	// Purge is Revive for the removal of dead letters.
+	Purge(ctx context.Context, op fsm.Purge, generated bool) (sequencer.ChangeResult, error)
 	// CancelJob returns when the ordinary tasks of the job are cancelled. The job is
 	// cancelled after its cleanup tasks have run. already: it was cancelled before.
 	CancelJob(ctx context.Context, id fsm.JobID, reason string) (already bool, err error)

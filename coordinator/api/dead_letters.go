@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/array"
 	"github.com/dtask/dtask/internal/taskbody"
@@ -174,28 +175,46 @@ func (r *taskReader) expand(ref fsm.TaskRef, text string, isPayload bool) (expan
 // PurgeDeadLetters implements JobService. Tasks that have failed have no dead letter,
 // or none any longer, and are ignored; so is a job without any.
 func (j *jobs) PurgeDeadLetters(ctx context.Context, r *dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error) {
+	required, err := precondition(r)
+	if err != nil {
+		return nil, err
+	}
 	s, err := j.selectTasks(ctx, r.GetJob(), r.GetTasks())
 	if err != nil {
 		return nil, err
 	}
-	purged, tasks := s.job.Counts[fsm.Dead], s.tasks
+	done, known, err := s.firstOutcome(&required)
+	if !known && err == nil {
+		done, err = j.purge(ctx, s, required, r.GetGeneratedKey())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &dtaskv1.PurgeDeadLettersResponse{Purged: done.Purged, Version: done.Version, Existed: done.Existed}, nil
+}
+
+// purge purges the selected dead letters.
+func (j *jobs) purge(ctx context.Context, s *selection, p fsm.Precondition, generated bool) (sequencer.ChangeResult, error) {
+	unchanged, tasks := sequencer.ChangeResult{Version: s.job.Version}, s.tasks
 	if len(s.tasks) > 0 {
 		tasks = slices.DeleteFunc(slices.Clone(s.tasks), func(i uint32) bool { return s.task(i).State == fsm.Failed })
 		for _, i := range tasks {
 			if state := s.task(i).State; state != fsm.Dead {
-				return nil, conflict("%s is not a dead letter: it is %s", describeTask(s.st, s.ref(i)), state)
+				return unchanged, conflict("%s is not a dead letter: it is %s", describeTask(s.st, s.ref(i)), state)
 			}
 		}
-		purged = uint32(len(tasks)) //nolint:gosec // at most maxNamed
 	}
-	if purged == 0 {
-		return &dtaskv1.PurgeDeadLettersResponse{}, nil
+	if s.job.Counts[fsm.Dead] == 0 || len(tasks) == 0 && len(s.tasks) > 0 {
+		return unchanged, nil
 	}
-	err = s.leader.Propose(ctx, &fsm.Purge{Job: s.job.ID, Tasks: tasks})
+	done, err := s.leader.Purge(ctx, fsm.Purge{Job: s.job.ID, Tasks: tasks, Precondition: p}, generated)
+	if explained := j.explainPrecondition(s.job.ID, &p, err); explained != nil {
+		return done, explained
+	}
 	if isRejected(err, fsm.WrongState) {
-		return nil, conflict("the dead letters of job %d have changed in the meantime; list them again", s.job.ID)
+		return done, conflict("the dead letters of job %d have changed in the meantime; list them again", s.job.ID)
 	}
-	return &dtaskv1.PurgeDeadLettersResponse{Purged: purged}, err
+	return done, err
 }
 
 // DeadLetterView shows a task of st as ListDeadLetters does, with payload and history;

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -193,7 +194,7 @@ func TestPurgeRemovesDeadLettersAndIsIdempotent(t *testing.T) {
 		tasks  []string
 		purged uint32
 	}{{[]string{"b", "a", "b"}, 2}, {[]string{"a", "b"}, 0}, {[]string{"a", "c"}, 1}, {nil, 0}} {
-		resp, err := r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "1", Tasks: c.tasks})
+		resp, err := r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "1", Tasks: c.tasks, IdempotencyKey: rand.Text()})
 		if err != nil || resp.GetPurged() != c.purged {
 			t.Errorf("purging %v: got %v, %v; want %d", c.tasks, resp, err, c.purged)
 		}
@@ -205,7 +206,7 @@ func TestPurgeRemovesDeadLettersAndIsIdempotent(t *testing.T) {
 		t.Errorf("got %v, want none", ids)
 	}
 	purge := func(job string, tasks ...string) error {
-		_, err := r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: job, Tasks: tasks})
+		_, err := r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: job, Tasks: tasks, IdempotencyKey: rand.Text()})
 		return err
 	}
 	wantError(t, purge("1", "open"), codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
@@ -221,7 +222,7 @@ func TestAllDeadLettersOfAJobArePurgedTogether(t *testing.T) {
 	w := r.worker(t)
 	r.fails(t, held(1, 0, 1, w), fsm.NextDead, "exit 1")
 	r.fails(t, held(1, 1, 1, w), fsm.NextDead, "exit 1")
-	resp, err := r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "1"})
+	resp, err := r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "1", IdempotencyKey: rand.Text()})
 	if err != nil || resp.GetPurged() != 2 {
 		t.Errorf("got %v, %v; want 2", resp, err)
 	}
@@ -238,7 +239,7 @@ func TestARetryRerunsAJob(t *testing.T) {
 	w := r.worker(t)
 	r.complete(t, held(1, 0, 1, w), "")
 	r.fails(t, held(1, 1, 1, w), fsm.NextDead, "exit 1")
-	resp, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1"})
+	resp, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", IdempotencyKey: rand.Text()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,20 +280,20 @@ func TestARejectedRetryIsExplained(t *testing.T) {
 		{"1", []string{"open"}, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "has not ended: it is pending"},
 		{"1", []string{"d"}, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, `depends on "b", which is dead`},
 	} {
-		_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: c.job, Tasks: c.tasks})
+		_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: c.job, Tasks: c.tasks, IdempotencyKey: rand.Text()})
 		wantError(t, err, c.code, c.reason)
 		if !strings.Contains(err.Error(), c.want) {
 			t.Errorf("retrying %s %.40q: got %v, want it to contain %s", c.job, c.tasks, err, c.want)
 		}
 	}
 	wantError(t, func() error {
-		_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"e", "apart"}})
+		_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"e", "apart"}, IdempotencyKey: rand.Text()})
 		if err != nil && !strings.Contains(err.Error(), `depends on "d", which is cancelled`) {
 			t.Errorf("got %v", err)
 		}
 		return err
 	}(), codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
-	resp, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"e", "b"}})
+	resp, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"e", "b"}, IdempotencyKey: rand.Text()})
 	if err != nil || resp.GetJob().GetTasksFailed() != 1 || resp.GetJob().GetTasksByState()["blocked"] != 2 {
 		t.Errorf("got %v, %v; want b, d and e to run again, and apart to stay failed", resp.GetJob(), err)
 	}
@@ -308,7 +309,7 @@ func TestARepeatedRetryLeavesRunningTasksAlone(t *testing.T) {
 	r.fails(t, held(1, 1, 1, w), fsm.NextDead, "exit 1")
 	retry := func(tasks ...string) {
 		t.Helper()
-		if _, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: tasks}); err != nil {
+		if _, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: tasks, IdempotencyKey: rand.Text()}); err != nil {
 			t.Errorf("retrying %v: %v", tasks, err)
 		}
 	}
@@ -324,7 +325,7 @@ func TestARepeatedRetryLeavesRunningTasksAlone(t *testing.T) {
 	r.complete(t, held(1, 1, 3, w), "")
 	retry("b")
 	retry()
-	_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"early"}})
+	_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"early"}, IdempotencyKey: rand.Text()})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 }
 
@@ -334,15 +335,62 @@ func TestAnUnknownOutcomeOfARetryOrAPurgeStaysUnknown(t *testing.T) {
 	r.mixed(t, "x", task("a"))
 	r.fails(t, held(1, 0, 1, r.worker(t)), fsm.NextDead, "exit 1")
 	r.leader.fail = sequencer.ErrOutcomeUnknown
-	_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1"})
+	_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", IdempotencyKey: rand.Text()})
 	wantError(t, err, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN)
-	_, err = r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "1"})
+	_, err = r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "1", IdempotencyKey: rand.Text()})
 	wantError(t, err, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN)
 	r.leading(false)
 	r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state = "n2", "n2:1", "follower" })
-	_, err = r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1"})
+	_, err = r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", IdempotencyKey: rand.Text()})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
 	if _, err = r.jobs.ListDeadLetters(t.Context(), &dtaskv1.ListDeadLettersRequest{Consistency: dtaskv1.Consistency_CONSISTENCY_STALE}); err != nil {
 		t.Errorf("a stale listing at a follower: got %v", err)
+	}
+}
+
+// A client whose call broke after the commit repeats it, even if the task has failed
+// again since.
+func TestARepeatedKeyReturnsTheFirstOutcome(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.mixed(t, "x", task("a"), task("b"))
+	w := r.worker(t)
+	r.fails(t, held(1, 0, 1, w), fsm.NextDead, "exit 1")
+	retry := &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"a"}, IdempotencyKey: "k", IfVersion: 1}
+	first, err := r.jobs.Retry(t.Context(), retry)
+	if err != nil || first.GetVersion() != 2 || first.GetExisted() {
+		t.Fatalf("got %v, %v; want version 2", first, err)
+	}
+	r.fails(t, held(1, 0, 2, w), fsm.NextDead, "exit 1")
+	again, err := r.jobs.Retry(t.Context(), retry)
+	if err != nil || again.GetVersion() != 2 || !again.GetExisted() || again.GetJob().GetTasksByState()["dead"] != 1 {
+		t.Errorf("repeated: got %v, %v; want version 2 and a dead task", again, err)
+	}
+	other := proto.CloneOf(retry)
+	other.Tasks = []string{"b"}
+	_, err = r.jobs.Retry(t.Context(), other)
+	wantError(t, err, codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
+
+	purge := &dtaskv1.PurgeDeadLettersRequest{Job: "1", IdempotencyKey: "p", IfVersion: 2}
+	for _, existed := range []bool{false, true} {
+		got, err := r.jobs.PurgeDeadLetters(t.Context(), purge)
+		if err != nil || got.GetPurged() != 1 || got.GetVersion() != 3 || got.GetExisted() != existed {
+			t.Errorf("got %v, %v; want one purged in version 3, existed %t", got, err, existed)
+		}
+	}
+}
+
+func TestAChangeOfAnotherVersionIsRefusedWithTheCurrentOne(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.mixed(t, "x", task("a"))
+	r.fails(t, held(1, 0, 1, r.worker(t)), fsm.NextDead, "exit 1")
+	_, retry := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", IfVersion: 7, IdempotencyKey: "r"})
+	_, purge := r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "1", IfVersion: 7, IdempotencyKey: "p"})
+	for _, err := range []error{retry, purge} {
+		wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
+		if !strings.Contains(err.Error(), "job 1 has version 1") {
+			t.Errorf("got %v, want the current version in it", err)
+		}
 	}
 }

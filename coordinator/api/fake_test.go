@@ -182,18 +182,31 @@ func (l *memLeader) Update(ctx context.Context, c sequencer.Change) (sequencer.C
 	} else if !c.NotBefore.IsZero() {
 		c.NotBeforeMS = c.NotBefore.UnixMilli()
 	}
-	if err := l.Propose(ctx, &c.Update); err != nil {
+	return l.change(ctx, c.Job, c.Precondition, &c.Update)
+}
+
+func (l *memLeader) Revive(ctx context.Context, op fsm.Revive, _ bool) (sequencer.ChangeResult, error) {
+	return l.change(ctx, op.Job, op.Precondition, &op)
+}
+
+func (l *memLeader) Purge(ctx context.Context, op fsm.Purge, _ bool) (sequencer.ChangeResult, error) {
+	return l.change(ctx, op.Job, op.Precondition, &op)
+}
+
+func (l *memLeader) change(ctx context.Context, id fsm.JobID, p fsm.Precondition, op fsm.Op) (sequencer.ChangeResult, error) {
+	if err := l.propose(ctx, op); err != nil {
 		return sequencer.ChangeResult{}, err
 	}
 	fork, _ := l.machine.Fork()
-	_, version, _, _ := fork.UpdateKey(c.Key)
-	return sequencer.ChangeResult{Version: version}, nil
+	job, _ := fork.Job(id)
+	made, _ := fork.ChangeOf(p.Key)
+	return sequencer.ChangeResult{Version: job.Version, Purged: made.Purged}, nil
 }
 
 func (l *memLeader) Drain(ctx context.Context, name string, deadline time.Duration, reason string) error {
 	fork, _ := l.machine.Fork()
 	if w := fork.WorkerByName(name); w != nil {
-		return l.Propose(ctx, &fsm.DrainWorker{ID: w.ID, Until: 1_000_000 + deadline.Milliseconds(), Reason: reason})
+		return l.propose(ctx, &fsm.DrainWorker{ID: w.ID, Until: 1_000_000 + deadline.Milliseconds(), Reason: reason})
 	}
 	return &sequencer.RejectedError{Reason: fsm.WorkerNotFound}
 }
@@ -206,12 +219,12 @@ func (l *memLeader) Undrain(ctx context.Context, name string) (bool, error) {
 	case !w.Drains():
 		return true, nil
 	default:
-		return false, l.Propose(ctx, &fsm.UndrainWorker{ID: w.ID})
+		return false, l.propose(ctx, &fsm.UndrainWorker{ID: w.ID})
 	}
 }
 
-// Propose implements Leader.
-func (l *memLeader) Propose(_ context.Context, op fsm.Op) error {
+// propose applies an operation.
+func (l *memLeader) propose(_ context.Context, op fsm.Op) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.requests++

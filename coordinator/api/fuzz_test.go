@@ -82,9 +82,9 @@ func FuzzUpdateRequest(f *testing.F) {
 		if r.GetTimeoutMs() < 0 || r.GetNotBefore() < 0 || r.GetDelayMs() < 0 || r.GetMaxRetries() > maxRetries || len(r.GetPayload()) > j.cfg.MaxPayload {
 			t.Errorf("accepted an invalid update: %v", &r)
 		}
-		first, err := updateDigest(&r)
+		first, err := precondition(&r)
 		r.IdempotencyKey += "x"
-		if second, again := updateDigest(&r); err != nil || again != nil || first != second {
+		if second, again := precondition(&r); err != nil || again != nil || first.Digest != second.Digest {
 			t.Errorf("the digest of an update depends on its key: %v, %v", err, again)
 		}
 	})

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -141,7 +142,7 @@ func (r *replica) readArchived(t *testing.T) {
 // refuseArchived tries all changes of the two jobs.
 func (r *replica) refuseArchived(t *testing.T) {
 	t.Helper()
-	_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "2"})
+	_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "2", IdempotencyKey: rand.Text()})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 	_, err = r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: "1"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)

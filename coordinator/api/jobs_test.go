@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"slices"
@@ -321,7 +322,7 @@ func TestAJobThatCleansUpIsShownAndCancelledAsSuch(t *testing.T) {
 	if job, _ = r.get(t, "1", linearizable); job.GetState() != dtaskv1.JobState_JOB_STATE_RUNNING {
 		t.Errorf("cleaning up: got %v", job)
 	}
-	_, err = r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1"})
+	_, err = r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", IdempotencyKey: rand.Text()})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 	r.leader.op(t, &fsm.Complete{Items: []fsm.CompleteItem{{HeldAttempt: held(1, 1, 1, w)}}})
 	if job, _ = r.get(t, "1", linearizable); job.GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED || job.GetError() != "because" || job.GetOutcome() != 0 {

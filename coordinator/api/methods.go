@@ -58,9 +58,9 @@ var methods = map[string]method{
 	dtaskv1.JobService_Cancel_FullMethodName:           {accessPropose, repeatHarmless, true},
 	dtaskv1.JobService_Update_FullMethodName:           {accessLeader, repeatKeyed, true},
 	dtaskv1.JobService_GetResult_FullMethodName:        {accessRead, repeatRead, true},
-	dtaskv1.JobService_Retry_FullMethodName:            {accessLeader, repeatHarmless, true},
+	dtaskv1.JobService_Retry_FullMethodName:            {accessLeader, repeatKeyed, true},
 	dtaskv1.JobService_ListDeadLetters_FullMethodName:  {accessRead, repeatRead, true},
-	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: {accessLeader, repeatHarmless, true},
+	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: {accessLeader, repeatKeyed, true},
 	dtaskv1.JobService_Logs_FullMethodName:             {accessLeader, repeatRead, true},
 
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   {accessRead, repeatRead, false},

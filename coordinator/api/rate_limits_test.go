@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"strings"
@@ -143,7 +144,7 @@ func TestOverloadedLeaderReturnsARetryDelay(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"submit": func() error { _, err := r.send(t.Context(), ownedJob("k", "me")); return err },
 		"retry": func() error {
-			_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: fmt.Sprint(dead)})
+			_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: fmt.Sprint(dead), IdempotencyKey: rand.Text()})
 			return err
 		},
 		"update": func() error {
@@ -156,7 +157,7 @@ func TestOverloadedLeaderReturnsARetryDelay(t *testing.T) {
 			return err
 		},
 		"purge": func() error {
-			_, err := r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: fmt.Sprint(dead)})
+			_, err := r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: fmt.Sprint(dead), IdempotencyKey: rand.Text()})
 			return err
 		},
 		"drain": func() error {

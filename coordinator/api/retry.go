@@ -4,32 +4,50 @@ import (
 	"context"
 	"slices"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // Retry implements JobService.
 //
-// A caller that does not know the outcome repeats the call. Therefore a task that runs
-// again, or has completed, since its job was last retried is left alone: it was retried
-// already. A repeat that comes so late that the task has failed again retries it again.
+// The key makes it take effect once. A task that runs again, or has completed, since
+// its job was last retried is left alone, whatever the key: it was retried already.
 func (j *jobs) Retry(ctx context.Context, r *dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
+	required, err := precondition(r)
+	if err != nil {
+		return nil, err
+	}
 	s, err := j.selectTasks(ctx, r.GetJob(), r.GetTasks())
 	if err != nil {
 		return nil, err
 	}
-	tasks := slices.DeleteFunc(slices.Clone(s.tasks), s.retried)
-	if len(tasks) > 0 || len(s.tasks) == 0 {
-		err = s.leader.Propose(ctx, &fsm.Revive{Job: s.job.ID, Tasks: tasks})
-	}
-	if isRejected(err, fsm.WrongState) {
-		err = j.explainNotRetried(s.job.ID, tasks, err)
+	done, known, err := s.firstOutcome(&required)
+	if !known && err == nil {
+		done, err = j.retry(ctx, s, required, r.GetGeneratedKey())
 	}
 	if err != nil {
 		return nil, err
 	}
 	job, err := j.currentJob(ctx, s.job.ID)
-	return &dtaskv1.RetryResponse{Job: job}, err
+	return &dtaskv1.RetryResponse{Job: job, Version: done.Version, Existed: done.Existed}, err
+}
+
+// retry retries what was selected and was not retried already.
+func (j *jobs) retry(ctx context.Context, s *selection, p fsm.Precondition, generated bool) (sequencer.ChangeResult, error) {
+	unchanged := sequencer.ChangeResult{Version: s.job.Version}
+	tasks := slices.DeleteFunc(slices.Clone(s.tasks), s.retried)
+	if len(tasks) == 0 && len(s.tasks) > 0 {
+		return unchanged, nil
+	}
+	done, err := s.leader.Revive(ctx, fsm.Revive{Job: s.job.ID, Tasks: tasks, Precondition: p}, generated)
+	if explained := j.explainPrecondition(s.job.ID, &p, err); explained != nil {
+		return done, explained
+	}
+	if isRejected(err, fsm.WrongState) {
+		return unchanged, j.explainNotRetried(s.job.ID, tasks, err)
+	}
+	return done, err
 }
 
 // retried reports whether a task runs again, or has completed, since its job was last

@@ -2,12 +2,8 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -78,12 +74,12 @@ func (j *jobs) checkUpdate(r *dtaskv1.UpdateRequest) error {
 
 // change builds the sequencer's change from a request.
 func (s *selection) change(r *dtaskv1.UpdateRequest) (sequencer.Change, error) {
-	digest, err := updateDigest(r)
+	required, err := precondition(r)
 	if err != nil {
 		return sequencer.Change{}, err
 	}
 	c := sequencer.Change{Generated: r.GetGeneratedKey(), Update: fsm.Update{
-		Job: s.job.ID, WholeJob: len(s.tasks) == 0, IfVersion: r.GetIfVersion(), Key: r.GetIdempotencyKey(), Digest: digest,
+		Job: s.job.ID, WholeJob: len(s.tasks) == 0, Precondition: required,
 		Priority: r.GetPriority(), MaxRetries: r.GetMaxRetries(), TimeoutMS: r.GetTimeoutMs(),
 	}}
 	set := func(given bool, f fsm.UpdateFields) {
@@ -111,22 +107,12 @@ func (s *selection) change(r *dtaskv1.UpdateRequest) (sequencer.Change, error) {
 	return c, err
 }
 
-// updateDigest identifies the content of an update: all of the request but its key.
-func updateDigest(r *dtaskv1.UpdateRequest) (digest [16]byte, err error) {
-	bare := proto.CloneOf(r)
-	bare.IdempotencyKey, bare.GeneratedKey = "", false
-	b, err := deterministic.Marshal(bare)
-	if err != nil {
-		return digest, fmt.Errorf("encoding update: %w", err)
-	}
-	sum := sha256.Sum256(append([]byte("update\x00"), b...))
-	copy(digest[:], sum[:])
-	return digest, nil
-}
-
 // explainNotUpdated explains the rejection of an update by the current state, which is
 // at least as new as the one that rejected it.
 func (j *jobs) explainNotUpdated(c *sequencer.Change, rejection *sequencer.RejectedError) error {
+	if err := j.explainPrecondition(c.Job, &c.Precondition, rejection); err != nil {
+		return err
+	}
 	st, _ := j.cfg.Machine.Fork()
 	job, ok := st.Job(c.Job)
 	if !ok {
@@ -135,10 +121,6 @@ func (j *jobs) explainNotUpdated(c *sequencer.Change, rejection *sequencer.Rejec
 	ref := fsm.TaskRef{Job: c.Job, Index: c.Task}
 	is := func(r fsm.Reason) bool { return rejection.Reason == r }
 	switch {
-	case is(fsm.KeyConflict):
-		return &Error{Kind: KindConflict, Message: "the idempotency key was used for another request"}
-	case is(fsm.VersionMismatch):
-		return conflict("job %d has version %d, and the update expects version %d: read the job again", c.Job, job.Version, c.IfVersion)
 	case is(fsm.AlreadyEnded):
 		return conflict("job %d has ended: it is %s", c.Job, job.State)
 	case is(fsm.LimitExceeded):

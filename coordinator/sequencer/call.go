@@ -67,14 +67,6 @@ func apply(
 	})
 }
 
-// Propose proposes one operation and returns when it is committed. It serves
-// requests whose rules are all in package fsm, such as a retry or a purge.
-// Errors: *RejectedError, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
-func (s *Sequencer) Propose(ctx context.Context, op fsm.Op) error {
-	_, err := apply(ctx, s.inbox, classCancel, op, nil)
-	return err
-}
-
 // settled returns a *RejectedError unless the reason means that the work is, or
 // already was, done.
 func settled(r fsm.Reason, already bool) (bool, error) {

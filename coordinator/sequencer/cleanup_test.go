@@ -152,7 +152,7 @@ func TestACleanupTaskOfAStoppingJobIsRetried(t *testing.T) {
 	if job := c.awaitEnd(id); job.State != fsm.JobFailed || c.task(id, 1).State != fsm.Completed || c.task(id, 1).Attempt != 2 {
 		t.Errorf("the job is %v, its cleanup task %+v", job.State, c.task(id, 1))
 	}
-	if err := s.Propose(t.Context(), &fsm.Revive{Job: id}); err != nil {
+	if _, err := s.Revive(t.Context(), fsm.Revive{Job: id}, false); err != nil {
 		t.Fatal(err)
 	}
 	if job := c.awaitEnd(id); job.State != fsm.JobFailed || c.task(id, 1).Attempt != 3 {

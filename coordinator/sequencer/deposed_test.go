@@ -31,8 +31,8 @@ func TestADeposedLeaderDoesNotAnswerThatTheWorkIsDone(t *testing.T) {
 		log.mu.Unlock()
 		asks := map[string]func() error{
 			"cancelled already": func() error { _, err := s.CancelJob(t.Context(), made.ID, "again"); return err },
-			"no such job":       func() error { return s.Propose(t.Context(), &fsm.Revive{Job: 99}) },
-			"no dead letters":   func() error { return s.Propose(t.Context(), &fsm.Purge{Job: made.ID}) },
+			"no such job":       func() error { _, err := s.Revive(t.Context(), fsm.Revive{Job: 99}, false); return err },
+			"no dead letters":   func() error { _, err := s.Purge(t.Context(), fsm.Purge{Job: made.ID}, false); return err },
 			"key is known":      func() error { _, err := s.Submit(t.Context(), job); return err },
 		}
 		answers := make(map[string]chan error)

@@ -39,11 +39,11 @@ func TestARetryResumesTheJob(t *testing.T) {
 	if len(history) != 4 || history[0].Number != 1 || history[3].Error != "exit code 3" {
 		t.Errorf("history is %+v, want four attempts", history)
 	}
-	if err := s.Propose(t.Context(), &fsm.Revive{Job: id, Tasks: []uint32{0}}); !isRejected(err, fsm.WrongState) {
+	if _, err := s.Revive(t.Context(), fsm.Revive{Job: id, Tasks: []uint32{0}}, false); !isRejected(err, fsm.WrongState) {
 		t.Errorf("retry of a completed task returned %v, want a rejection", err)
 	}
 	healed.Store(true)
-	if err := s.Propose(t.Context(), &fsm.Revive{Job: id}); err != nil {
+	if _, err := s.Revive(t.Context(), fsm.Revive{Job: id}, false); err != nil {
 		t.Fatal(err)
 	}
 	job := c.awaitEnd(id)
@@ -61,13 +61,13 @@ func TestPurgedDeadLettersStayFailed(t *testing.T) {
 	})
 	id := mustSubmit(t, s, spec{key: "k", n: 1})
 	c.awaitEnd(id)
-	if err := s.Propose(t.Context(), &fsm.Purge{Job: id}); err != nil {
+	if _, err := s.Purge(t.Context(), fsm.Purge{Job: id}, false); err != nil {
 		t.Fatal(err)
 	}
 	if v := c.task(id, 0); v.State != fsm.Failed {
 		t.Errorf("a purged dead letter is %v, want failed", v.State)
 	}
-	if err := s.Propose(t.Context(), &fsm.Purge{Job: id}); !isRejected(err, fsm.WrongState) {
+	if _, err := s.Purge(t.Context(), fsm.Purge{Job: id}, false); !isRejected(err, fsm.WrongState) {
 		t.Errorf("a second purge returned %v, want a rejection", err)
 	}
 }
@@ -111,7 +111,7 @@ func TestARetryRestartsTheDeadline(t *testing.T) {
 		if _, err := s.CancelJob(t.Context(), id, "wait"); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Propose(t.Context(), &fsm.Revive{Job: id}); err != nil {
+		if _, err := s.Revive(t.Context(), fsm.Revive{Job: id}, false); err != nil {
 			t.Fatal(err)
 		}
 		since := time.Now()
@@ -142,7 +142,7 @@ func TestAJobThatEndsAndResumesInOneEntryIsKept(t *testing.T) {
 			return err
 		})
 		ask(func() error { _, err := s.CancelJob(t.Context(), id, "enough"); return err })
-		ask(func() error { return s.Propose(t.Context(), &fsm.Revive{Job: id}) })
+		ask(func() error { _, err := s.Revive(t.Context(), fsm.Revive{Job: id}, false); return err })
 		resume()
 		for range 3 {
 			if err := <-results; err != nil {

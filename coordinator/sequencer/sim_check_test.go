@@ -20,6 +20,8 @@ type simLedger struct {
 	forgotten map[fsm.JobID]bool
 	revives   map[fsm.JobID]int
 	purges    map[fsm.JobID]bool
+	changes   int             // keys of changes so far
+	keyed     map[string]bool // changes that took effect, by key
 
 	executed map[fsm.AttemptRef]bool       // true: it succeeded
 	running  map[fsm.AttemptRef]*simWorker // now
@@ -42,7 +44,7 @@ type simDrain struct {
 func newSimLedger(c *sim) simLedger {
 	return simLedger{
 		c: c, attempts: map[fsm.TaskRef]uint32{}, given: map[fsm.AttemptRef]fsm.WorkerID{}, completed: map[fsm.TaskRef]uint32{},
-		ended: map[fsm.TaskRef]fsm.TaskState{}, forgotten: map[fsm.JobID]bool{}, revives: map[fsm.JobID]int{}, purges: map[fsm.JobID]bool{},
+		ended: map[fsm.TaskRef]fsm.TaskState{}, forgotten: map[fsm.JobID]bool{}, revives: map[fsm.JobID]int{}, purges: map[fsm.JobID]bool{}, keyed: map[string]bool{},
 		executed: map[fsm.AttemptRef]bool{}, running: map[fsm.AttemptRef]*simWorker{}, begun: map[fsm.TaskRef]int{}, floor: map[fsm.TaskRef]uint32{},
 		drained: map[*simWorker]simDrain{}, notCancelled: map[string]fsm.JobID{}, notified: simNotifications{received: map[uint64]bool{}},
 	}
@@ -81,8 +83,10 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64) func(fsm.Applie
 				l.beforeLose(s, op)
 			case *fsm.Revive:
 				revived = append(revived, op.Job)
+				l.once(op.Key)
 			case *fsm.Purge:
 				purged = append(purged, op.Job)
+				l.once(op.Key)
 			case *fsm.Archive:
 				for _, id := range op.Items {
 					l.forgotten[id] = true
@@ -107,6 +111,14 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64) func(fsm.Applie
 			}
 		})
 	}
+}
+
+// once checks that a change takes effect once.
+func (l *simLedger) once(key string) {
+	if key != "" && l.keyed[key] {
+		l.c.fail("%s took effect twice", key)
+	}
+	l.keyed[key] = true
 }
 
 // resumed resets what was final in jobs that are retried.

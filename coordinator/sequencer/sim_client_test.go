@@ -211,19 +211,75 @@ func (j *simJob) retry(t *simTerm) {
 	if j.c.chance(50) {
 		tasks = []uint32{j.someTask().Index}
 	}
-	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
-		return s.Propose(ctx, &fsm.Revive{Job: j.id, Tasks: tasks})
-	}, nil, nil)
+	j.change(t, func(ctx context.Context, s *sequencer.Sequencer, p fsm.Precondition) (sequencer.ChangeResult, error) {
+		return s.Revive(ctx, fsm.Revive{Job: j.id, Tasks: tasks, Precondition: p}, true)
+	}, nil)
 }
 
 func (j *simJob) purge(t *simTerm) {
-	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error { return s.Propose(ctx, &fsm.Purge{Job: j.id}) }, func() {
+	j.change(t, func(ctx context.Context, s *sequencer.Sequencer, p fsm.Precondition) (sequencer.ChangeResult, error) {
+		return s.Purge(ctx, fsm.Purge{Job: j.id, Precondition: p}, true)
+	}, func() {
 		j.c.log.truth.Read(func(s *fsm.State, _ uint64) {
 			if job, ok := s.Job(j.id); ok && job.State.Terminal() && job.Counts[fsm.Dead] > 0 {
 				j.c.fail("purged dead letters of job %d still exist", j.id)
 			}
 		})
-	}, nil)
+	})
+}
+
+// simChange is a change that its client repeats with one key.
+type simChange struct {
+	precondition fsm.Precondition
+	do           func(context.Context, *sequencer.Sequencer, fsm.Precondition) (sequencer.ChangeResult, error)
+	done         func() // checks the state after the first answer
+	made         sequencer.ChangeResult
+}
+
+// change makes a change up to three times with one key, whatever the answers,
+// and possibly at different leaders.
+func (j *simJob) change(
+	t *simTerm, do func(context.Context, *sequencer.Sequencer, fsm.Precondition) (sequencer.ChangeResult, error), done func(),
+) {
+	c := j.c
+	c.changes++
+	x := &simChange{precondition: fsm.Precondition{Key: fmt.Sprintf("change%d", c.changes), Digest: [16]byte{byte(j.id)}}, do: do, done: done}
+	if c.chance(20) {
+		x.precondition.IfVersion = uint64(1 + c.rng.IntN(3))
+	}
+	j.repeat(t, x, c.rng.IntN(3))
+}
+
+func (j *simJob) repeat(t *simTerm, x *simChange, again int) {
+	c := j.c
+	revives := c.revives[j.id]
+	var r sequencer.ChangeResult
+	c.call(t, 5*time.Second, func(ctx context.Context, s *sequencer.Sequencer) (err error) {
+		r, err = x.do(ctx, s, x.precondition)
+		return err
+	}, func(err error) {
+		if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok && rejected.Reason == fsm.KeyConflict {
+			c.fail("repeating %s of job %d: %v", x.precondition.Key, j.id, err)
+		}
+		if err != nil {
+			return
+		}
+		outcome := sequencer.ChangeResult{Version: r.Version, Purged: r.Purged}
+		if x.made.Version != 0 && outcome != x.made {
+			c.fail("%s of job %d was answered with %+v, then with %+v", x.precondition.Key, j.id, x.made, outcome)
+		}
+		x.made = outcome
+		if !r.Existed && x.done != nil && c.revives[j.id] == revives {
+			x.done()
+		}
+	})
+	if again > 0 {
+		c.after(c.upTo(3*time.Second), func() {
+			if t := c.anyTerm(); t != nil && !c.calm {
+				j.repeat(t, x, again-1)
+			}
+		})
+	}
 }
 
 // update changes the job, or one of its tasks that may have started, once or
@@ -262,8 +318,8 @@ func (c *sim) updated(x sequencer.Change, r sequencer.ChangeResult) {
 		if job, ok := s.Job(x.Job); ok && (job.Version < r.Version || r.Version < 2) {
 			c.fail("an update made version %d of job %d, which has version %d", r.Version, x.Job, job.Version)
 		}
-		if id, version, _, known := s.UpdateKey(x.Key); known && (version != r.Version || id != x.Job) {
-			c.fail("an update of job %d with the key %s made version %d; its key says %d of job %d", x.Job, x.Key, r.Version, version, id)
+		if of, known := s.ChangeOf(x.Key); known && (of.Version != r.Version || of.Job != x.Job) {
+			c.fail("an update of job %d with the key %s made version %d; its key belongs to %+v", x.Job, x.Key, r.Version, of)
 		}
 	})
 }

@@ -15,44 +15,23 @@ type Change struct {
 	Delay      time.Duration
 }
 
-// ChangeResult is the answer to a change.
-type ChangeResult struct {
-	Version uint32 // of the job, after this change
-	Existed bool   // the key was known, with the same change
-}
-
 // Update changes tasks that have not started: all of them or none. Errors:
 // *RejectedError with JobNotFound, TaskNotFound, KeyConflict, AlreadyEnded,
 // VersionMismatch, WrongState or LimitExceeded, *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown.
 func (s *Sequencer) Update(ctx context.Context, c Change) (ChangeResult, error) {
-	return do(ctx, s.inbox, classCancel, func(b *batch) (ChangeResult, error) {
-		if _, digest, _, known := b.view.Key(c.Key); known {
-			id, version, _, ofUpdate := b.view.UpdateKey(c.Key)
-			if !ofUpdate || id != c.Job || digest != c.Digest {
-				return ChangeResult{}, &RejectedError{Reason: fsm.KeyConflict}
-			}
-			return ChangeResult{Version: version, Existed: true}, nil
-		}
-		if b.view.Keys() >= s.cfg.MaxKeys {
-			return ChangeResult{}, &BusyError{What: "too many idempotency keys in memory", Limit: LimitMemory, RetryAfter: time.Second}
-		}
-		op := c.Update
-		op.KeyExpires = b.keyExpires(c.Generated)
-		op.NotBeforeMS = 0
+	return s.change(ctx, c.Job, &c.Precondition, c.Generated, func(b *batch) fsm.Reason {
+		c.NotBeforeMS = 0
 		switch {
 		case c.Delay > 0:
-			op.NotBeforeMS = b.entry.NowMS() + c.Delay.Milliseconds()
+			c.NotBeforeMS = b.entry.NowMS() + c.Delay.Milliseconds()
 		case !c.NotBefore.IsZero():
-			op.NotBeforeMS = max(c.NotBefore.UnixMilli(), 0)
+			c.NotBeforeMS = max(c.NotBefore.UnixMilli(), 0)
 		}
 		s.absorb(b) // tasks that became ready must be queued before they can be reordered
-		if r := b.entry.Do(&op); r != fsm.Accepted {
-			return ChangeResult{}, &RejectedError{Reason: r}
-		}
+		r := b.entry.Do(&c.Update)
 		s.absorb(b)
-		job, _ := b.view.Job(c.Job)
-		return ChangeResult{Version: job.Version}, nil
+		return r
 	})
 }
 

@@ -20,7 +20,7 @@ type Job struct {
 	// Requeues are other attempts that are followed by another: released by their
 	// worker, drained, stolen or not begun.
 	Requeues uint64 `json:"requeues,omitempty"`
-	Version  uint32 `json:"version,omitempty"` // starts at 1; every update adds 1
+	Version  uint32 `json:"version,omitempty"` // starts at 1; every update, retry and purge adds 1
 	// Outcome is the result of the ordinary tasks while cleanup tasks run.
 	Outcome string `json:"outcome,omitempty"`
 	// MaxFailures is how many tasks may fail without failing the job.

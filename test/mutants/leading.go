@@ -51,6 +51,16 @@ func inLeading() []Mutant {
 			Caught: []Checker{{Package: "./client", Run: "UnknownOutcome"}},
 		},
 		{
+			Name: "a-repeated-retry-gets-a-new-key",
+			Edits: []Edit{{"client/retry.go", `got, err := call(ctx, c, op, dtaskv1.JobServiceClient.Retry, req)`, `method := func(s dtaskv1.JobServiceClient, ctx context.Context, r *dtaskv1.RetryRequest, _ ...grpc.CallOption) (*dtaskv1.RetryResponse, error) {
+		r.IdempotencyKey = newKey()
+		return s.Retry(ctx, r)
+	}
+	got, err := call(ctx, c, op, method, req)`}, {"client/retry.go", `	"google.golang.org/protobuf/proto"`, `	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"`}},
+			Caught: []Checker{{Package: "./client", Run: "UnknownOutcome"}},
+		},
+		{
 			Name: "a-cancelled-submission-ends-the-shared-stream",
 			Edits: []Edit{{"client/submit_stream.go", `	sent := b.sent
 `, `	sent := b.sent

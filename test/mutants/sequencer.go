@@ -4,6 +4,11 @@ package mutants
 func inSequencer() []Mutant {
 	return []Mutant{
 		{
+			Name:   "a-repeated-change-is-a-conflict",
+			Edits:  []Edit{{"coordinator/sequencer/change.go", `FirstOutcome(b.view, id, p); known {`, `FirstOutcome(b.view, id, p); known && err != nil {`}},
+			Caught: []Checker{simulated},
+		},
+		{
 			Name: "answers-come-before-the-commit",
 			Edits: []Edit{
 				{"coordinator/sequencer/pipeline.go", "\tp.cfg.Machine.CacheDecoded(data, entry)\n", "\tp.cfg.Machine.CacheDecoded(data, entry)\n\tfor _, f := range b.after {\n\t\tf(0, nil)\n\t}\n\tb.after = nil\n"},

@@ -10,6 +10,16 @@ var (
 func inState() []Mutant {
 	return []Mutant{
 		{
+			Name:   "a-repeated-key-changes-the-job-again",
+			Edits:  []Edit{{"fsm/precondition.go", `	case known:`, `	case known && p.Digest == [16]byte{}:`}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestARetryTakesEffectOncePerKey"}, twins},
+		},
+		{
+			Name:   "a-purge-forgets-its-number-of-dead-letters",
+			Edits:  []Edit{{"fsm/precondition.go", `purged: purged, digest`, `digest`}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestAPurgeKeepsItsNumber"}, twins},
+		},
+		{
 			Name:   "completions-of-any-attempt-count",
 			Edits:  []Edit{{"fsm/op_assign.go", `case r.attempt != h.Attempt || r.worker != h.Worker:`, `case r.worker != h.Worker:`}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestAZombieCompletesNothing|TestOnlyTheLiveAttempt"}, simulated},
@@ -38,7 +48,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "snapshots-forget-keys",
-			Edits:  []Edit{{"fsm/snapshot.go", "\tc.bool(&k.sealed)\n", ""}},
+			Edits:  []Edit{{"fsm/snapshot.go", "\tnumber(c, &k.version)\n", ""}},
 			Caught: []Checker{snapshots},
 		},
 		{

@@ -26,7 +26,7 @@ const (
 // store, the log entries, the snapshots and the history together. A build reads its
 // own format only. A change that an older or newer build would misread needs a new
 // number.
-const Format = 3
+const Format = 4
 
 // errLocked means that another process has the directory open.
 var errLocked = errors.New("used by another process; one replica per data directory")

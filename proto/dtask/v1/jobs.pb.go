@@ -1431,7 +1431,7 @@ type Job struct {
 	Outcome           JobState       `protobuf:"varint,19,opt,name=outcome,proto3,enum=dtask.v1.JobState" json:"outcome,omitempty"`
 	MaxFailures       uint32         `protobuf:"varint,20,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`                   // as submitted
 	FailuresTolerated uint32         `protobuf:"varint,21,opt,name=failures_tolerated,json=failuresTolerated,proto3" json:"failures_tolerated,omitempty"` // ordinary tasks that failed for good, if at most max_failures; else 0
-	Version           uint32         `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                              // 1 at first; each update adds 1
+	Version           uint32         `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                              // 1 at first; each update, retry and purge adds 1
 	Arrays            []*ArrayStatus `protobuf:"bytes,23,rep,name=arrays,proto3" json:"arrays,omitempty"`                                                 // in order; only from GetJob
 	Key               string         `protobuf:"bytes,24,opt,name=key,proto3" json:"key,omitempty"`                                                       // idempotency key; only from GetJob
 	Digest            []byte         `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`                                                 // of header and tasks as submitted; only from GetJob, of jobs that are not in the history
@@ -2918,9 +2918,13 @@ type RetryRequest struct {
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// Ids of tasks; empty = all that ended without completing. Tasks that were cancelled
 	// because of these are retried with them.
-	Tasks         []string `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"` // at most 10,000
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Tasks     []string `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`                           // at most 10,000
+	IfVersion uint64   `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"` // the job must have this version; 0 = any
+	// Repeating the same retry with the same key has no further effect. 1–128 bytes.
+	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	GeneratedKey   bool   `protobuf:"varint,5,opt,name=generated_key,json=generatedKey,proto3" json:"generated_key,omitempty"` // as in JobPart
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RetryRequest) Reset() {
@@ -2967,9 +2971,32 @@ func (x *RetryRequest) GetTasks() []string {
 	return nil
 }
 
+func (x *RetryRequest) GetIfVersion() uint64 {
+	if x != nil {
+		return x.IfVersion
+	}
+	return 0
+}
+
+func (x *RetryRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *RetryRequest) GetGeneratedKey() bool {
+	if x != nil {
+		return x.GeneratedKey
+	}
+	return false
+}
+
 type RetryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // after the retry
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`          // after the retry
+	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of the job after the retry
+	Existed       bool                   `protobuf:"varint,3,opt,name=existed,proto3" json:"existed,omitempty"` // an earlier call with the same key made the retry
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3009,6 +3036,20 @@ func (x *RetryResponse) GetJob() *Job {
 		return x.Job
 	}
 	return nil
+}
+
+func (x *RetryResponse) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RetryResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
 }
 
 // AttemptRecord is an attempt that failed or was lost.
@@ -3358,11 +3399,15 @@ func (x *ListDeadLettersResponse) GetFreshness() *Freshness {
 }
 
 type PurgeDeadLettersRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Tasks         []string               `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"` // ids, at most 10,000; empty = all dead letters of the job
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Job       string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Tasks     []string               `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`                           // ids, at most 10,000; empty = all dead letters of the job
+	IfVersion uint64                 `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"` // the job must have this version; 0 = any
+	// Repeating the same purge with the same key has no further effect. 1–128 bytes.
+	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	GeneratedKey   bool   `protobuf:"varint,5,opt,name=generated_key,json=generatedKey,proto3" json:"generated_key,omitempty"` // as in JobPart
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *PurgeDeadLettersRequest) Reset() {
@@ -3409,9 +3454,32 @@ func (x *PurgeDeadLettersRequest) GetTasks() []string {
 	return nil
 }
 
+func (x *PurgeDeadLettersRequest) GetIfVersion() uint64 {
+	if x != nil {
+		return x.IfVersion
+	}
+	return 0
+}
+
+func (x *PurgeDeadLettersRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *PurgeDeadLettersRequest) GetGeneratedKey() bool {
+	if x != nil {
+		return x.GeneratedKey
+	}
+	return false
+}
+
 type PurgeDeadLettersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Purged        uint32                 `protobuf:"varint,1,opt,name=purged,proto3" json:"purged,omitempty"`
+	Purged        uint32                 `protobuf:"varint,1,opt,name=purged,proto3" json:"purged,omitempty"`   // dead letters
+	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of the job after the purge
+	Existed       bool                   `protobuf:"varint,3,opt,name=existed,proto3" json:"existed,omitempty"` // an earlier call with the same key made the purge
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3451,6 +3519,20 @@ func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
 		return x.Purged
 	}
 	return 0
+}
+
+func (x *PurgeDeadLettersResponse) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *PurgeDeadLettersResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
 }
 
 type GetResultRequest struct {
@@ -4069,12 +4151,18 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x0eUpdateResponse\x12\x1f\n" +
 	"\x03job\x18\x01 \x01(\v2\r.dtask.v1.JobR\x03job\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x18\n" +
-	"\aexisted\x18\x03 \x01(\bR\aexisted\"6\n" +
+	"\aexisted\x18\x03 \x01(\bR\aexisted\"\xa3\x01\n" +
 	"\fRetryRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
-	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"0\n" +
+	"\x05tasks\x18\x02 \x03(\tR\x05tasks\x12\x1d\n" +
+	"\n" +
+	"if_version\x18\x03 \x01(\x04R\tifVersion\x12'\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\x12#\n" +
+	"\rgenerated_key\x18\x05 \x01(\bR\fgeneratedKey\"d\n" +
 	"\rRetryResponse\x12\x1f\n" +
-	"\x03job\x18\x01 \x01(\v2\r.dtask.v1.JobR\x03job\"\x8f\x01\n" +
+	"\x03job\x18\x01 \x01(\v2\r.dtask.v1.JobR\x03job\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\rR\aversion\x12\x18\n" +
+	"\aexisted\x18\x03 \x01(\bR\aexisted\"\x8f\x01\n" +
 	"\rAttemptRecord\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x1d\n" +
@@ -4107,12 +4195,18 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x17ListDeadLettersResponse\x127\n" +
 	"\fdead_letters\x18\x01 \x03(\v2\x14.dtask.v1.DeadLetterR\vdeadLetters\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x121\n" +
-	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"A\n" +
+	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xae\x01\n" +
 	"\x17PurgeDeadLettersRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
-	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"2\n" +
+	"\x05tasks\x18\x02 \x03(\tR\x05tasks\x12\x1d\n" +
+	"\n" +
+	"if_version\x18\x03 \x01(\x04R\tifVersion\x12'\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\x12#\n" +
+	"\rgenerated_key\x18\x05 \x01(\bR\fgeneratedKey\"f\n" +
 	"\x18PurgeDeadLettersResponse\x12\x16\n" +
-	"\x06purged\x18\x01 \x01(\rR\x06purged\"]\n" +
+	"\x06purged\x18\x01 \x01(\rR\x06purged\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\rR\aversion\x12\x18\n" +
+	"\aexisted\x18\x03 \x01(\bR\aexisted\"]\n" +
 	"\x10GetResultRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"\xd7\x01\n" +
