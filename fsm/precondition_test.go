@@ -13,7 +13,7 @@ func TestARetryTakesEffectOncePerKey(t *testing.T) {
 	w.do(retry)
 	wantStates(w, "retried", Pending, Pending)
 	refused(t, w, "while it runs", KeyConflict, retry)
-	w.do(failed(w.assign(0, 2), NextDead))
+	w.do(failed(w.assign(0, 1), NextDead))
 	refused(t, w, "after it failed again", KeyConflict, retry)
 	refused(t, w, "a purge with the key of a retry", KeyConflict, &Purge{Job: 1, Precondition: Precondition{Key: "k"}})
 	wantStates(w, "repeated", Dead, Pending)
@@ -44,7 +44,7 @@ func TestAPurgeKeepsItsNumberOfDeadLettersWithItsKey(t *testing.T) {
 		t.Errorf("the key belongs to %+v", c)
 	}
 	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
-	w.do(failed(w.assign(0, 2), NextDead))
+	w.do(failed(w.assign(0, 1), NextDead))
 	refused(t, w, "again", KeyConflict, purge)
 	wantStates(w, "purged once", Dead, Failed, Failed)
 }

@@ -105,7 +105,7 @@ func TestADirectoryOfAnotherBuildIsRefusedUnchanged(t *testing.T) {
 	}{
 		"the build before":   {`{"version": 3, "server_id": "n1", "instance": "00112233445566778899aabbccddeeff", "cluster_id": "c", "stored": true}`, "has format 3, and this build requires format 4"},
 		"no number":          {`{"server_id": "n1", "instance": "00112233445566778899aabbccddeeff"}`, "has format 0"},
-		"a later build":      {`{"version": 4, "server_id": {"id": "n1"}}`, "has format 4"},
+		"a later build":      {`{"version": 5, "server_id": {"id": "n1"}}`, "has format 5"},
 		"of another replica": {`{"version": 1, "server_id": "n2", "instance": "i"}`, "has format 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
