@@ -125,6 +125,7 @@ func (a *ArchivedJob) head(f *frameWriter, h *Head) {
 
 func (h *Head) fields(c *coder, workers *[]*Worker) {
 	number(c, &h.ID)
+	c.digest(&h.Digest)
 	number(c, &h.Version)
 	c.priority(&h.Priority)
 	number(c, &h.State)

@@ -171,9 +171,7 @@ func (s *Server) currentJob(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, er
 	shown, err := s.showJob(ctx, &v)
 	if err == nil {
 		shown.Freshness, shown.Key = s.freshness(v.index), v.job.Key
-		if v.job.Digest != [16]byte{} { // the history has none
-			shown.Digest = v.job.Digest[:]
-		}
+		shown.Digest = v.job.Digest[:]
 	}
 	return shown, err
 }
