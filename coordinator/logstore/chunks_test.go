@@ -36,7 +36,7 @@ func TestEntriesOfAnySizeAreReadAsStored(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := verifyPages(path); err != nil {
+	if _, err := verifyPages(path); err != nil {
 		t.Error(err)
 	}
 	s, f := openBolt(t, path)
@@ -97,7 +97,7 @@ func TestChunkedEntriesMatchAReferenceModel(t *testing.T) {
 				if err := s.Close(); err != nil {
 					r.Fatal(err)
 				}
-				if err := verifyPages(path); err != nil {
+				if _, err := verifyPages(path); err != nil {
 					r.Fatal(err)
 				}
 				s = open()

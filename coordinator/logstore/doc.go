@@ -16,6 +16,8 @@
 //     (compact.go);
 //   - the segments of raft-wal: preallocation (wal_file.go, prezero.go), the list of
 //     segments (wal_list.go), the mark of the last stored entry (wal_mark.go);
+//   - the mark of the last transaction of raft.db (bolt_mark.go), and the rule by which
+//     an unreadable last write is damage or unfinished (tail.go);
 //   - inspection before a store is opened (inspect.go, pages.go, wal_inspect.go,
 //     wal_segment.go), which finds the damage that bbolt and raft-wal would panic over
 //     or silently skip.

@@ -34,6 +34,7 @@ type Contents struct {
 	voted bool
 	kind  Kind // where the entries are; "" if the store is new
 	wal   walState
+	bolt  tail // of raft.db
 }
 
 // Empty reports whether the store contains nothing that a cluster could rely on. A
@@ -73,7 +74,7 @@ func (c *Contents) inspectBolt(path string) (err error) {
 	if err != nil {
 		return fmt.Errorf("inspecting the log store: %w", err)
 	}
-	if err := verifyPages(path); err != nil {
+	if c.bolt, err = verifyPages(path); err != nil {
 		return err
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

@@ -70,8 +70,14 @@ func Open(cfg Config) (*Store, error) {
 	s := &Store{path: path, hang: openTimeoutFactor * cfg.HangTimeout, fatal: cfg.Fatal, closing: cfg.Closing, onFirstStore: cfg.OnFirstStore}
 	s.stored.Store(cfg.HadEntries)
 	contents := *cfg.Contents
+	opened := Backend(bolt)
 	err = s.call("opening the log", func() (err error) {
-		db := &mmapReclaimer{Backend: bolt, path: path}
+		marked, err := openMarkedBolt(cfg.Dir, bolt)
+		if err != nil {
+			return err
+		}
+		opened = marked
+		db := &mmapReclaimer{Backend: marked, path: path}
 		if err := contents.setKind(db, cfg.Kind); err != nil {
 			return err
 		}
@@ -79,7 +85,7 @@ func Open(cfg Config) (*Store, error) {
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(err, bolt.Close())
+		return nil, errors.Join(err, opened.Close())
 	}
 	if contents.kind == WAL {
 		s.path, s.deletesAtOnce = filepath.Join(cfg.Dir, segmentsDir), true
@@ -101,13 +107,11 @@ func Open(cfg Config) (*Store, error) {
 
 // openEntries returns the Backend for the kind of store.
 func openEntries(cfg *Config, bolt Backend, contents *Contents) (Backend, error) {
+	contents.bolt.warn(cfg.Logger)
 	if contents.kind != WAL {
 		return chunks{bolt}, nil
 	}
-	if contents.wal.torn != "" {
-		cfg.Logger.Warn("removing an unreadable write at the end of the log: unfinished if the power failed, otherwise possibly acknowledged",
-			"segment", contents.wal.torn, "last_index", contents.Last, "marked_index", readMark(filepath.Join(cfg.Dir, segmentsDir)))
-	}
+	contents.wal.tail(filepath.Join(cfg.Dir, segmentsDir)).warn(cfg.Logger)
 	return openWAL(cfg.Dir, bolt, contents, segmentSize, cfg.RaftLogger)
 }
 

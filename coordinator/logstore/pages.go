@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // bbolt reads all pages when it opens a file for writing, in a goroutine of its own,
@@ -45,59 +46,81 @@ type pages struct {
 	page  int64 // size of one
 	count uint64
 	seen  map[uint64]bool
+
+	transaction uint64 // number of the last one
+	roots       int    // readable ones of the two
 }
 
-// verifyPages returns a DamageError if a page of a closed raft.db is invalid. A file
-// without a valid root is left to bbolt.
-func verifyPages(path string) error {
+// verifyPages returns a DamageError if a page of a closed raft.db is invalid, or if its
+// last transaction is missing. A file without a valid root is left to bbolt.
+func verifyPages(path string) (tail, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names the folder
 	if err != nil {
-		return fmt.Errorf("inspecting the log store: %w", err)
+		return tail{}, fmt.Errorf("inspecting the log store: %w", err)
 	}
 	defer func() { _ = file.Close() }() // read only
 	info, err := file.Stat()
 	if err != nil {
-		return fmt.Errorf("inspecting the log store: %w", err)
+		return tail{}, fmt.Errorf("inspecting the log store: %w", err)
 	}
 	p := &pages{file: file, size: info.Size(), seen: make(map[uint64]bool)}
 	root, ok := p.newestRoot()
 	if !ok {
-		return nil
+		return tail{}, nil
 	}
 	if p.size/p.page < int64(p.count) { //nolint:gosec // above 2^63 it is negative, which walk detects
 		// bbolt lets the file grow, and syncs that, before a root counts the page.
-		return &DamageError{Path: path, Detail: fmt.Sprintf("it has %d bytes, fewer than %d pages of %d", p.size, p.count, p.page)}
+		return tail{}, &DamageError{Path: path, Detail: fmt.Sprintf("it has %d bytes, fewer than %d pages of %d", p.size, p.count, p.page)}
 	}
 	if err := p.walk(root, true, nil, nil); err != nil {
-		return &DamageError{Path: path, Detail: err.Error()}
+		return tail{}, &DamageError{Path: path, Detail: err.Error()}
 	}
-	return nil
+	t := p.tail(path)
+	return t, t.check()
+}
+
+// tail returns how the last transaction was found. Transactions write the two roots in
+// turn, in pages 0 and 1.
+func (p *pages) tail(path string) tail {
+	t := tail{path: path, unit: "transaction", last: p.transaction}
+	t.marked, t.hasMark = readMark(filepath.Dir(path), boltMarkName)
+	if p.roots < 2 {
+		t.unreadable = "one of its two roots"
+	}
+	return t
 }
 
 // newestRoot returns the page of the root bucket of the last transaction.
 func (p *pages) newestRoot() (page uint64, ok bool) {
-	newest := uint64(0)
 	for _, at := range []int64{0, int64(os.Getpagesize()), 4096, 16384} {
-		b := make([]byte, pageHeader+rootSize)
-		if _, err := p.file.ReadAt(b, at); err != nil {
-			continue
+		root, valid := p.root(at)
+		if transaction := binary.NativeEndian.Uint64(root[48:]); valid && (!ok || transaction > p.transaction) {
+			p.transaction, ok = transaction, true
+			p.page = int64(binary.NativeEndian.Uint32(root[8:]))
+			p.count = binary.NativeEndian.Uint64(root[40:])
+			page = binary.NativeEndian.Uint64(root[16:])
 		}
-		b = b[pageHeader:]
-		sum := fnv.New64a()
-		_, _ = sum.Write(b[:rootSize-8]) // it cannot fail
-		switch {
-		case binary.NativeEndian.Uint32(b) != rootMagic, binary.NativeEndian.Uint32(b[4:]) != rootVersion,
-			binary.NativeEndian.Uint64(b[56:]) != sum.Sum64():
-			continue
-		}
-		if transaction := binary.NativeEndian.Uint64(b[48:]); !ok || transaction > newest {
-			newest, ok = transaction, true
-			p.page = int64(binary.NativeEndian.Uint32(b[8:]))
-			p.count = binary.NativeEndian.Uint64(b[40:])
-			page = binary.NativeEndian.Uint64(b[16:])
+	}
+	p.roots = 0
+	for _, at := range []int64{0, p.page} {
+		if _, valid := p.root(at); valid && ok {
+			p.roots++
 		}
 	}
 	return page, ok
+}
+
+// root reads the root at an offset.
+func (p *pages) root(at int64) (root []byte, valid bool) {
+	b := make([]byte, pageHeader+rootSize)
+	if _, err := p.file.ReadAt(b, at); err != nil {
+		return b[pageHeader:], false
+	}
+	root = b[pageHeader:]
+	sum := fnv.New64a()
+	_, _ = sum.Write(root[:rootSize-8]) // it cannot fail
+	return root, binary.NativeEndian.Uint32(root) == rootMagic && binary.NativeEndian.Uint32(root[4:]) == rootVersion &&
+		binary.NativeEndian.Uint64(root[56:]) == sum.Sum64()
 }
 
 // content is a page with its overflow pages. Only the start of a page with large values

@@ -53,7 +53,7 @@ func TestValidPagesAreNotDamage(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := verifyPages(path); err != nil {
+		if _, err := verifyPages(path); err != nil {
 			t.Fatalf("entries %d to %d: %v", first, last, err)
 		}
 	}
@@ -129,7 +129,8 @@ func TestATruncatedFileIsDamageEvenIfOnlyFreePagesAreMissing(t *testing.T) {
 		if err := os.Truncate(path, size); err != nil {
 			t.Fatal(err)
 		}
-		if _, damaged := errors.AsType[*DamageError](verifyPages(path)); !damaged {
+		_, err := verifyPages(path)
+		if _, damaged := errors.AsType[*DamageError](err); !damaged {
 			t.Errorf("truncated to %d bytes of %d pages, it is accepted", size, p.count)
 		}
 	}

@@ -58,10 +58,14 @@ func inspectWAL(dataDir string, list types.PersistentState) (walState, error) {
 	if w.first > w.last {
 		return w, &DamageError{Path: dir, Detail: fmt.Sprintf("the log ends at entry %d, should start at %d", w.last, w.first)}
 	}
-	if marked := readMark(dir); marked > w.last {
-		return w, unreadable(dir, w.last, marked)
-	}
-	return w, nil
+	return w, w.tail(dir).check()
+}
+
+// tail returns how the last batch was found.
+func (w *walState) tail(dir string) tail {
+	t := tail{path: dir, unit: "entry", unreadable: w.torn, last: w.last}
+	t.marked, t.hasMark = readMark(dir, markName)
+	return t
 }
 
 // unreadable returns the DamageError of a log that ends before its last stored entry.

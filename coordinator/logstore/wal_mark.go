@@ -18,11 +18,10 @@ import (
 // after each batch and without a sync. This mark survives the process, and the machine
 // if the system had time to write it; it is synced when the log is closed or its end
 // deleted. The mark is never above what was stored, so a log that ends before it is
-// damaged.
+// damaged (tail.go). raft.db has such a mark, too, with the number of its last
+// transaction (bolt_mark.go).
 //
 //	file    magic 4, checksum 4 of the index, index 8
-//
-// An unreadable mark is ignored.
 
 const (
 	markName  = "last"
@@ -38,19 +37,26 @@ type mark struct {
 	last uint64
 }
 
-// readMark reads the mark in a directory; 0 if it is missing or unreadable.
-func readMark(dir string) uint64 {
-	b, err := os.ReadFile(filepath.Join(dir, markName)) //nolint:gosec // a name in the data directory
-	if err != nil || len(b) != markSize || binary.LittleEndian.Uint32(b) != markMagic ||
-		binary.LittleEndian.Uint32(b[4:]) != crc32.Checksum(b[8:], castagnoli) {
-		return 0
+// readMark reads the mark in a directory; ok is false if it is missing or unreadable.
+func readMark(dir, name string) (last uint64, ok bool) {
+	b, err := os.ReadFile(filepath.Join(dir, name)) //nolint:gosec // a name in the data directory
+	if err != nil {
+		return 0, false
 	}
-	return binary.LittleEndian.Uint64(b[8:])
+	return decodeMark(b)
 }
 
-// openMark opens the mark in a directory, for a log that ends at last.
-func openMark(dir string, last uint64) (*mark, error) {
-	file, err := os.OpenFile(filepath.Join(dir, markName), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // a name in the data directory
+func decodeMark(b []byte) (last uint64, ok bool) {
+	if len(b) != markSize || binary.LittleEndian.Uint32(b) != markMagic ||
+		binary.LittleEndian.Uint32(b[4:]) != crc32.Checksum(b[8:], castagnoli) {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(b[8:]), true
+}
+
+// openMark opens the mark in a directory, for a log whose last write is last.
+func openMark(dir, name string, last uint64) (*mark, error) {
+	file, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // a name in the data directory
 	if err != nil {
 		return nil, fmt.Errorf("opening the mark of the last entry: %w", err)
 	}

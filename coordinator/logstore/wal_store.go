@@ -51,7 +51,7 @@ func openWAL(dataDir string, db Backend, contents *Contents, size int, log hclog
 			return nil, err
 		}
 	}
-	if w.mark, err = openMark(dir, contents.Last); err != nil {
+	if w.mark, err = openMark(dir, markName, contents.Last); err != nil {
 		return nil, err
 	}
 	files := &segmentFiles{FS: walfs.New(), list: w.list}

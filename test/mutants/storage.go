@@ -4,6 +4,7 @@ package mutants
 func inStorage() []Mutant {
 	stores := Checker{Package: "./coordinator/logstore", Run: "Store|Entr|Damage|Flip|Disk|Hang|Fail"}
 	segments := Checker{Package: "./coordinator/logstore", Run: "Segment|Batch|Mark"}
+	tails := Checker{Package: "./coordinator/logstore", Run: "UnreadableRoot|MarkOfRaftDB"}
 	parallel := Checker{Package: "./coordinator/logstore", Run: "Stored|ALeader"}
 	idle := Checker{Package: "./coordinator/transport", Run: "Delayed"}
 	waiting := Checker{Package: "./coordinator/transport", Run: "Stored"}
@@ -100,8 +101,18 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "a-log-that-ends-before-its-mark-is-accepted",
-			Edits:  []Edit{{"coordinator/logstore/wal_inspect.go", `if marked := readMark(dir); marked > w.last {`, `if marked := readMark(dir); marked > w.last+1<<40 {`}},
-			Caught: []Checker{segments},
+			Edits:  []Edit{{"coordinator/logstore/tail.go", `case t.hasMark && t.marked > t.last:`, `case t.hasMark && t.marked > t.last+1<<40:`}},
+			Caught: []Checker{segments, tails},
+		},
+		{
+			Name:   "an-unreadable-tail-without-a-mark-is-accepted",
+			Edits:  []Edit{{"coordinator/logstore/tail.go", `case t.unreadable != "" && !t.hasMark:`, `case t.unreadable != "" && !t.hasMark && t.path == "":`}},
+			Caught: []Checker{tails},
+		},
+		{
+			Name:   "a-transaction-of-raft-db-is-not-recorded",
+			Edits:  []Edit{{"coordinator/logstore/bolt_mark.go", "	return m.mark.raise(transaction)", "	return m.mark.raise(min(transaction, m.mark.last))"}},
+			Caught: []Checker{tails},
 		},
 		{
 			Name:   "an-unfinished-batch-is-not-erased",
