@@ -36,7 +36,7 @@ func precondition(r changeRequest) (fsm.Precondition, error) {
 }
 
 // firstOutcome returns the outcome of an earlier request with the same key. known is
-// false if there is none; then the job has the required version.
+// false if this is the first request; then the job has the required version.
 func (s *selection) firstOutcome(p *fsm.Precondition) (r sequencer.ChangeResult, known bool, err error) {
 	r, known, err = sequencer.FirstOutcome(s.st, s.job.ID, p)
 	switch {

@@ -60,7 +60,7 @@ func TestAnUnreadableRootUndoesNoAcknowledgedWrite(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			path, markPath := filepath.Join(dir, FileName), filepath.Join(dir, boltMarkName)
-			s, _, err := openSilent(dir, kind)
+			s, err := openSilent(dir, kind)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,18 +106,18 @@ func TestAnUnreadableRootUndoesNoAcknowledgedWrite(t *testing.T) {
 }
 
 // openSilent opens a directory with which nothing is wrong.
-func openSilent(dir string, kind Kind) (*Store, string, error) {
+func openSilent(dir string, kind Kind) (*Store, error) {
 	s, messages, err := openLogged(dir, kind)
 	if err != nil || messages == "" {
-		return s, messages, err
+		return s, err
 	}
-	return s, messages, errors.Join(errors.New("a whole store logs "+messages), s.Close())
+	return s, errors.Join(errors.New("a whole store logs "+messages), s.Close())
 }
 
 func TestTheMarkOfRaftDBFollowsItsTransactions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, _, err := openSilent(dir, Bolt)
+	s, err := openSilent(dir, Bolt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestTheMarkOfRaftDBFollowsItsTransactions(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s, _, err = openSilent(dir, Bolt); err != nil {
+	if s, err = openSilent(dir, Bolt); err != nil {
 		t.Fatal(err)
 	}
 	var log raft.Log

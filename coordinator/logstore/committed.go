@@ -156,7 +156,10 @@ func committedSum(entry, committed uint64) uint32 {
 
 // raise sets a number that only grows.
 func raise(n *atomic.Uint64, to uint64) {
-	for old := n.Load(); old < to && !n.CompareAndSwap(old, to); old = n.Load() {
+	for {
+		if old := n.Load(); old >= to || n.CompareAndSwap(old, to) {
+			return
+		}
 	}
 }
 

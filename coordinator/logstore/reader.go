@@ -99,6 +99,19 @@ func (r *Reader) number(key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
+// Terms returns the terms of the first and the last entry, and verifies all entries; zero
+// if the log is empty. An entry that is damaged or missing is a DamageError.
+func (r *Reader) Terms() (first, last uint64, err error) {
+	err = r.Entries(0, func(entry *raft.Log) error {
+		if first == 0 {
+			first = entry.Term
+		}
+		last = entry.Term
+		return nil
+	})
+	return first, last, err
+}
+
 func (r *Reader) path() string { return filepath.Join(r.dir, FileName) }
 
 // Entries calls f with every entry from an index on, in order and verified, and stops

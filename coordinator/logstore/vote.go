@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Raft stores a vote with two calls, first its term, then its candidate. If the two
@@ -42,7 +43,7 @@ func (s *Store) setVotePart(key, value []byte) error {
 	if len(s.voteTerm) != voteTermLen {
 		return s.unwind(s.fail(writeStable, errVoteWithoutTerm))
 	}
-	vote := append(s.voteTerm, value...)
+	vote := slices.Concat(s.voteTerm, value)
 	s.voteTerm = nil
 	return s.Set(keyVote, vote)
 }

@@ -79,41 +79,48 @@ func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
 		{
 			"a dead member", "leader", &otherReplica{response: says("n2", "follower", 5, 1, 100)}, nil,
 			"n1", 5, "leader follower unreachable",
-			[]uint64{0, 1, 0}, []string{"n1 divergence", "n3 unreachable"},
+			[]uint64{0, 1, 0},
+			[]string{"n1 divergence", "n3 unreachable"},
 		},
 		{
 			"a dead leader", "follower", &otherReplica{response: says("n2", "candidate", 6, 90, 120)}, nil,
 			"", 6, "follower candidate unreachable",
-			[]uint64{88, 0, 0}, []string{"n1 divergence", "n3 unreachable"},
+			[]uint64{88, 0, 0},
+			[]string{"n1 divergence", "n3 unreachable"},
 		},
 		{
 			"a leader that hangs", "follower", &otherReplica{response: says("n2", "follower", 5, 90, 100)}, &otherReplica{hang: true},
 			"", 5, "follower follower unreachable",
-			[]uint64{88, 0, 0}, []string{"n1 divergence", "n3 unreachable"},
+			[]uint64{88, 0, 0},
+			[]string{"n1 divergence", "n3 unreachable"},
 		},
 		{
 			"two leaders", "leader", &otherReplica{response: says("n2", "leader", 6, 200, 210)}, &otherReplica{response: says("n3", "follower", 6, 199, 210)},
 			"n2", 6, "leader leader follower",
-			[]uint64{198, 0, 1}, []string{"n1 divergence"},
+			[]uint64{198, 0, 1},
+			[]string{"n1 divergence"},
 		},
 		{
 			"another one at the address", "leader", &otherReplica{response: says("n7", "leader", 9, 90, 100)}, &otherReplica{response: &dtaskv1.IdentifyResponse{
 				ServerId: "n3", State: "leader", Term: 9, ClusterId: "another",
 			}},
 			"n1", 5, "leader unreachable unreachable",
-			[]uint64{0, 0, 0}, []string{"n1 divergence", "n2 unreachable", "n3 unreachable"},
+			[]uint64{0, 0, 0},
+			[]string{"n1 divergence", "n2 unreachable", "n3 unreachable"},
 		},
 		{
 			"one that starts, one that stops", "leader", &otherReplica{response: says("n2", "starting", 0, 0, 0)}, &otherReplica{response: says("n3", "shutdown", 5, 1, 1)},
 			"n1", 5, "leader candidate unreachable",
-			[]uint64{0, 2, 0}, []string{"n1 divergence", "n3 unreachable"},
+			[]uint64{0, 2, 0},
+			[]string{"n1 divergence", "n3 unreachable"},
 		},
 		{
 			"one that stays out", "leader", &otherReplica{response: says("n2", "follower", 5, 1, 1)}, &otherReplica{response: &dtaskv1.IdentifyResponse{
 				ServerId: "n3", State: "starting", ClusterId: testCluster, Alarms: []*dtaskv1.Alarm{{Member: "n3", Kind: AlarmHistoryConflict}},
 			}},
 			"n1", 5, "leader follower halted",
-			[]uint64{0, 1, 2}, []string{"n1 divergence", "n3 history-conflict"},
+			[]uint64{0, 1, 2},
+			[]string{"n1 divergence", "n3 history-conflict"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"math"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/coordinator/raftnode"
@@ -157,13 +155,7 @@ func (d *directory) readStores(r *Report) error {
 	}
 	r.Log.FirstIndex, r.Log.LastIndex = d.log.Bounds()
 	r.Log.Unfinished = d.log.Torn()
-	if err := d.log.Entries(0, func(entry *raft.Log) error {
-		if entry.Index == r.Log.FirstIndex {
-			r.Log.FirstTerm = entry.Term
-		}
-		r.Log.LastTerm = entry.Term
-		return nil
-	}); err != nil {
+	if r.Log.FirstTerm, r.Log.LastTerm, err = d.log.Terms(); err != nil {
 		return err
 	}
 	_, r.Committed, err = d.conflict()

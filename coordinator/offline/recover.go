@@ -116,7 +116,8 @@ func PlanRecovery(ctx context.Context, cfg RecoverConfig) (plan *Plan, err error
 	if err := p.checkStopped(ctx); err != nil {
 		return nil, err
 	}
-	return p, p.preview()
+	err = p.preview()
+	return p, err
 }
 
 // Close unlocks the directory.

@@ -190,14 +190,14 @@ func TestAClusterIsRecoveredFromOneReplica(t *testing.T) {
 			if old.LogStore != store || old.Jobs["completed"] != 4 || len(old.Members) != 3 || len(old.Damage) > 0 {
 				t.Errorf("inspect: %+v", old)
 			}
-			recover := []string{"recover", "--data-dir", s.n1.DataDir, "--lost", "n2,n3"}
+			command := []string{"recover", "--data-dir", s.n1.DataDir, "--lost", "n2,n3"}
 			refuses(t, s.Cluster, "which is a majority", "recover", "--data-dir", s.n1.DataDir, "--lost", "n2")
 			refuses(t, s.Cluster, "but the members are", "recover", "--data-dir", s.n1.DataDir, "--lost", "n2,n7")
 			clustertest.Must(t, s.n2.Start(ctx))
 			clustertest.Must(t, cluster.Until(ctx, "n2 answers", guard, func(ctx context.Context) error { return s.n2.Get(ctx, "/healthz") }))
-			refuses(t, s.Cluster, "server n2 still runs", recover...)
+			refuses(t, s.Cluster, "server n2 still runs", command...)
 			clustertest.Must(t, s.n2.Kill())
-			refuses(t, s.Cluster, "repeat the command with --yes", recover...)
+			refuses(t, s.Cluster, "repeat the command with --yes", command...)
 			if again := inspect(t, s.Cluster, s.n1); again.ClusterID != old.ClusterID {
 				t.Error("an unconfirmed recovery changed the directory")
 			}
@@ -205,7 +205,7 @@ func TestAClusterIsRecoveredFromOneReplica(t *testing.T) {
 			clustertest.Must(t, os.WriteFile(ahead, []byte(runs(t, s.Cluster, "inspect", "--data-dir", s.n1.DataDir, "-o", "json")), 0o600))
 			refuses(t, s.Cluster, "server n1 is further ahead", "recover", "--data-dir", s.n2.DataDir, "--lost", "n1,n3", "--than", ahead, "--yes")
 
-			runs(t, s.Cluster, append(recover, "--yes")...)
+			runs(t, s.Cluster, append(command, "--yes")...)
 			recovered := inspect(t, s.Cluster, s.n1)
 			if recovered.ClusterID == old.ClusterID || recovered.Epoch != old.Epoch+1 || recovered.Jobs["completed"] != 4 || len(recovered.Members) != 1 {
 				t.Errorf("recovered: %+v", recovered)

@@ -3,12 +3,9 @@ package mutants
 // inStorage returns the planted bugs of the log and the stable store.
 func inStorage() []Mutant {
 	stores := Checker{Package: "./coordinator/logstore", Run: "Store|Entr|Damage|Flip|Disk|Hang|Fail"}
-	segments := Checker{Package: "./coordinator/logstore", Run: "Segment|Batch|Mark"}
-	tails := Checker{Package: "./coordinator/logstore", Run: "UnreadableRoot|MarkOfRaftDB"}
 	parallel := Checker{Package: "./coordinator/logstore", Run: "Stored|ALeader"}
 	idle := Checker{Package: "./coordinator/transport", Run: "Delayed"}
 	waiting := Checker{Package: "./coordinator/transport", Run: "Stored"}
-	kinds := Checker{Package: "./coordinator/raftnode", Run: "AnotherStore"}
 	return []Mutant{
 		{
 			Name:   "an-acknowledgment-counts-before-the-leader-has-stored-the-entry",
@@ -94,6 +91,15 @@ func inStorage() []Mutant {
 			Edits:  []Edit{{"coordinator/logstore/get.go", "return true, inside && started == ended && s", "return true, inside && started >= ended && s"}},
 			Caught: []Checker{stores},
 		},
+	}
+}
+
+// inSegments returns the planted bugs of segments, marks and data directories.
+func inSegments() []Mutant {
+	segments := Checker{Package: "./coordinator/logstore", Run: "Segment|Batch|Mark"}
+	tails := Checker{Package: "./coordinator/logstore", Run: "UnreadableRoot|MarkOfRaftDB"}
+	kinds := Checker{Package: "./coordinator/raftnode", Run: "AnotherStore"}
+	return []Mutant{
 		{
 			Name:   "unreadable-bytes-end-a-segment",
 			Edits:  []Edit{{"coordinator/logstore/wal_segment.go", `if s.torn && s.index == 0 && hasLaterBatch(content, s.end) {`, `if s.torn && s.index == 0 && s.end < 0 {`}},

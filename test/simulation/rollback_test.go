@@ -56,10 +56,10 @@ func newRollback(t *testing.T) *rollback {
 }
 
 // submit submits jobs and records those that were acknowledged.
-func (b *rollback) submit(name string, count int, jobs map[string]string) {
+func (b *rollback) submit(prefix string, count int, jobs map[string]string) {
 	b.t.Helper()
 	for i := range count {
-		name := fmt.Sprintf("%s-%d", name, i)
+		name := fmt.Sprintf("%s-%d", prefix, i)
 		job, err := spec.Single(spec.SingleTask{Type: "noop", Name: name})
 		if err != nil {
 			b.t.Fatal(err)
