@@ -97,6 +97,12 @@ fuzz: ## run each fuzz target for FUZZTIME (20s)
 # Simulated histories. Each run is added to the record; without SEED, the next run
 # continues where the record ends.
 RECORD := $(CURDIR)/test/record/runs.jsonl
+
+# STORE=bolt or wal is the log store of all coordinators of a suite.
+ifdef STORE
+export DTASK_LOG_STORE := $(STORE)
+endif
+
 SIMULATE = go test -count=1 -v -timeout 0 -run 'TestNothingAcknowledgedIsLostWhateverHappens$$' ./coordinator/sequencer -sim.runs=$(SEEDS)
 
 .PHONY: simulate
@@ -141,16 +147,20 @@ soak: ## run mixed work for MINUTES (30), and check that nothing grows
 
 .PHONY: powercuts
 powercuts: ## cut the power of a real cluster N (20) times, from SEED if set, with its log in STORE, and add that to the record; needs root
-	$(if $(STORE),DTASK_LOG_STORE=$(STORE)) DTASK_RECORD=$(RECORD) DTASK_POWERCUTS=$(or $(N),20) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestPowerCuts $(ARGS) ./test/chaos/faultfs/scenario
+	DTASK_RECORD=$(RECORD) DTASK_POWERCUTS=$(or $(N),20) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestPowerCuts $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: bitflips
 bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set, with its log in STORE, and add that to the record; needs root
-	$(if $(STORE),DTASK_LOG_STORE=$(STORE)) DTASK_RECORD=$(RECORD) DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
+	DTASK_RECORD=$(RECORD) DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: mutants
 mutants: ## plant known bugs and check that the tests find them (PART=0/3 for a third)
 	DTASK_MUTANTS=$(PART) DTASK_RECORD=$(RECORD) go test -tags mutant -count=1 -v -timeout 60m -run TestCheckersCatch ./test/mutants
 
 .PHONY: record
-record: ## print the totals of the proof suites
+record: ## print the totals of the proof suites, for all time and for the present core, and what that lacks
 	@go run ./test/record/totals $(RECORD)
+
+.PHONY: record-missing
+record-missing: ## run all that the present core lacks in the record, one suite after another; needs root, and hours
+	@go run ./test/record/totals -missing $(RECORD) | while read -r command; do echo "$$command"; $$command </dev/null || exit; done

@@ -44,13 +44,6 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	if err != nil {
 		return failed(&notStartedError{err: err, fatal: true})
 	}
-	stdin, err := standardInput(t)
-	if err != nil {
-		return failed(&notStartedError{err: err})
-	}
-	if closer, ok := stdin.(io.Closer); ok {
-		defer func() { _ = closer.Close() }() // read only
-	}
 	log, err := w.openLog(a)
 	if err != nil {
 		return failed(&notStartedError{err: err})
@@ -59,21 +52,56 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	lines := process.NewLines(func(p process.Progress) { t.Progress(p.Fraction, p.Text) })
 	lines.OnCheckpoint = a.checkpointer.Load().request // environ created it
 	errorLines := process.NewLines(nil)
-	if !w.attempts.begin(a) {
-		return released(notBegun)
-	}
-	exit, err := process.Run(a.ctx, process.Spec{
-		Argv: body.GetCommand(), Shell: body.GetRun(), Env: env, Dir: dir, Stdin: stdin,
+	exit, err := w.runProgram(a, &process.Spec{
+		Argv: body.GetCommand(), Shell: body.GetRun(), Env: env, Dir: dir,
 		// A full disk must cost only the log, not the attempt.
 		Stdout:    io.MultiWriter(lines, bestEffortWriter{log.stdout}),
 		Stderr:    io.MultiWriter(errorLines, bestEffortWriter{log.stderr}),
 		KillGrace: time.Duration(a.policy.GetKillGraceMs()) * time.Millisecond,
 	})
 	last, lastError := lines.Finish(), errorLines.Finish()
-	if err != nil {
+	switch {
+	case errors.Is(err, errNotBegun):
+		return released(notBegun)
+	case err != nil:
 		return commandError(exit, err)
 	}
 	return commandOutcome(exit, dir+resultFile, last, lastError)
+}
+
+// errNotBegun is returned if an attempt ended while it waited for a confirmation.
+var errNotBegun = errors.New(notBegun)
+
+// runProgram runs a program while the leader's last confirmation is fresh. The
+// supervisor checks that again, immediately before it starts the program; if
+// the worker was stopped on the way there, the attempt waits for the next
+// confirmation.
+func (w *Worker) runProgram(a *attempt, s *process.Spec) (process.Exit, error) {
+	for {
+		stdin, err := standardInput(&a.invocation().task)
+		if err != nil {
+			return process.Exit{}, &notStartedError{err: err}
+		}
+		s.Stdin, s.StartBefore = stdin, 0
+		first := !a.begun
+		if !w.attempts.begin(a) {
+			err = errNotBegun
+		}
+		var exit process.Exit
+		if err == nil {
+			if first { // further items of an attempt that has begun need no confirmation
+				s.StartBefore = w.attempts.confirmed.expiry()
+			}
+			exit, err = process.Run(a.ctx, *s)
+		}
+		if closer, ok := stdin.(io.Closer); ok {
+			_ = closer.Close() // read only
+		}
+		if !errors.Is(err, process.ErrTooLate) {
+			return exit, err
+		}
+		a.begun = false
+	}
 }
 
 // openLog opens the log of an attempt. All items of an attempt share one.
@@ -157,6 +185,9 @@ func openInput(path string) (file *os.File, err error) {
 // commandError returns the outcome of a command that could not be run or
 // supervised. If the attempt was stopped, the attempt table replaces it.
 func commandError(exit process.Exit, err error) *dtaskv1.Outcome {
+	if _, notStarted := errors.AsType[*notStartedError](err); notStarted {
+		return failed(err)
+	}
 	var start *process.StartError
 	if errors.As(err, &start) || errors.Is(err, process.ErrNoSupervisor) {
 		return failed(&notStartedError{err: err})

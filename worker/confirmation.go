@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/dtask/dtask/worker/process"
 )
 
 // defaultFreshness is the freshness if the leader doesn't state its liveness
@@ -67,6 +69,15 @@ func (c *confirmations) renew(sent time.Time, freshness time.Duration) {
 func (c *confirmations) fresh(now time.Time) bool {
 	last := c.last.Load()
 	return max(now.Sub(last.sent), now.Round(0).Sub(last.sent.Round(0))) < last.freshness
+}
+
+// expiry returns until when a program may be started, as a reading of
+// process.Monotonic. That clock is read first: if this process is stopped in
+// between, the result is too early.
+func (c *confirmations) expiry() time.Duration {
+	clock, now := process.Monotonic(), time.Now()
+	last := c.last.Load()
+	return clock + last.freshness - max(now.Sub(last.sent), now.Round(0).Sub(last.sent.Round(0)))
 }
 
 // awaitFresh waits until attempts may start, and reports false if ctx is done

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,6 +44,7 @@ type run struct {
 	work     *workload.Workload
 	began    time.Time
 	out      *nemesis.Outcome
+	line     *record.Run // what the record gets
 
 	stopWork, stopNurse context.CancelFunc
 	working, nursing    chan error // one each
@@ -52,7 +54,9 @@ type run struct {
 func startRun(t *testing.T, o options) *run {
 	t.Helper()
 	t.Logf("replay: %s", o.replay(t))
-	r := &run{o: o, began: time.Now(), working: make(chan error, 1), nursing: make(chan error, 1), out: &nemesis.Outcome{
+	line := &record.Run{Suite: "chaos", Seed: o.Seed, LogStore: cmp.Or(os.Getenv(cluster.StoreVariable), "mixed")}
+	record.AtEnd(t, line)
+	r := &run{o: o, line: line, began: time.Now(), working: make(chan error, 1), nursing: make(chan error, 1), out: &nemesis.Outcome{
 		Fired: make(map[string]int), Names: make(map[string]int), Cannot: make(map[string]string),
 	}}
 	dir, err := os.MkdirTemp("", "dtask-chaos-") //nolint:usetesting // kept if the test fails
@@ -205,7 +209,7 @@ func (r *run) judge(t *testing.T, trouble error) {
 	if trouble != nil {
 		t.Logf("first error: %v", trouble)
 	}
-	r.record(t, report, lasted, diverged)
+	r.record(report, lasted, diverged)
 	r.floors(t, lasted)
 }
 
@@ -291,14 +295,12 @@ func (r *run) loggedBy(prefix, words string) int {
 	return n
 }
 
-func (r *run) record(t *testing.T, report check.Report, lasted time.Duration, diverged int) {
-	t.Helper()
+// record fills in what the record gets.
+func (r *run) record(report check.Report, lasted time.Duration, diverged int) {
 	world := r.world.Tally()
-	clustertest.Must(t, record.AppendIfAsked(t.Context(), &record.Run{
-		Suite: "chaos", Seed: r.o.Seed, Seconds: lasted.Seconds(), LeaderKills: world.LeaderKills, WorkerKills: world.WorkerKills,
-		Tasks: int(r.work.Tally().Tasks), Faults: r.out.Fired,
-		Lost: check.Count(report.Faults, check.Lost), Duplicated: check.Count(report.Faults, check.Duplicated), Diverged: diverged,
-	}))
+	r.line.Seconds, r.line.LeaderKills, r.line.WorkerKills = lasted.Seconds(), world.LeaderKills, world.WorkerKills
+	r.line.Tasks, r.line.Faults = int(r.work.Tally().Tasks), r.out.Fired
+	r.line.Lost, r.line.Duplicated, r.line.Diverged = check.Count(report.Faults, check.Lost), check.Count(report.Faults, check.Duplicated), diverged
 }
 
 // floors fails a run that proved too little.

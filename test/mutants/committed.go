@@ -34,5 +34,15 @@ func inCommitted() []Mutant {
 			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `return entry.Term != term || sum != nil && !bytes.Equal(entry.Extensions, sum)`, `return len(sum) < 0 && bytes.Equal(entry.Extensions, sum)`}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "ContradictsACommittedEntry"}},
 		},
+		{
+			Name:   "a-snapshot-that-is-sent-again-is-refused",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `known && term == a.LastLogTerm {`, `known && term < a.LastLogTerm {`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "SendsASnapshotAgain"}},
+		},
+		{
+			Name:   "a-leader-cannot-continue-after-a-stored-snapshot",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `for len(a.Entries) > 0 && n.logs`, `for len(a.Entries) > 1<<20 && n.logs`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "SendsASnapshotAgain"}},
+		},
 	}
 }

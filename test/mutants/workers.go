@@ -24,6 +24,11 @@ func inWorkers() []Mutant {
 			Caught: []Checker{{Package: "./worker", Run: "Confirm|LostItsLeader"}},
 		},
 		{
+			Name:   "a-supervisor-starts-a-program-too-late",
+			Edits:  []Edit{{"worker/process/supervisor_linux.go", `if o.StartBefore != 0 && Monotonic() >= o.StartBefore {`, `if o.StartBefore < 0 {`}},
+			Caught: []Checker{{Package: "./worker/process", Run: "TooLate"}},
+		},
+		{
 			Name:   "a-closed-session-answers-heartbeats",
 			Edits:  []Edit{{"coordinator/session/mux_stream.go", `if slot.ended.Load() || slot.ctx.Err() != nil {`, `if slot.ended.Load() {`}},
 			Caught: []Checker{{Package: "./coordinator/session", Run: "ClosedSession"}},

@@ -29,7 +29,7 @@ func FuzzRead(f *testing.F) {
 		record.Total(runs)
 		record.Next(runs, "cluster")
 		for i := range runs {
-			runs[i].Commit = "x" // an empty one would be looked up
+			runs[i].Commit, runs[i].Core = "x", "y" // empty ones would be looked up
 			if record.Append(t.Context(), copied, &runs[i]) != nil {
 				return // a time that cannot be written
 			}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -25,6 +26,7 @@ const Env = "DTASK_RECORD"
 type Run struct {
 	Suite  string    `json:"suite"`          // simulate, cluster, chaos, powercut, bitflip, mutants, fuzz, soak
 	Commit string    `json:"commit"`         // short hash; with a "+" at the end if there were uncommitted changes
+	Core   string    `json:"core,omitempty"` // CoreDigest of the code that ran; older lines have none
 	At     time.Time `json:"at"`             // end of the run
 	Seed   uint64    `json:"seed,omitempty"` // the first one if there are several
 	// Seconds of wall time.
@@ -45,11 +47,17 @@ type Run struct {
 	Faults         map[string]int `json:"faults,omitempty"`        // kind (F1 … F69) → times fired
 	PowerCuts      int            `json:"power_cuts,omitempty"`
 	BitFlips       int            `json:"bit_flips,omitempty"`
-	// LogStore is the log store of all coordinators of the run. It is empty for the
-	// default store, or if the coordinators used different ones.
+	// LogStore is the log store of all coordinators of the run, or "mixed". Lines without
+	// Core name only "wal".
 	LogStore    string         `json:"log_store,omitempty"`
 	Mutants     []string       `json:"mutants,omitempty"`      // planted bugs that were caught
 	FuzzSeconds map[string]int `json:"fuzz_seconds,omitempty"` // target → seconds
+
+	// Failed names the test that failed; its figures are those up to the failure and are
+	// not added up, except for what must be zero. Outcome is added by hand: what was
+	// wrong, and which commit mended it.
+	Failed  string `json:"failed,omitempty"`
+	Outcome string `json:"outcome,omitempty"`
 
 	// What must be zero.
 	Lost       int `json:"lost"`       // acknowledged and missing
@@ -57,8 +65,25 @@ type Run struct {
 	Diverged   int `json:"diverged"`   // replicas that differed and continued
 }
 
+// AtEnd calls AppendIfAsked when the test ends, with what the run has become until
+// then, and whether the test failed.
+func AtEnd(t testing.TB, r *Run) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Skipped() {
+			return
+		}
+		if t.Failed() {
+			r.Failed = t.Name()
+		}
+		if err := AppendIfAsked(context.WithoutCancel(t.Context()), r); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // AppendIfAsked appends a run to the record that Env names. Without Env it does
-// nothing. Commit and At are filled in if they are empty.
+// nothing. Commit, Core and At are filled in if they are empty.
 func AppendIfAsked(ctx context.Context, r *Run) error {
 	path := os.Getenv(Env)
 	if path == "" {
@@ -73,6 +98,15 @@ func Append(ctx context.Context, path string, r *Run) error {
 	line := *r
 	if line.Commit == "" {
 		line.Commit = Commit(ctx)
+	}
+	if line.Core == "" {
+		root, err := Root()
+		if err == nil {
+			line.Core, err = CoreDigest(root)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if line.At.IsZero() {
 		line.At = time.Now().UTC().Truncate(time.Second)
@@ -116,12 +150,19 @@ func Read(path string) ([]Run, error) {
 	return runs, nil
 }
 
-// Total sums up runs. Each planted bug is counted once.
+// Total sums up runs. Each planted bug is counted once. Of runs that failed it counts
+// only what must be zero.
 func Total(runs []Run) Run {
 	sum := Run{Faults: map[string]int{}, FuzzSeconds: map[string]int{}}
 	caught := map[string]bool{}
 	for i := range runs {
 		r := &runs[i]
+		sum.Lost += r.Lost
+		sum.Duplicated += r.Duplicated
+		sum.Diverged += r.Diverged
+		if r.Failed != "" {
+			continue
+		}
 		sum.Seconds += r.Seconds
 		sum.Seeds += r.Seeds
 		sum.Events += r.Events
@@ -134,9 +175,6 @@ func Total(runs []Run) Run {
 		sum.Tasks += r.Tasks
 		sum.PowerCuts += r.PowerCuts
 		sum.BitFlips += r.BitFlips
-		sum.Lost += r.Lost
-		sum.Duplicated += r.Duplicated
-		sum.Diverged += r.Diverged
 		for kind, n := range r.Faults {
 			sum.Faults[kind] += n
 		}
@@ -153,10 +191,10 @@ func Total(runs []Run) Run {
 	return sum
 }
 
-// Of returns the runs in which all logs were in a given store other than the default.
-func Of(runs []Run, store string) (of []Run) {
+// Of returns the runs for which a condition holds.
+func Of(runs []Run, holds func(*Run) bool) (of []Run) {
 	for i := range runs {
-		if runs[i].LogStore == store {
+		if holds(&runs[i]) {
 			of = append(of, runs[i])
 		}
 	}

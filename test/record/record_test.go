@@ -47,13 +47,10 @@ func TestAMissingRecordIsEmpty(t *testing.T) {
 	}
 }
 
-func TestRunsAreCountedByTheStoreOfTheirLogs(t *testing.T) {
+func TestOfAFailedRunOnlyWhatMustBeZeroCounts(t *testing.T) {
 	t.Parallel()
-	runs := []record.Run{{PowerCuts: 5}, {PowerCuts: 2, LogStore: "wal"}, {PowerCuts: 1, LogStore: "wal"}}
-	if got := record.Total(record.Of(runs, "wal")); got.PowerCuts != 3 {
-		t.Errorf("%d cuts with the log in segments, want 3", got.PowerCuts)
-	}
-	if got := record.Total(runs); got.PowerCuts != 8 {
-		t.Errorf("%d cuts in all, want 8", got.PowerCuts)
+	runs := []record.Run{{LeaderKills: 5}, {LeaderKills: 2, Lost: 1, Failed: "TestSmoke"}}
+	if got := record.Total(runs); got.LeaderKills != 5 || got.Lost != 1 {
+		t.Errorf("got %d leaders killed and %d lost, want 5 and 1", got.LeaderKills, got.Lost)
 	}
 }

@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -52,7 +53,7 @@ func TestAClusterLosesNothing(t *testing.T) {
 		first += uint64(seeds) //nolint:gosec // not negative
 		losses += total.LeaderLosses
 		if t.Failed() {
-			break
+			total.Failed = t.Name()
 		}
 		if err := record.AppendIfAsked(t.Context(), &total); err != nil {
 			t.Error(err)
@@ -81,7 +82,7 @@ func firstSeed(t *testing.T) uint64 {
 // totals.
 func simulate(t *testing.T, first uint64, seeds, processors int) record.Run {
 	t.Helper()
-	total := record.Run{Suite: "cluster", Seed: first, Faults: map[string]int{}}
+	total := record.Run{Suite: "cluster", Seed: first, LogStore: cmp.Or(storeKind, "bolt"), Faults: map[string]int{}}
 	var mu sync.Mutex // guards total
 	var next atomic.Int64
 	began := time.Now()

@@ -14,6 +14,10 @@ var ErrNoSupervisor = errors.New("process: RunSupervisor was not called at the s
 // alive 15 s after its grace, and the supervisor was killed.
 var ErrStuck = errors.New("process: process tree did not end in time")
 
+// ErrTooLate is returned if [Spec].StartBefore had passed when the supervisor was
+// about to start the program. None of it ran.
+var ErrTooLate = errors.New("process: too late to start the program")
+
 // errLost is the cause in a SupervisorError if the supervisor exited without a
 // report.
 var errLost = errors.New("exited without a report")

@@ -210,6 +210,9 @@ func (r *run) follow(ctx context.Context) (last report, stuck bool) {
 
 // startError returns the kernel's error for the caller.
 func (r *run) startError(failure *startFailure) error {
+	if failure.TooLate {
+		return ErrTooLate
+	}
 	err := errors.New(failure.Text)
 	if failure.Errno != 0 {
 		err = syscall.Errno(failure.Errno)

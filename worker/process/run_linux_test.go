@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestAProgramEndsWithItsExitCode(t *testing.T) {
@@ -180,6 +181,26 @@ func TestTheOutputOfAProgramIsBounded(t *testing.T) {
 	}
 	if last := lines.Finish(); last != "line 4999" {
 		t.Errorf("last line %q", last)
+	}
+}
+
+func TestAProgramIsNotStartedTooLate(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		before time.Duration
+		want   error
+	}{
+		"an instant that has passed":   {Monotonic(), ErrTooLate},
+		"an instant in the far future": {Monotonic() + time.Hour, nil},
+	} {
+		path := filepath.Join(t.TempDir(), "started")
+		_, err := Run(t.Context(), Spec{Argv: []string{"/bin/touch", path}, Dir: "/", StartBefore: x.before})
+		if !errors.Is(err, x.want) {
+			t.Errorf("%s: got error %v, want %v", name, err, x.want)
+		}
+		if _, err := os.Stat(path); (err == nil) != (x.want == nil) {
+			t.Errorf("%s: the program has started: %v", name, err == nil)
+		}
 	}
 }
 

@@ -33,6 +33,9 @@ type Spec struct {
 	// KillGrace is the time between SIGTERM and SIGKILL for a stopped program;
 	// zero or less means SIGKILL immediately.
 	KillGrace time.Duration
+	// StartBefore is the reading of [Monotonic] from which on the program is not
+	// started; zero means no limit.
+	StartBefore time.Duration
 }
 
 // An Exit is how a program ended.
@@ -83,5 +86,5 @@ func (s *Spec) order() (*startOrder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &startOrder{Path: []byte(program), Argv: toBytes(argv), Env: toBytes(s.Env), Dir: []byte(dir)}, nil
+	return &startOrder{Path: []byte(program), Argv: toBytes(argv), Env: toBytes(s.Env), Dir: []byte(dir), StartBefore: s.StartBefore}, nil
 }

@@ -155,6 +155,10 @@ func isolate(child chan<- os.Signal) error {
 // that their readers see the end when the tree is gone.
 func (s *supervisor) start(o *startOrder) *startFailure {
 	s.oomKill = oomKills()
+	// Last, because this process or the worker may have been stopped until now.
+	if o.StartBefore != 0 && Monotonic() >= o.StartBefore {
+		return &startFailure{TooLate: true}
+	}
 	pid, err := syscall.ForkExec(string(o.Path), toStrings(o.Argv), &syscall.ProcAttr{ //nolint:gosec // running programs is its purpose
 		Dir:   string(o.Dir),
 		Env:   toStrings(o.Env),

@@ -5,6 +5,7 @@ package process
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // RunSupervisor has no effect on this system.
@@ -18,3 +19,6 @@ func Ready() error { return errors.ErrUnsupported }
 func Run(context.Context, Spec) (Exit, error) {
 	return Exit{}, &SupervisorError{Err: errors.ErrUnsupported}
 }
+
+// Monotonic returns 0: no program is started on this system.
+func Monotonic() time.Duration { return 0 }

@@ -18,6 +18,8 @@ type startOrder struct {
 	Argv [][]byte `json:"argv"`
 	Env  [][]byte `json:"env"`
 	Dir  []byte   `json:"dir"`
+
+	StartBefore time.Duration `json:"start_before,omitempty"`
 }
 
 type stopOrder struct {
@@ -36,6 +38,8 @@ type report struct {
 type startFailure struct {
 	Errno int    `json:"errno"` // 0 if unknown
 	Text  string `json:"text"`
+
+	TooLate bool `json:"too_late,omitempty"`
 }
 
 type exitReport struct {

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -35,7 +36,8 @@ const (
 func TestBitFlips(t *testing.T) {
 	seed := seedOf(t)
 	begun := time.Now()
-	total := record.Run{Suite: "bitflip", Seed: seed, LogStore: os.Getenv(cluster.StoreVariable), Faults: map[string]int{}}
+	total := record.Run{Suite: "bitflip", Seed: seed, LogStore: cmp.Or(os.Getenv(cluster.StoreVariable), "bolt"), Faults: map[string]int{}}
+	record.AtEnd(t, &total)
 	fates := make(map[fate]int)
 	wanted := int(number(t, "DTASK_BITFLIPS", 20)) //nolint:gosec // a small number
 	for life := uint64(0); total.BitFlips < wanted && !t.Failed(); life++ {
@@ -61,7 +63,6 @@ func TestBitFlips(t *testing.T) {
 	total.Seconds = time.Since(begun).Seconds()
 	t.Logf("%d bits flipped (%v): %v; %d tasks, %d lost, %d accepted twice, %d diverged",
 		total.BitFlips, total.Faults, fates, total.Tasks, total.Lost, total.Duplicated, total.Diverged)
-	clustertest.Must(t, record.AppendIfAsked(t.Context(), &total))
 }
 
 // flipped is a flipped bit.

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"sync"
@@ -22,7 +23,8 @@ const cutsPerCluster = 10
 func TestPowerCuts(t *testing.T) {
 	seed := seedOf(t)
 	begun := time.Now()
-	total := record.Run{Suite: "powercut", Seed: seed, LogStore: os.Getenv(cluster.StoreVariable), Faults: map[string]int{}}
+	total := record.Run{Suite: "powercut", Seed: seed, LogStore: cmp.Or(os.Getenv(cluster.StoreVariable), "bolt"), Faults: map[string]int{}}
+	record.AtEnd(t, &total)
 	var loss faultfs.Loss
 	left := int(number(t, "DTASK_POWERCUTS", 6)) //nolint:gosec // a small number
 	for life := uint64(0); left > 0 && !t.Failed(); life++ {
@@ -61,7 +63,6 @@ func TestPowerCuts(t *testing.T) {
 	total.Seconds = time.Since(begun).Seconds()
 	t.Logf("%d power cuts (%d of one, %d of all): %d tasks, %d lost, %d accepted twice, %d diverged; unsynced writes: %d kept, %d dropped, %d torn, and %d names lost",
 		total.PowerCuts, total.Faults["F42"], total.Faults["F43"], total.Tasks, total.Lost, total.Duplicated, total.Diverged, loss.Kept, loss.Dropped, loss.Torn, loss.Names)
-	clustertest.Must(t, record.AppendIfAsked(t.Context(), &total))
 }
 
 // cut cuts the power of several disks at once and restores it; their coordinators

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"os"
@@ -72,10 +73,10 @@ func (r *rig) fired(kind string) { r.faults[kind]++ }
 func (r *rig) judge(t *testing.T) {
 	t.Helper()
 	j := r.load.judge(t)
-	clustertest.Must(t, record.AppendIfAsked(t.Context(), &record.Run{
-		Suite: "chaos", Seed: r.seed, Seconds: time.Since(r.begun).Seconds(), Tasks: j.tasks, Faults: r.faults,
+	record.AtEnd(t, &record.Run{
+		Suite: "chaos", LogStore: cmp.Or(os.Getenv(cluster.StoreVariable), "bolt"), Seed: r.seed, Seconds: time.Since(r.begun).Seconds(), Tasks: j.tasks, Faults: r.faults,
 		Lost: j.lost, Duplicated: j.duplicated, Diverged: j.diverged,
-	}))
+	})
 }
 
 // ops is a list of operations.
