@@ -67,17 +67,17 @@ type Run struct {
 
 // AtEnd calls AppendIfAsked when the test ends, with what the run has become until
 // then, and whether the test failed.
-func AtEnd(t testing.TB, r *Run) {
-	t.Helper()
-	t.Cleanup(func() {
-		if t.Skipped() {
+func AtEnd(tb testing.TB, r *Run) {
+	tb.Helper()
+	tb.Cleanup(func() {
+		if tb.Skipped() {
 			return
 		}
-		if t.Failed() {
-			r.Failed = t.Name()
+		if tb.Failed() {
+			r.Failed = tb.Name()
 		}
-		if err := AppendIfAsked(context.WithoutCancel(t.Context()), r); err != nil {
-			t.Error(err)
+		if err := AppendIfAsked(context.WithoutCancel(tb.Context()), r); err != nil {
+			tb.Error(err)
 		}
 	})
 }
