@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 	"test/faults":      {"..."},
 	"test/mutants":     {"test/record"},
 	"tools/...":        {},
-	"test/record/...":  {"test/record"},
+	"test/record/...":  {"test/record", "test/mutants"},
 	"test/simulation":  {"..."},
 }
 
