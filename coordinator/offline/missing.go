@@ -111,7 +111,7 @@ type localJob struct {
 // the same log entry has made.
 func (j *localJob) is(theirs *dtaskv1.Job) bool {
 	return j.Key == theirs.GetKey() && j.submittedMS == theirs.GetSubmittedAt() && j.Name == theirs.GetName() &&
-		j.TasksTotal == theirs.GetTasksTotal() && (len(theirs.GetDigest()) == 0 || bytes.Equal(j.digest[:], theirs.GetDigest()))
+		j.TasksTotal == theirs.GetTasksTotal() && bytes.Equal(j.digest[:], theirs.GetDigest())
 }
 
 // acknowledged returns the jobs that the replica knew to be committed.

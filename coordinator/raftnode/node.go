@@ -162,7 +162,7 @@ func (n *Node) start(ctx context.Context) {
 	n.firstElection = &firstElection{view: v, transport: n.transport, space: n.space, heartbeat: cfg.Heartbeat, timeScale: cfg.TimeScale, log: n.log}
 	n.firstElection.record()
 
-	n.transport.RaftStarted(v.leadsTerm)
+	n.transport.RaftStarted(v.sendsTo)
 	n.logs.Share(v.leadsWithOthers)
 	n.running.Store(v.raft)
 	cfg.Listener.Attach(n.transport)

@@ -24,6 +24,14 @@ func (v *view) Leading() bool { return v.raft.State() == raft.Leader }
 // leadsTerm reports whether this replica is the leader of a term.
 func (v *view) leadsTerm(term uint64) bool { return v.Leading() && v.raft.CurrentTerm() == term }
 
+// sendsTo reports whether this replica is the leader of a term in which another is a
+// member.
+func (v *view) sendsTo(term uint64, id raft.ServerID) bool {
+	return v.leadsTerm(term) && slices.ContainsFunc(v.raft.GetConfiguration().Configuration().Servers, func(s raft.Server) bool {
+		return s.ID == id
+	})
+}
+
 // leadsWithOthers reports whether this replica leads and its own vote is not a
 // majority.
 func (v *view) leadsWithOthers() bool {

@@ -145,6 +145,30 @@ func (h *holdings) sorted() []fsm.AttemptRef {
 	return list
 }
 
+// oldest returns the attempts that may run at a worker with a number of slots:
+// those that it reported as started, and before it reports more, those that it
+// received first. A worker reports a start only after a while, and a new leader
+// knows none that was reported before its term.
+func (h *holdings) oldest(slots int) map[fsm.AttemptRef]bool {
+	list := slices.Clone(h.list)
+	waiting := func(x held) int {
+		if x.started != 0 {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(list, func(x, y held) int {
+		return cmp.Or(cmp.Compare(waiting(x), waiting(y)), cmp.Compare(x.number, y.number), compareAttempts(x.AttemptRef, y.AttemptRef))
+	})
+	oldest := make(map[fsm.AttemptRef]bool, min(slots, len(list)))
+	for i, x := range list {
+		if x.started != 0 || i < slots {
+			oldest[x.AttemptRef] = true
+		}
+	}
+	return oldest
+}
+
 func compareAttempts(a, b fsm.AttemptRef) int {
 	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Attempt, b.Attempt))
 }

@@ -79,3 +79,26 @@ func BenchmarkHoldings(b *testing.B) {
 		h.remove(name(i))
 	}
 }
+
+func TestAWorkerMayRunWhatItReportedAndWhatItReceivedFirst(t *testing.T) {
+	t.Parallel()
+	ref := func(i uint32) fsm.AttemptRef {
+		return fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: i}, Attempt: 1}
+	}
+	var h holdings
+	for i, x := range []held{{number: 5}, {number: 4}, {number: 6, started: 9}, {number: 7, started: 9}, {}} {
+		x.AttemptRef = ref(uint32(i))
+		h.add(x)
+	}
+	for slots, want := range map[int][]uint32{0: {2, 3}, 1: {2, 3}, 3: {2, 3, 4}, 4: {1, 2, 3, 4}, 9: {0, 1, 2, 3, 4}} {
+		var got []uint32
+		for _, a := range h.sorted() {
+			if h.oldest(slots)[a] {
+				got = append(got, a.Index)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("with %d slots: attempts %v may have run, want %v", slots, got, want)
+		}
+	}
+}

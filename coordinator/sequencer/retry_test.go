@@ -1,6 +1,7 @@
 package sequencer_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -79,26 +80,51 @@ func isRejected(err error, want fsm.Reason) bool {
 
 func TestATaskThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
-		c.config = func(cfg *sequencer.Config) { cfg.MaxLosses = 3 }
-		s, _ := c.lead()
-		id := mustSubmit(t, s, spec{key: "k", n: 1})
-		for i := range 3 {
-			w := attachWorker(t, s, fmt.Sprintf("w%d", i), "a", 1, hold)
-			w.await("the task", func() bool { return len(w.held) == 1 })
-			r := &dtaskv1.Reports{Started: []*dtaskv1.Started{{Attempt: &dtaskv1.AttemptRef{Job: uint64(id), Attempt: w.held[0].Attempt}}}}
-			if err := s.Report(t.Context(), w.id, w, r, false); err != nil {
-				t.Fatal(err)
-			}
-			w.fallSilent()
-			s.Detach(w.id, w)
-			c.await("its worker down", func() bool { return c.task(id, 0).State != fsm.Assigned })
-		}
-		if v := c.task(id, 0); v.State != fsm.Dead || v.Attempt != 3 || v.Failures != 0 {
-			t.Errorf("task is %v after %d attempts and %d failures, want dead after 3 and 0", v.State, v.Attempt, v.Failures)
-		}
-	})
+	for name, x := range map[string]struct {
+		reported  bool // the worker reported the start before it went down
+		newLeader bool // and then the leader changed
+	}{
+		"after it was reported as started":                      {reported: true},
+		"before it is reported as started":                      {},
+		"after a report to a leader that is gone":               {reported: true, newLeader: true},
+		"before it is reported as started, with another leader": {newLeader: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				c.config = func(cfg *sequencer.Config) { cfg.MaxLosses = 3 }
+				s, end := c.lead()
+				id := mustSubmit(t, s, spec{key: "k", n: 1})
+				for i := range 3 {
+					w := attachWorker(t, s, fmt.Sprintf("w%d", i), "a", 1, hold)
+					w.await("the task", func() bool { return len(w.held) == 1 })
+					if x.reported {
+						mustReport(t, s, w, &dtaskv1.Reports{Started: []*dtaskv1.Started{{Attempt: &dtaskv1.AttemptRef{Job: uint64(id), Attempt: w.held[0].Attempt}}}})
+					}
+					w.fallSilent()
+					s.Detach(w.id, w)
+					if x.newLeader {
+						if err := end(); !errors.Is(err, context.Canceled) {
+							t.Fatal(err)
+						}
+						s, end = c.lead()
+					}
+					c.await("its worker down", func() bool { return c.task(id, 0).State != fsm.Assigned })
+				}
+				if v := c.task(id, 0); v.State != fsm.Dead || v.Attempt != 3 || v.Failures != 0 {
+					t.Errorf("task is %v after %d attempts and %d failures, want dead after 3 and 0", v.State, v.Attempt, v.Failures)
+				}
+			})
+		})
+	}
+}
+
+func mustReport(t *testing.T, s *sequencer.Sequencer, w *fakeWorker, r *dtaskv1.Reports) {
+	t.Helper()
+	if err := s.Report(t.Context(), w.id, w, r, false); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestARetryRestartsTheDeadline(t *testing.T) {

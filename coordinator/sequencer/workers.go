@@ -93,7 +93,8 @@ func (t *workerTable) updateAccepting(v *fsm.State, w *worker) {
 // release removes an attempt that a worker no longer holds, and requeues it. An
 // at-most-once attempt that has started is lost instead. lost means that the
 // attempt may have run on a worker that went down: a task on which too many
-// workers went down becomes a dead letter.
+// workers went down becomes a dead letter, so that a task that ends its worker
+// does not end one after another.
 func (t *workerTable) release(b *batch, w *worker, a fsm.AttemptRef, lost bool) {
 	t.forget(w, a)
 	t.running.forget(a)
@@ -148,12 +149,17 @@ func startLogged(v *fsm.State, h fsm.HeldAttempt) bool {
 // may be repeated are requeued now, the others are lost when their lease
 // ends.
 func (t *workerTable) remove(b *batch, w *worker) {
+	slots := 0
+	if known := b.view.Worker(w.id); known != nil {
+		slots = int(known.Slots)
+	}
+	mayHaveRun := w.held.oldest(slots)
 	for _, a := range w.held.sorted() {
 		if h := (fsm.HeldAttempt{AttemptRef: a, Worker: w.id}); startLogged(b.view, h) {
 			t.leases.start(b, h)
 			continue
 		}
-		t.release(b, w, a, w.held.find(a).started != 0)
+		t.release(b, w, a, mayHaveRun[a])
 	}
 	delete(t.byID, w.id)
 	t.sched.RemoveWorker(scheduler.WorkerID(w.id))

@@ -42,6 +42,27 @@ func TestAWelcomeComesWithTheStopsOfTheAttemptsInItsHello(t *testing.T) {
 	}
 }
 
+func TestAStopDoesNotWaitForAssignmentsThatComeAfterIt(t *testing.T) {
+	t.Parallel()
+	x := newTestSession(t)
+	x.welcome(sequencer.Welcome{Worker: 1}, 1)
+	attempt := func(i uint32) fsm.AttemptRef {
+		return fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: i}, Attempt: 1}
+	}
+	for i := range uint32(10) {
+		message := sequencer.WorkerMessage{Assignments: []fsm.AssignItem{{AttemptRef: attempt(i), Worker: 1}}}
+		message.Stops = []sequencer.Stop{{Attempt: attempt(i), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}}
+		x.Send(message)
+		m, _ := x.next()
+		switch stopped := m.GetStops(); {
+		case i == 0 && len(stopped) > 0:
+			t.Errorf("stops %v came with their assignments", stopped)
+		case i > 0 && (len(stopped) != 1 || stopped[0].GetAttempt().GetTask() != i-1):
+			t.Errorf("message %d has stops %v, want that of task %d", i, stopped, i-1)
+		}
+	}
+}
+
 // The sequencer closes a session before it requeues the worker's attempts.
 func TestAClosedSessionAnswersNoHeartbeat(t *testing.T) {
 	t.Parallel()

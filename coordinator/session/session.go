@@ -22,14 +22,24 @@ type session struct {
 	lastContact atomic.Int64 // ns since started
 	overloaded  atomic.Bool  // a report waits for the sequencer: the worker is not silent, the leader is slow
 
-	mu         sync.Mutex // guards the rest
-	pending    sequencer.WorkerMessage
+	mu         sync.Mutex              // guards the rest
+	pending    sequencer.WorkerMessage // without stops
+	stops      []pendingStop           // in the order in which they were queued
+	assigned   uint64                  // assignments ever queued
+	sent       uint64                  // of them, those that were sent
 	greeting   *dtaskv1.Welcome
 	superseded []sequencer.Stop // attempts of its hello that are no longer live; sent with the welcome
 	heartbeat  uint64           // to be answered; 0 = none
 	logs       []*dtaskv1.LogRequest
 	readers    map[uint64]*logReader
 	lastLog    uint64
+}
+
+// pendingStop is a stop that is sent once a number of assignments were.
+type pendingStop struct {
+	sequencer.Stop
+
+	after uint64
 }
 
 // started is the origin of the monotonic timestamps of all sessions.
@@ -61,7 +71,10 @@ func (x *session) Send(m sequencer.WorkerMessage) {
 	x.mu.Lock()
 	p := &x.pending
 	p.Assignments = append(p.Assignments, m.Assignments...)
-	p.Stops = append(p.Stops, m.Stops...)
+	x.assigned += uint64(len(m.Assignments))
+	for _, stop := range m.Stops {
+		x.stops = append(x.stops, pendingStop{Stop: stop, after: x.assigned})
+	}
 	p.StartGrants = append(p.StartGrants, m.StartGrants...)
 	p.AckThrough = max(p.AckThrough, m.AckThrough)
 	p.Exceptions = append(p.Exceptions, m.Exceptions...)
@@ -137,10 +150,11 @@ func (x *session) report(ctx context.Context, m *dtaskv1.SessionRequest) {
 // nil if nothing is pending. It queues the slot again if it leaves anything
 // pending.
 //
-// Assignments are sent before stops: a stop may be for an attempt that is still
-// pending here, and would otherwise reach the worker before the assignment. The
-// stops of attempts that the worker held before are part of the welcome, which
-// lets it start the others.
+// A stop is sent in a later message than the assignments that were queued before
+// it: a worker handles the stops of a message first, and it may be for one of
+// them. It does not wait for assignments that come after it. The stops of attempts
+// that the worker held before are part of the welcome, which lets it start the
+// others.
 func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	x.mu.Lock()
 	p := x.pending
@@ -154,24 +168,23 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 		m.LogRequest = x.logs[0]
 		x.logs = x.logs[1:]
 	}
-	if len(p.Assignments) > 0 && len(p.Stops) > 0 {
-		x.pending.Stops, p.Stops = p.Stops, nil
-	}
-	more := len(x.logs) > 0 || len(x.pending.Stops) > 0
+	m.Stops = append(m.GetStops(), stops(x.readyStops())...)
+	more := len(x.logs) > 0 || len(x.stops) > 0
 	x.mu.Unlock()
 
 	if p.AckThrough > 0 {
 		m.Ack = &dtaskv1.Ack{Through: p.AckThrough, Exceptions: p.Exceptions}
 	}
-	m.Stops = append(m.GetStops(), stops(p.Stops)...)
 	if len(p.Assignments) > 0 {
 		var rest []fsm.AssignItem
-		if m.Assignments, rest, assigned = x.assignments(p.Assignments); len(rest) > 0 {
-			x.mu.Lock()
+		m.Assignments, rest, assigned = x.assignments(p.Assignments)
+		x.mu.Lock()
+		x.sent += uint64(len(p.Assignments) - len(rest)) //nolint:gosec // rest is a part of them
+		if len(rest) > 0 {
 			x.pending.Assignments = append(rest, x.pending.Assignments...)
-			x.mu.Unlock()
 			more = true
 		}
+		x.mu.Unlock()
 	}
 	if more {
 		x.slot.wake()
@@ -181,6 +194,16 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 		return nil, 0
 	}
 	return m, assigned
+}
+
+// readyStops removes and returns the stops whose assignments were sent. x.mu must
+// be held.
+func (x *session) readyStops() (ready []sequencer.Stop) {
+	for len(x.stops) > 0 && x.stops[0].after <= x.sent {
+		ready = append(ready, x.stops[0].Stop)
+		x.stops = x.stops[1:]
+	}
+	return ready
 }
 
 // assignments builds the assignments of one message, and returns those that did

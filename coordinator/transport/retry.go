@@ -11,12 +11,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-const (
-	// retryLimit is how long one replication request is retried.
-	retryLimit = 30 * time.Second
-	// retryInterval is the delay between two tries.
-	retryInterval = 50 * time.Millisecond
-)
+// retryInterval is the delay between two tries of a request.
+const retryInterval = 50 * time.Millisecond
 
 // AppendEntries implements raft.Transport. It delays a request that carries nothing
 // new, retries one that fails, and records what the peer has stored.
@@ -32,11 +28,12 @@ func (t *Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	return nil
 }
 
-// errDeposed is the error of a request of a term in which this replica no longer leads.
-var errDeposed = errors.New("no longer the leader of the request's term")
+// errDeposed is the error of a request of a term in which this replica no longer leads,
+// or to a peer that it has removed.
+var errDeposed = errors.New("no longer the leader of the request's term, or the peer was removed")
 
-// sendWithRetry sends a replication request until it succeeds, the term ends or
-// retryLimit has passed.
+// sendWithRetry sends a replication request until it succeeds, the term ends or the peer
+// is no longer a member.
 //
 // It sends nothing if this replica was deposed while the request was made: raft reads
 // an entry and the one before it in two steps, and in between the next leader's entries
@@ -47,28 +44,25 @@ var errDeposed = errors.New("no longer the leader of the request's term")
 // a delay early. A replica that was down for a minute would receive nothing for up to
 // ten seconds after its return; with a second replica down, the cluster would stop
 // although a majority is up. With retries raft sees one slow request instead of many
-// failed ones. Requests are idempotent. Heartbeats are not retried: their delays are
+// failed ones, however long the replica is down. Requests are idempotent. Heartbeats are not retried: their delays are
 // short, and raft detects failures by them.
 func (t *Transport) sendWithRetry(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	if !isHeartbeat(args) && !t.maySend(args.Term) {
+	if !isHeartbeat(args) && !t.maySend(args.Term, id) {
 		return errDeposed
 	}
 	err := reconnect(func() error { return t.send(id, target, args, resp) })
 	if err == nil || isHeartbeat(args) {
 		return err
 	}
-	limit := time.After(t.timeScale.Scale(retryLimit))
 	next := time.NewTicker(t.timeScale.Scale(retryInterval))
 	defer next.Stop()
 	for {
 		select {
 		case <-next.C:
-		case <-limit:
-			return err
 		case <-t.closed:
 			return err
 		}
-		if !t.maySend(args.Term) {
+		if !t.maySend(args.Term, id) {
 			return err
 		}
 		*resp = raft.AppendEntriesResponse{}
@@ -78,10 +72,11 @@ func (t *Transport) sendWithRetry(id raft.ServerID, target raft.ServerAddress, a
 	}
 }
 
-// maySend reports whether this replica still leads in a term, or raft has just started.
-func (t *Transport) maySend(term uint64) bool {
-	leads := t.leads.Load()
-	return leads == nil || (*leads)(term)
+// maySend reports whether this replica still leads in a term and the peer is a member,
+// or raft has just started.
+func (t *Transport) maySend(term uint64, to raft.ServerID) bool {
+	sends := t.sends.Load()
+	return sends == nil || (*sends)(term, to)
 }
 
 // RequestVote implements raft.Transport. A peer that is asked twice by one candidate

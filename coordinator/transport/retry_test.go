@@ -78,18 +78,19 @@ func newLonely(backAfter time.Duration, term uint64) (t *Transport, sent *int) {
 		}
 		return nil
 	}
-	t.RaftStarted(func(of uint64) bool { return of == term })
+	t.RaftStarted(func(of uint64, _ raft.ServerID) bool { return of == term })
 	return t, sent
 }
 
 func TestAReturningReplicaReceivesItsLogImmediately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := newLonely(20*time.Second, 3)
+		const down = time.Hour
+		p, _ := newLonely(down, 3)
 		began := time.Now()
 		err := p.AppendEntries("n2", "", &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7}, new(raft.AppendEntriesResponse))
-		if took := time.Since(began); err != nil || took < 20*time.Second || took > 20*time.Second+2*retryInterval {
-			t.Errorf("a peer that was down for 20 s was reached after %v, %v", took, err)
+		if took := time.Since(began); err != nil || took < down || took > down+2*retryInterval {
+			t.Errorf("a peer that was down for %v was reached after %v, %v", down, took, err)
 		}
 	})
 }
@@ -99,12 +100,13 @@ func TestRetriesEnd(t *testing.T) {
 	for name, x := range map[string]struct {
 		term      uint64
 		deposed   time.Duration
+		removed   time.Duration
 		close     bool
 		heartbeat bool
 		most      time.Duration
 	}{
-		"at the limit":                 {term: 3, most: retryLimit},
 		"with the term":                {term: 3, deposed: 3 * retryInterval / 2, most: 2 * retryInterval},
+		"when the peer is removed":     {term: 3, removed: 3 * retryInterval / 2, most: 2 * retryInterval},
 		"when the transport is closed": {term: 3, close: true, most: time.Second},
 		"immediately for a heartbeat":  {term: 3, heartbeat: true, most: 0},
 	} {
@@ -116,7 +118,12 @@ func TestRetriesEnd(t *testing.T) {
 					time.AfterFunc(time.Second, func() { p.once.Do(func() { close(p.closed) }) })
 				}
 				if x.deposed > 0 {
-					time.AfterFunc(x.deposed, func() { p.RaftStarted(func(uint64) bool { return false }) })
+					time.AfterFunc(x.deposed, func() { p.RaftStarted(func(uint64, raft.ServerID) bool { return false }) })
+				}
+				if x.removed > 0 {
+					time.AfterFunc(x.removed, func() {
+						p.RaftStarted(func(of uint64, to raft.ServerID) bool { return of == 3 && to != "n2" })
+					})
 				}
 				q := &raft.AppendEntriesRequest{Term: x.term, PrevLogEntry: 7}
 				if x.heartbeat {
@@ -155,7 +162,7 @@ func TestAnIdleLeaderRepeatsItselfRarelyAndSendsNewsImmediately(t *testing.T) {
 			resp.Success = true
 			return nil
 		}
-		p.RaftStarted(func(uint64) bool { return true })
+		p.RaftStarted(func(uint64, raft.ServerID) bool { return true })
 		log := newFakeLog(7)
 		p.log = log
 		took := func(q raft.AppendEntriesRequest) time.Duration {

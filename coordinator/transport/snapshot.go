@@ -29,7 +29,7 @@ const (
 func (t *Transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, content io.Reader) error {
 	limit := time.After(t.timeScale.Scale(snapshotRetryLimit))
 	for {
-		if !t.maySend(args.Term) {
+		if !t.maySend(args.Term, id) {
 			return errDeposed
 		}
 		began := time.Now()

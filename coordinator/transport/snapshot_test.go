@@ -93,7 +93,7 @@ func TestSnapshotRetriesEnd(t *testing.T) {
 				}
 				p.install = x.peer.install
 				if x.deposed > 0 {
-					time.AfterFunc(x.deposed, func() { p.RaftStarted(func(uint64) bool { return false }) })
+					time.AfterFunc(x.deposed, func() { p.RaftStarted(func(uint64, raft.ServerID) bool { return false }) })
 				}
 				if x.closed > 0 {
 					time.AfterFunc(x.closed, func() { p.once.Do(func() { close(p.closed) }) })

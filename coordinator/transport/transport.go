@@ -72,8 +72,9 @@ type Transport struct {
 	stream  *streamLayer
 	send    func(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error
 	install func(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, content io.Reader) error
-	// leads reports whether this replica still leads in a term; nil until raft runs.
-	leads     atomic.Pointer[func(term uint64) bool]
+	// sends reports whether this replica still leads in a term, and another is a member;
+	// nil until raft runs.
+	sends     atomic.Pointer[func(term uint64, to raft.ServerID) bool]
 	log       Log // nil: requests are never delayed
 	maxAppend int
 	timeScale timescale.Factor
@@ -117,9 +118,11 @@ func newTransport(network *raft.NetworkTransport, scale timescale.Factor) *Trans
 	}
 }
 
-// RaftStarted lets failed requests be retried while leads reports that this replica
-// still leads in the request's term.
-func (t *Transport) RaftStarted(leads func(term uint64) bool) { t.leads.Store(&leads) }
+// RaftStarted lets failed requests be retried while sends reports that this replica
+// still leads in the request's term and that the peer is a member.
+func (t *Transport) RaftStarted(sends func(term uint64, to raft.ServerID) bool) {
+	t.sends.Store(&sends)
+}
 
 // Close ends all waiting and closes the listener and all connections.
 func (t *Transport) Close() error {

@@ -47,6 +47,11 @@ func inSequencer() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "."}},
 		},
 		{
+			Name:   "only-reported-starts-count-as-losses",
+			Edits:  []Edit{{"coordinator/sequencer/held.go", `if x.started != 0 || i < slots {`, `if x.started != 0 || i < 0*slots {`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "KillsItsWorkers|MayRun"}},
+		},
+		{
 			Name:   "leases-end-at-once",
 			Edits:  []Edit{{"coordinator/sequencer/leases.go", `until := b.now.Add(l.duration)`, `until := b.now`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "."}},

@@ -63,7 +63,7 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "a-deposed-leader-sends-a-request-of-two-logs",
-			Edits:  []Edit{{"coordinator/transport/retry.go", `if !isHeartbeat(args) && !t.maySend(args.Term) {`, `if isHeartbeat(args) && !t.maySend(args.Term) && len(args.Entries) > 0 {`}},
+			Edits:  []Edit{{"coordinator/transport/retry.go", `if !isHeartbeat(args) && !t.maySend(args.Term, id) {`, `if isHeartbeat(args) && !t.maySend(args.Term, id) && len(args.Entries) > 0 {`}},
 			Caught: []Checker{{Package: "./coordinator/transport", Run: "Deposed"}},
 		},
 		{

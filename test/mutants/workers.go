@@ -29,6 +29,16 @@ func inWorkers() []Mutant {
 			Caught: []Checker{{Package: "./worker/process", Run: "TooLate"}},
 		},
 		{
+			Name:   "stops-wait-while-assignments-flow",
+			Edits:  []Edit{{"coordinator/session/session.go", `x.stops[0].after <= x.sent {`, `x.assigned <= x.sent {`}},
+			Caught: []Checker{{Package: "./coordinator/session", Run: "AStopDoesNotWait"}},
+		},
+		{
+			Name:   "a-stop-overtakes-its-assignment",
+			Edits:  []Edit{{"coordinator/session/session.go", `x.stops[0].after <= x.sent {`, `x.sent <= x.assigned {`}},
+			Caught: []Checker{{Package: "./coordinator/session", Run: "AStopDoesNotWait|WelcomeComes"}},
+		},
+		{
 			Name:   "a-closed-session-answers-heartbeats",
 			Edits:  []Edit{{"coordinator/session/mux_stream.go", `if slot.ended.Load() || slot.ctx.Err() != nil {`, `if slot.ended.Load() {`}},
 			Caught: []Checker{{Package: "./coordinator/session", Run: "ClosedSession"}},

@@ -174,10 +174,11 @@ func (a *account) ending(at place, p *PlannedTask, t *FinalTask, shown map[strin
 		}
 	}
 	blocked := slices.ContainsFunc(p.After, func(id string) bool { return shown[id] != nil && !shown[id].completed() })
-	unended := 0
+	// An attempt that was lost with its worker may not have begun.
+	unended := t.Attempt
 	for _, r := range a.runs[at] {
-		if !r.Ended() {
-			unended++
+		if r.Ended() {
+			unended--
 		}
 	}
 	var want []string
