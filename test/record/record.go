@@ -12,8 +12,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 )
@@ -210,14 +208,4 @@ func Next(runs []Run, suite string) uint64 {
 		}
 	}
 	return next
-}
-
-// Commit returns the checked-out commit, with "+" at the end if there are uncommitted
-// changes, or "unknown".
-func Commit(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty=+", "--exclude=*").Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(out))
 }
