@@ -22,6 +22,10 @@ import (
 // it is probed, and how long the probe may take.
 const peerTimeout = 10 * time.Second
 
+// redialDelay separates attempts to connect to a peer. It is a fraction of the least
+// election timeout by default, which is 500 ms.
+const redialDelay = 100 * time.Millisecond
+
 // Peers are connections to other replicas, opened when first used and kept. Safe for
 // concurrent use.
 type Peers struct {
@@ -53,11 +57,10 @@ func (p *Peers) Conn(address string) (*grpc.ClientConn, error) {
 			grpc.WithContextDialer(p.dial),
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDisableServiceConfig(),
-			// A peer that comes back is seen within a second.
+			// The delay does not grow: a peer that starts must be noticed before its
+			// election timeout elapses (see stalenessCheck).
 			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff: backoff.Config{
-					BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
-				},
+				Backoff:           backoff.Config{BaseDelay: redialDelay, Multiplier: 1, Jitter: 0.2, MaxDelay: redialDelay},
 				MinConnectTimeout: time.Second,
 			}),
 			// A stream from a peer that vanished must end.
