@@ -137,6 +137,10 @@ chaos-smoke: ## the chaos of each CI run: 60 leaders killed, 30 kinds of faults
 chaos-kills: ## kill one leader after another, as fast as is fair, for MINUTES (5)
 	DTASK_RECORD=$(RECORD) DTASK_CHAOS=kills DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestKills$$' $(ARGS) ./test/chaos
 
+.PHONY: chaos-old-copies
+chaos-old-copies: ## bring back old copies of data directories, together with other faults, for MINUTES (5), from SEED if set
+	DTASK_CHAOS=old-copies DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^(TestOldCopies|TestTheLossOfEveryDisk.*)$$' $(ARGS) ./test/chaos
+
 .PHONY: chaos-measure
 chaos-measure: ## measure the time without completions after losses, and print a table
 	DTASK_CHAOS=measure go test -count=1 -v -timeout 60m -run '^(TestMeasure.*|TestHealthyWorkers.*|TestALeaderCutOff.*)$$' $(ARGS) ./test/chaos

@@ -8,8 +8,9 @@
 // Tests that run on request, by make chaos, chaos-smoke and chaos-kills: all kinds of
 // faults by a seeded plan (package nemesis), on processes, links (packages proxy and
 // netns), disks (package faultfs) and clocks, under traffic of many shapes (package
-// workload), judged by all checkers (package check). make chaos-measure measures the
-// time without completions after losses.
+// workload), judged by all checkers (package check). make chaos-old-copies brings back old copies
+// of data directories, which a cluster can only report. make chaos-measure measures
+// the time without completions after losses.
 //
 // Each test prints its seed and the line that repeats it. The seed decides what is
 // submitted and when things are broken; processes and the kernel keep their own time.

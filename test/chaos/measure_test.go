@@ -22,7 +22,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// measured skips tests that take minutes and print figures without asserting them.
+// measured skips tests that take minutes and print figures, and assert only failoverLimit.
 func measured(t *testing.T) {
 	t.Helper()
 	if os.Getenv(suiteVariable) != "measure" {
@@ -30,7 +30,7 @@ func measured(t *testing.T) {
 	}
 }
 
-// row prints the spread of some durations.
+// row prints the spread of some durations, each of which is a failover within its limit.
 func row(t *testing.T, what string, times []time.Duration) {
 	t.Helper()
 	if len(times) == 0 {
@@ -42,6 +42,9 @@ func row(t *testing.T, what string, times []time.Duration) {
 		return times[min(len(times)-1, len(times)*permille/1000)].Round(time.Millisecond)
 	}
 	t.Logf("| %-62s | n %3d | median %7s | p99 %7s | max %7s |", what, len(times), at(500), at(990), at(1000))
+	if err := withinLimit(what, times...); err != nil {
+		t.Error(err)
+	}
 }
 
 // A loss disables the leader; the returned function restores it.

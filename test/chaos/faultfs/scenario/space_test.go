@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,9 +13,16 @@ import (
 )
 
 // TestAFullDiskEndsOnlyItsOwnProcess (F41) fills the disk of a follower, then that
-// of the leader, without a warning.
+// of the leader, without a warning, with each log store.
 func TestAFullDiskEndsOnlyItsOwnProcess(t *testing.T) {
-	r := start(t, seedOf(t))
+	for _, store := range cluster.Stores() {
+		t.Run(store, func(t *testing.T) { fullDisk(t, store) })
+	}
+}
+
+func fullDisk(t *testing.T, store string) {
+	t.Helper()
+	r := start(t, seedOf(t), "--log-store", store)
 	r.begin(t, r.seed)
 	for round := range 2 {
 		r.awaitBegun(t, 5)
@@ -23,6 +31,7 @@ func TestAFullDiskEndsOnlyItsOwnProcess(t *testing.T) {
 			victim = clustertest.Leader(t, r.c)
 		}
 		clustertest.Must(t, r.disk(victim).SetFree(0, true))
+		fillSegment(t, r, victim)
 		r.ends(t, victim)
 		r.awaitBegun(t, 10)
 		clustertest.Must(t, r.disk(victim).SetFree(faultfs.Plenty, false))
@@ -32,11 +41,39 @@ func TestAFullDiskEndsOnlyItsOwnProcess(t *testing.T) {
 	r.judge(t)
 }
 
+// fillSegment submits large jobs until a coordinator has exited: the segmented log
+// notices a full disk only when it needs another segment, because it allocates each one
+// in advance.
+func fillSegment(t *testing.T, r *rig, n *cluster.Coordinator) {
+	t.Helper()
+	var tasks []cluster.TaskFile
+	for i := range 12 {
+		tasks = append(tasks, cluster.Builtin(fmt.Sprint("t", i), "noop", strings.Repeat("x", 240<<10)))
+	}
+	large := cluster.JobFile("large", tasks...)
+	clustertest.Must(t, cluster.Until(t.Context(), n.Name+" needs space", guard, func(ctx context.Context) error {
+		if !n.Running() {
+			return nil
+		}
+		if a := r.c.RunWith(ctx, large, "submit", "-", "--timeout", "5s"); a.Code != 0 {
+			return a.Err()
+		}
+		return cluster.ErrNotYet
+	}))
+}
+
 // TestNearlyFullDisksRefuseNewJobsAndFinishOldOnes (F41) leaves little free space on
 // all disks, and then none, so that all coordinators exit. With free space again
 // nothing is lost.
 func TestNearlyFullDisksRefuseNewJobsAndFinishOldOnes(t *testing.T) {
-	r := start(t, seedOf(t))
+	for _, store := range cluster.Stores() {
+		t.Run(store, func(t *testing.T) { nearlyFullDisks(t, store) })
+	}
+}
+
+func nearlyFullDisks(t *testing.T, store string) {
+	t.Helper()
+	r := start(t, seedOf(t), "--log-store", store)
 	r.tolerate(true)
 	r.begin(t, r.seed)
 	r.awaitBegun(t, 10)
