@@ -52,14 +52,18 @@ func readJobs(paths []string, in io.Reader, opts spec.Options) ([]*dtaskv1.JobSp
 		faults spec.Faults
 	)
 	for _, path := range paths {
-		text, err := readInput(path, in, spec.MaxFileBytes)
+		limit := int64(spec.MaxFileBytes)
+		if spec.IsMessage(path) {
+			limit = spec.MaxMessageBytes
+		}
+		text, err := readInput(path, in, limit)
 		if err != nil {
 			return nil, &commandError{
 				err: err, code: exitJobFile,
 				hint: "use the path of a job file, or - for standard input",
 			}
 		}
-		more, err := spec.ParseAll(path, text, opts)
+		more, err := parseJobs(path, text, opts)
 		if found, ok := errors.AsType[spec.Faults](err); ok {
 			faults = append(faults, found...)
 		} else if err != nil {
@@ -71,6 +75,15 @@ func readJobs(paths []string, in io.Reader, opts spec.Options) ([]*dtaskv1.JobSp
 		return nil, faults
 	}
 	return jobs, nil
+}
+
+// parseJobs parses a file of jobs: one that dtaskd inspect exported, or a job file.
+func parseJobs(path string, text []byte, opts spec.Options) ([]*dtaskv1.JobSpec, error) {
+	if !spec.IsMessage(path) {
+		return spec.ParseAll(path, text, opts) //nolint:wrapcheck // faults name the file
+	}
+	job, err := spec.ParseMessage(path, text)
+	return []*dtaskv1.JobSpec{job}, err //nolint:wrapcheck // as above
 }
 
 // readInput reads a file, or in for "-". It returns at most limit+1 bytes, so that

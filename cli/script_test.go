@@ -56,7 +56,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	rest, stdin := fields(args[1:])
 	for i, arg := range rest {
-		if strings.HasSuffix(arg, ".yaml") && !strings.HasPrefix(arg, "-") {
+		if (strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".json")) && !strings.HasPrefix(arg, "-") {
 			if _, err := os.Stat(ts.MkAbs(arg)); err == nil {
 				rest[i] = ts.MkAbs(arg) // scripts have their own working directories
 			}

@@ -35,7 +35,8 @@ func newSubmit(a *app) *cobra.Command {
 		Long: `Submit one or more jobs. Every file, and every YAML document in a file, is a job.
 Jobs are accepted or rejected independently; the exit code is that of the first
 rejected job. With several jobs, --idempotency-key KEY gives them the keys KEY-1,
-KEY-2 and so on, in order.`,
+KEY-2 and so on, in order. A file *.jobspec.json has one job as dtaskd inspect
+exports it.`,
 		Example: `  dtaskctl submit job.yaml
   dtaskctl submit job.yaml --wait
   generate-job | dtaskctl submit - --wait -o json

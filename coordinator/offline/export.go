@@ -6,15 +6,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	"github.com/dtask/dtask/internal/durable"
 	"github.com/dtask/dtask/spec"
 )
 
-// Export writes each missing job into a directory, which it creates: as a job file for
-// dtaskctl submit, or, if no job file can have the job, as the message dtask.v1.JobSpec
-// in JSON. It records the files in the report. It overwrites nothing.
+// Export writes each missing job into a directory, which it creates, for dtaskctl submit:
+// as a job file, or, if no job file can have the job, as a message (spec.FormatMessage).
+// It records the files in the report. It overwrites nothing.
 func (r *MissingReport) Export(dir string) error {
 	if err := durable.MakeDir(dir); err != nil {
 		return err
@@ -34,10 +32,9 @@ func (j *MissingJob) export(dir string) error {
 	name := filepath.Join(dir, fmt.Sprintf("job-%s-%s.json", j.ID, j.Name))
 	text, err := spec.Format(j.spec)
 	if err != nil {
-		j.Problem = err.Error()
-		name = filepath.Join(dir, fmt.Sprintf("job-%s-%s.jobspec.json", j.ID, j.Name))
-		if text, err = (protojson.MarshalOptions{Multiline: true}).Marshal(j.spec); err != nil {
-			return fmt.Errorf("encoding: %w", err)
+		name = filepath.Join(dir, fmt.Sprintf("job-%s-%s%s", j.ID, j.Name, spec.MessageSuffix))
+		if text, err = spec.FormatMessage(j.spec); err != nil {
+			return err
 		}
 	}
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the operator names the directory

@@ -50,7 +50,7 @@ type MissingJob struct {
 	// it was submitted.
 	Updated bool   `json:"updated"`
 	File    string `json:"file,omitempty"`    // that Export wrote
-	Problem string `json:"problem,omitempty"` // why File cannot be submitted
+	Problem string `json:"problem,omitempty"` // why it cannot be exported
 
 	spec *dtaskv1.JobSpec
 }

@@ -98,8 +98,6 @@ func (r *MissingReport) Write(w io.Writer) {
 			p.line("  the cluster has another job %s", j.ID)
 		}
 		switch {
-		case j.Problem != "" && j.File != "":
-			p.line("  %s has it as a dtask.v1.JobSpec, not as a job file: %s", j.File, j.Problem)
 		case j.Problem != "":
 			p.line("  not exported: %s", j.Problem)
 		case j.File != "":

@@ -314,7 +314,7 @@ func (s *survey) await(t *testing.T) (outcome, detail string) {
 		s.listen(ctx) // before a replica that has ended is replaced
 		for _, n := range s.c.Coordinators() {
 			if !n.Running() {
-				if err := n.Start(ctx); err != nil { //nolint:contextcheck // the process outlives this try
+				if err := n.Start(ctx); err != nil {
 					return err
 				}
 			}
