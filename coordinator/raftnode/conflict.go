@@ -73,12 +73,18 @@ func (n *Node) mayDelete(first, last uint64) error {
 	if lost > min(last, committed) {
 		return nil
 	}
-	leader, term := "", uint64(0)
-	if r := n.running.Load(); r != nil {
-		_, id := r.LeaderWithID()
-		leader, term = string(id), r.CurrentTerm()
-	}
+	leader, term := n.leaderAndTerm()
 	return n.refuse(lost, leader, term)
+}
+
+// leaderAndTerm returns what raft knows; "" and 0 before it runs.
+func (n *Node) leaderAndTerm() (leader string, term uint64) {
+	r := n.running.Load()
+	if r == nil {
+		return "", 0
+	}
+	_, id := r.LeaderWithID()
+	return string(id), r.CurrentTerm()
 }
 
 // checkRequest is called before raft gets a request of another replica. A leader of the
@@ -121,9 +127,8 @@ func (n *Node) checkRequest(command any) error {
 	return nil
 }
 
-// checkSnapshot checks a leader's snapshot, which replaces the whole log. Above the
-// committed index, a snapshot of another history is recognized only if it ends in an
-// earlier term: what it contains at the committed index is not visible here.
+// checkSnapshot checks what a request says about a leader's snapshot, which replaces the
+// whole log. checkHistory checks the snapshot itself.
 func (n *Node) checkSnapshot(a *raft.InstallSnapshotRequest) error {
 	committed := n.Committed()
 	if n.contradicts(a.LastLogIndex, a.LastLogTerm, nil) {
@@ -141,6 +146,31 @@ func (n *Node) checkSnapshot(a *raft.InstallSnapshotRequest) error {
 	}
 	n.log.Warn("refused an old snapshot", "leader", string(a.ID), "index", a.LastLogIndex, "term", a.LastLogTerm, "committed", committed)
 	return fmt.Errorf("%w: it ends at entry %d, and entry %d is committed", errOldSnapshot, a.LastLogIndex, committed)
+}
+
+// checkHistory checks, when a snapshot is complete and before it is used, that it has
+// every command that is committed here. Own snapshots have what was applied.
+func (n *Node) checkHistory(received snapshotHeader) error {
+	applied := n.fsm.applied.Load()
+	if received.index <= applied {
+		return nil
+	}
+	own := n.fsm.history()
+	var entry raft.Log
+	for index := applied + 1; index <= n.store.Committed(); index++ {
+		if err := n.logs.GetLog(index, &entry); err != nil {
+			return fmt.Errorf("reading what is committed here: entry %d: %w", index, err)
+		}
+		if entry.Type == raft.LogCommand {
+			own.add(&entry)
+		}
+	}
+	lost := received.terms.lacks(&own)
+	if lost == 0 {
+		return nil
+	}
+	leader, term := n.leaderAndTerm()
+	return n.store.Fail("installing a snapshot", n.refuse(lost, leader, term))
 }
 
 // skipStored removes from a request that continues after this replica's newest snapshot

@@ -142,6 +142,31 @@ func TestAReplicaRefusesASnapshotOfAnotherHistory(t *testing.T) {
 	h.ahead.leave(t)
 }
 
+// A later leader has never had the entries at which the histories part: it sends a
+// snapshot that ends after everything that is committed here, in a later term.
+func TestAReplicaRefusesALaterSnapshotOfAnotherHistory(t *testing.T) {
+	t.Parallel()
+	h := newSplitHistory(t, func(cfg *Config) { cfg.TrailingLogs = 1 })
+	h.diverge(t).propose(t, 1005, 100)
+	for _, n := range []*testNode{h.old, h.behind} {
+		eventually(t, n.id+" has the other history", func() bool { return len(n.fsm.all()) == 155 })
+		if err := n.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.old.stop(t)
+	h.behind.stop(t)
+	h.old.restart(t)
+	h.behind.restart(t)
+	leader := h.leader(t, h.ahead)
+	h.ahead.restart(t)
+	conflict := h.ahead.refused(t, leader)
+	if conflict.Truncated < 50 || conflict.Truncated > conflict.Committed-39 {
+		t.Errorf("entries from %d to %d would be lost, want the last 40", conflict.Truncated, conflict.Committed)
+	}
+	h.ahead.leave(t)
+}
+
 // A replica with an older directory may have forgotten a term, too, and lead in it
 // again: then only the checksums of the entries differ.
 func TestALogThatContradictsACommittedEntryIsRecognized(t *testing.T) {

@@ -1,11 +1,11 @@
 package raftnode
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -47,14 +47,6 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // package: the proposer gets ErrOutcomeUnknown.
 type halted struct{}
 
-// The header before the FSM's bytes in a snapshot: magic with version, index and term
-// of the last entry that the state contains, and a CRC32C of these. Changing it breaks
-// existing snapshots.
-const (
-	snapshotMagic  = "DTASKSN1"
-	snapshotHeader = len(snapshotMagic) + 8 + 8 + 4
-)
-
 // fsmAdapter connects raft to the FSM: it verifies each entry, records what was
 // applied, and stops forever at the first entry that cannot be applied. Invariant:
 // applied never passes such an entry.
@@ -67,6 +59,9 @@ type fsmAdapter struct {
 	stopped atomic.Bool
 	applied atomic.Uint64 // index of the last entry that the FSM has applied
 	term    atomic.Uint64 // its term
+
+	mu    sync.Mutex  // guards terms
+	terms termHistory // up to applied
 }
 
 var _ raft.FSM = (*fsmAdapter)(nil)
@@ -87,6 +82,9 @@ func (a *fsmAdapter) Apply(log *raft.Log) any {
 	if halt, ok := response.(Halt); ok {
 		return a.halt(log, halt.Err)
 	}
+	a.mu.Lock()
+	a.terms.add(log)
+	a.mu.Unlock()
 	a.advance(log.Index, log.Term)
 	return response
 }
@@ -124,7 +122,15 @@ func (a *fsmAdapter) Snapshot() (raft.FSMSnapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("capturing the state: %w", err)
 	}
-	return &fsmSnapshot{snapshot: snapshot, index: a.applied.Load(), term: a.term.Load(), writer: a.writer}, nil
+	header := snapshotHeader{index: a.applied.Load(), term: a.term.Load(), terms: a.history()}
+	return &fsmSnapshot{snapshot: snapshot, header: header, writer: a.writer}, nil
+}
+
+// history returns the terms of what was applied.
+func (a *fsmAdapter) history() termHistory {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.terms.clone()
 }
 
 // Restore implements raft.FSM.
@@ -143,30 +149,24 @@ func (a *fsmAdapter) Restore(source io.ReadCloser) error {
 // use replaces the present state with one that was restored.
 func (a *fsmAdapter) use(s restoredState) {
 	s.use()
+	a.mu.Lock()
+	a.terms = s.terms
+	a.mu.Unlock()
 	a.advance(s.index, s.term)
 }
 
 // restoredState is a state that was read from a snapshot and is not in use yet. It
 // contains the entries up to index.
 type restoredState struct {
-	use         func()
-	index, term uint64
+	snapshotHeader
+
+	use func()
 }
 
 func readState(fsm FSM, source io.Reader) (state restoredState, err error) {
-	header := make([]byte, snapshotHeader)
-	if _, err := io.ReadFull(source, header); err != nil {
-		return state, fmt.Errorf("reading snapshot header: %w", err)
+	if state.snapshotHeader, err = readHeader(source); err != nil {
+		return state, err
 	}
-	body, sum := header[:snapshotHeader-4], header[snapshotHeader-4:]
-	if string(body[:len(snapshotMagic)]) != snapshotMagic {
-		return state, &logstore.DamageError{Detail: fmt.Sprintf("snapshot starts with %q, should start with %q", body[:len(snapshotMagic)], snapshotMagic)}
-	}
-	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(sum) {
-		return state, &logstore.DamageError{Detail: "the checksum of the snapshot's header does not match"}
-	}
-	numbers := body[len(snapshotMagic):]
-	state.index, state.term = binary.BigEndian.Uint64(numbers), binary.BigEndian.Uint64(numbers[8:])
 	if state.use, err = fsm.Restore(source); err != nil {
 		return state, fmt.Errorf("restoring the state: %w", err)
 	}
@@ -175,9 +175,9 @@ func readState(fsm FSM, source io.Reader) (state restoredState, err error) {
 
 // fsmSnapshot is a captured state that raft writes to the snapshot store.
 type fsmSnapshot struct {
-	snapshot    Snapshot
-	index, term uint64
-	writer      func(raft.SnapshotSink) (io.WriteCloser, error)
+	snapshot Snapshot
+	header   snapshotHeader
+	writer   func(raft.SnapshotSink) (io.WriteCloser, error)
 }
 
 // Persist implements raft.FSMSnapshot. On an error raft cancels the sink.
@@ -187,12 +187,7 @@ func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	header := make([]byte, 0, snapshotHeader)
-	header = append(header, snapshotMagic...)
-	header = binary.BigEndian.AppendUint64(header, s.index)
-	header = binary.BigEndian.AppendUint64(header, s.term)
-	header = binary.BigEndian.AppendUint32(header, crc32.Checksum(header, castagnoli))
-	if _, err := to.Write(header); err != nil {
+	if _, err := to.Write(s.header.encode()); err != nil {
 		return fmt.Errorf("writing snapshot header: %w", err)
 	}
 	if err := s.snapshot.Persist(to); err != nil {

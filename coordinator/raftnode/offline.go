@@ -206,7 +206,8 @@ func (f *Founding) writeSnapshot() error {
 		return fmt.Errorf("creating snapshot: %w", err)
 	}
 	plain := func(sink raft.SnapshotSink) (io.WriteCloser, error) { return unclosed{sink}, nil }
-	if err := (&fsmSnapshot{snapshot: f.Snapshot, index: f.Index, term: f.Term, writer: plain}).Persist(sink); err != nil {
+	header := snapshotHeader{index: f.Index, term: f.Term, terms: termHistory{from: f.Index + 1}}
+	if err := (&fsmSnapshot{snapshot: f.Snapshot, header: header, writer: plain}).Persist(sink); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	if err := sink.Close(); err != nil {

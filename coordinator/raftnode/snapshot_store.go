@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ type snapshotStore struct {
 	dir string // of all snapshots
 	// verified reports that Open must verify a snapshot's checksum.
 	verified func() bool
+	// accept is called with the header of a snapshot before it is finished. Its error
+	// removes the snapshot. nil: any.
+	accept func(snapshotHeader) error
 }
 
 // openSnapshots opens the snapshots of a data directory, after it removed those that
@@ -55,7 +59,7 @@ func (n *Node) openSnapshots(log hclog.Logger, contents *logstore.Contents) (*sn
 	if err != nil {
 		return nil, fmt.Errorf("opening snapshots: %w", err)
 	}
-	s := &snapshotStore{files, dir, n.isRunning}
+	s := &snapshotStore{files, dir, n.isRunning, n.checkHistory}
 	if err := s.check(n.cfg.DataDir, contents); err != nil {
 		return nil, err
 	}
@@ -122,7 +126,37 @@ func (s *snapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	if err := durable.SyncDir(filepath.Join(s.dir, sink.ID()+tmpSuffix)); err != nil {
 		return nil, errors.Join(fmt.Errorf("syncing snapshot directory: %w", err), sink.Cancel())
 	}
-	return sink, nil
+	if s.accept == nil {
+		return sink, nil
+	}
+	return &checkedSink{SnapshotSink: sink, accept: s.accept}, nil
+}
+
+// checkedSink checks the header of a snapshot, which may come from a leader, before the
+// snapshot is finished.
+type checkedSink struct {
+	raft.SnapshotSink
+
+	accept func(snapshotHeader) error
+	head   []byte // what was written first
+}
+
+// Write implements io.Writer.
+func (s *checkedSink) Write(p []byte) (int, error) {
+	s.head = append(s.head, p[:min(len(p), maxHeader-len(s.head))]...)
+	return s.SnapshotSink.Write(p) //nolint:wrapcheck // raft logs it
+}
+
+// Close implements raft.SnapshotSink.
+func (s *checkedSink) Close() error {
+	header, err := readHeader(bytes.NewReader(s.head))
+	if err == nil {
+		err = s.accept(header)
+	}
+	if err != nil {
+		return errors.Join(err, s.Cancel())
+	}
+	return s.SnapshotSink.Close() //nolint:wrapcheck // raft logs it
 }
 
 // newest returns the last entry of the newest readable snapshot, and its term; 0

@@ -35,6 +35,16 @@ func inCommitted() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "ContradictsACommittedEntry"}},
 		},
 		{
+			Name:   "a-later-snapshot-of-another-history-is-installed",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `lost := received.terms.lacks(&own)`, `lost := received.terms.lacks(&received.terms)`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "ALaterSnapshotOfAnotherHistory"}},
+		},
+		{
+			Name:   "a-term-that-was-used-twice-is-one-term",
+			Edits:  []Edit{{"coordinator/raftnode/terms.go", `s.first == other.first && s.sum == other.sum`, `s.term == other.term`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "WhatAnotherHistoryLacks"}},
+		},
+		{
 			Name:   "a-snapshot-that-is-sent-again-is-refused",
 			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `known && term == a.LastLogTerm {`, `known && term < a.LastLogTerm {`}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "SendsASnapshotAgain"}},
