@@ -149,6 +149,14 @@ func (r *replica) self() func() membership.Self {
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	return api.Config{
 		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
+		ClusterID: func() string {
+			// The directory knows it before the log is applied, the state before the directory.
+			id := r.dir.Identity().ClusterID
+			if id == "" {
+				r.machine.Read(func(st *fsm.State, _ uint64) { id = st.ClusterID() })
+			}
+			return id
+		},
 		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
 		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },
 		Totals: r.totals.Stats,

@@ -100,6 +100,8 @@ const MaxSubmitRate = 1_000_000
 type Config struct {
 	ServerID string
 	Machine  *fsm.Machine
+	// ClusterID returns the id of the cluster, which never changes; empty while unknown.
+	ClusterID func() string
 	// Leader returns the current term; the nil interface outside of one.
 	Leader func() Leader
 	// Raft returns the running node; the nil interface until Raft runs.
@@ -167,7 +169,7 @@ func (c *Config) Validate() error {
 	}
 	check(c.ServerID != "", "ServerID is required")
 	check(c.Machine != nil && c.Logger != nil && c.Logs != nil, "Machine, Logger and Logs are required")
-	check(c.Leader != nil && c.Raft != nil, "Leader and Raft are required")
+	check(c.Leader != nil && c.Raft != nil && c.ClusterID != nil, "Leader, Raft and ClusterID are required")
 	check(c.Totals != nil && c.Process != nil && c.Classify != nil, "Totals, Process and Classify are required")
 	check(c.MaxPayload > 0 && c.MaxPayload <= spec.MaxPayload, "MaxPayload must be 1 to 131072 bytes")
 	check(c.UploadBytes >= 2*maxMessage, "UploadBytes must be at least 2 MiB")

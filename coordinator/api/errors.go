@@ -45,6 +45,8 @@ const (
 	KindRefused
 	// KindCompacted: the requested changes are no longer available.
 	KindCompacted
+	// KindForeign: nothing happened; the call names another cluster.
+	KindForeign
 )
 
 // errorRow is how callers see a kind.
@@ -68,6 +70,7 @@ var errorTable = map[Kind]errorRow{
 	KindInvalid:   {codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID},
 	KindRefused:   {codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
 	KindCompacted: {codes.OutOfRange, dtaskv1.ErrorReason_ERROR_REASON_COMPACTED},
+	KindForeign:   {codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_FOREIGN_CLUSTER},
 }
 
 // Error is an error with its kind.
@@ -76,7 +79,7 @@ type Error struct {
 	Message    string        // for the user
 	Faults     []string      // with KindInvalid: one line each
 	RetryAfter time.Duration // with KindBusy; 0 = retryAfter
-	ClusterID  string        // with KindRefused: of this cluster, if the caller belongs to another one
+	ClusterID  string        // with KindRefused or KindForeign: of this cluster, if the caller belongs to another one
 	limit      busyCause     // with KindBusy
 }
 

@@ -62,13 +62,13 @@ func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 
 func TestEveryKindIsInTheTable(t *testing.T) {
 	t.Parallel()
-	for k := KindInternal; k <= KindCompacted; k++ {
+	for k := KindInternal; k <= KindForeign; k++ {
 		if _, ok := errorTable[k]; !ok {
 			t.Errorf("kind %d: missing in the table", k)
 		}
 	}
-	if len(errorTable) != int(KindCompacted) {
-		t.Errorf("got %d rows, want %d", len(errorTable), KindCompacted)
+	if len(errorTable) != int(KindForeign) {
+		t.Errorf("got %d rows, want %d", len(errorTable), KindForeign)
 	}
 }
 

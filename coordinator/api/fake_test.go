@@ -372,7 +372,8 @@ func baseConfig(m *fsm.Machine) Config {
 	return Config{
 		ServerID: "n1", Machine: m, Logs: &fakeLogs{}, Logger: slog.New(slog.DiscardHandler),
 		Totals: func() sequencer.Stats { return sequencer.Stats{} }, Process: func() Process { return Process{} },
-		Classify: func(error) *Error { return nil },
+		Classify:  func(error) *Error { return nil },
+		ClusterID: func() (id string) { m.Read(func(st *fsm.State, _ uint64) { id = st.ClusterID() }); return id },
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -46,6 +48,7 @@ type Server struct {
 
 	leaderWaits *semaphore.Weighted // calls that wait for a leader
 
+	cluster         atomic.Pointer[metadata.MD] // see clusterHeader
 	refused         busyCounts
 	aggregatedCache aggregatedCache
 
@@ -67,8 +70,8 @@ func NewServer(cfg Config) (*Server, error) {
 		leaderWaits: semaphore.NewWeighted(maxLeaderWaits), stopping: make(chan struct{}),
 	}
 	s.grpc = grpc.NewServer(append([]grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(s.unary),
-		grpc.ChainStreamInterceptor(s.stream),
+		grpc.ChainUnaryInterceptor(s.clusterUnary, s.unary),
+		grpc.ChainStreamInterceptor(s.clusterStream, s.stream),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),

@@ -292,6 +292,9 @@ const (
 	ErrorReason_ERROR_REASON_REFUSED ErrorReason = 7
 	// The requested changes are no longer available at this replica. Start again.
 	ErrorReason_ERROR_REASON_COMPACTED ErrorReason = 8
+	// Definite: the call names another cluster than that of the coordinator, cluster_id.
+	// Call a coordinator of the named cluster.
+	ErrorReason_ERROR_REASON_FOREIGN_CLUSTER ErrorReason = 9
 )
 
 // Enum value maps for ErrorReason.
@@ -306,6 +309,7 @@ var (
 		6: "ERROR_REASON_INVALID",
 		7: "ERROR_REASON_REFUSED",
 		8: "ERROR_REASON_COMPACTED",
+		9: "ERROR_REASON_FOREIGN_CLUSTER",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":     0,
@@ -317,6 +321,7 @@ var (
 		"ERROR_REASON_INVALID":         6,
 		"ERROR_REASON_REFUSED":         7,
 		"ERROR_REASON_COMPACTED":       8,
+		"ERROR_REASON_FOREIGN_CLUSTER": 9,
 	}
 )
 
@@ -482,7 +487,7 @@ type ErrorDetail struct {
 	LeaderAddress string                 `protobuf:"bytes,3,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"` // HOST:PORT, with NOT_LEADER, if known
 	RetryAfterMs  int64                  `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // with BUSY
 	Faults        []string               `protobuf:"bytes,5,rep,name=faults,proto3" json:"faults,omitempty"`                                    // with INVALID: one line each
-	ClusterId     string                 `protobuf:"bytes,6,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`             // with REFUSED: the coordinator's, if the caller belongs to another cluster
+	ClusterId     string                 `protobuf:"bytes,6,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`             // the coordinator's, if the caller belongs to another cluster: with REFUSED or FOREIGN_CLUSTER
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -612,7 +617,7 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x15\n" +
-	"\x11CONSISTENCY_STALE\x10\x02*\x88\x02\n" +
+	"\x11CONSISTENCY_STALE\x10\x02*\xaa\x02\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_LEADER\x10\x01\x12\x15\n" +
@@ -622,7 +627,8 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"\x16ERROR_REASON_NOT_FOUND\x10\x05\x12\x18\n" +
 	"\x14ERROR_REASON_INVALID\x10\x06\x12\x18\n" +
 	"\x14ERROR_REASON_REFUSED\x10\a\x12\x1a\n" +
-	"\x16ERROR_REASON_COMPACTED\x10\bB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\x16ERROR_REASON_COMPACTED\x10\b\x12 \n" +
+	"\x1cERROR_REASON_FOREIGN_CLUSTER\x10\tB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_common_proto_rawDescOnce sync.Once
