@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"strings"
@@ -20,6 +21,7 @@ type app struct {
 	started bool
 
 	addrs      []string
+	cluster    string // --cluster-id
 	timeout    time.Duration
 	timeoutSet bool // the user set --timeout, which then also limits waiting for jobs
 }
@@ -29,16 +31,29 @@ type app struct {
 func (a *app) connected(do func(ctx context.Context, c *client.Client, args []string) (view, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		// New doesn't dial: a command may still reject its arguments.
-		c, err := client.New(client.Config{Addrs: a.seeds(), Timeout: a.timeout, UserAgent: "dtaskctl"})
+		c, err := client.New(client.Config{
+			Addrs: a.seeds(), Cluster: cmp.Or(a.cluster, a.getenv("DTASK_CLUSTER_ID")), Timeout: a.timeout, UserAgent: "dtaskctl",
+		})
 		if err != nil {
 			return usage(err)
 		}
 		defer func() { _ = c.Close() }()
 		v, err := do(cmd.Context(), c, args)
+		a.warnForeign(c, err)
 		if v.doc == nil {
 			return err
 		}
 		return firstError(err, a.print(v))
+	}
+}
+
+// warnForeign warns of addresses of other clusters, except those that the error
+// names.
+func (a *app) warnForeign(c *client.Client, err error) {
+	for _, f := range c.ForeignAddresses() {
+		if err == nil || !strings.Contains(err.Error(), f.Address) {
+			a.report("warning: "+f.String(), nil, "")
+		}
 	}
 }
 

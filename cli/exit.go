@@ -61,6 +61,7 @@ var exitTable = []struct {
 	{client.ErrNotFound, exitNotFound, "dtaskctl list shows jobs; dtaskctl status JOB shows the tasks of a job"},
 	{client.ErrConflict, exitConflict, "dtaskctl status JOB shows the current state"},
 	{client.ErrBusy, exitRefused, "nothing was changed: retry later, or set a longer --timeout"},
+	{client.ErrForeignCluster, exitRefused, "--addr or DTASK_ADDR sets the addresses, --cluster-id or DTASK_CLUSTER_ID the cluster"},
 	{client.ErrRefused, exitRefused, ""},
 	{client.ErrCompacted, exitRefused, "older changes are no longer available: run watch without --from"},
 	{

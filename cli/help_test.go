@@ -96,7 +96,7 @@ func TestInvalidValuesAreReportedInPlainWords(t *testing.T) {
 	values := []string{"", "x", "-1", "1e99", "99999999999999999999", "5x", "a=b=c", "\"", "a,,b", "%s"}
 	all := commands(t)
 	for _, path := range slices.Sorted(maps.Keys(all)) {
-		names := []string{"addr", "color", "output", "timeout"}
+		names := []string{"addr", "cluster-id", "color", "output", "timeout"}
 		all[path].LocalFlags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 		for _, value := range values {
 			lines := [][]string{{value}, {value, value}}

@@ -51,6 +51,7 @@ func newRoot(a *app) *cobra.Command {
 	}
 	fl := root.PersistentFlags()
 	fl.StringArrayVar(&a.addrs, "addr", nil, "addresses of coordinators, `HOST:PORT`, comma-separated or repeated (default DTASK_ADDR, or "+client.DefaultAddr+")")
+	fl.StringVar(&a.cluster, "cluster-id", "", "`ID` of the cluster, 32 hexadecimal digits; others are refused (default DTASK_CLUSTER_ID, or the first that answers)")
 	bind(fl, &a.timeout, "timeout", "1m0s", "maximum `DURATION` of reaching a leader; if set, also of waiting for jobs", duration(time.Nanosecond, math.MaxInt64))
 	bindEnum(root, fl, &a.format, "output", "o", "output `FORMAT`", outputTable, outputJSON,
 		outputYAML)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,10 @@ const maxHints = 16
 // the others, and only after a short probe.
 const suspicion = 5 * time.Second
 
+// foreignRetryDelay is how long an address of another cluster is tried after all
+// others. It may be given to a coordinator of this one.
+const foreignRetryDelay = time.Minute
+
 // An addressBook keeps the addresses of coordinators. Seeds are kept forever,
 // hints from coordinators are replaced. Invariant: order returns every seed.
 type addressBook struct {
@@ -22,10 +27,11 @@ type addressBook struct {
 	hints   []string // newest first, without seeds
 	last    string   // last address that responded; empty if no address has
 	suspect map[string]time.Time
+	foreign map[string]time.Time // addresses of other clusters, and until when
 }
 
 func newAddressBook(seeds []string) *addressBook {
-	b := &addressBook{suspect: make(map[string]time.Time)}
+	b := &addressBook{suspect: make(map[string]time.Time), foreign: make(map[string]time.Time)}
 	for _, s := range seeds {
 		if !slices.Contains(b.seeds, s) {
 			b.seeds = append(b.seeds, s)
@@ -35,7 +41,8 @@ func newAddressBook(seeds []string) *addressBook {
 }
 
 // order returns all addresses in the order in which they are tried: the last
-// one that responded, the seeds, the hints, and suspects after all others.
+// one that responded, the seeds, the hints, then suspects, and those of other
+// clusters after all others.
 func (b *addressBook) order() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,6 +63,9 @@ func (b *addressBook) order() []string {
 }
 
 func (b *addressBook) rank(addr string, now time.Time) int {
+	if until, ok := b.foreign[addr]; ok && now.Before(until) {
+		return 2
+	}
 	if until, ok := b.suspect[addr]; ok && now.Before(until) {
 		return 1
 	}
@@ -74,6 +84,7 @@ func (b *addressBook) learn(addr string) {
 	if len(b.hints) > maxHints {
 		for _, h := range b.hints[maxHints:] {
 			delete(b.suspect, h)
+			delete(b.foreign, h)
 		}
 		b.hints = b.hints[:maxHints]
 	}
@@ -85,6 +96,20 @@ func (b *addressBook) answered(addr string) {
 	defer b.mu.Unlock()
 	b.last = addr
 	delete(b.suspect, addr)
+	delete(b.foreign, addr)
+}
+
+// leave records that addr belongs to another cluster. It is no longer a hint.
+func (b *addressBook) leave(addr string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last == addr {
+		b.last = ""
+	}
+	now := time.Now()
+	maps.DeleteFunc(b.foreign, func(_ string, until time.Time) bool { return now.After(until) })
+	b.foreign[addr] = now.Add(foreignRetryDelay)
+	b.hints = slices.DeleteFunc(b.hints, func(h string) bool { return h == addr })
 }
 
 // failed records that addr hung or was unreachable.
@@ -101,5 +126,5 @@ func (b *addressBook) failed(addr string) {
 func (b *addressBook) suspected(addr string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.rank(addr, time.Now()) > 0
+	return b.rank(addr, time.Now()) == 1
 }

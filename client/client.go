@@ -31,6 +31,10 @@ type Config struct {
 	// Addrs are the seed addresses, HOST:PORT, of some coordinators. The client
 	// never stops trying them. Default: DefaultAddr.
 	Addrs []string
+	// Cluster is the ID of the cluster, 32 hexadecimal digits. Coordinators of
+	// another one are not used. Default: the cluster of the first coordinator that
+	// answers, for the life of the Client. dtaskd recover gives a cluster a new ID.
+	Cluster string
 	// Timeout is how long a call is retried while no coordinator takes it. It does
 	// not limit how long a job may run. Default 60 s.
 	Timeout time.Duration
@@ -78,6 +82,9 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf("invalid address %q: must be HOST:PORT", addr))
 		}
 	}
+	if c.Cluster != "" {
+		errs = append(errs, checkClusterID(c.Cluster))
+	}
 	if c.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("invalid Timeout %s: must be 0 or more", c.Timeout))
 	}
@@ -91,14 +98,16 @@ var errClosed = errors.New("client is closed")
 
 // Client is a client of a dtask cluster. It is safe for concurrent use.
 type Client struct {
-	cfg     Config
-	book    *addressBook
-	running sync.WaitGroup // goroutines of streams
+	cfg      Config
+	book     *addressBook
+	identity identity
+	running  sync.WaitGroup // goroutines of streams
 
 	mu      sync.Mutex                  // guards the rest
 	conns   map[string]*grpc.ClientConn // by address, created on first use
 	streams map[*grpc.ClientConn]*submitStream
 	closed  bool
+	foreign []ForeignAddress
 }
 
 // New returns a client of the cluster that has coordinators at cfg.Addrs. The
@@ -108,11 +117,15 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, &Error{Kind: ErrInvalid, Message: err.Error()}
 	}
-	return &Client{
+	c := &Client{
 		cfg:   cfg,
 		book:  newAddressBook(cfg.Addrs),
 		conns: make(map[string]*grpc.ClientConn), streams: make(map[*grpc.ClientConn]*submitStream),
-	}, nil
+	}
+	if cfg.Cluster != "" {
+		c.identity.id.Store(&cfg.Cluster)
+	}
+	return c, nil
 }
 
 // Close closes all connections. Calls in progress return an error.
@@ -161,6 +174,8 @@ func (c *Client) dialOptions() []grpc.DialOption {
 		grpc.WithTransportCredentials(c.cfg.Credentials),
 		grpc.WithContextDialer(c.cfg.Dial),
 		grpc.WithUserAgent(agent),
+		grpc.WithUnaryInterceptor(c.identity.unary),
+		grpc.WithStreamInterceptor(c.identity.stream),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallSendMsgSize(maxSendBytes),

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ func (c *Client) ClusterStatus(ctx context.Context) (*dtaskv1.StatusResponse, er
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, &Error{Kind: ErrUnreachable, Message: "reading the cluster status: no coordinator responded: " + why}
+		return nil, why.as("reading the cluster status: no coordinator responded: ")
 	}
 	for _, m := range best.GetMembers() {
 		c.book.learn(m.GetAddress())
@@ -133,7 +134,7 @@ func (c *Client) Stats(ctx context.Context) ([]ReplicaStats, error) {
 		return t.admin().Stats(ctx, &dtaskv1.StatsRequest{})
 	}, nil)
 	if len(answers) == 0 {
-		return nil, &Error{Kind: ErrUnreachable, Message: "reading counters: no coordinator responded: " + why}
+		return nil, why.as("reading counters: no coordinator responded: ")
 	}
 	out := make([]ReplicaStats, 0, len(answers))
 	for _, a := range answers {
@@ -149,7 +150,7 @@ func (c *Client) Identify(ctx context.Context) (*dtaskv1.IdentifyResponse, error
 		return t.cluster().Identify(ctx, &dtaskv1.IdentifyRequest{})
 	}, func(*dtaskv1.IdentifyResponse) bool { return true })
 	if len(answers) == 0 {
-		return nil, &Error{Kind: ErrUnreachable, Message: "no coordinator responded: " + why}
+		return nil, why.as("no coordinator responded: ")
 	}
 	return answers[0].value, nil
 }
@@ -164,7 +165,7 @@ type answer[T any] struct {
 // askAll asks all addresses concurrently. It returns the responses that arrive
 // within statusTimeout, or up to the first that is enough, and the errors of
 // the others. It waits for all goroutines that it starts.
-func askAll[T any](ctx context.Context, c *Client, addrs []string, ask func(context.Context, try) (T, error), enough func(T) bool) ([]answer[T], string) {
+func askAll[T any](ctx context.Context, c *Client, addrs []string, ask func(context.Context, try) (T, error), enough func(T) bool) ([]answer[T], unanswered) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan answer[T], len(addrs)) // has capacity for all, so that senders never block
@@ -180,11 +181,11 @@ func askAll[T any](ctx context.Context, c *Client, addrs []string, ask func(cont
 		})
 	}
 	var good []answer[T]
-	var errs []string
+	var errs unanswered
 	for range addrs {
 		a := <-answers
 		if a.err != nil {
-			errs = append(errs, a.err.Error())
+			errs = append(errs, a.err)
 			continue
 		}
 		good = append(good, a)
@@ -194,5 +195,26 @@ func askAll[T any](ctx context.Context, c *Client, addrs []string, ask func(cont
 	}
 	cancel()
 	asking.Wait()
-	return good, strings.Join(errs, "; ")
+	return good, errs
+}
+
+// unanswered are the errors of coordinators that were asked.
+type unanswered []error
+
+// as returns the error of a call that no coordinator has answered.
+func (u unanswered) as(what string) error {
+	kind, texts, foreign := ErrUnreachable, make([]string, 0, len(u)+1), 0
+	for _, err := range u {
+		texts = append(texts, err.Error())
+		if _, ok := errors.AsType[*foreignError](err); ok {
+			foreign++
+		}
+	}
+	if foreign > 0 {
+		texts = append(texts, foreignAdvice)
+	}
+	if foreign > 0 && foreign == len(u) {
+		kind = ErrForeignCluster
+	}
+	return &Error{Kind: kind, Message: what + strings.Join(texts, "; ")}
 }

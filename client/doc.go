@@ -18,8 +18,12 @@
 // whose goroutines end with Close. A Client may be used by many goroutines at
 // once.
 //
+// A Client belongs to one cluster: that of Config.Cluster, or of the first
+// coordinator that answers. Each call names it, and coordinators of other
+// clusters refuse the call without an effect. ForeignAddresses returns theirs.
+//
 // Every error wraps one of ErrNotFound, ErrConflict, ErrRefused, ErrBusy,
-// ErrInvalid, ErrCompacted and ErrUnreachable, or the cause of the caller's
+// ErrForeignCluster, ErrInvalid, ErrCompacted and ErrUnreachable, or the cause of the caller's
 // context, or is an internal error of a coordinator. Use errors.As with *Error
 // for the details.
 package client

@@ -28,6 +28,10 @@ var (
 	// the owner exceeded their rate limit, until Config.Timeout. The call had no
 	// effect. Retry later, a submission with Error.Key.
 	ErrBusy = fmt.Errorf("busy: %w", ErrRefused)
+	// ErrForeignCluster is an ErrRefused: no address belongs to the client's
+	// cluster. Correct the addresses or Config.Cluster; after dtaskd recover, create
+	// a new Client.
+	ErrForeignCluster = fmt.Errorf("another cluster: %w", ErrRefused)
 	// ErrInvalid means that the request is malformed. Error.Faults has one line
 	// per fault. Correct the request.
 	ErrInvalid = errors.New("invalid")
@@ -50,8 +54,8 @@ type Error struct {
 	Faults []string
 	// Unknown means that the call may have had its effect.
 	Unknown bool
-	// Key is the idempotency key of a submission or an update, with ErrUnreachable
-	// and ErrBusy.
+	// Key is the idempotency key of a submission or an update, with ErrUnreachable,
+	// ErrBusy and ErrForeignCluster.
 	Key string
 }
 
@@ -73,6 +77,7 @@ const (
 	fail       action = iota + 1 // return the error: a retry would fail too
 	tryOther                     // try another address
 	tryLeader                    // try the leader
+	tryOwn                       // the address is of another cluster: try those of this one
 	retryLater                   // retry at the same address after a delay
 )
 
@@ -95,6 +100,7 @@ var byReason = map[dtaskv1.ErrorReason]errorClass{
 	dtaskv1.ErrorReason_ERROR_REASON_INVALID:         {next: fail, kind: ErrInvalid},
 	dtaskv1.ErrorReason_ERROR_REASON_REFUSED:         {next: fail, kind: ErrRefused},
 	dtaskv1.ErrorReason_ERROR_REASON_COMPACTED:       {next: fail, kind: ErrCompacted},
+	dtaskv1.ErrorReason_ERROR_REASON_FOREIGN_CLUSTER: {next: tryOwn},
 }
 
 // byCode is for statuses without a reason. Coordinators always give one, so
@@ -128,7 +134,8 @@ type classifiedError struct {
 	pause   time.Duration // requested delay, with retryLater
 	full    bool          // with retryLater: the cluster is overloaded; otherwise the leader is not ready
 	faults  []string
-	local   error // the error itself, if it isn't a status
+	cluster string // of the coordinator, with tryOwn
+	local   error  // the error itself, if it isn't a status
 }
 
 // classify classifies the error of an attempt.
@@ -157,6 +164,7 @@ func classify(err error) classifiedError {
 		j.leader = detail.GetLeaderAddress()
 		j.pause = time.Duration(min(max(detail.GetRetryAfterMs(), 0), maxRetryDelay.Milliseconds())) * time.Millisecond
 		j.faults = detail.GetFaults()
+		j.cluster = detail.GetClusterId()
 	}
 	return j
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -60,6 +61,7 @@ type fake struct {
 	purge  func(*dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error)
 	status func() (*dtaskv1.StatusResponse, error)
 
+	cluster string       // that it belongs to; empty: unknown
 	frozen  atomic.Bool  // hangs with open connections
 	calls   atomic.Int64 // of JobService, and jobs that were submitted
 	streams atomic.Int64 // of Submit
@@ -98,6 +100,10 @@ func (f *fake) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	if f.frozen.Load() {
 		<-f.hang
 	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	if err := f.check(md, info.FullMethod, func(md metadata.MD) error { return grpc.SetHeader(ctx, md) }); err != nil {
+		return nil, err
+	}
 	if info.FullMethod != dtaskv1.ClusterService_Identify_FullMethodName {
 		f.calls.Add(1)
 	}
@@ -107,6 +113,10 @@ func (f *fake) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 func (f *fake) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 	if f.frozen.Load() {
 		<-f.hang
+	}
+	md, _ := metadata.FromIncomingContext(s.Context())
+	if err := f.check(md, info.FullMethod, s.SetHeader); err != nil {
+		return err
 	}
 	if info.FullMethod == dtaskv1.JobService_Submit_FullMethodName {
 		f.streams.Add(1) // its jobs are counted

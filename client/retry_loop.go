@@ -35,6 +35,7 @@ type retryLoop struct {
 	unknown    bool          // some attempt may have had its effect
 	full       bool          // the last attempt failed because the cluster is overloaded
 	last       map[string]string
+	foreign    map[string]bool // addresses in last that belong to another cluster
 }
 
 // newRetryLoop returns a loop and its context, which ends with parent or after
@@ -45,7 +46,7 @@ func newRetryLoop(parent context.Context, timeout time.Duration, op operation) (
 		cancel: cancel, timeout: timeout,
 		timer: time.AfterFunc(timeout, func() { cancel(errTimeout) }),
 		op:    op, limit: op.timeout, backoff: minPause,
-		last: make(map[string]string),
+		last: make(map[string]string), foreign: make(map[string]bool),
 	}
 }
 
@@ -61,6 +62,7 @@ func (w *retryLoop) noteConnected() {
 		w.timer.Stop()
 		w.backoff = minPause
 		clear(w.last)
+		clear(w.foreign)
 	}
 }
 
@@ -74,6 +76,10 @@ func (w *retryLoop) noteDisconnected() {
 // note records the error at addr for the final error.
 func (w *retryLoop) note(addr string, j classifiedError) {
 	w.last[addr] = j.message
+	delete(w.foreign, addr)
+	if j.next == tryOwn {
+		w.foreign[addr] = true
+	}
 	w.unknown = w.unknown || j.unknown
 	w.full = j.full
 	w.minBackoff = max(w.minBackoff, j.pause)
@@ -118,13 +124,15 @@ func (w *retryLoop) timedOut(parent context.Context) error {
 	if parent.Err() != nil {
 		return fmt.Errorf("%s: %w", w.op.name, context.Cause(parent))
 	}
-	var why []string
-	for addr, message := range w.last {
-		why = append(why, addr+": "+message)
+	if len(w.foreign) > 0 && len(w.foreign) == len(w.last) {
+		return w.allForeign()
 	}
-	slices.Sort(why)
+	why := w.reasons()
 	if len(why) == 0 {
 		why = []string{"no response"}
+	}
+	if len(w.foreign) > 0 {
+		why = append(why, foreignAdvice)
 	}
 	kind, what := ErrUnreachable, "no coordinator responded within"
 	if w.full && !w.unknown {
@@ -135,5 +143,25 @@ func (w *retryLoop) timedOut(parent context.Context) error {
 		Message: fmt.Sprintf("%s: %s %s: %s", w.op.name, what, w.timeout, strings.Join(why, "; ")),
 		Unknown: w.unknown,
 		Key:     w.op.key,
+	}
+}
+
+// reasons returns the last error of each address.
+func (w *retryLoop) reasons() []string {
+	var why []string
+	for addr, message := range w.last {
+		why = append(why, addr+": "+message)
+	}
+	slices.Sort(why)
+	return why
+}
+
+// allForeign returns the error of a loop in which all addresses belong to other
+// clusters. Unknown is set only if an earlier attempt may have had its effect.
+func (w *retryLoop) allForeign() error {
+	return &Error{
+		Kind:    ErrForeignCluster,
+		Message: fmt.Sprintf("%s: no coordinator of this cluster: %s: %s", w.op.name, strings.Join(w.reasons(), "; "), foreignAdvice),
+		Unknown: w.unknown, Key: w.op.key,
 	}
 }

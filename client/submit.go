@@ -114,7 +114,7 @@ func (c *Client) submitGroup(ctx context.Context, jobs []Submission, results []S
 // withKey adds a job's key to an error after which the job may be submitted
 // again.
 func withKey(err error, key string) error {
-	if e, ok := err.(*Error); ok && (e.Kind == ErrUnreachable || e.Kind == ErrBusy) { //nolint:errorlint // those of do, which are not wrapped
+	if e, ok := err.(*Error); ok && (e.Kind == ErrUnreachable || e.Kind == ErrBusy || e.Kind == ErrForeignCluster) { //nolint:errorlint // those of do, which are not wrapped
 		with := *e
 		with.Key = key
 		return &with

@@ -29,6 +29,7 @@ const (
 // open until the connection or the coordinator's term ends.
 type submitStream struct {
 	conn    *grpc.ClientConn
+	cluster string // that was known when the stream was opened
 	cancel  context.CancelCauseFunc
 	running *sync.WaitGroup // the client's
 	queue   *sendqueue.Queue[*upload, struct{}, grpc.PreparedMsg]
@@ -51,19 +52,27 @@ func (c *Client) submitStream(conn *grpc.ClientConn) (*submitStream, error) {
 	if c.closed {
 		return nil, errClosed
 	}
+	cluster := c.identity.get()
 	if s := c.streams[conn]; s != nil {
-		return s, nil
+		if s.cluster == cluster {
+			return s, nil
+		}
+		// It was opened before the cluster was known, so the coordinator could not refuse
+		// it. Jobs in flight are submitted again with their keys.
+		s.cancel(errCut)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s := &submitStream{
-		conn: conn, cancel: cancel, running: &c.running, uploads: make(map[uint64]*upload),
+		conn: conn, cluster: cluster, cancel: cancel, running: &c.running, uploads: make(map[uint64]*upload),
 		queue: sendqueue.New[*upload, struct{}, grpc.PreparedMsg](),
 	}
 	c.streams[conn] = s
 	c.running.Go(func() {
 		err := s.run(ctx)
 		c.mu.Lock()
-		delete(c.streams, conn)
+		if c.streams[conn] == s {
+			delete(c.streams, conn)
+		}
 		c.mu.Unlock()
 		s.end(err)
 	})

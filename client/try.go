@@ -70,6 +70,7 @@ func (c *Client) do(ctx context.Context, op operation) error {
 // round tries every address once, in order, and follows redirects.
 func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error) {
 	tried := make(map[string]bool)
+	own := false // some address may be of this client's cluster
 	for _, addr := range c.book.order() {
 		for redirects := 0; addr != "" && !tried[addr] && redirects <= maxRedirects; redirects++ {
 			tried[addr] = true
@@ -83,6 +84,10 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 				w.noteInterrupted(j)
 				return false, nil //nolint:nilerr // the caller checks ctx
 			}
+			if j.next == tryOwn {
+				j.message = c.noteForeign(addr, j.cluster)
+			}
+			own = own || j.next != tryOwn
 			w.note(addr, j)
 			addr = ""
 			switch j.next {
@@ -93,12 +98,15 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 			case tryLeader:
 				c.book.learn(j.leader)
 				addr = j.leader
-			case tryOther:
+			case tryOther, tryOwn:
 			}
 			if w.connected {
 				return false, nil // the stream worked: start again at the last leader
 			}
 		}
+	}
+	if !own {
+		return true, w.allForeign()
 	}
 	return false, nil
 }
@@ -110,11 +118,18 @@ func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) erro
 	if err != nil {
 		return err
 	}
-	if c.book.suspected(addr) {
-		probing, cancel := context.WithTimeout(ctx, probeTimeout)
+	suspected := c.book.suspected(addr)
+	if limit := c.probeLimit(w, suspected); limit > 0 {
+		probing, cancel := context.WithTimeout(ctx, limit)
 		_, err = dtaskv1.NewClusterServiceClient(conn).Identify(probing, &dtaskv1.IdentifyRequest{})
 		cancel()
+		if err != nil && classify(err).next == tryOwn {
+			return err
+		}
 		if err != nil && status.Code(err) != codes.Unimplemented {
+			if !suspected && ctx.Err() == nil {
+				c.book.failed(addr)
+			}
 			return &unsentError{st: status.New(codes.Unavailable, plain(status.Convert(err).Message()))}
 		}
 	}
@@ -123,6 +138,21 @@ func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) erro
 		c.book.failed(addr)
 	}
 	return err
+}
+
+// probeLimit returns the timeout of the probe before an attempt; 0 = no probe.
+// While the client doesn't know its cluster, it asks before each attempt: a call
+// that may have had its effect in one cluster is then never repeated in another.
+func (c *Client) probeLimit(w *retryLoop, suspected bool) time.Duration {
+	switch {
+	case suspected:
+		return probeTimeout
+	case c.identity.get() != "":
+		return 0
+	case w.limit > 0:
+		return min(w.limit, pingTimeout)
+	}
+	return pingTimeout
 }
 
 // runGuarded runs the operation and the guard, and returns when both have
@@ -183,6 +213,8 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 		switch {
 		case ctx.Err() != nil || status.Code(err) == codes.Unimplemented:
 			return nil
+		case err != nil && classify(err).next == tryOwn:
+			return err
 		case err != nil:
 			return status.Errorf(codes.Unavailable, "no response to pings for %s", pingTimeout)
 		case !stale && who.GetLeaderId() == "" && (who.GetState() == "follower" || who.GetState() == "candidate"):
@@ -197,6 +229,12 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 	}
 }
 
+// foreignError is the error of once at a coordinator of another cluster.
+type foreignError struct{ message string }
+
+// Error implements error.
+func (e *foreignError) Error() string { return e.message }
+
 // once runs call at addr without retries, within statusTimeout.
 func (c *Client) once(ctx context.Context, addr string, call func(ctx context.Context, t try) error) error {
 	conn, err := c.conn(addr)
@@ -206,6 +244,9 @@ func (c *Client) once(ctx context.Context, addr string, call func(ctx context.Co
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	if err := call(ctx, try{conn: conn, connected: func() {}}); err != nil {
+		if j := classify(err); j.next == tryOwn {
+			return &foreignError{addr + " " + c.noteForeign(addr, j.cluster)}
+		}
 		return fmt.Errorf("%s: %s", addr, plain(status.Convert(err).Message()))
 	}
 	return nil
