@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -66,6 +67,23 @@ func (f *fakeFollower) serve() (addr string, done func(), err error) {
 	dtaskv1.RegisterClusterServiceServer(s, f)
 	return listenAndServe(s)
 }
+
+// serveForeign serves a coordinator of another cluster, which refuses nothing, until
+// done is called.
+func serveForeign() (addr string, done func(), err error) {
+	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		if err := grpc.SetHeader(ctx, metadata.Pairs("dtask-cluster-id", foreignCluster)); err != nil {
+			return nil, err
+		}
+		return handle(ctx, req)
+	}))
+	leader := newFakeLeader()
+	dtaskv1.RegisterJobServiceServer(s, leader)
+	dtaskv1.RegisterClusterServiceServer(s, leader)
+	return listenAndServe(s)
+}
+
+const foreignCluster = "ffffffffffffffffffffffffffffffff"
 
 func listenAndServe(s *grpc.Server) (addr string, done func(), err error) {
 	var lc net.ListenConfig

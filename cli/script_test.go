@@ -39,6 +39,12 @@ func TestScripts(t *testing.T) {
 			}
 			env.Defer(done)
 			env.Setenv("DTASK_ADDR", addr)
+			foreign, done, err := serveForeign()
+			if err != nil {
+				return err
+			}
+			env.Defer(done)
+			env.Setenv("FOREIGN", foreign)
 			env.Setenv("FOLLOWER", second)
 			env.Setenv("NOBODY", nobody)
 			env.Setenv("USER", "tester")

@@ -14,7 +14,11 @@ func (p *Printer) Cluster(s *dtaskv1.StatusResponse) {
 	if s.GetLeader() != "" {
 		leader = "leader " + Clean(s.GetLeader())
 	}
-	p.Line("%s, term %d", leader, s.GetTerm())
+	cluster := ""
+	if s.GetClusterId() != "" {
+		cluster = ", cluster " + Clean(s.GetClusterId())
+	}
+	p.Line("%s, term %d%s", leader, s.GetTerm(), cluster)
 	t := NewTable("ID", "ADDRESS", "STATE", "VOTER", "APPLIED", "LAG", "VERSION")
 	for _, m := range s.GetMembers() {
 		voter := "no"

@@ -4,7 +4,8 @@ import dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 
 // Cluster is the coordinators as one of them knows them.
 type Cluster struct {
-	Leader  string   `json:"leader"` // ID; empty = none
+	ID      string   `json:"cluster_id"` // empty if unknown
+	Leader  string   `json:"leader"`     // ID; empty = none
 	Term    uint64   `json:"term"`
 	Members []Member `json:"members"`
 	Alarms  []Alarm  `json:"alarms"` // what an operator must know; empty = nothing
@@ -83,7 +84,7 @@ type Versions struct {
 // NewCluster converts the status of a cluster.
 func NewCluster(s *dtaskv1.StatusResponse) Cluster {
 	return Cluster{
-		Leader: s.GetLeader(), Term: s.GetTerm(), Members: list(s.GetMembers(), newMember),
+		ID: s.GetClusterId(), Leader: s.GetLeader(), Term: s.GetTerm(), Members: list(s.GetMembers(), newMember),
 		Alarms: list(s.GetAlarms(), newAlarm),
 	}
 }

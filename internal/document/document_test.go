@@ -62,12 +62,12 @@ func conversions() map[string]conversion {
 		}, "next_page_token", "freshness"),
 		"dead_letter":              from(new(dtaskv1.DeadLetter), newDeadLetter, "payload", "history"),
 		"dead_letter_with_history": from(new(dtaskv1.DeadLetter), NewDeadLetterWithHistory),
-		"cluster":                  from(new(dtaskv1.StatusResponse), NewCluster, "replica", "cluster_id"),
+		"cluster":                  from(new(dtaskv1.StatusResponse), NewCluster, "replica"),
 		"alarm":                    from(new(dtaskv1.Alarm), newAlarm),
 		"member":                   from(new(dtaskv1.Member), newMember, "http_address"),
 		"status": from(new(dtaskv1.StatusResponse), func(m *dtaskv1.StatusResponse) any {
 			return NewStatus(m, []*dtaskv1.Job{filled})
-		}, "replica", "cluster_id"),
+		}, "replica"),
 		"workers": from(new(dtaskv1.ListWorkersResponse), func(m *dtaskv1.ListWorkersResponse) any {
 			return NewWorkers(m.GetWorkers(), m.GetNextPageToken() != "")
 		}),
