@@ -55,6 +55,14 @@ type Status struct {
 	Leader  string   `json:"leader"`
 	Term    uint64   `json:"term"`
 	Members []Member `json:"members"`
+	Alarms  []Alarm  `json:"alarms"`
+}
+
+// Alarm is a state of a coordinator that an operator must know of.
+type Alarm struct {
+	Member  string `json:"member"`
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
 }
 
 // Member is one coordinator of a Status.
