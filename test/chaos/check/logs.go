@@ -26,13 +26,15 @@ import (
 const (
 	storeFile      = "raft.db"
 	snapshotFolder = "snapshots"
-	snapshotHead   = 8 + 8 + 8 + 4 // magic, index, term, checksum
-	kindKey        = "LogStore"    // in the store: where its entries are, after a checksum
-	kindBolt       = "bolt"        // in the store itself, in chunks
-	kindWAL        = "wal"         // in segments of raft-wal
-	checksumSize   = 5             // of a value in the store
-	chunkSize      = 16_000        // bytes of data of each chunk but the last, which is shorter
-	chunkBits      = 16            // bits of a key that are the number of a chunk
+	snapshotHead   = 8 + 8 + 8 + 8 + 4 // magic, index, term, first index and number of the terms that follow
+	snapshotTerm   = 8 + 8 + 8 + 4     // term, first and last command, checksum
+	snapshotSum    = 4                 // at the end of the header
+	kindKey        = "LogStore"        // in the store: where its entries are, after a checksum
+	kindBolt       = "bolt"            // in the store itself, in chunks
+	kindWAL        = "wal"             // in segments of raft-wal
+	checksumSize   = 5                 // of a value in the store
+	chunkSize      = 16_000            // bytes of data of each chunk but the last, which is shorter
+	chunkBits      = 16                // bits of a key that are the number of a chunk
 )
 
 // A Replica is one replica's stopped data directory.
@@ -332,7 +334,13 @@ func restore(machine *fsm.Machine, path string) error {
 		return fmt.Errorf("opening snapshot: %w", err)
 	}
 	defer func() { _ = file.Close() }() // read only
-	if _, err := io.CopyN(io.Discard, file, snapshotHead); err != nil {
+	var head [snapshotHead]byte
+	_, err = io.ReadFull(file, head[:])
+	if err == nil {
+		terms := binary.BigEndian.Uint32(head[snapshotHead-4:])
+		_, err = io.CopyN(io.Discard, file, int64(terms)*snapshotTerm+snapshotSum)
+	}
+	if err != nil {
 		return fmt.Errorf("reading head of snapshot: %w", err)
 	}
 	return machine.Restore(file) //nolint:wrapcheck // the error is complete
