@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -155,6 +156,27 @@ func (c *Candidate) others() (list []string) {
 	return list
 }
 
+// members are the addresses of the other members before Raft runs: those that the data
+// directory knows, where --peers may have a newer address, or else those of --peers.
+func (c *Candidate) members() (list []string) {
+	known := c.Dir.Identity().Members
+	if len(known) == 0 {
+		return c.others()
+	}
+	for _, id := range slices.Sorted(maps.Keys(known)) {
+		address := known[id]
+		for _, s := range c.Configured {
+			if s.ID == id {
+				address = s.Address
+			}
+		}
+		if !slices.Contains(list, address) {
+			list = append(list, address)
+		}
+	}
+	return list
+}
+
 func detailOf(err error) *dtaskv1.ErrorDetail {
 	for _, x := range status.Convert(err).Details() {
 		if d, ok := x.(*dtaskv1.ErrorDetail); ok {
@@ -194,7 +216,7 @@ func (c *Candidate) LearnCluster(ctx context.Context) error {
 // Watch makes sure, until ctx is done, that the cluster has recorded this instance
 // under its server id and that this replica is a member. It returns a
 // *transport.RefusedError if not: the process must exit. It also keeps the instances
-// of the other replicas in the data directory.
+// and addresses of the other replicas in the data directory.
 func (c *Candidate) Watch(ctx context.Context, node Node) error {
 	tick := time.NewTicker(c.Scale.Scale(watchInterval))
 	defer tick.Stop()
@@ -206,7 +228,7 @@ func (c *Candidate) Watch(ctx context.Context, node Node) error {
 		if recorded && known != id.Instance {
 			return transport.OtherInstanceError(id.ServerID)
 		}
-		if err := c.storeInstances(node); err != nil {
+		if err := c.storeOthers(node); err != nil {
 			return err
 		}
 		leader, _ := node.Leader()
@@ -228,12 +250,18 @@ func (c *Candidate) Watch(ctx context.Context, node Node) error {
 	}
 }
 
-func (c *Candidate) storeInstances(node Node) error {
-	instances := make(map[string]string)
+// storeOthers keeps the instances and addresses of the other replicas for the next start.
+func (c *Candidate) storeOthers(node Node) error {
+	instances, members := make(map[string]string), make(map[string]string)
+	self := c.Dir.Identity().ServerID
 	for _, s := range node.Servers() {
-		if instance, known := c.KnownInstance(s.ID); known && s.ID != c.Dir.Identity().ServerID {
+		if s.ID == self {
+			continue
+		}
+		members[s.ID] = s.Address
+		if instance, known := c.KnownInstance(s.ID); known {
 			instances[s.ID] = instance
 		}
 	}
-	return c.Dir.SetInstances(instances)
+	return c.Dir.SetOthers(instances, members)
 }

@@ -21,6 +21,11 @@ const (
 	verifyTimeout = 3 * time.Second
 	// staleRoundTimeout bounds one round, which a vanished replica prolongs to that.
 	staleRoundTimeout = 2 * time.Second
+	// minRoundTimeout is how long a replica that runs may take to answer, in any case.
+	minRoundTimeout = 500 * time.Millisecond
+	// confirmedGrace is how long a round waits for the others after a leader has answered:
+	// one of them may have led before, and remember more.
+	confirmedGrace = 200 * time.Millisecond
 	// staleRoundInterval separates two rounds.
 	staleRoundInterval = 100 * time.Millisecond
 	// minorityRounds is the number of consecutive rounds with too few running replicas
@@ -46,7 +51,7 @@ func (c *Candidate) CheckStale(ctx context.Context, lastStored uint64, orderly b
 	q := c.request()
 	q.Stored, q.LastIndex = true, lastStored
 	check := stalenessCheck{
-		others: c.others(), last: lastStored,
+		members: c.members(), last: lastStored,
 		ask: func(ctx context.Context, address string) (*dtaskv1.AdmitResponse, error) {
 			return c.ask(ctx, address, q)
 		},
@@ -57,6 +62,11 @@ func (c *Candidate) CheckStale(ctx context.Context, lastStored uint64, orderly b
 			}
 			return a
 		},
+	}
+	for _, address := range c.others() {
+		if !slices.Contains(check.members, address) {
+			check.others = append(check.others, address)
+		}
 	}
 	if !orderly {
 		check.wait = c.Scale.Scale(verifyTimeout)
@@ -83,9 +93,10 @@ func (c *Candidate) CheckStale(ctx context.Context, lastStored uint64, orderly b
 // others have answered, and those with a longer log run Raft: the first election
 // prefers the longest log.
 type stalenessCheck struct {
-	others []string // addresses
-	last   uint64   // last entry of the data directory
-	// wait is how long all others have to answer; 0 after an orderly stop.
+	members []string // addresses of the other members
+	others  []string // further addresses, whose answers count, but for which nothing waits
+	last    uint64   // last entry of the data directory
+	// wait is how long all members have to answer; 0 after an orderly stop.
 	wait time.Duration
 	// ask asks one replica, and the leader through it. Both functions are called for
 	// several addresses at once.
@@ -100,20 +111,25 @@ func (c stalenessCheck) run(ctx context.Context) (stale bool, missing []string, 
 	ctx, cancel := context.WithTimeout(ctx, staleTimeout+c.wait)
 	defer cancel()
 	began := time.Now()
-	for minority := 0; len(c.others) > 0; {
-		r := c.round(ctx)
+	for minority := 0; len(c.members) > 0; {
+		timeout := staleRoundTimeout
+		if left := c.wait - time.Since(began); left > 0 {
+			timeout = min(timeout, max(left, minRoundTimeout))
+		}
+		r := c.round(ctx, timeout)
 		if r.refused != nil || r.stale || r.confirmed {
 			return r.stale, nil, r.refused
 		}
-		waiting := c.wait > 0 && len(r.missing) > 0
+		if c.wait == 0 {
+			r.missing = nil
+		}
+		waiting := len(r.missing) > 0
 		switch {
-		case r.running > (len(c.others)+1)/2: // they can elect a leader without this replica
+		case r.running > (len(c.members)+1)/2: // they can elect a leader without this replica
 			minority = 0
 		case waiting && time.Since(began) < c.wait:
-		case waiting:
+		case waiting || c.wait > 0:
 			return false, r.missing, nil
-		case c.wait > 0:
-			return false, nil, nil
 		default:
 			if minority++; minority == minorityRounds {
 				return false, nil, nil
@@ -122,7 +138,7 @@ func (c stalenessCheck) run(ctx context.Context) (stale bool, missing []string, 
 		select {
 		case <-time.After(staleRoundInterval):
 		case <-ctx.Done():
-			return false, nil, nil // they don't agree on a leader and may need this replica
+			return false, r.missing, nil // they don't agree on a leader and may need this replica
 		}
 	}
 	return false, nil, nil
@@ -132,34 +148,39 @@ func (c stalenessCheck) run(ctx context.Context) (stale bool, missing []string, 
 type staleAnswers struct {
 	stale     bool     // a replica has seen more
 	confirmed bool     // a leader has answered, directly or through another replica
-	running   int      // replicas on which Raft runs
-	missing   []string // addresses without an answer, or with a longer log and without Raft
+	running   int      // members on which Raft runs
+	missing   []string // members without an answer, or with a longer log and without Raft
 	refused   error
 }
 
 // round asks all replicas once.
-func (c stalenessCheck) round(ctx context.Context) staleAnswers {
-	ctx, cancel := context.WithTimeout(ctx, staleRoundTimeout)
+func (c stalenessCheck) round(ctx context.Context, timeout time.Duration) staleAnswers {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var mu sync.Mutex // guards all
 	var all staleAnswers
 	var wg sync.WaitGroup
-	for _, address := range c.others {
+	for i, address := range slices.Concat(c.members, c.others) {
 		wg.Go(func() {
 			id := c.identify(ctx, address)
 			a, err := c.ask(ctx, address)
 			_, refused := errors.AsType[*transport.RefusedError](err)
 			mu.Lock()
 			defer mu.Unlock()
-			if id.GetTerm() > 0 {
+			switch {
+			case i >= len(c.members):
+			case id.GetTerm() > 0:
 				all.running++
-			} else if id == nil || id.GetLastIndex() > c.last && !staysOut(id) {
+			case id == nil || id.GetLastIndex() > c.last && !staysOut(id):
 				all.missing = append(all.missing, address)
 			}
 			switch {
 			case refused:
 				all.refused = err
 			case err == nil:
+				if !all.confirmed {
+					time.AfterFunc(confirmedGrace, cancel)
+				}
 				all.stale, all.confirmed = all.stale || a.GetStale(), true
 			}
 		})

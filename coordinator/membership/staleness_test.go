@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/membership/datadir"
+	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/transport"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -62,7 +64,7 @@ func asking(others map[string]other) stalenessCheck {
 		},
 	}
 	for address := range others {
-		f.others = append(f.others, address)
+		f.members = append(f.members, address)
 	}
 	return f
 }
@@ -82,7 +84,7 @@ func TestADirectoryIsStaleIfAnyReplicaHasSeenMore(t *testing.T) {
 		"a leader is elected after 4 s":                        {others: map[string]other{"a": {runs: true, leads: 4 * time.Second}, "b": follows}, after: 4 * time.Second},
 		"one of two others runs, and needs this one":           {others: map[string]other{"a": follows, "b": {}}, after: staleRoundInterval},
 		"one of two others runs, the other is gone":            {others: map[string]other{"a": follows, "b": {gone: true}}, after: 2*staleRoundTimeout + staleRoundInterval},
-		"the leader answers, the other is gone":                {others: map[string]other{"a": {runs: true, leads: 1}, "b": {gone: true}}, after: 2*staleRoundTimeout + staleRoundInterval},
+		"the leader answers, the other is gone":                {others: map[string]other{"a": {runs: true, leads: 1}, "b": {gone: true}}, after: staleRoundTimeout + staleRoundInterval + confirmedGrace},
 		"two of four others run, and need this one":            {others: map[string]other{"a": follows, "b": follows, "c": {}, "d": {}}, after: staleRoundInterval},
 		"three of four others elect a leader":                  {others: map[string]other{"a": follows, "b": follows, "c": {runs: true, leads: time.Second}, "d": {}}, after: time.Second},
 		"the others never agree":                               {others: map[string]other{"a": follows, "b": follows}, after: staleTimeout},
@@ -120,6 +122,8 @@ func TestADirectoryIsAcceptedAfterACrashWhenAllOthersHaveAnswered(t *testing.T) 
 		"one starts after 2 s":                    {others: map[string]other{"a": up, "b": {starts: 2 * time.Second}}, after: 2 * time.Second},
 		"one does not start":                      {others: map[string]other{"a": up, "b": {}}, missing: []string{"b"}, after: verifyTimeout},
 		"none starts":                             {others: map[string]other{"a": {}, "b": {}}, missing: []string{"a", "b"}, after: verifyTimeout},
+		"one has vanished":                        {others: map[string]other{"a": up, "b": {gone: true}}, missing: []string{"b"}, after: verifyTimeout},
+		"the others never elect a leader":         {others: map[string]other{"a": {runs: true}, "b": {runs: true}, "c": {runs: true}, "d": {}}, missing: []string{"d"}, after: staleTimeout + verifyTimeout},
 		"one with a longer log runs after 1 s":    {others: map[string]other{"a": up, "b": {starts: 1, raft: time.Second, last: 11}}, after: time.Second},
 		"one with a longer log does not run":      {others: map[string]other{"a": up, "b": {starts: 1, last: 11}}, missing: []string{"b"}, after: verifyTimeout},
 		"one with a longer log stays out":         {others: map[string]other{"a": up, "b": {starts: 1, last: 11, staysOut: true}}, after: staleRoundInterval},
@@ -140,5 +144,37 @@ func TestADirectoryIsAcceptedAfterACrashWhenAllOthersHaveAnswered(t *testing.T) 
 				}
 			})
 		})
+	}
+}
+
+// --peers may name a replica that was removed, and lack one that was added.
+func TestADirectoryIsVerifiedByTheMembersThatItKnows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		check := asking(map[string]other{"a": {starts: 1}, "b": {starts: 1}})
+		check.others, check.last, check.wait = []string{"removed"}, 10, verifyTimeout
+		began := time.Now()
+		stale, missing, err := check.run(t.Context())
+		if stale || err != nil || len(missing) > 0 || time.Since(began) != staleRoundInterval {
+			t.Errorf("stale %v, missing %v, %v after %v; want nothing after one round", stale, missing, err, time.Since(began))
+		}
+	})
+	dir, err := datadir.Open(t.TempDir(), "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dir.Close() }()
+	c := Candidate{
+		Dir: dir, Advertise: "a:1", Members: func() []raftnode.Server { return nil },
+		Configured: []raftnode.Server{{ID: "n1", Address: "a:1"}, {ID: "n2", Address: "b:2"}, {ID: "n3", Address: "c:1"}},
+	}
+	if got := c.members(); !slices.Equal(got, []string{"b:2", "c:1"}) {
+		t.Errorf("without a known configuration: got %v, want --peers", got)
+	}
+	if err := dir.SetOthers(nil, map[string]string{"n2": "b:1", "n4": "d:1"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.members(); !slices.Equal(got, []string{"b:2", "d:1"}) {
+		t.Errorf("got %v, want n2 at its new address and n4, without n3, which was removed", got)
 	}
 }

@@ -148,22 +148,15 @@ func (n *Node) checkSnapshot(a *raft.InstallSnapshotRequest) error {
 	return fmt.Errorf("%w: it ends at entry %d, and entry %d is committed", errOldSnapshot, a.LastLogIndex, committed)
 }
 
-// checkHistory checks, when a snapshot is complete and before it is used, that it has
-// every command that is committed here. Own snapshots have what was applied.
-func (n *Node) checkHistory(received snapshotHeader) error {
-	applied := n.fsm.applied.Load()
-	if received.index <= applied {
-		return nil
+// checkHistory checks, when a leader's snapshot is complete and before it is used, that
+// it has every command that is committed here. last is the end of the snapshot.
+func (n *Node) checkHistory(received snapshotHeader, last uint64) error {
+	own, committed, err := n.committedHistory()
+	if err != nil {
+		return err
 	}
-	own := n.fsm.history()
-	var entry raft.Log
-	for index := applied + 1; index <= n.store.Committed(); index++ {
-		if err := n.logs.GetLog(index, &entry); err != nil {
-			return fmt.Errorf("reading what is committed here: entry %d: %w", index, err)
-		}
-		if entry.Type == raft.LogCommand {
-			own.add(&entry)
-		}
+	if last < committed { // committed since checkSnapshot: the leader sends a later one
+		return fmt.Errorf("%w: it ends at entry %d, and entry %d is committed", errOldSnapshot, last, committed)
 	}
 	lost := received.terms.lacks(&own)
 	if lost == 0 {
@@ -173,17 +166,57 @@ func (n *Node) checkHistory(received snapshotHeader) error {
 	return n.store.Fail("installing a snapshot", n.refuse(lost, leader, term))
 }
 
-// skipStored removes from a request that continues after this replica's newest snapshot
-// the entries that the log has. Raft compares the entry before a request with the
-// log only, or with the snapshot if the log is empty: it would refuse the request, and
-// the leader would send the snapshot again, without end.
+// committedHistory returns the terms of the commands up to the last committed entry,
+// and the index of that entry.
+func (n *Node) committedHistory() (own termHistory, committed uint64, err error) {
+	for {
+		// A snapshot has all commands up to its end. What is between the last of them and
+		// the end may be deleted already.
+		covered, _ := n.snapshotFiles.newest()
+		var applied uint64
+		own, applied = n.fsm.history()
+		committed = n.store.Committed()
+		err = n.addCommands(&own, max(applied, covered)+1, committed)
+		if now, _ := n.snapshotFiles.newest(); err == nil || now == covered {
+			return own, max(committed, covered), err
+		}
+	}
+}
+
+// addCommands adds the commands of the log from first to last to a history.
+func (n *Node) addCommands(h *termHistory, first, last uint64) error {
+	var entry raft.Log
+	for index := first; index <= last; index++ {
+		if err := n.logs.GetLog(index, &entry); err != nil {
+			return fmt.Errorf("reading what is committed here: entry %d: %w", index, err)
+		}
+		if entry.Type == raft.LogCommand {
+			h.add(&entry)
+		}
+	}
+	return nil
+}
+
+// skipStored changes a request that continues after this replica's newest snapshot, so
+// that raft can check it. Raft compares the entry before a request with the log only, or
+// with the snapshot if the log is empty: it would refuse the request, and the leader
+// would send its snapshot instead, without end if that ends earlier. So the entries that
+// the log has are removed. If the log has others in their place, of an earlier leader,
+// the request gets the form of one that begins with the first entry of all: raft
+// replaces what differs, and compares nothing before it.
 func (n *Node) skipStored(a *raft.AppendEntriesRequest) {
 	at, term := n.snapshotFiles.newest()
-	if at == 0 || a.PrevLogEntry != at || a.PrevLogTerm != term {
+	if at == 0 || a.PrevLogEntry != at || a.PrevLogTerm != term || len(a.Entries) == 0 {
 		return
 	}
 	var stored raft.Log
-	for len(a.Entries) > 0 && n.logs.GetLog(a.Entries[0].Index, &stored) == nil && stored.Term == a.Entries[0].Term {
+	for len(a.Entries) > 0 && n.logs.GetLog(a.Entries[0].Index, &stored) == nil {
+		if stored.Term != a.Entries[0].Term {
+			if a.PrevLogEntry == at {
+				a.PrevLogEntry, a.PrevLogTerm = 0, 0
+			}
+			return
+		}
 		a.PrevLogEntry, a.PrevLogTerm, a.Entries = stored.Index, stored.Term, a.Entries[1:]
 	}
 }

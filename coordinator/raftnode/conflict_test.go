@@ -3,6 +3,7 @@ package raftnode
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,8 @@ type splitHistory struct {
 }
 
 // newSplitHistory makes such a cluster: 50 values are on all three, and 40 more on two.
-func newSplitHistory(t *testing.T, tune func(*Config)) splitHistory {
+// last is done with ahead, which has all of them, before it is stopped.
+func newSplitHistory(t *testing.T, tune func(*Config), last ...func(ahead *testNode)) splitHistory {
 	t.Helper()
 	c := newCluster(t, 3, func(cfg *Config) {
 		slow(cfg)
@@ -47,6 +49,9 @@ func newSplitHistory(t *testing.T, tune func(*Config)) splitHistory {
 	h.behind.stop(t)
 	c.leader(t, h.behind).propose(t, 51, 40)
 	h.ahead.holds(t, 90)
+	for _, do := range last {
+		do(h.ahead)
+	}
 	h.old.stop(t)
 	h.ahead.stop(t)
 	if err := errors.Join(os.RemoveAll(h.old.dir), os.Rename(copied, h.old.dir)); err != nil {
@@ -165,6 +170,176 @@ func TestAReplicaRefusesALaterSnapshotOfAnotherHistory(t *testing.T) {
 		t.Errorf("entries from %d to %d would be lost, want the last 40", conflict.Truncated, conflict.Committed)
 	}
 	h.ahead.leave(t)
+}
+
+// The other history has fewer commands and more reads, which are entries, too: its
+// snapshot ends after everything that is committed here, but its last command is before
+// the last one that the own snapshot has.
+func TestAReplicaRefusesASnapshotWithFewerCommands(t *testing.T) {
+	t.Parallel()
+	h := newSplitHistory(t, func(cfg *Config) { cfg.TrailingLogs = 1 }, func(ahead *testNode) { ahead.snapshotAll(t) })
+	h.old.restart(t)
+	h.behind.restart(t)
+	leader := h.leader(t, h.ahead)
+	leader.propose(t, 1000, 2)
+	leader.read(t, 120)
+	for _, n := range []*testNode{h.old, h.behind} {
+		eventually(t, n.id+" has the other history", func() bool { return len(n.fsm.all()) == 52 && n.CommitIndex() == leader.CommitIndex() })
+		n.snapshotAll(t)
+	}
+	leader.read(t, 3) // the log goes on after the snapshot
+	h.old.stop(t)
+	h.behind.stop(t)
+	h.old.restart(t)
+	h.behind.restart(t)
+	leader = h.leader(t, h.ahead)
+	h.ahead.restart(t)
+	conflict := h.ahead.refused(t, leader)
+	if conflict.Truncated < 50 || conflict.Truncated > conflict.Committed-39 {
+		t.Errorf("entries from %d to %d would be lost, want the last 40", conflict.Truncated, conflict.Committed)
+	}
+	h.ahead.leave(t)
+}
+
+// read does linearizable reads, each of which appends an entry that is no command.
+func (n *testNode) read(t *testing.T, count int) {
+	t.Helper()
+	for range count {
+		if _, err := n.ReadIndex(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// snapshotAll takes a snapshot of everything that is committed, and waits until the
+// commit index is stored.
+func (n *testNode) snapshotAll(t *testing.T) {
+	t.Helper()
+	eventually(t, n.id+" has a snapshot of all", func() bool {
+		err := n.Snapshot(t.Context())
+		at, _ := n.snapshotFiles.newest()
+		return err == nil && at == n.CommitIndex() && n.store.PersistedCommitted() == at
+	})
+}
+
+// What is between the last command in the own snapshot and the snapshot's end is deleted.
+func TestASnapshotIsInstalledAfterOneThatEndsWithReads(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, func(cfg *Config) {
+		slow(cfg)
+		cfg.TrailingLogs = 1
+	})
+	leader := c.leader(t)
+	leader.propose(t, 1, 20)
+	for _, n := range c {
+		n.holds(t, 20)
+	}
+	leader.read(t, 8)
+	behind := c.others(leader)[0]
+	eventually(t, "all is committed", func() bool { return behind.CommitIndex() == leader.LastIndex() })
+	behind.snapshotAll(t)
+	behind.stop(t)
+	leader.propose(t, 21, 100)
+	for _, n := range c {
+		if n != behind {
+			n.holds(t, 120)
+			n.snapshotAll(t)
+		}
+	}
+	behind.restart(t)
+	behind.holds(t, 120)
+	c.wantNoFatals(t)
+}
+
+// A leader was killed before it stored an entry that it had sent to a replica with
+// nothing but a snapshot. The next leader has another entry in its place, and only a
+// shorter snapshot.
+func TestAnEntryDirectlyAfterASnapshotIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, func(cfg *Config) {
+		slow(cfg)
+		cfg.TrailingLogs = 1
+	})
+	leader := c.leader(t)
+	leader.propose(t, 1, 20)
+	for _, n := range c {
+		n.holds(t, 20)
+		n.snapshotAll(t)
+	}
+	leader.propose(t, 21, 20)
+	for _, n := range c {
+		n.holds(t, 40)
+	}
+	behind := c.others(leader)[0]
+	eventually(t, "all is committed", func() bool { return behind.CommitIndex() == leader.LastIndex() })
+	behind.snapshotAll(t)
+	at, term := behind.snapshotFiles.newest()
+	for _, n := range c {
+		n.stop(t)
+	}
+	store := openStore(t, behind.dir, behind.logStore())
+	first, err := store.FirstIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unsent := &raft.Log{Index: at + 1, Term: term, Type: raft.LogCommand, Data: valueEntry(777)}
+	if err := errors.Join(store.DeleteRange(first, at), store.StoreLogs([]*raft.Log{unsent}), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c {
+		if n != behind {
+			n.restart(t)
+		}
+	}
+	c.leader(t, behind).propose(t, 41, 10)
+	behind.restart(t)
+	behind.holds(t, 50)
+	c.wantNoFatals(t)
+}
+
+// A request may be checked while raft processes the one before, which commits entries.
+func TestASnapshotThatWasOvertakenIsRefusedWithoutAConflict(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t, 1, slow)[0]
+	n.propose(t, 1, 20)
+	terms, _ := n.Node.fsm.history()
+	earlier := snapshotHeader{index: 10, term: n.Term(), terms: terms.clone()}
+	earlier.terms.list[0].last = 10
+	if err := n.checkHistory(earlier, 12); !errors.Is(err, errOldSnapshot) {
+		t.Errorf("a snapshot that ends at entry 12 of %d: %v", n.LastIndex(), err)
+	}
+	cluster{n}.wantNoFatals(t)
+}
+
+// A replica does not mistake a directory that it cannot read for one without snapshots.
+func TestTheNewestSnapshotIsKnownWithoutReadingTheDisk(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t, 1, func(cfg *Config) {
+		slow(cfg)
+		cfg.TrailingLogs = 1
+	})[0]
+	n.propose(t, 1, 20)
+	n.snapshotAll(t)
+	want, _ := n.snapshotFiles.newest()
+	hidden := filepath.Join(n.dir, "hidden")
+	if err := os.Rename(filepath.Join(n.dir, snapshotsDir), hidden); err != nil {
+		t.Fatal(err)
+	}
+	if got, term := n.snapshotFiles.newest(); got != want || term != n.Term() {
+		t.Errorf("the newest snapshot ends at entry %d of term %d, want %d", got, term, want)
+	}
+	if err := n.mayDelete(1, want); err != nil {
+		t.Errorf("entries that the snapshot has: %v", err)
+	}
+	if err := os.Rename(hidden, filepath.Join(n.dir, snapshotsDir)); err != nil {
+		t.Fatal(err)
+	}
+	n.stop(t)
+	n.restart(t)
+	if got, _ := n.snapshotFiles.newest(); got != want {
+		t.Errorf("after a restart the newest snapshot ends at entry %d, want %d", got, want)
+	}
+	cluster{n}.wantNoFatals(t)
 }
 
 // A replica with an older directory may have forgotten a term, too, and lead in it

@@ -60,7 +60,7 @@ type fsmAdapter struct {
 	applied atomic.Uint64 // index of the last entry that the FSM has applied
 	term    atomic.Uint64 // its term
 
-	mu    sync.Mutex  // guards terms
+	mu    sync.Mutex  // guards terms, and changes of applied with it
 	terms termHistory // up to applied
 }
 
@@ -83,8 +83,8 @@ func (a *fsmAdapter) Apply(log *raft.Log) any {
 		return a.halt(log, halt.Err)
 	}
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.terms.add(log)
-	a.mu.Unlock()
 	a.advance(log.Index, log.Term)
 	return response
 }
@@ -122,15 +122,16 @@ func (a *fsmAdapter) Snapshot() (raft.FSMSnapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("capturing the state: %w", err)
 	}
-	header := snapshotHeader{index: a.applied.Load(), term: a.term.Load(), terms: a.history()}
+	terms, index := a.history()
+	header := snapshotHeader{index: index, term: a.term.Load(), terms: terms}
 	return &fsmSnapshot{snapshot: snapshot, header: header, writer: a.writer}, nil
 }
 
-// history returns the terms of what was applied.
-func (a *fsmAdapter) history() termHistory {
+// history returns the terms of what was applied, and the index of its last entry.
+func (a *fsmAdapter) history() (terms termHistory, applied uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.terms.clone()
+	return a.terms.clone(), a.applied.Load()
 }
 
 // Restore implements raft.FSM.
@@ -150,8 +151,8 @@ func (a *fsmAdapter) Restore(source io.ReadCloser) error {
 func (a *fsmAdapter) use(s restoredState) {
 	s.use()
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.terms = s.terms
-	a.mu.Unlock()
 	a.advance(s.index, s.term)
 }
 
@@ -182,6 +183,9 @@ type fsmSnapshot struct {
 
 // Persist implements raft.FSMSnapshot. On an error raft cancels the sink.
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) (err error) {
+	if file, ok := sink.(*snapshotSink); ok {
+		file.own = true
+	}
 	to, err := s.writer(sink)
 	if err != nil {
 		return err

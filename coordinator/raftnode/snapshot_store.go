@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -38,10 +39,16 @@ type snapshotStore struct {
 	dir string // of all snapshots
 	// verified reports that Open must verify a snapshot's checksum.
 	verified func() bool
-	// accept is called with the header of a snapshot before it is finished. Its error
-	// removes the snapshot. nil: any.
-	accept func(snapshotHeader) error
+	// accept is called with the header and the end of a leader's snapshot before it is
+	// finished. Its error removes the snapshot. nil: any.
+	accept func(header snapshotHeader, last uint64) error
+
+	mu   sync.Mutex // guards last
+	last snapshotEnd
 }
+
+// snapshotEnd is the last entry of a snapshot.
+type snapshotEnd struct{ index, term uint64 }
 
 // openSnapshots opens the snapshots of a data directory, after it removed those that
 // are unfinished.
@@ -59,23 +66,26 @@ func (n *Node) openSnapshots(log hclog.Logger, contents *logstore.Contents) (*sn
 	if err != nil {
 		return nil, fmt.Errorf("opening snapshots: %w", err)
 	}
-	s := &snapshotStore{files, dir, n.isRunning, n.checkHistory}
+	s := &snapshotStore{FileSnapshotStore: files, dir: dir, verified: n.isRunning, accept: n.checkHistory}
 	if err := s.check(n.cfg.DataDir, contents); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// check prevents raft from starting with an empty state because it skips snapshots that
-// it cannot read.
+// check finds the newest snapshot. It prevents raft from starting with an empty state
+// because it skips snapshots that it cannot read.
 func (s *snapshotStore) check(dataDir string, contents *logstore.Contents) error {
 	names, err := snapshotNames(dataDir)
 	if err != nil || len(names) == 0 {
 		return err
 	}
-	readable, err := s.List()
+	readable, err := s.List() // the newest first
 	if err != nil {
 		return fmt.Errorf("listing snapshots: %w", err)
+	}
+	if len(readable) > 0 {
+		s.last = snapshotEnd{readable[0].Index, readable[0].Term}
 	}
 	if len(readable) == 0 && contents.First != 1 {
 		return &logstore.DamageError{
@@ -126,47 +136,59 @@ func (s *snapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	if err := durable.SyncDir(filepath.Join(s.dir, sink.ID()+tmpSuffix)); err != nil {
 		return nil, errors.Join(fmt.Errorf("syncing snapshot directory: %w", err), sink.Cancel())
 	}
-	if s.accept == nil {
-		return sink, nil
-	}
-	return &checkedSink{SnapshotSink: sink, accept: s.accept}, nil
+	return &snapshotSink{SnapshotSink: sink, store: s, end: snapshotEnd{index, term}}, nil
 }
 
-// checkedSink checks the header of a snapshot, which may come from a leader, before the
-// snapshot is finished.
-type checkedSink struct {
+// snapshotSink checks the header of a leader's snapshot before the snapshot is finished,
+// and tells the store of each that is.
+type snapshotSink struct {
 	raft.SnapshotSink
 
-	accept func(snapshotHeader) error
-	head   []byte // what was written first
+	store *snapshotStore
+	end   snapshotEnd
+	own   bool   // it has this replica's state; set before anything is written
+	head  []byte // what was written first
 }
 
 // Write implements io.Writer.
-func (s *checkedSink) Write(p []byte) (int, error) {
+func (s *snapshotSink) Write(p []byte) (int, error) {
 	s.head = append(s.head, p[:min(len(p), maxHeader-len(s.head))]...)
 	return s.SnapshotSink.Write(p) //nolint:wrapcheck // raft logs it
 }
 
 // Close implements raft.SnapshotSink.
-func (s *checkedSink) Close() error {
-	header, err := readHeader(bytes.NewReader(s.head))
-	if err == nil {
-		err = s.accept(header)
+func (s *snapshotSink) Close() error {
+	if s.store.accept != nil && !s.own {
+		header, err := readHeader(bytes.NewReader(s.head))
+		if err == nil {
+			err = s.store.accept(header, s.end.index)
+		}
+		if err != nil {
+			return errors.Join(err, s.Cancel())
+		}
 	}
-	if err != nil {
-		return errors.Join(err, s.Cancel())
+	if err := s.SnapshotSink.Close(); err != nil {
+		return err //nolint:wrapcheck // raft logs it
 	}
-	return s.SnapshotSink.Close() //nolint:wrapcheck // raft logs it
+	s.store.finished(s.end)
+	return nil
+}
+
+// finished records the end of a snapshot that is complete.
+func (s *snapshotStore) finished(end snapshotEnd) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cmp.Or(cmp.Compare(end.term, s.last.term), cmp.Compare(end.index, s.last.index)) > 0 {
+		s.last = end
+	}
 }
 
 // newest returns the last entry of the newest readable snapshot, and its term; 0
-// without one.
+// without one. It reads no file: it is called for each request of a leader.
 func (s *snapshotStore) newest() (index, term uint64) {
-	list, err := s.List()
-	if err != nil || len(list) == 0 {
-		return 0, 0
-	}
-	return list[0].Index, list[0].Term
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last.index, s.last.term
 }
 
 // snapshotNames lists the finished snapshots of a data directory, readable or not.

@@ -52,7 +52,7 @@ func TestAVerifiedSnapshotCanBeReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &snapshotStore{files, filepath.Join(n.dir, snapshotsDir), func() bool { return true }, nil}
+	s := &snapshotStore{FileSnapshotStore: files, dir: filepath.Join(n.dir, snapshotsDir), verified: func() bool { return true }}
 	list, err := s.List()
 	if err != nil || len(list) == 0 {
 		t.Fatal(list, err)

@@ -36,8 +36,43 @@ func inCommitted() []Mutant {
 		},
 		{
 			Name:   "a-later-snapshot-of-another-history-is-installed",
-			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `lost := received.terms.lacks(&own)`, `lost := received.terms.lacks(&received.terms)`}},
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `lost := received.terms.lacks(&own)`, "own = received.terms\n\tlost := received.terms.lacks(&own)"}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "ALaterSnapshotOfAnotherHistory"}},
+		},
+		{
+			Name:   "a-snapshot-with-fewer-commands-is-not-compared",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `own, committed, err := n.committedHistory()`, "if received.index <= n.fsm.applied.Load() {\n\t\treturn nil\n\t}\n\town, committed, err := n.committedHistory()"}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "SnapshotWithFewerCommands"}},
+		},
+		{
+			Name:   "entries-that-the-own-snapshot-has-are-read-from-the-log",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `max(applied, covered)+1`, `applied+1`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "InstalledAfterOneThatEndsWithReads"}},
+		},
+		{
+			Name:   "an-entry-directly-after-a-snapshot-stays",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `if a.PrevLogEntry == at {`, `if a.PrevLogEntry > at {`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "DirectlyAfterASnapshot"}},
+		},
+		{
+			Name:   "an-overtaken-snapshot-is-another-history",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `if last < committed {`, `if last+1 < 1 {`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "ThatWasOvertaken"}},
+		},
+		{
+			Name:   "a-directory-with-a-conflict-is-opened",
+			Edits:  []Edit{{"coordinator/raftnode/open.go", `if conflict != nil {`, `if conflict != nil && conflict.Committed == 0 {`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "RefusesToLoseCommittedEntries"}},
+		},
+		{
+			Name:   "a-directory-is-accepted-unverified-without-a-report",
+			Edits:  []Edit{{"coordinator/membership/staleness.go", `return false, r.missing, nil // they`, `return false, nil, nil // they`}},
+			Caught: []Checker{{Package: "./coordinator/membership", Run: "AcceptedAfterACrash"}},
+		},
+		{
+			Name:   "a-directory-is-verified-by-the-command-line",
+			Edits:  []Edit{{"coordinator/membership/join.go", `if len(known) == 0 {`, `if len(known) >= 0 {`}},
+			Caught: []Checker{{Package: "./coordinator/membership", Run: "VerifiedByTheMembers"}},
 		},
 		{
 			Name:   "a-term-that-was-used-twice-is-one-term",

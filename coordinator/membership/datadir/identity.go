@@ -63,6 +63,9 @@ type Identity struct {
 	// replica that just started has not applied its log, and must still reject a
 	// peer that lost its directory. Read only.
 	Instances map[string]string
+	// Members are the addresses of the other replicas, by server id, in the last
+	// configuration of the cluster that this replica knew; empty = unknown. Read only.
+	Members map[string]string
 }
 
 // Base returns the server id on the command line.
@@ -83,6 +86,7 @@ type identityJSON struct {
 	Stored       bool   `json:"stored,omitempty"`
 
 	Instances map[string]string `json:"instances,omitempty"`
+	Members   map[string]string `json:"members,omitempty"`
 }
 
 // Dir is a data directory, locked for this process. Its methods are safe for
@@ -193,12 +197,12 @@ func (d *Dir) SetClusterID(clusterID string) error {
 	})
 }
 
-// SetInstances records the instances of the other replicas. The map must not change
-// afterwards.
-func (d *Dir) SetInstances(instances map[string]string) error {
+// SetOthers records the instances and the addresses of the other replicas. The maps must
+// not change afterwards.
+func (d *Dir) SetOthers(instances, members map[string]string) error {
 	return d.update(func(id *Identity) (bool, error) {
-		changed := !maps.Equal(instances, id.Instances)
-		id.Instances = instances
+		changed := !maps.Equal(instances, id.Instances) || !maps.Equal(members, id.Members)
+		id.Instances, id.Members = instances, members
 		return changed, nil
 	})
 }
@@ -263,7 +267,7 @@ func readIdentity(dir string) (Identity, error) {
 	}
 	return Identity{
 		ServerID: j.ServerID, Configured: j.ConfiguredID, Instance: j.Instance,
-		ClusterID: j.ClusterID, Stored: j.Stored, Instances: j.Instances,
+		ClusterID: j.ClusterID, Stored: j.Stored, Instances: j.Instances, Members: j.Members,
 	}, nil
 }
 
@@ -272,7 +276,7 @@ func readIdentity(dir string) (Identity, error) {
 func writeIdentity(dir string, id Identity) error {
 	text, err := json.MarshalIndent(identityJSON{
 		Format: Format, ServerID: id.ServerID, ConfiguredID: id.Configured, Instance: id.Instance,
-		ClusterID: id.ClusterID, Stored: id.Stored, Instances: id.Instances,
+		ClusterID: id.ClusterID, Stored: id.Stored, Instances: id.Instances, Members: id.Members,
 	}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding identity: %w", err)

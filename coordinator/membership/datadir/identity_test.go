@@ -64,7 +64,7 @@ func TestARenamedDirectoryOpensUnderItsConfiguredID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.SetInstances(map[string]string{"n1": "i1"}); err != nil {
+	if err := f.SetOthers(map[string]string{"n1": "i1"}, map[string]string{"n1": "host1:7460"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Rename("n2-3", "another cluster"); !errors.Is(err, ErrClusterKnown) {
@@ -85,7 +85,7 @@ func TestARenamedDirectoryOpensUnderItsConfiguredID(t *testing.T) {
 			t.Errorf("started as %s: %v", id, err)
 		}
 		if err == nil {
-			if got := f.Identity(); got.ServerID != "n2-2" || got.Base() != "n2" || got.ClusterID != "c" || got.Instances["n1"] != "i1" {
+			if got := f.Identity(); got.ServerID != "n2-2" || got.Base() != "n2" || got.ClusterID != "c" || got.Instances["n1"] != "i1" || got.Members["n1"] != "host1:7460" {
 				t.Errorf("identity %+v", got)
 			}
 			if err := f.Close(); err != nil {
