@@ -21,10 +21,23 @@ var (
 type writes int
 
 const (
-	entryWrites  writes = 1 << iota // to the log
-	stableWrites                    // of term and vote
-	allWrites    = entryWrites | stableWrites
+	entryWrites writes = 1 << iota // to the log
+	termWrites                     // of the term
+	voteWrites                     // of the vote, both parts
+	otherWrites                    // of what else is known by a key, such as the committed index
+	allWrites   = entryWrites | termWrites | voteWrites | otherWrites
 )
+
+// writesOf returns the kind of a write of a key's value.
+func writesOf(key []byte) writes {
+	switch string(key) {
+	case "CurrentTerm":
+		return termWrites
+	case "LastVote":
+		return voteWrites
+	}
+	return otherWrites
+}
 
 // disk injects faults into a replica's store; they affect the process that runs.
 type disk struct {
@@ -199,7 +212,7 @@ func (s *faultyStore) DeleteRange(first, last uint64) error {
 }
 
 func (s *faultyStore) Set(key, value []byte) error {
-	return s.write(stableWrites, func() error { return s.Backend.Set(key, value) })
+	return s.write(writesOf(key), func() error { return s.Backend.Set(key, value) })
 }
 
 func (s *faultyStore) GetLog(index uint64, log *raft.Log) error {

@@ -1,41 +1,48 @@
 package simulation_test
 
 import (
+	"slices"
 	"time"
 )
 
 // fault is an injected fault; kind is its number in the catalog of
-// docs/testing.md. To add one, write a function and add it to the table.
+// docs/testing.md. To add one, write a function and add it to the table. It reports
+// whether it found something to break.
 type fault struct {
 	kind   string
 	weight int
-	do     func(*cluster)
+	do     func(*cluster) bool
 }
 
 var faults = []fault{
-	{"F1", 14, func(c *cluster) { c.withLeader(func(r *replica) { r.restart(c.likely()) }) }},
-	{"F2", 4, func(c *cluster) { c.withReplica(func(r *replica) { r.restart(c.likely()) }) }},
-	{"F8", 10, func(c *cluster) { c.withLeader((*replica).restartOrderly) }},
-	{"F4", 1, func(c *cluster) { c.killAll(0) }},
-	{"F66", 6, func(c *cluster) { c.withLeader(c.killInWrite) }},
-	{"F67", 4, func(c *cluster) { c.withReplica(c.killInWrite) }},
-	{"F68", 4, func(c *cluster) { c.withLeader(c.killInVote) }},
-	{"F69", 2, func(c *cluster) { c.killAll(5 * time.Second) }},
-	{"F21", 10, func(c *cluster) { c.withLeader(func(r *replica) { c.isolateFor(r) }) }},
+	{"F1", 14, func(c *cluster) bool { return c.withLeader(func(r *replica) { r.restart(c.likely()) }) }},
+	{"F2", 4, func(c *cluster) bool { return c.withReplica(func(r *replica) { r.restart(c.likely()) }) }},
+	{"F8", 10, func(c *cluster) bool { return c.withLeader((*replica).restartOrderly) }},
+	{"F4", 1, always(func(c *cluster) { c.killAll(0) })},
+	{"F66", 6, func(c *cluster) bool { return c.killInWrite(c.leader()) }},
+	{"F67", 4, func(c *cluster) bool { return c.killInWrite(c.anyReplica()) }},
+	{"F68", 4, (*cluster).killInVote},
+	{"F69", 2, always(func(c *cluster) { c.killAll(5 * time.Second) })},
+	{"F21", 10, func(c *cluster) bool { return c.withLeader(c.isolateFor) }},
 	{"F22", 6, (*cluster).cutFromFollowers},
-	{"F23", 4, func(c *cluster) { c.oneWay(true) }},
-	{"F24", 4, func(c *cluster) { c.oneWay(false) }},
-	{"F26", 3, (*cluster).bridge},
-	{"F29", 6, func(c *cluster) { c.withLeader(func(r *replica) { c.net.reset(r.address) }) }},
-	{"F30", 5, (*cluster).slowNetwork},
+	{"F23", 4, func(c *cluster) bool { return c.oneWay(true) }},
+	{"F24", 4, func(c *cluster) bool { return c.oneWay(false) }},
+	{"F26", 3, always((*cluster).bridge)},
+	{"F29", 6, func(c *cluster) bool { return c.withLeader(func(r *replica) { c.net.reset(r.address) }) }},
+	{"F30", 5, always((*cluster).slowNetwork)},
 	{"F33", 2, (*cluster).flap},
-	{"F34", 4, (*cluster).cutWorker},
-	{"F12", 8, func(c *cluster) { c.withWorker(func(w *workerHost) { w.restart(c.likely()) }) }},
+	{"F34", 4, always((*cluster).cutWorker)},
+	{"F12", 8, always(func(c *cluster) { c.anyWorker().restart(c.likely()) })},
 	{"F15", 2, (*cluster).killBoth},
 	{"F38", 5, (*cluster).hangDisk},
-	{"F40", 6, func(c *cluster) { c.withReplica(func(r *replica) { r.disk.set(true, false) }) }},
+	{"F40", 6, func(c *cluster) bool { return c.withReplica(func(r *replica) { r.disk.set(true, false) }) }},
 	{"F45", 5, (*cluster).flipBit},
-	{"F56", 1, (*cluster).rollingRestart},
+	{"F56", 1, always((*cluster).rollingRestart)},
+}
+
+// always makes a fault of a function that always finds something to break.
+func always(do func(*cluster)) func(*cluster) bool {
+	return func(c *cluster) bool { do(c); return true }
 }
 
 // nemesis causes storms, with calms between them, until over is closed, and
@@ -64,8 +71,9 @@ func (c *cluster) rage(over <-chan struct{}, end <-chan time.Time) {
 		n := c.rng.IntN(sum)
 		for _, f := range faults {
 			if n -= f.weight; n < 0 {
-				c.fired[f.kind]++
-				f.do(c)
+				if f.do(c) {
+					c.fired[f.kind]++
+				}
 				break
 			}
 		}
@@ -114,22 +122,32 @@ func (c *cluster) heal() {
 	c.revive()
 }
 
-func (c *cluster) withLeader(do func(*replica)) {
-	if r := c.leader(); r != nil && !r.ended() {
-		do(r)
+// withLeader does something to the leader's replica, and reports whether one leads.
+func (c *cluster) withLeader(do func(*replica)) bool {
+	r := c.leader()
+	if r == nil || r.ended() {
+		return false
 	}
+	do(r)
+	return true
 }
 
-func (c *cluster) withReplica(do func(*replica)) {
-	if r := c.replicas[c.rng.IntN(replicaCount)]; !r.ended() {
-		do(r)
+// withReplica does something to any replica, and reports whether it runs.
+func (c *cluster) withReplica(do func(*replica)) bool {
+	r := c.anyReplica()
+	if r.ended() {
+		return false
 	}
+	do(r)
+	return true
 }
 
-func (c *cluster) withWorker(do func(*workerHost)) { do(c.workers[c.rng.IntN(len(c.workers))]) }
+func (c *cluster) anyReplica() *replica { return c.replicas[c.rng.IntN(replicaCount)] }
+
+func (c *cluster) anyWorker() *workerHost { return c.workers[c.rng.IntN(len(c.workers))] }
 
 func (r *replica) restart(reset bool) {
-	r.c.kill(reset, r)
+	r.c.killBusy(reset, r)
 	<-time.After(r.c.pace.Scale(r.c.upTo(3 * time.Second)))
 	r.start()
 }
@@ -138,6 +156,19 @@ func (r *replica) restartOrderly() {
 	r.stop()
 	<-time.After(r.c.pace.Scale(r.c.upTo(2 * time.Second)))
 	r.start()
+}
+
+// killBusy is kill; every other time, the replicas may be writing entries at that
+// instant. Without that they never are, because writes take no virtual time.
+func (c *cluster) killBusy(reset bool, some ...*replica) {
+	if c.likely() {
+		for _, r := range some {
+			_, end := r.disk.stall(entryWrites)
+			defer end()
+		}
+		<-time.After(c.pace.Scale(c.upTo(200 * time.Millisecond)))
+	}
+	c.kill(reset, some...)
 }
 
 func (w *workerHost) restart(reset bool) {
@@ -149,7 +180,7 @@ func (w *workerHost) restart(reset bool) {
 // killAll kills all replicas at the same instant. They restart together, or one after
 // another, each up to the given time after the one before.
 func (c *cluster) killAll(apart time.Duration) {
-	c.kill(true, c.replicas...)
+	c.killBusy(true, c.replicas...)
 	for i, k := range c.rng.Perm(replicaCount) {
 		if i > 0 && apart > 0 {
 			<-time.After(c.pace.Scale(c.upTo(apart)))
@@ -159,31 +190,49 @@ func (c *cluster) killAll(apart time.Duration) {
 }
 
 // killInWrite kills a replica while its disk writes entries: a leader has sent them to
-// the others already, and those that arrive meanwhile are in memory only.
-func (c *cluster) killInWrite(r *replica) {
+// the others already, and those that arrive meanwhile are in memory only. It reports
+// whether there was a write.
+func (c *cluster) killInWrite(r *replica) (struck bool) {
+	if r == nil || r.ended() {
+		return false
+	}
 	s, end := r.disk.stall(entryWrites)
 	defer end()
-	if s.await(c.pace.Scale(time.Second)) {
+	if struck = s.await(c.pace.Scale(time.Second)); struck {
 		<-time.After(c.upTo(200 * time.Millisecond))
 	}
-	r.restart(c.likely())
+	c.kill(c.likely(), r)
+	<-time.After(c.pace.Scale(c.upTo(3 * time.Second)))
+	r.start()
+	return struck
 }
 
-// killInVote kills the leader, and another replica while its disk writes its term or
-// its vote.
-func (c *cluster) killInVote(l *replica) {
-	r := c.replicas[c.rng.IntN(replicaCount)]
-	if r == l || r.ended() {
-		return
+// killInVote kills the leader, and another replica while its disk writes the new term,
+// or has written the term and writes its vote. It reports whether there was such a
+// write.
+func (c *cluster) killInVote() (struck bool) {
+	l := c.leader()
+	if l == nil || l.ended() {
+		return false
 	}
-	s, end := r.disk.stall(stableWrites)
+	others := slices.DeleteFunc(slices.Clone(c.replicas), func(r *replica) bool { return r == l || r.ended() })
+	if len(others) == 0 {
+		return false
+	}
+	r := others[c.rng.IntN(len(others))]
+	which := termWrites
+	if c.likely() {
+		which = voteWrites
+	}
+	s, end := r.disk.stall(which)
 	defer end()
 	c.kill(c.likely(), l)
-	if s.await(c.pace.Scale(5 * time.Second)) {
+	if struck = s.await(c.pace.Scale(5 * time.Second)); struck {
 		c.kill(c.likely(), r)
 		r.start()
 	}
 	l.start()
+	return struck
 }
 
 func (c *cluster) isolateFor(r *replica) {
@@ -193,8 +242,8 @@ func (c *cluster) isolateFor(r *replica) {
 }
 
 // cutFromFollowers partitions the leader from the followers only.
-func (c *cluster) cutFromFollowers() {
-	c.withLeader(func(l *replica) {
+func (c *cluster) cutFromFollowers() bool {
+	return c.withLeader(func(l *replica) {
 		for _, cut := range []bool{true, false} {
 			for _, r := range c.replicas {
 				if r != l {
@@ -210,8 +259,8 @@ func (c *cluster) cutFromFollowers() {
 }
 
 // oneWay cuts one direction between the leader and the others.
-func (c *cluster) oneWay(in bool) {
-	c.withLeader(func(l *replica) {
+func (c *cluster) oneWay(in bool) bool {
+	return c.withLeader(func(l *replica) {
 		for _, cut := range []bool{true, false} {
 			for _, r := range c.replicas {
 				switch {
@@ -252,8 +301,8 @@ func (c *cluster) slowNetwork() {
 	}
 }
 
-func (c *cluster) flap() {
-	c.withReplica(func(r *replica) {
+func (c *cluster) flap() bool {
+	return c.withReplica(func(r *replica) {
 		for range 10 {
 			r.isolate(true)
 			<-time.After(c.pace.Scale(100 * time.Millisecond))
@@ -264,38 +313,37 @@ func (c *cluster) flap() {
 }
 
 func (c *cluster) cutWorker() {
-	c.withWorker(func(w *workerHost) {
-		w.isolate(true)
-		c.hold()
-		w.isolate(false)
-	})
+	w := c.anyWorker()
+	w.isolate(true)
+	c.hold()
+	w.isolate(false)
 }
 
-func (c *cluster) killBoth() {
-	w := c.workers[c.rng.IntN(len(c.workers))]
+func (c *cluster) killBoth() bool {
+	w := c.anyWorker()
 	w.isolate(true)
-	c.withLeader(func(r *replica) { r.restart(true) })
+	led := c.withLeader(func(r *replica) { r.restart(true) })
 	w.restart(true)
+	return led
 }
 
 // hangDisk lets writes hang for a time that the replica may not survive.
-func (c *cluster) hangDisk() {
+func (c *cluster) hangDisk() bool {
 	do := func(r *replica) {
 		_, end := r.disk.stall(allWrites)
 		<-time.After(c.pace.Scale(500*time.Millisecond + c.upTo(3*time.Second)))
 		end()
 	}
 	if c.likely() {
-		c.withLeader(do)
-	} else {
-		c.withReplica(do)
+		return c.withLeader(do)
 	}
+	return c.withReplica(do)
 }
 
 // flipBit damages the next entry that a replica reads, and restarts the replica
 // so that it reads one.
-func (c *cluster) flipBit() {
-	c.withReplica(func(r *replica) {
+func (c *cluster) flipBit() bool {
+	return c.withReplica(func(r *replica) {
 		c.kill(true, r)
 		r.disk.set(false, true)
 		r.start()
