@@ -175,18 +175,13 @@ func (r *taskReader) expand(ref fsm.TaskRef, text string, isPayload bool) (expan
 // PurgeDeadLetters implements JobService. Tasks that have failed have no dead letter,
 // or none any longer, and are ignored; so is a job without any.
 func (j *jobs) PurgeDeadLetters(ctx context.Context, r *dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error) {
-	required, err := precondition(r)
-	if err != nil {
-		return nil, err
-	}
-	s, err := j.selectTasks(ctx, r.GetJob(), r.GetTasks())
-	if err != nil {
-		return nil, err
-	}
-	done, known, err := s.firstOutcome(&required)
-	if !known && err == nil {
-		done, err = j.purge(ctx, s, required, r.GetGeneratedKey())
-	}
+	done, err := j.once(r, func(c change) (sequencer.ChangeResult, error) {
+		s, err := j.selectTasks(ctx, c, r.GetTasks())
+		if err != nil {
+			return sequencer.ChangeResult{}, err
+		}
+		return j.purge(ctx, s)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +189,7 @@ func (j *jobs) PurgeDeadLetters(ctx context.Context, r *dtaskv1.PurgeDeadLetters
 }
 
 // purge purges the selected dead letters.
-func (j *jobs) purge(ctx context.Context, s *selection, p fsm.Precondition, generated bool) (sequencer.ChangeResult, error) {
+func (j *jobs) purge(ctx context.Context, s *selection) (sequencer.ChangeResult, error) {
 	unchanged, tasks := sequencer.ChangeResult{Version: s.job.Version}, s.tasks
 	if len(s.tasks) > 0 {
 		tasks = slices.DeleteFunc(slices.Clone(s.tasks), func(i uint32) bool { return s.task(i).State == fsm.Failed })
@@ -207,12 +202,12 @@ func (j *jobs) purge(ctx context.Context, s *selection, p fsm.Precondition, gene
 	if s.job.Counts[fsm.Dead] == 0 || len(tasks) == 0 && len(s.tasks) > 0 {
 		return unchanged, nil
 	}
-	done, err := s.leader.Purge(ctx, fsm.Purge{Job: s.job.ID, Tasks: tasks, Precondition: p}, generated)
-	if explained := j.explainPrecondition(s.job.ID, &p, err); explained != nil {
+	done, err := s.leader.Purge(ctx, fsm.Purge{Job: s.id, Tasks: tasks, Precondition: s.required}, s.generated)
+	if explained := j.explainPrecondition(&s.change, err); explained != nil {
 		return done, explained
 	}
 	if isRejected(err, fsm.WrongState) {
-		return done, conflict("the dead letters of job %d have changed in the meantime; list them again", s.job.ID)
+		return done, conflict("the dead letters of job %d have changed in the meantime; list them again", s.id)
 	}
 	return done, err
 }

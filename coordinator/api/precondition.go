@@ -1,24 +1,87 @@
 package api
 
 import (
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // changeRequest is a request to change a job.
 type changeRequest interface {
 	proto.Message
+	GetJob() string
 	GetIfVersion() uint64
 	GetIdempotencyKey() string
+	GetGeneratedKey() bool
+}
+
+// change is a change of a job that no request with its key has made.
+type change struct {
+	leader    Leader
+	st        *fsm.State // confirmed by a quorum; the key is unused
+	id        fsm.JobID
+	required  fsm.Precondition
+	generated bool // a program generated the key
+}
+
+// once makes the change that a request asks for, unless an earlier request with the same
+// key made it; then it returns the first outcome. Every method with such a key calls it,
+// and has accessLeader: a deposed leader must report neither an unused key nor an unknown
+// task.
+//
+// Invariant: the key is looked up before everything that may change until the request is
+// repeated. Otherwise a client that repeats an unknown outcome gets a definite failure,
+// although the change was made. So apply checks whether the job exists, is archived and
+// has the required version, which tasks a name means, and configured limits. It reads
+// the state in which the key is unused: a later one may have the effects of the same
+// request, if it was in flight.
+func (j *jobs) once(r changeRequest, apply func(c change) (sequencer.ChangeResult, error)) (done sequencer.ChangeResult, err error) {
+	c := change{generated: r.GetGeneratedKey()}
+	if c.id, err = jobID(r.GetJob()); err != nil {
+		return done, err
+	}
+	if c.required, err = precondition(r); err != nil {
+		return done, err
+	}
+	if c.leader, err = j.leader(); err != nil {
+		return done, err
+	}
+	c.st, _ = j.cfg.Machine.Fork()
+	done, known, err := sequencer.FirstOutcome(c.st, c.id, &c.required)
+	switch {
+	case err != nil:
+		return done, keyConflict()
+	case known:
+		return done, nil
+	}
+	return apply(c)
+}
+
+// changedJob shows a job after a change. A repeated request may find the job expired, or
+// in the part of history that this replica lacks. The change was made all the same, so
+// that the job then has only its id and the version after the change.
+func (j *jobs) changedJob(ctx context.Context, job string, done sequencer.ChangeResult) (*dtaskv1.Job, error) {
+	id, err := jobID(job)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := j.currentJob(ctx, id)
+	if _, unreadable := errors.AsType[*Error](err); unreadable {
+		return &dtaskv1.Job{Id: job, Version: done.Version}, nil
+	}
+	return shown, err
 }
 
 // precondition returns what a request requires. Its digest is that of the whole request
-// but its key: a key belongs to one content of one kind of request.
+// but its key: a key belongs to one content of one kind of request. The request is as
+// the client sent it: the state in which it arrives must not change its digest.
 func precondition(r changeRequest) (fsm.Precondition, error) {
 	p := fsm.Precondition{IfVersion: r.GetIfVersion(), Key: r.GetIdempotencyKey()}
 	bare := proto.Clone(r).ProtoReflect()
@@ -35,32 +98,19 @@ func precondition(r changeRequest) (fsm.Precondition, error) {
 	return p, nil
 }
 
-// firstOutcome returns the outcome of an earlier request with the same key. known is
-// false if this is the first request; then the job has the required version.
-func (s *selection) firstOutcome(p *fsm.Precondition) (r sequencer.ChangeResult, known bool, err error) {
-	r, known, err = sequencer.FirstOutcome(s.st, s.job.ID, p)
-	switch {
-	case err != nil:
-		return r, known, keyConflict()
-	case !known && p.IfVersion != 0 && p.IfVersion != uint64(s.job.Version):
-		return r, false, versionMismatch(&s.job, p)
-	}
-	return r, known, nil
-}
-
 // explainPrecondition explains a rejection because of the key or the version by the
 // current state. It returns nil for other errors.
-func (j *jobs) explainPrecondition(id fsm.JobID, p *fsm.Precondition, err error) error {
+func (j *jobs) explainPrecondition(c *change, err error) error {
 	switch {
 	case isRejected(err, fsm.KeyConflict):
 		return keyConflict()
 	case isRejected(err, fsm.VersionMismatch):
 		st, _ := j.cfg.Machine.Fork()
-		job, ok := st.Job(id)
+		job, ok := st.Job(c.id)
 		if !ok {
-			return jobNotFound(id)
+			return jobNotFound(c.id)
 		}
-		return versionMismatch(&job, p)
+		return versionMismatch(&job, &c.required)
 	}
 	return nil
 }

@@ -14,38 +14,33 @@ import (
 // The key makes it take effect once. A task that runs again, or has completed, since
 // its job was last retried is left alone, whatever the key: it was retried already.
 func (j *jobs) Retry(ctx context.Context, r *dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
-	required, err := precondition(r)
+	done, err := j.once(r, func(c change) (sequencer.ChangeResult, error) {
+		s, err := j.selectTasks(ctx, c, r.GetTasks())
+		if err != nil {
+			return sequencer.ChangeResult{}, err
+		}
+		return j.retry(ctx, s)
+	})
 	if err != nil {
 		return nil, err
 	}
-	s, err := j.selectTasks(ctx, r.GetJob(), r.GetTasks())
-	if err != nil {
-		return nil, err
-	}
-	done, known, err := s.firstOutcome(&required)
-	if !known && err == nil {
-		done, err = j.retry(ctx, s, required, r.GetGeneratedKey())
-	}
-	if err != nil {
-		return nil, err
-	}
-	job, err := j.currentJob(ctx, s.job.ID)
+	job, err := j.changedJob(ctx, r.GetJob(), done)
 	return &dtaskv1.RetryResponse{Job: job, Version: done.Version, Existed: done.Existed}, err
 }
 
 // retry retries what was selected and was not retried already.
-func (j *jobs) retry(ctx context.Context, s *selection, p fsm.Precondition, generated bool) (sequencer.ChangeResult, error) {
+func (j *jobs) retry(ctx context.Context, s *selection) (sequencer.ChangeResult, error) {
 	unchanged := sequencer.ChangeResult{Version: s.job.Version}
 	tasks := slices.DeleteFunc(slices.Clone(s.tasks), s.retried)
 	if len(tasks) == 0 && len(s.tasks) > 0 {
 		return unchanged, nil
 	}
-	done, err := s.leader.Revive(ctx, fsm.Revive{Job: s.job.ID, Tasks: tasks, Precondition: p}, generated)
-	if explained := j.explainPrecondition(s.job.ID, &p, err); explained != nil {
+	done, err := s.leader.Revive(ctx, fsm.Revive{Job: s.id, Tasks: tasks, Precondition: s.required}, s.generated)
+	if explained := j.explainPrecondition(&s.change, err); explained != nil {
 		return done, explained
 	}
 	if isRejected(err, fsm.WrongState) {
-		return unchanged, j.explainNotRetried(s.job.ID, tasks, err)
+		return unchanged, j.explainNotRetried(s.id, tasks, err)
 	}
 	return done, err
 }

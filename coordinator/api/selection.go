@@ -10,29 +10,25 @@ import (
 
 // A selection is some tasks of a job, or all of them, that the leader is to change.
 type selection struct {
-	leader Leader
-	st     *fsm.State // confirmed by a quorum
-	job    fsm.Job
-	tasks  []uint32 // ascending; empty = all
+	change
+
+	job   fsm.Job
+	tasks []uint32 // ascending; empty = all
 }
 
-// selectTasks looks up the tasks that a request names. Its method has accessLeader: a
-// deposed leader must not report an unknown task.
-func (j *jobs) selectTasks(ctx context.Context, job string, names []string) (*selection, error) {
-	id, err := jobID(job)
-	if err != nil {
-		return nil, err
-	}
-	leader, err := j.leader()
-	if err != nil {
-		return nil, err
-	}
-	st, _ := j.cfg.Machine.Fork()
-	s := &selection{leader: leader, st: st}
+// selectTasks looks up the job of a change, which must have the required version, and
+// the tasks that the request names. The version comes first: it decides which tasks of
+// an array have failed.
+func (j *jobs) selectTasks(ctx context.Context, c change, names []string) (*selection, error) {
+	s := &selection{change: c}
 	var ok bool
-	if s.job, ok = st.Job(id); !ok {
-		return nil, j.explainMissing(id, &sequencer.RejectedError{Reason: fsm.JobNotFound})
+	if s.job, ok = c.st.Job(c.id); !ok {
+		return nil, j.explainMissing(c.id, &sequencer.RejectedError{Reason: fsm.JobNotFound})
 	}
+	if v := c.required.IfVersion; v != 0 && v != uint64(s.job.Version) {
+		return nil, versionMismatch(&s.job, &c.required)
+	}
+	var err error
 	s.tasks, err = s.find(ctx, names)
 	return s, err
 }

@@ -20,30 +20,37 @@ const (
 
 // Update implements JobService.
 func (j *jobs) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (*dtaskv1.UpdateResponse, error) {
-	if err := j.checkUpdate(r); err != nil {
+	done, err := j.once(r, func(c change) (sequencer.ChangeResult, error) { return j.update(ctx, c, r) })
+	if err != nil {
 		return nil, err
+	}
+	job, err := j.changedJob(ctx, r.GetJob(), done)
+	return &dtaskv1.UpdateResponse{Job: job, Version: done.Version, Existed: done.Existed}, err
+}
+
+// update makes an update.
+func (j *jobs) update(ctx context.Context, c change, r *dtaskv1.UpdateRequest) (sequencer.ChangeResult, error) {
+	none := sequencer.ChangeResult{}
+	if err := j.checkUpdate(r); err != nil {
+		return none, err
 	}
 	var names []string
 	if r.GetTask() != "" {
 		names = []string{r.GetTask()}
 	}
-	s, err := j.selectTasks(ctx, r.GetJob(), names)
+	s, err := j.selectTasks(ctx, c, names)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	c, err := s.change(r)
+	u, err := s.update(r)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	done, err := s.leader.Update(ctx, c)
+	done, err := s.leader.Update(ctx, u)
 	if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok {
-		err = j.explainNotUpdated(&c, rejected)
+		return none, j.explainNotUpdated(&c, &u, rejected)
 	}
-	if err != nil {
-		return nil, err
-	}
-	job, err := j.currentJob(ctx, s.job.ID)
-	return &dtaskv1.UpdateResponse{Job: job, Version: done.Version, Existed: done.Existed}, err
+	return done, err
 }
 
 // checkUpdate checks a request without the state.
@@ -72,14 +79,10 @@ func (j *jobs) checkUpdate(r *dtaskv1.UpdateRequest) error {
 	return nil
 }
 
-// change builds the sequencer's change from a request.
-func (s *selection) change(r *dtaskv1.UpdateRequest) (sequencer.Change, error) {
-	required, err := precondition(r)
-	if err != nil {
-		return sequencer.Change{}, err
-	}
-	c := sequencer.Change{Generated: r.GetGeneratedKey(), Update: fsm.Update{
-		Job: s.job.ID, WholeJob: len(s.tasks) == 0, Precondition: required,
+// update builds the sequencer's change from a request.
+func (s *selection) update(r *dtaskv1.UpdateRequest) (c sequencer.Change, err error) {
+	c = sequencer.Change{Generated: s.generated, Update: fsm.Update{
+		Job: s.id, WholeJob: len(s.tasks) == 0, Precondition: s.required,
 		Priority: r.GetPriority(), MaxRetries: r.GetMaxRetries(), TimeoutMS: r.GetTimeoutMs(),
 	}}
 	set := func(given bool, f fsm.UpdateFields) {
@@ -109,25 +112,25 @@ func (s *selection) change(r *dtaskv1.UpdateRequest) (sequencer.Change, error) {
 
 // explainNotUpdated explains the rejection of an update by the current state, which is
 // at least as new as the one that rejected it.
-func (j *jobs) explainNotUpdated(c *sequencer.Change, rejection *sequencer.RejectedError) error {
-	if err := j.explainPrecondition(c.Job, &c.Precondition, rejection); err != nil {
+func (j *jobs) explainNotUpdated(c *change, u *sequencer.Change, rejection *sequencer.RejectedError) error {
+	if err := j.explainPrecondition(c, rejection); err != nil {
 		return err
 	}
 	st, _ := j.cfg.Machine.Fork()
-	job, ok := st.Job(c.Job)
+	job, ok := st.Job(c.id)
 	if !ok {
-		return jobNotFound(c.Job)
+		return jobNotFound(c.id)
 	}
-	ref := fsm.TaskRef{Job: c.Job, Index: c.Task}
+	ref := fsm.TaskRef{Job: c.id, Index: u.Task}
 	is := func(r fsm.Reason) bool { return rejection.Reason == r }
 	switch {
 	case is(fsm.AlreadyEnded):
-		return conflict("job %d has ended: it is %s", c.Job, job.State)
+		return conflict("job %d has ended: it is %s", c.id, job.State)
 	case is(fsm.LimitExceeded):
-		return refused("job %d has too many different policies", c.Job)
+		return refused("job %d has too many different policies", c.id)
 	case is(fsm.WrongState):
-		if c.WholeJob {
-			return conflict("every task of job %d has started: nothing to update", c.Job)
+		if u.WholeJob {
+			return conflict("every task of job %d has started: nothing to update", c.id)
 		}
 		t, _ := st.Task(ref)
 		if t.State.Terminal() && t.Attempt == 0 {

@@ -90,3 +90,22 @@ func TestAnInvalidUpdateIsRejected(t *testing.T) {
 		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 	}
 }
+
+// The limits of payloads may differ between coordinators while their configuration
+// changes.
+func TestARepeatedUpdateExceedsALowerLimit(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t, "j", task("a"))
+	update := &dtaskv1.UpdateRequest{Job: "1", Task: "a", Payload: make([]byte, 1000), IdempotencyKey: "k"}
+	if _, err := r.jobs.Update(t.Context(), update); err != nil {
+		t.Fatal(err)
+	}
+	lower := setup(t, func(c *Config) { c.Machine, c.MaxPayload = r.machine, 100 })
+	if again, err := lower.jobs.Update(t.Context(), update); err != nil || again.GetVersion() != 2 || !again.GetExisted() {
+		t.Errorf("repeated: got %v, %v; want version 2", again, err)
+	}
+	update.IdempotencyKey = "other"
+	_, err := lower.jobs.Update(t.Context(), update)
+	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+}
