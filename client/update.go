@@ -10,7 +10,7 @@ import (
 
 // Updated describes an update or a retry.
 type Updated struct {
-	Job     *dtaskv1.Job // after the update
+	Job     *dtaskv1.Job // after the update; only id and version if it is no longer readable
 	Version uint32       // of the job after the call
 	Existed bool         // an earlier call with this key made the change
 }

@@ -2855,7 +2855,7 @@ func (x *UpdateRequest) GetGeneratedKey() bool {
 
 type UpdateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`          // after the update
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`          // after the update; only id and version if it is no longer readable
 	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of the job after the update
 	Existed       bool                   `protobuf:"varint,3,opt,name=existed,proto3" json:"existed,omitempty"` // an earlier call with the same key made the update
 	unknownFields protoimpl.UnknownFields
@@ -2994,7 +2994,7 @@ func (x *RetryRequest) GetGeneratedKey() bool {
 
 type RetryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`          // after the retry
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`          // after the retry; only id and version if it is no longer readable
 	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of the job after the retry
 	Existed       bool                   `protobuf:"varint,3,opt,name=existed,proto3" json:"existed,omitempty"` // an earlier call with the same key made the retry
 	unknownFields protoimpl.UnknownFields
