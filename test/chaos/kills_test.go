@@ -1,42 +1,13 @@
 package chaos
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
-
-// failoverLimit bounds a failover: a leader that was lost, in any way that these tests
-// know, is replaced and work continues within that time. It is generous, because machines
-// are shared; make chaos-measure prints how long it takes.
-const failoverLimit = 30 * time.Second
-
-// withinLimit returns an error for the first failover that took longer than
-// failoverLimit.
-func withinLimit(what string, times ...time.Duration) error {
-	for i, took := range times {
-		if took > failoverLimit {
-			return fmt.Errorf("%s: number %d took %v, want at most %v", what, i+1, took, failoverLimit)
-		}
-	}
-	return nil
-}
-
-func TestAFailoverBeyondTheLimitFails(t *testing.T) {
-	t.Parallel()
-	if err := withinLimit("kill", time.Second, failoverLimit); err != nil {
-		t.Errorf("within the limit: %v", err)
-	}
-	err := withinLimit("kill", time.Second, failoverLimit+time.Millisecond)
-	if err == nil || !strings.Contains(err.Error(), "kill: number 2 took 30.001s") {
-		t.Errorf("beyond the limit: got %v", err)
-	}
-}
 
 // TestTenLeaderKills kills the leader, waits for the next one, restarts the killed
 // one, and repeats when it is back.
@@ -60,7 +31,7 @@ func TestTenLeaderKills(t *testing.T) {
 		clustertest.Must(t, l.c.AwaitCaughtUp(t.Context(), leader))
 	}
 	t.Logf("the slowest election took %v", slowest)
-	clustertest.Must(t, withinLimit("election of the slowest successor", slowest))
+	clustertest.Must(t, clustertest.WithinFailoverLimit("election of the slowest successor", slowest))
 	l.judge(t)
 }
 

@@ -22,7 +22,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// measured skips tests that take minutes and print figures, and assert only failoverLimit.
+// measured skips tests that take minutes and print figures, and assert only
+// clustertest.FailoverLimit.
 func measured(t *testing.T) {
 	t.Helper()
 	if os.Getenv(suiteVariable) != "measure" {
@@ -42,7 +43,7 @@ func row(t *testing.T, what string, times []time.Duration) {
 		return times[min(len(times)-1, len(times)*permille/1000)].Round(time.Millisecond)
 	}
 	t.Logf("| %-62s | n %3d | median %7s | p99 %7s | max %7s |", what, len(times), at(500), at(990), at(1000))
-	if err := withinLimit(what, times...); err != nil {
+	if err := clustertest.WithinFailoverLimit(what, times...); err != nil {
 		t.Error(err)
 	}
 }

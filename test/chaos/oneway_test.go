@@ -15,7 +15,8 @@ import (
 
 // TestALeaderCutOffInOneDirectionBelowTCPIsReplaced drops the packets that a
 // leader sends to the other replicas, and then those that they send to it, in the
-// kernel, where not even TCP acknowledgments pass. Work resumes each time.
+// kernel, where not even TCP acknowledgments pass. Work resumes each
+// time within clustertest.FailoverLimit.
 func TestALeaderCutOffInOneDirectionBelowTCPIsReplaced(t *testing.T) {
 	if v := os.Getenv(suiteVariable); v != "smoke" && v != "measure" {
 		t.Skip("make chaos-smoke runs this")
@@ -67,7 +68,11 @@ func TestALeaderCutOffInOneDirectionBelowTCPIsReplaced(t *testing.T) {
 		if shown.State != "completed" {
 			t.Errorf("the job is %s, want completed", shown.State)
 		}
-		t.Logf("| %-62s | %7s |", fmt.Sprintf("packets lost below TCP, %s the leader → a new job completed", map[bool]string{true: "from", false: "to"}[out]), time.Since(began).Round(time.Millisecond))
+		took, what := time.Since(began), fmt.Sprintf("packets lost below TCP, %s the leader → a new job completed", map[bool]string{true: "from", false: "to"}[out])
+		t.Logf("| %-62s | %7s |", what, took.Round(time.Millisecond))
+		if err := clustertest.WithinFailoverLimit(what, took); err != nil {
+			t.Error(err)
+		}
 		for _, o := range others {
 			from, to := ends(o)
 			clustertest.Must(t, network.Heal(t.Context(), from, to))

@@ -49,7 +49,8 @@ func TestABriefSyncStallEndsNoProcess(t *testing.T) {
 }
 
 // TestALeaderWhoseDiskHangsIsReplaced (F38) hangs the leader's disk for five
-// seconds, or until it is repaired. The cluster must not wait for that.
+// seconds, or until it is repaired. The cluster must not wait for that: work resumes
+// within clustertest.FailoverLimit.
 func TestALeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
@@ -64,8 +65,12 @@ func TestALeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 		clustertest.Must(t, err)
 		elected := time.Since(hung)
 		r.awaitBegun(t, 10)
+		resumed := time.Since(hung)
 		t.Logf("%s leads %v after the disk of %s hung, and work resumes after %v", next.Name,
-			elected.Round(time.Millisecond), leader.Name, time.Since(hung).Round(time.Millisecond))
+			elected.Round(time.Millisecond), leader.Name, resumed.Round(time.Millisecond))
+		if err := clustertest.WithinFailoverLimit("work after the disk of "+leader.Name+" hung", resumed); err != nil {
+			t.Error(err)
+		}
 		if length == 0 {
 			// The other replicas continue however long it hangs.
 			clustertest.Must(t, cluster.Pause(t.Context(), longHang(t)))
