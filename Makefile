@@ -94,9 +94,12 @@ check: ## everything that a change must pass, cheapest first
 fuzz: ## run each fuzz target for FUZZTIME (20s)
 	FUZZTIME=$(FUZZTIME) tools/fuzz
 
-# Simulated histories. Each run is added to the record; without SEED, the next run
+# The proof suites. Each run is added to the record; without SEED, the next simulation
 # continues where the record ends.
 RECORD := $(CURDIR)/test/record/runs.jsonl
+
+# What runs a suite so that each run that fails has a line in the record.
+RUN = DTASK_RECORD=$(RECORD) go run ./test/record/run
 
 # STORE=bolt or wal is the log store of all coordinators of a suite.
 ifdef STORE
@@ -107,14 +110,14 @@ SIMULATE = go test -count=1 -v -timeout 0 -run 'TestNothingAcknowledgedIsLostWha
 
 .PHONY: simulate
 simulate: ## simulate SEEDS (20000) more histories, from SEED if set, and add them to the record
-	DTASK_RECORD=$(RECORD) $(SIMULATE) $(if $(SEED),-sim.seed=$(SEED)) $(ARGS)
+	$(RUN) -suite simulate $(SIMULATE) $(if $(SEED),-sim.seed=$(SEED)) $(ARGS)
 
 # Whole clusters in virtual time, one for each seed.
 CLUSTER = go test -count=1 -v -timeout 0 -run 'TestAClusterLosesNothing$$' ./test/simulation -cluster.hours=$(HOURS)
 
 .PHONY: simulate-cluster
 simulate-cluster: ## simulate HOURS (24) more of whole clusters, from SEED if set, and add them to the record
-	DTASK_RECORD=$(RECORD) $(CLUSTER) $(if $(SEED),-cluster.seed=$(SEED)) $(ARGS)
+	$(RUN) -suite cluster $(CLUSTER) $(if $(SEED),-cluster.seed=$(SEED)) $(ARGS)
 
 .PHONY: simulate-cluster-smoke
 simulate-cluster-smoke: HOURS = 20
@@ -127,7 +130,7 @@ simulate-smoke: ## simulate the first SEEDS (20000) histories, without a record
 
 .PHONY: chaos
 chaos: ## break a real cluster in every way for MINUTES (5), from SEED if set
-	DTASK_RECORD=$(RECORD) DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestNemesis$$' $(ARGS) ./test/chaos
+	DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) $(RUN) -suite chaos go test -count=1 -v -timeout 0 -run '^TestNemesis$$' $(ARGS) ./test/chaos
 
 .PHONY: chaos-smoke
 chaos-smoke: ## the chaos of each CI run: 60 leaders killed, 30 kinds of faults
@@ -135,7 +138,7 @@ chaos-smoke: ## the chaos of each CI run: 60 leaders killed, 30 kinds of faults
 
 .PHONY: chaos-kills
 chaos-kills: ## kill one leader after another, as fast as is fair, for MINUTES (5)
-	DTASK_RECORD=$(RECORD) DTASK_CHAOS=kills DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestKills$$' $(ARGS) ./test/chaos
+	DTASK_CHAOS=kills DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) $(RUN) -suite chaos go test -count=1 -v -timeout 0 -run '^TestKills$$' $(ARGS) ./test/chaos
 
 .PHONY: chaos-old-copies
 chaos-old-copies: ## bring back old copies of data directories, together with other faults, for MINUTES (5), from SEED if set
@@ -147,19 +150,19 @@ chaos-measure: ## measure the time without completions after losses, and print a
 
 .PHONY: soak
 soak: ## run mixed work for MINUTES (30), and check that nothing grows
-	DTASK_RECORD=$(RECORD) DTASK_CHAOS=soak DTASK_CHAOS_MINUTES=$(if $(filter file,$(origin MINUTES)),30,$(MINUTES)) go test -count=1 -v -timeout 0 -run '^TestSoak$$' $(ARGS) ./test/chaos
+	DTASK_CHAOS=soak DTASK_CHAOS_MINUTES=$(if $(filter file,$(origin MINUTES)),30,$(MINUTES)) $(RUN) -suite soak go test -count=1 -v -timeout 0 -run '^TestSoak$$' $(ARGS) ./test/chaos
 
 .PHONY: powercuts
 powercuts: ## cut the power of a real cluster N (20) times, from SEED if set, with its log in STORE, and add that to the record; needs root
-	DTASK_RECORD=$(RECORD) DTASK_POWERCUTS=$(or $(N),20) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestPowerCuts $(ARGS) ./test/chaos/faultfs/scenario
+	DTASK_POWERCUTS=$(or $(N),20) DTASK_CHAOS_SEED=$(SEED) $(RUN) -suite powercut go test -count=1 -v -timeout 60m -run TestPowerCuts $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: bitflips
 bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set, with its log in STORE, and add that to the record; needs root
-	DTASK_RECORD=$(RECORD) DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
+	DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) $(RUN) -suite bitflip go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: mutants
 mutants: ## plant known bugs and check that the tests find them (PART=0/3 for a third)
-	DTASK_MUTANTS=$(PART) DTASK_RECORD=$(RECORD) go test -tags mutant -count=1 -v -timeout 60m -run TestCheckersCatch ./test/mutants
+	DTASK_MUTANTS=$(PART) $(RUN) -suite mutants go test -tags mutant -count=1 -v -timeout 60m -run TestCheckersCatch ./test/mutants
 
 .PHONY: record
 record: ## print the totals of the proof suites, for all time and for the present core, and what that lacks

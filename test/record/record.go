@@ -51,9 +51,9 @@ type Run struct {
 	Mutants     []string       `json:"mutants,omitempty"`      // planted bugs that were caught
 	FuzzSeconds map[string]int `json:"fuzz_seconds,omitempty"` // target → seconds
 
-	// Failed names the test that failed; its figures are those up to the failure and are
-	// not added up, except for what must be zero. Outcome is added by hand: what was
-	// wrong, and which commit mended it.
+	// Failed names the test that failed, and how the run ended if that is all that is
+	// known. Its figures are those up to the failure and are not added up, except for what
+	// must be zero. Outcome is added by hand: what was wrong, and which commit mended it.
 	Failed  string `json:"failed,omitempty"`
 	Outcome string `json:"outcome,omitempty"`
 
@@ -64,15 +64,19 @@ type Run struct {
 }
 
 // AtEnd calls AppendIfAsked when the test ends, with what the run has become until
-// then, and whether the test failed.
+// then, and whether the test failed. Seconds are counted from now on if they are zero.
 func AtEnd(tb testing.TB, r *Run) {
 	tb.Helper()
+	began := time.Now()
 	tb.Cleanup(func() {
 		if tb.Skipped() {
 			return
 		}
 		if tb.Failed() {
 			r.Failed = tb.Name()
+		}
+		if r.Seconds == 0 {
+			r.Seconds = time.Since(began).Seconds()
 		}
 		if err := AppendIfAsked(context.WithoutCancel(tb.Context()), r); err != nil {
 			tb.Error(err)
@@ -87,27 +91,21 @@ func AppendIfAsked(ctx context.Context, r *Run) error {
 	if path == "" {
 		return nil
 	}
-	return Append(ctx, path, r)
+	if err := Append(ctx, path, r); err != nil {
+		return err
+	}
+	if started := os.Getenv(StartedEnv); started != "" && r.Failed != "" {
+		return removeIfPresent(started)
+	}
+	return nil
 }
 
 // Append adds a run to the record at path, which is created if missing. The line is
 // written with one call, so that several processes may append to one file.
 func Append(ctx context.Context, path string, r *Run) error {
 	line := *r
-	if line.Commit == "" {
-		line.Commit = Commit(ctx)
-	}
-	if line.Core == "" {
-		root, err := Root()
-		if err == nil {
-			line.Core, err = CoreDigest(root)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if line.At.IsZero() {
-		line.At = time.Now().UTC().Truncate(time.Second)
+	if err := fill(ctx, &line); err != nil {
+		return err
 	}
 	b, err := json.Marshal(&line)
 	if err != nil {
@@ -119,6 +117,26 @@ func Append(ctx context.Context, path string, r *Run) error {
 	}
 	_, err = f.Write(append(b, '\n'))
 	return errors.Join(err, f.Close())
+}
+
+// fill fills in the commit, the core and the time of a run if they are empty.
+func fill(ctx context.Context, r *Run) error {
+	if r.Commit == "" {
+		r.Commit = Commit(ctx)
+	}
+	if r.Core == "" {
+		root, err := Root()
+		if err == nil {
+			r.Core, err = CoreDigest(root)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if r.At.IsZero() {
+		r.At = time.Now().UTC().Truncate(time.Second)
+	}
+	return nil
 }
 
 // Read returns all runs of a record, oldest first, and no runs if the file does not
