@@ -250,6 +250,17 @@ func (c *Cluster) AddWorker(name string, flags ...string) *Worker {
 // Coordinators are all coordinators.
 func (c *Cluster) Coordinators() []*Coordinator { return slices.Clone(c.coordinators) }
 
+// LogStore is the log store of all coordinators, or "mixed".
+func (c *Cluster) LogStore() string {
+	store := c.coordinators[0].logStore()
+	for _, n := range c.coordinators[1:] {
+		if n.logStore() != store {
+			return "mixed"
+		}
+	}
+	return store
+}
+
 // Workers are all workers.
 func (c *Cluster) Workers() []*Worker {
 	c.mu.Lock()

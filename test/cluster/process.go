@@ -62,6 +62,26 @@ func (p *Process) AddArgs(args ...string) {
 	p.args = append(slices.Clip(p.args), args...)
 }
 
+// logStore is the store of a dtaskd's log: its flag counts more than its environment.
+func (p *Process) logStore() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	store := "bolt"
+	for _, setting := range p.env {
+		if value, ok := strings.CutPrefix(setting, StoreVariable+"="); ok {
+			store = value // the last one counts
+		}
+	}
+	for i, arg := range p.args {
+		if value, ok := strings.CutPrefix(arg, "--log-store="); ok {
+			store = value
+		} else if arg == "--log-store" && i+1 < len(p.args) {
+			store = p.args[i+1]
+		}
+	}
+	return store
+}
+
 // Through puts a command line before that of the lives that follow, which must
 // end by executing it in its own place: ip netns exec, prlimit.
 func (p *Process) Through(prefix ...string) {

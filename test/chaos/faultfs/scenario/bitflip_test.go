@@ -41,7 +41,7 @@ func TestBitFlips(t *testing.T) {
 	fates := make(map[fate]int)
 	wanted := int(number(t, "DTASK_BITFLIPS", 20)) //nolint:gosec // a small number
 	for life := uint64(0); total.BitFlips < wanted && !t.Failed(); life++ {
-		r := start(t, seed+life, "--snapshot-bytes", "16384")
+		r := startLife(t, seed+life, "--snapshot-bytes", "16384")
 		r.begin(t, seed+life)
 		r.awaitBegun(t, 30)
 		for whole := true; whole && total.BitFlips < wanted && !t.Failed(); {

@@ -28,7 +28,7 @@ func TestPowerCuts(t *testing.T) {
 	var loss faultfs.Loss
 	left := int(number(t, "DTASK_POWERCUTS", 6)) //nolint:gosec // a small number
 	for life := uint64(0); left > 0 && !t.Failed(); life++ {
-		r := start(t, seed+life, "--snapshot-bytes", "65536")
+		r := startLife(t, seed+life, "--snapshot-bytes", "65536")
 		r.begin(t, seed+life)
 		for cut := range min(left, cutsPerCluster) {
 			r.awaitBegun(t, 4+r.random.IntN(20))

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
 	"os"
@@ -63,20 +62,17 @@ type rig struct {
 	seed   uint64
 	random *rand.Rand // of the test's own goroutine
 	faults map[string]int
-	begun  time.Time
+	line   *record.Run // what the record gets; nil after startLife
 }
 
 // fired records that a kind of fault fired.
 func (r *rig) fired(kind string) { r.faults[kind]++ }
 
-// judge judges the load and adds the run to the record.
+// judge judges the load, and fills in what the record gets.
 func (r *rig) judge(t *testing.T) {
 	t.Helper()
 	j := r.load.judge(t)
-	record.AtEnd(t, &record.Run{
-		Suite: "chaos", LogStore: cmp.Or(os.Getenv(cluster.StoreVariable), "bolt"), Seed: r.seed, Seconds: time.Since(r.begun).Seconds(), Tasks: j.tasks, Faults: r.faults,
-		Lost: j.lost, Duplicated: j.duplicated, Diverged: j.diverged,
-	})
+	r.line.Tasks, r.line.Lost, r.line.Duplicated, r.line.Diverged = j.tasks, j.lost, j.duplicated, j.diverged
 }
 
 // ops is a list of operations.
@@ -94,28 +90,39 @@ func (r *rig) awaitFired(t *testing.T, f *faultfs.Fault) {
 	}))
 }
 
-// start starts a cluster on disks. Its processes and disks end with the test. If the
-// test failed, the contents of the disks are kept beside the logs.
+// start starts a cluster on disks, and adds the test to the record when it ends,
+// whether or not it got as far as judge.
 func start(t *testing.T, seed uint64, flags ...string) *rig {
 	t.Helper()
-	r := prepare(t, seed, cluster.Config{Workers: 2, Slots: 6, CoordinatorFlags: flags})
+	line := &record.Run{Suite: "chaos", Seed: seed}
+	record.AtEnd(t, line)
+	r := prepare(t, seed, flags...)
+	r.line, line.LogStore, line.Faults = line, r.c.LogStore(), r.faults
 	clustertest.Must(t, r.c.Start(t.Context()))
 	return r
 }
 
-// prepare is start without starting processes.
-func prepare(t *testing.T, seed uint64, cfg cluster.Config) *rig {
+// startLife is start for one of several clusters of a test, which keeps the record itself.
+func startLife(t *testing.T, seed uint64, flags ...string) *rig {
+	t.Helper()
+	r := prepare(t, seed, flags...)
+	clustertest.Must(t, r.c.Start(t.Context()))
+	return r
+}
+
+// prepare makes a cluster on disks. Its processes and disks end with the test. If the
+// test failed, the contents of the disks are kept beside the logs.
+func prepare(t *testing.T, seed uint64, flags ...string) *rig {
 	t.Helper()
 	if err := faultfs.Available(); err != nil {
 		t.Skip(err)
 	}
 	path, err := program()
 	clustertest.Must(t, err)
-	cfg.DataDirectory = faultfs.DataDirectory
-	c := clustertest.New(t, cfg)
+	c := clustertest.New(t, cluster.Config{Workers: 2, Slots: 6, CoordinatorFlags: flags, DataDirectory: faultfs.DataDirectory})
 	disks, err := faultfs.Attach(t.Context(), path, c)
 	clustertest.Must(t, err)
-	r := &rig{c: c, disks: disks, seed: seed, random: rand.New(rand.NewPCG(seed, 1000)), faults: map[string]int{}, begun: time.Now()}
+	r := &rig{c: c, disks: disks, seed: seed, random: rand.New(rand.NewPCG(seed, 1000)), faults: map[string]int{}}
 	r.load = newLoad(c, filepath.Join(c.Dir, "ledger"))
 	t.Cleanup(func() {
 		r.load.end()
