@@ -4,11 +4,8 @@ package mutants_test
 
 import (
 	"cmp"
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,14 +13,6 @@ import (
 
 	"github.com/dtask/dtask/test/mutants"
 	"github.com/dtask/dtask/test/record"
-)
-
-// checkerLimit ends a checker that hangs because of a mutant, which counts as caught.
-const checkerLimit = 2 * time.Minute
-
-var (
-	failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-	notBuilt   = regexp.MustCompile(`(?m)\[(build|setup) failed\]`)
 )
 
 // TestCheckersCatch plants each bug and expects a checker to fail. With
@@ -46,7 +35,11 @@ func TestCheckersCatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, c := range m.Caught {
-				if by, caught := catch(t, top, overlay, c); caught {
+				by, err := usual.catch(t.Context(), t.TempDir(), top, overlay, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if by != "" {
 					t.Logf("caught by %s in %s", by, c.Package)
 					run.Mutants = append(run.Mutants, m.Name)
 					return
@@ -70,32 +63,4 @@ func chosen(t *testing.T, i int) bool {
 		t.Fatalf("invalid DTASK_MUTANTS %q: must be K/N, such as 0/3", part)
 	}
 	return i%n == k%n
-}
-
-// catch runs a checker on a mutant and returns which test failed.
-func catch(t *testing.T, top, overlay string, c mutants.Checker) (by string, caught bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), checkerLimit)
-	defer cancel()
-	args := append([]string{"test", "-overlay", overlay, "-count=1", "-failfast", "-run", c.Run, c.Package}, c.Args...)
-	run := exec.CommandContext(ctx, "go", args...)
-	run.Dir = top
-	run.WaitDelay = 10 * time.Second
-	out, err := run.CombinedOutput()
-	switch {
-	case err == nil:
-		return "", false
-	case notBuilt.Match(out):
-		t.Fatalf("the planted bug does not compile:\n%s", out)
-	case ctx.Err() != nil:
-		return "a hanging test", true
-	}
-	if m := failedTest.FindSubmatch(out); m != nil {
-		return string(m[1]), true
-	}
-	if strings.Contains(string(out), "panic:") {
-		return "a panic", true
-	}
-	t.Fatalf("the checker failed without a failed test:\n%s", out)
-	return "", false
 }

@@ -27,7 +27,7 @@ type Edit struct {
 type Checker struct {
 	Package string   // "./fsm"
 	Run     string   // expression for -run
-	Args    []string // after the package
+	Args    []string // of the compiled test, such as -test.short
 }
 
 // All returns every planted bug.
