@@ -13,6 +13,10 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
+// ErrMissed is returned by a Trouble that affected no operation. It doesn't count as a
+// fault.
+var ErrMissed = errors.New("no operation was affected")
+
 // A Trouble is a fault of whole disks, for a nemesis: it breaks the disks, holds,
 // and heals them.
 type Trouble struct {
@@ -96,9 +100,26 @@ func ruled(r Rule) func(context.Context, broken) error {
 		for _, f := range faults {
 			err = errors.Join(err, f.Lift())
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return missed(faults...)
 	}
 }
+
+// missed returns ErrMissed if none of these faults has affected an operation.
+func missed(faults ...*Fault) error {
+	for _, f := range faults {
+		if now, err := f.Now(); err != nil || now.Fired > 0 {
+			return err
+		}
+	}
+	return ErrMissed
+}
+
+// Missed returns ErrMissed if the fault has affected no operation, also after it was
+// lifted.
+func (f *Fault) Missed() error { return missed(f) }
 
 // full leaves no free space, without a warning.
 func full(ctx context.Context, b broken) error {

@@ -39,8 +39,11 @@ func rollingRestart(ctx context.Context, w *World, _ time.Duration) error {
 		return err
 	}
 	defer release()
-	for _, i := range w.Random.Perm(len(all)) {
+	for done, i := range w.Random.Perm(len(all)) {
 		n := all[i]
+		if ctx.Err() != nil && done == 0 {
+			return ErrCannot
+		}
 		if ctx.Err() != nil {
 			break
 		}

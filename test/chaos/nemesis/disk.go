@@ -14,31 +14,24 @@ import (
 
 func diskFaults() []fault {
 	return []fault{
-		{"F38", "sync-hangs", onDisk(func(w *World, d *faultfs.Disk) error {
+		{"F38", "sync-hangs", onDisk(func(w *World, d *faultfs.Disk) (*faultfs.Fault, error) {
 			lengths := []time.Duration{time.Second, 5 * time.Second, 60 * time.Second}
-			_, err := d.HangOnce(mount.OpSync, faultfs.LogFiles, lengths[w.Random.IntN(len(lengths))])
-			return err
+			return d.HangOnce(mount.OpSync, faultfs.LogFiles, lengths[w.Random.IntN(len(lengths))])
 		})},
-		{"F39", "sync-fails", onDisk(func(_ *World, d *faultfs.Disk) error {
-			_, err := d.FailOnce(mount.OpSync, faultfs.LogFiles, syscall.EIO)
-			return err
+		{"F39", "sync-fails", onDisk(func(_ *World, d *faultfs.Disk) (*faultfs.Fault, error) {
+			return d.FailOnce(mount.OpSync, faultfs.LogFiles, syscall.EIO)
 		})},
-		{"F40", "write-fails", onDisk(func(_ *World, d *faultfs.Disk) error {
-			_, err := d.FailOnce(mount.OpWrite, faultfs.LogFiles, syscall.EIO)
-			return err
+		{"F40", "write-fails", onDisk(func(_ *World, d *faultfs.Disk) (*faultfs.Fault, error) {
+			return d.FailOnce(mount.OpWrite, faultfs.LogFiles, syscall.EIO)
 		})},
-		{"F41", "disk-full", onDisk(func(w *World, d *faultfs.Disk) error {
-			return d.SetFree(int64(w.Random.IntN(200_000)), w.Random.IntN(2) == 0)
+		{"F41", "disk-full", onDisk(func(w *World, d *faultfs.Disk) (*faultfs.Fault, error) {
+			return nil, d.SetFree(int64(w.Random.IntN(200_000)), w.Random.IntN(2) == 0)
 		})},
 		{"F42", "power-cut", powerCut(aReplica)},
 		{"F43", "power-cut-of-all", powerCut(everybody)},
-		{"F50", "read-only", onDisk(func(_ *World, d *faultfs.Disk) error {
-			_, err := d.ReadOnly()
-			return err
-		})},
-		{"F51", "slow-disk", onDisk(func(_ *World, d *faultfs.Disk) error {
-			_, err := d.Slow(mount.OpSync, "", 50*time.Millisecond)
-			return err
+		{"F50", "read-only", onDisk(func(_ *World, d *faultfs.Disk) (*faultfs.Fault, error) { return d.ReadOnly() })},
+		{"F51", "slow-disk", onDisk(func(_ *World, d *faultfs.Disk) (*faultfs.Fault, error) {
+			return d.Slow(mount.OpSync, "", 50*time.Millisecond)
 		})},
 	}
 }
@@ -52,8 +45,8 @@ func aReplica(ctx context.Context, w *World) ([]*cluster.Coordinator, error) {
 }
 
 // onDisk breaks the disk of one replica for a time. A replica that exits because of
-// it is restarted afterwards.
-func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World, time.Duration) error {
+// it is restarted afterwards. A rule that met no operation did not take effect.
+func onDisk(harm func(*World, *faultfs.Disk) (*faultfs.Fault, error)) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		if w.Disks == nil {
 			return fmt.Errorf("no fault disks: %w", ErrCannot)
@@ -64,11 +57,16 @@ func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World
 		}
 		n := some[0]
 		disk := w.Disks[n.Name]
-		err = harm(w, disk)
+		rule, err := harm(w, disk)
 		if err == nil {
 			pauseOr(ctx, hold)
 		}
 		err = errors.Join(err, disk.SetFree(faultfs.Plenty, false), disk.Heal())
+		if err == nil && rule != nil {
+			if err = rule.Missed(); errors.Is(err, faultfs.ErrMissed) {
+				err = fmt.Errorf("%w: %w", err, ErrCannot)
+			}
+		}
 		// An operation that just failed may still end the process.
 		pauseOr(ctx, time.Second)
 		if !n.Running() {

@@ -1,7 +1,7 @@
 // Package nemesis breaks a cluster of real processes according to a plan.
 //
-// Each kind of fault (F1 to F65) is one value, a Fault: it is applied to a World,
-// holds, and is healed. A World is a cluster, its network of proxies, and a record of
+// Each kind of fault (F1 to F62, without F57) is one value, a Fault: it is applied to a
+// World, holds, and is healed. A World is a cluster, its network of proxies, and a record of
 // which fault has taken which part. A fault takes what it breaks, so that two faults
 // never affect the same process or link, and the system stays recoverable: the stored
 // data of more than a minority is never at risk. The fault that ended a process

@@ -3,6 +3,7 @@ package nemesis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -121,8 +122,9 @@ func TestAPlanFailsIfAFaultReturnsAnError(t *testing.T) {
 
 func TestKindsMatchTheCatalog(t *testing.T) {
 	t.Parallel()
-	names := make(map[string]bool)
+	names, kinds := make(map[string]bool), make(map[string]bool)
 	for _, f := range All() {
+		kinds[f.Kind()] = true
 		if names[f.Name()] {
 			t.Errorf("duplicate name %s", f.Name())
 		}
@@ -130,6 +132,32 @@ func TestKindsMatchTheCatalog(t *testing.T) {
 		if len(f.Kind()) < 2 || f.Kind()[0] != 'F' {
 			t.Errorf("%s: invalid kind %q", f.Name(), f.Kind())
 		}
+	}
+	const first, last, unused = 1, 62, 57 // as docs/testing.md says
+	for n := first; n <= last; n++ {
+		if kind := fmt.Sprintf("F%d", n); kinds[kind] == (n == unused) {
+			t.Errorf("%s: got %v", kind, kinds[kind])
+		}
+	}
+	if len(kinds) != last-first {
+		t.Errorf("got %d kinds, want %d", len(kinds), last-first)
+	}
+}
+
+func TestAFaultThatStopsNoProcessIsNotCounted(t *testing.T) {
+	t.Parallel()
+	c, err := cluster.New(t.Context(), cluster.Config{Dir: t.TempDir(), Programs: cluster.Programs{Dir: "unused"}, Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &World{Cluster: c, shared: &shared{taken: make(map[string]string)}, Random: rand.New(rand.NewPCG(1, 1)), Log: t.Logf}
+	for name, apply := range map[string]func(context.Context, *World, time.Duration) error{"all-sigstop": stopped(everybody, time.Second), "worker-sigstop": zombie} {
+		if err := apply(t.Context(), w, time.Minute); !errors.Is(err, ErrCannot) {
+			t.Errorf("%s without processes: got %v, want ErrCannot", name, err)
+		}
+	}
+	if w.isTaken("n1") || w.isTaken("w1") {
+		t.Error("processes are still taken")
 	}
 }
 

@@ -295,8 +295,15 @@ func stopped(who pick, most time.Duration) func(context.Context, *World, time.Du
 		if err != nil {
 			return err
 		}
+		paused := 0
 		for _, n := range some {
-			_ = n.Pause() // the nurse restarts one that has exited
+			if n.Pause() == nil { // the nurse restarts one that has exited
+				paused++
+			}
+		}
+		if paused == 0 {
+			release()
+			return fmt.Errorf("no process to stop is running: %w", ErrCannot)
 		}
 		// Occasionally for much longer than any timeout.
 		if w.Random.IntN(8) == 0 {

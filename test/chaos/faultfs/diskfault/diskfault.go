@@ -59,6 +59,9 @@ func (f fault) Apply(ctx context.Context, w *nemesis.World, hold time.Duration) 
 		hold = min(hold, downAtMost)
 	}
 	err = f.trouble.Apply(ctx, f.disks, victims, hold, w.Random)
+	if errors.Is(err, faultfs.ErrMissed) {
+		err = fmt.Errorf("%w: %w", err, nemesis.ErrCannot)
+	}
 	return errors.Join(err, back(ctx, w, victims))
 }
 
