@@ -194,7 +194,7 @@ func (a *app) bench(ctx context.Context, c *client.Client, cfg bench.Config) (vi
 			code: exitFailed,
 		}
 	}
-	return view{report, func(p *show.Printer) { p.Bench(report) }}, err
+	return view{doc: report, text: func(p *show.Printer) { p.Bench(report) }}, err
 }
 
 // requireWorker is an error unless a worker is up.

@@ -23,7 +23,7 @@ func newClusterStatus(a *app) *cobra.Command {
 			if err != nil {
 				return view{}, err
 			}
-			return view{document.NewCluster(status), func(p *show.Printer) { p.Cluster(status) }}, nil
+			return view{doc: document.NewCluster(status), text: func(p *show.Printer) { p.Cluster(status) }}, nil
 		}),
 	}
 }

@@ -33,7 +33,7 @@ func newDLQList(a *app) *cobra.Command {
 				}
 				return view{}, a.printIDs(ids)
 			}
-			return view{doc, func(p *show.Printer) { p.DeadLetters(letters) }}, nil
+			return view{doc: doc, text: func(p *show.Printer) { p.DeadLetters(letters) }}, nil
 		}),
 	}
 	bindDeadLetterFilter(cmd.Flags(), &f)

@@ -32,8 +32,8 @@ func newDLQShow(a *app) *cobra.Command {
 					"dtaskctl status %s shows its state; dtaskctl dlq list shows the dead letters", args[0])
 			}
 			return view{
-				document.NewDeadLetterWithHistory(letters[0]),
-				func(p *show.Printer) { p.DeadLetter(letters[0]) },
+				doc:  document.NewDeadLetterWithHistory(letters[0]),
+				text: func(p *show.Printer) { p.DeadLetter(letters[0]) },
 			}, nil
 		}),
 	}

@@ -117,6 +117,10 @@ func (f *fakeLeader) ListTasks(r *dtaskv1.ListTasksRequest, s grpc.ServerStreami
 	if len(out.GetTasks()) == 0 && r.GetTask() != "" {
 		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+r.GetJob()+" has no task "+r.GetTask())
 	}
+	if r.GetMostUrgent() > 0 {
+		out.Selected = uint32(len(out.GetTasks())) //nolint:gosec // a few
+		out.Tasks = out.GetTasks()[:min(len(out.GetTasks()), int(r.GetMostUrgent()))]
+	}
 	return s.Send(out)
 }
 

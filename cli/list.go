@@ -47,8 +47,8 @@ list until it has them ("incomplete" in JSON).`,
 				return view{}, a.printIDs(jobIDs(jobs))
 			}
 			return view{
-				document.NewJobs(jobs, incomplete),
-				func(p *show.Printer) { p.Jobs(jobs) },
+				doc:  document.NewJobs(jobs, incomplete),
+				text: func(p *show.Printer) { p.Jobs(jobs) },
 			}, nil
 		}),
 	}

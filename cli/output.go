@@ -2,9 +2,12 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strings"
 	"time"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/internal/document"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // An output is the streams of a command, and the flags that determine what it
@@ -30,21 +34,28 @@ type output struct {
 
 // A view is the output of a command: a document for programs, and text for people.
 type view struct {
-	doc  any
-	text func(*show.Printer)
+	doc   any
+	tasks iter.Seq2[*dtaskv1.Task, error] // nil, or the tasks that doc lacks at its end
+	text  func(*show.Printer)
 }
 
 // lines is a view whose text is fixed.
 func lines(doc any, text ...string) view {
-	return view{doc, func(p *show.Printer) {
+	return view{doc: doc, text: func(p *show.Printer) {
 		for _, line := range text {
 			p.Line("%s", line)
 		}
 	}}
 }
 
-// print writes a view in the format of --output.
-func (o *output) print(v view) error { return o.write(o.render(v)) }
+// print writes a view in the format of --output. JSON with many tasks is written while
+// they arrive.
+func (o *output) print(v view) error {
+	if v.tasks == nil || o.format != outputJSON {
+		return o.write(o.render(v))
+	}
+	return document.WriteWithTasks(o.out, v.doc, v.tasks)
+}
 
 // write writes formatted output, or returns the error of formatting it.
 func (o *output) write(text []byte, err error) error {
@@ -63,7 +74,15 @@ func (o *output) render(v view) ([]byte, error) {
 		text, err := document.MarshalIndent(v.doc)
 		return append(text, '\n'), err
 	case outputYAML:
-		return show.YAML(v.doc)
+		doc := v.doc
+		if v.tasks != nil {
+			var whole bytes.Buffer
+			if err := document.WriteWithTasks(&whole, v.doc, v.tasks); err != nil {
+				return nil, err
+			}
+			doc = json.RawMessage(whole.Bytes())
+		}
+		return show.YAML(doc)
 	case outputTable:
 	}
 	p := show.NewPrinter(o.colored(o.out), o.now())

@@ -30,7 +30,7 @@ was cancelled, and 8 if it is still running.`,
 			if err != nil {
 				return view{}, err
 			}
-			v := view{document.NewResults(got), func(p *show.Printer) { p.Results(got.GetResults(), isTerminal(a.out)) }}
+			v := view{doc: document.NewResults(got), text: func(p *show.Printer) { p.Results(got.GetResults(), isTerminal(a.out)) }}
 			if client.Ended(got.GetJob().GetState()) {
 				return v, jobError(got.GetJob())
 			}

@@ -79,7 +79,7 @@ func (a *app) retry(ctx context.Context, c *client.Client, selected []selection,
 	if len(jobs) == 0 || (a.textOutput() && (wait || a.quiet)) {
 		return view{}, failed
 	}
-	return view{document.NewJobs(jobs, false), func(p *show.Printer) {
+	return view{doc: document.NewJobs(jobs, false), text: func(p *show.Printer) {
 		for _, job := range jobs {
 			p.Line("%s", show.Retried(job))
 		}

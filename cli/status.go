@@ -51,9 +51,9 @@ the job failed.`,
 			if err != nil {
 				return view{}, err
 			}
-			read := func() (view, error) { return jobView(ctx, c, job, a.textOutput()) }
+			read := func() (view, error) { return a.jobView(ctx, c, job) }
 			if task != "" {
-				read = func() (view, error) { return taskView(ctx, c, job, task) }
+				read = func() (view, error) { return a.taskView(ctx, c, job, task) }
 			}
 			if watch {
 				return view{}, a.watchJob(ctx, c, job, read)
@@ -66,41 +66,48 @@ the job failed.`,
 	return cmd
 }
 
-// jobView reads the job before its tasks, so that the tasks are never behind it.
-// With brief, the tasks of arrays are only those that failed or run.
-func jobView(ctx context.Context, c *client.Client, id string, brief bool) (view, error) {
+// jobView reads the job before its tasks, so that the tasks are never behind it. Text
+// shows the most urgent tasks, of arrays only those that failed or run; JSON and YAML
+// have all.
+func (o *output) jobView(ctx context.Context, c *client.Client, id string) (view, error) {
 	job, err := c.Job(ctx, id, client.ReadOptions{Levels: true})
 	if err != nil {
 		return view{}, err
 	}
-	tasks, err := collect(c.Tasks(ctx, id, client.TaskFilter{Brief: brief}))
+	doc := document.NewJobWithTasks(job, nil)
+	if !o.textOutput() {
+		return view{doc: doc, tasks: c.Tasks(ctx, id, client.TaskFilter{})}, nil
+	}
+	tasks, selected, err := c.MostUrgentTasks(ctx, id, client.TaskFilter{Brief: true}, show.MaxRows)
 	if err != nil {
 		return view{}, err
 	}
-	return view{document.NewJobWithTasks(job, tasks), func(p *show.Printer) {
+	return view{doc: doc, text: func(p *show.Printer) {
 		p.Job(job)
 		p.Arrays(job.GetArrays())
 		if len(tasks) > 0 || len(job.GetArrays()) == 0 {
-			p.Tasks(tasks)
+			p.Tasks(tasks, selected)
 		}
 	}}, nil
 }
 
 // taskView reads a task with its attempts, or the tasks of an array.
-func taskView(ctx context.Context, c *client.Client, job, id string) (view, error) {
-	tasks, err := collect(c.Tasks(ctx, job, client.TaskFilter{Task: id, History: true}))
+func (o *output) taskView(ctx context.Context, c *client.Client, job, id string) (view, error) {
+	filter := client.TaskFilter{Task: id, History: true}
+	tasks, selected, err := c.MostUrgentTasks(ctx, job, filter, show.MaxRows)
 	if err != nil {
 		return view{}, err
 	}
-	if len(tasks) == 1 && tasks[0].GetArray() != id {
+	if selected == 1 && tasks[0].GetArray() != id {
 		return view{
-			document.NewTaskWithHistory(job, tasks[0]),
-			func(p *show.Printer) { p.Task(job, tasks[0]) },
+			doc:  document.NewTaskWithHistory(job, tasks[0]),
+			text: func(p *show.Printer) { p.Task(job, tasks[0]) },
 		}, nil
 	}
 	return view{
-		document.NewArrayWithTasks(job, id, tasks),
-		func(p *show.Printer) { p.Tasks(tasks) },
+		doc:   document.NewArrayWithTasks(job, id, nil),
+		tasks: c.Tasks(ctx, job, client.TaskFilter{Task: id}),
+		text:  func(p *show.Printer) { p.Tasks(tasks, selected) },
 	}, nil
 }
 
@@ -120,7 +127,7 @@ func clusterView(ctx context.Context, c *client.Client) (view, error) {
 			return view{}, err
 		}
 	}
-	return view{document.NewStatus(status, jobs), func(p *show.Printer) {
+	return view{doc: document.NewStatus(status, jobs), text: func(p *show.Printer) {
 		p.Cluster(status)
 		p.Line("")
 		if len(jobs) == 0 {

@@ -70,5 +70,5 @@ func (o *output) printChange(ch client.Change) error {
 		return o.write(append([]byte("---\n"), text...), err)
 	case outputTable:
 	}
-	return o.print(view{doc, func(p *show.Printer) { p.Change(ch.Index, ch.Whole, ch.Job, ch.Tasks) }})
+	return o.print(view{doc: doc, text: func(p *show.Printer) { p.Change(ch.Index, ch.Whole, ch.Job, ch.Tasks) }})
 }

@@ -33,7 +33,7 @@ func listWorkers(ctx context.Context, c *client.Client, f client.WorkerFilter) (
 }
 
 func workerView(w *dtaskv1.Worker) view {
-	return view{document.NewWorker(w), func(p *show.Printer) { p.Workers([]*dtaskv1.Worker{w}, false) }}
+	return view{doc: document.NewWorker(w), text: func(p *show.Printer) { p.Workers([]*dtaskv1.Worker{w}, false) }}
 }
 
 // workerError adds a hint to the error of an unknown worker.

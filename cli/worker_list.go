@@ -37,8 +37,8 @@ the last line shows how to continue, and JSON has "more": true.`,
 				return view{}, a.printIDs(ids)
 			}
 			return view{
-				document.NewWorkers(workers, more),
-				func(p *show.Printer) { p.Workers(workers, more) },
+				doc:  document.NewWorkers(workers, more),
+				text: func(p *show.Printer) { p.Workers(workers, more) },
 			}, nil
 		}),
 	}

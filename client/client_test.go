@@ -257,6 +257,26 @@ func TestTasksResumeAfterTheLastOne(t *testing.T) {
 	}
 }
 
+func TestTheMostUrgentTasksAreReadAgainAsAWhole(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}})
+	broken := false
+	n.serve(t, "a:1", &fake{tasks: func(s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
+		if err := s.Send(&dtaskv1.ListTasksResponse{Tasks: []*dtaskv1.Task{{Index: 7}}, Selected: 9}); err != nil {
+			return err
+		}
+		if !broken {
+			broken = true
+			return notLeader("")
+		}
+		return s.Send(&dtaskv1.ListTasksResponse{Tasks: []*dtaskv1.Task{{Index: 3}}})
+	}})
+	tasks, selected, err := c.MostUrgentTasks(t.Context(), "1", TaskFilter{}, 2)
+	if err != nil || len(tasks) != 2 || tasks[0].GetIndex() != 7 || tasks[1].GetIndex() != 3 || selected != 9 {
+		t.Errorf("got %v of %d, %v; want tasks 7 and 3 of 9, in this order", tasks, selected, err)
+	}
+}
+
 func TestLogsResumeAfterTheLastByte(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})

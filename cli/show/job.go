@@ -107,10 +107,10 @@ func (p *Printer) Summary(j *dtaskv1.Job, tasks []*dtaskv1.Task) {
 	perWorker := make(map[string]int)
 	var failed []*dtaskv1.Task
 	for _, t := range tasks {
-		switch urgency(t) {
-		case urgencyFailed:
+		switch t.GetState() { //nolint:exhaustive // other tasks have not been executed
+		case dtaskv1.TaskState_TASK_STATE_FAILED, dtaskv1.TaskState_TASK_STATE_DEAD, dtaskv1.TaskState_TASK_STATE_LOST:
 			failed = append(failed, t)
-		case urgencyCompleted:
+		case dtaskv1.TaskState_TASK_STATE_COMPLETED, dtaskv1.TaskState_TASK_STATE_AGGREGATED:
 			perWorker[executedBy(t)]++
 		}
 	}

@@ -10,46 +10,15 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// maxRows is how many tasks or arrays a table shows; JSON has all.
-const maxRows = 100
+// MaxRows is how many tasks or arrays a table shows; JSON has all.
+const MaxRows = 100
 
-// The urgency of tasks: a table that is cut shows the most urgent ones.
-const (
-	urgencyFailed = iota
-	urgencyRunning
-	urgencyScheduled
-	urgencyPending
-	urgencyBlocked
-	urgencyCancelled
-	urgencyCompleted
-)
-
-func urgency(t *dtaskv1.Task) int {
-	switch t.GetState() {
-	case dtaskv1.TaskState_TASK_STATE_FAILED, dtaskv1.TaskState_TASK_STATE_DEAD, dtaskv1.TaskState_TASK_STATE_LOST:
-		return urgencyFailed
-	case dtaskv1.TaskState_TASK_STATE_RUNNING, dtaskv1.TaskState_TASK_STATE_ASSIGNED:
-		return urgencyRunning
-	case dtaskv1.TaskState_TASK_STATE_SCHEDULED:
-		return urgencyScheduled
-	case dtaskv1.TaskState_TASK_STATE_PENDING:
-		return urgencyPending
-	case dtaskv1.TaskState_TASK_STATE_CANCELLED:
-		return urgencyCancelled
-	case dtaskv1.TaskState_TASK_STATE_COMPLETED, dtaskv1.TaskState_TASK_STATE_AGGREGATED:
-		return urgencyCompleted
-	case dtaskv1.TaskState_TASK_STATE_BLOCKED, dtaskv1.TaskState_TASK_STATE_UNSPECIFIED:
-	}
-	return urgencyBlocked
-}
-
-// Tasks adds a table of tasks; of many tasks, the most urgent ones.
-func (p *Printer) Tasks(tasks []*dtaskv1.Task) {
-	more := len(tasks) - maxRows
-	if more > 0 {
+// Tasks adds a table of tasks: those of tasks, of which there are as many as selected in
+// all. If it has all, it sorts them by index.
+func (p *Printer) Tasks(tasks []*dtaskv1.Task, selected int) {
+	if len(tasks) == selected {
 		tasks = slices.Clone(tasks)
-		slices.SortStableFunc(tasks, func(a, b *dtaskv1.Task) int { return cmp.Compare(urgency(a), urgency(b)) })
-		tasks = tasks[:maxRows]
+		slices.SortFunc(tasks, func(a, b *dtaskv1.Task) int { return cmp.Compare(a.GetIndex(), b.GetIndex()) })
 	}
 	t := NewTable("TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "NOTE")
 	for _, task := range tasks {
@@ -62,7 +31,7 @@ func (p *Printer) Tasks(tasks []*dtaskv1.Task) {
 			p.took(task.GetStartedAt(), task.GetCompletedAt()), note)
 	}
 	p.Table(t)
-	p.more(more, "task")
+	p.more(selected-len(tasks), "task")
 }
 
 // more adds a line about rows that the table leaves out.
@@ -93,7 +62,7 @@ func (p *Printer) Arrays(arrays []*dtaskv1.ArrayStatus) {
 		return
 	}
 	t := NewTable("ARRAY", "TASKS", "PARALLEL", "TASKS BY STATE")
-	for _, a := range arrays[:min(len(arrays), maxRows)] {
+	for _, a := range arrays[:min(len(arrays), MaxRows)] {
 		parallel := ""
 		if a.GetMaxParallel() > 0 {
 			parallel = Count(a.GetMaxParallel())
@@ -103,7 +72,7 @@ func (p *Printer) Arrays(arrays []*dtaskv1.ArrayStatus) {
 		t.Row(a.GetId(), Count(a.GetTasks()), parallel, states)
 	}
 	p.Table(t)
-	p.more(len(arrays)-maxRows, "array")
+	p.more(len(arrays)-MaxRows, "array")
 	p.Line("")
 }
 

@@ -27,7 +27,7 @@ func (j *jobs) GetJob(ctx context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.J
 	if err != nil {
 		return nil, err
 	}
-	if shown.Levels, err = tasks.levels(ctx); err != nil {
+	if shown.Levels, err = j.levels(ctx, tasks); err != nil {
 		return nil, err
 	}
 	shown.Arrays, err = tasks.arrays(ctx)

@@ -51,6 +51,7 @@ type Server struct {
 	cluster         atomic.Pointer[metadata.MD] // see clusterHeader
 	refused         busyCounts
 	aggregatedCache aggregatedCache
+	levelsCache     levelsCache
 
 	streams  sync.WaitGroup // goroutines of Submit, which end with their call
 	stopping chan struct{}  // closed by Serve when streams should end

@@ -15,7 +15,7 @@ import (
 const maxPageTasks = 1000
 
 // shownTaskStates are the stored task states as callers see them.
-var shownTaskStates = map[fsm.TaskState]dtaskv1.TaskState{
+var shownTaskStates = [...]dtaskv1.TaskState{
 	fsm.Blocked:   dtaskv1.TaskState_TASK_STATE_BLOCKED,
 	fsm.Scheduled: dtaskv1.TaskState_TASK_STATE_SCHEDULED,
 	fsm.Pending:   dtaskv1.TaskState_TASK_STATE_PENDING,
@@ -46,13 +46,26 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 	if err != nil {
 		return err
 	}
+	selected := uint32(0)
 	page := taskPage{send: func(tasks []*dtaskv1.Task) error {
 		resp := &dtaskv1.ListTasksResponse{Tasks: tasks}
-		if index > 0 {
-			resp.Freshness, index = j.freshness(index), 0 // in the first page only
+		if index > 0 { // in the first page only
+			resp.Freshness, resp.Selected, index = j.freshness(index), selected, 0
 		}
 		return stream.Send(resp)
 	}}
+	if limit := r.GetMostUrgent(); limit > 0 {
+		var urgent []uint32
+		if urgent, selected, err = filter.mostUrgent(ctx, first, end, limit); err != nil {
+			return err
+		}
+		for _, i := range urgent {
+			if err := page.add(tasks.read(i)); err != nil {
+				return err
+			}
+		}
+		return page.send(page.tasks)
+	}
 	for i := first; i < end; i++ {
 		if err := ended(ctx, i); err != nil {
 			return err
@@ -60,7 +73,7 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 		if filter.skips(i) {
 			continue
 		}
-		if t := tasks.read(i); filter.match(t) {
+		if t := tasks.read(i); filter.matches(t.GetState()) {
 			if err := page.add(t); err != nil {
 				return err
 			}
@@ -137,12 +150,23 @@ func (r *taskReader) running(i, attempt uint32, state fsm.TaskState) (o sequence
 	return o, ok && o.Attempt == attempt
 }
 
+// state returns the state of a task as callers see it.
+func (r *taskReader) state(i, attempt uint32, state fsm.TaskState) dtaskv1.TaskState {
+	if _, ok := r.running(i, attempt, state); ok {
+		return dtaskv1.TaskState_TASK_STATE_RUNNING
+	}
+	if isAggregated(r.st, r.job.State, r.ref(i), state) {
+		return dtaskv1.TaskState_TASK_STATE_AGGREGATED
+	}
+	return shownTaskStates[state]
+}
+
 func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	ref := r.ref(i)
 	t, _ := r.st.Task(ref)
 	result := r.st.Result(ref)
 	shown := &dtaskv1.Task{
-		Id: r.st.Name(ref), Index: i, State: shownTaskStates[t.State], Attempt: t.Attempt, Error: result.Error,
+		Id: r.st.Name(ref), Index: i, State: r.state(i, t.Attempt, t.State), Attempt: t.Attempt, Error: result.Error,
 		StartedAt: t.StartedMS, CompletedAt: t.EndedMS, Retries: t.Failures + uint32(t.Losses), DueAt: t.DueMS,
 		Type: r.st.TaskType(ref),
 	}
@@ -159,11 +183,7 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 		shown.CheckpointAt = c.AtMS
 	}
 	if o, ok := r.running(i, t.Attempt, t.State); ok {
-		shown.State = dtaskv1.TaskState_TASK_STATE_RUNNING
 		shown.StartedAt, shown.ProgressPermille, shown.ProgressText = o.StartedMS, o.Permille, o.Text
-	}
-	if isAggregated(r.st, r.job.State, ref, t.State) {
-		shown.State = dtaskv1.TaskState_TASK_STATE_AGGREGATED
 	}
 	if r.dependencies {
 		shown.Dependencies = r.st.Dependencies(ref)
@@ -203,6 +223,9 @@ func newTaskFilter(tasks *taskReader, r *dtaskv1.ListTasksRequest) (*taskFilter,
 		tasks: tasks, states: make(map[dtaskv1.TaskState]bool),
 		brief: r.GetBrief() && len(tasks.st.Arrays(tasks.job.ID)) > 0,
 	}
+	if n := r.GetMostUrgent(); n > maxPageTasks {
+		return nil, invalid("invalid most_urgent %d: must be at most %d", n, maxPageTasks)
+	}
 	for _, s := range r.GetStates() {
 		if _, known := dtaskv1.TaskState_name[int32(s)]; !known || s == dtaskv1.TaskState_TASK_STATE_UNSPECIFIED {
 			return nil, invalid("invalid task state %d", s)
@@ -234,27 +257,7 @@ func (f *taskFilter) skips(i uint32) bool {
 	return true
 }
 
-func (f *taskFilter) match(t *dtaskv1.Task) bool { return len(f.states) == 0 || f.states[t.GetState()] }
-
-// levels counts the tasks of the job by topological level: level 0 has those without
-// dependencies, every other task is one above the highest that it depends on.
-func (r *taskReader) levels(ctx context.Context) ([]uint32, error) {
-	level := make([]uint32, r.job.Total)
-	var counts []uint32
-	for i := range r.job.Total {
-		if err := ended(ctx, i); err != nil {
-			return nil, err
-		}
-		for _, dep := range r.st.Dependencies(r.ref(i)) {
-			level[i] = max(level[i], level[dep]+1)
-		}
-		if int(level[i]) == len(counts) {
-			counts = append(counts, 0)
-		}
-		counts[level[i]]++
-	}
-	return counts, nil
-}
+func (f *taskFilter) matches(s dtaskv1.TaskState) bool { return len(f.states) == 0 || f.states[s] }
 
 // arrays counts the tasks of each array of the job by state.
 func (r *taskReader) arrays(ctx context.Context) ([]*dtaskv1.ArrayStatus, error) {

@@ -34,9 +34,9 @@ func (r *replica) tasks(t *testing.T, req *dtaskv1.ListTasksRequest) ([]*dtaskv1
 	}
 }
 
-func TestTasksAreShownInAllTheirStates(t *testing.T) {
-	t.Parallel()
-	r := setup(t)
+// inAllStates stores job 1 with tasks in all states.
+func (r *replica) inAllStates(t *testing.T) {
+	t.Helper()
 	command, run := task("run", 0), task("command")
 	command.Policy, run.Policy = 1, 1
 	command.Body, run.Body = &dtaskv1.TaskBody{Run: "exit"}, &dtaskv1.TaskBody{Command: []string{"true"}}
@@ -60,7 +60,12 @@ func TestTasksAreShownInAllTheirStates(t *testing.T) {
 	r.assign(t, held(1, 6, 1, w))
 	r.assign(t, held(1, 7, 1, w))
 	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{1: {7: {Attempt: 1, StartedMS: 77, Permille: 420, Text: "half"}}}
+}
 
+func TestTasksAreShownInAllTheirStates(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.inAllStates(t)
 	pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", WithDependencies: true, WithResults: true})
 	if err != nil || len(pages) != 1 {
 		t.Fatalf("got %d pages, %v", len(pages), err)

@@ -27,6 +27,19 @@ func encode(doc any, indent string) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
+// appendElement appends an element of a list that is a field of the document itself, as
+// MarshalIndent encodes it.
+func appendElement(b *bytes.Buffer, element any) error {
+	const indent = "    "
+	text, err := encode(element, "  ")
+	if err != nil {
+		return err
+	}
+	b.WriteString("\n" + indent)
+	b.Write(bytes.ReplaceAll(text, []byte("\n"), []byte("\n"+indent)))
+	return nil
+}
+
 // Time formats a Unix time in milliseconds as RFC 3339 in UTC.
 func Time(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00")

@@ -2174,7 +2174,11 @@ type ListTasksRequest struct {
 	WithHistory      bool                   `protobuf:"varint,6,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"`
 	States           []TaskState            `protobuf:"varint,7,rep,packed,name=states,proto3,enum=dtask.v1.TaskState" json:"states,omitempty"` // empty = all
 	// Omit tasks of arrays that have not failed and do not run: Job.arrays counts them.
-	Brief         bool `protobuf:"varint,8,opt,name=brief,proto3" json:"brief,omitempty"`
+	Brief bool `protobuf:"varint,8,opt,name=brief,proto3" json:"brief,omitempty"`
+	// At most this many tasks, the most urgent first: those that failed, run, wait for a
+	// retry, are pending, are blocked, were cancelled, and have completed. Tasks that are
+	// equally urgent are in the order of their indexes. At most 1,000; 0 = all, by index.
+	MostUrgent    uint32 `protobuf:"varint,9,opt,name=most_urgent,json=mostUrgent,proto3" json:"most_urgent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2265,10 +2269,18 @@ func (x *ListTasksRequest) GetBrief() bool {
 	return false
 }
 
+func (x *ListTasksRequest) GetMostUrgent() uint32 {
+	if x != nil {
+		return x.MostUrgent
+	}
+	return 0
+}
+
 type ListTasksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*Task                `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	Freshness     *Freshness             `protobuf:"bytes,2,opt,name=freshness,proto3" json:"freshness,omitempty"` // in the first page
+	Selected      uint32                 `protobuf:"varint,3,opt,name=selected,proto3" json:"selected,omitempty"`  // in the first page, with most_urgent: tasks that were selected by all but it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2315,6 +2327,13 @@ func (x *ListTasksResponse) GetFreshness() *Freshness {
 		return x.Freshness
 	}
 	return nil
+}
+
+func (x *ListTasksResponse) GetSelected() uint32 {
+	if x != nil {
+		return x.Selected
+	}
+	return 0
 }
 
 type WatchJobRequest struct {
@@ -4082,7 +4101,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"reused_job\x18\x12 \x01(\tR\treusedJob\x12\x1f\n" +
 	"\vreused_task\x18\x13 \x01(\tR\n" +
 	"reusedTask\x12\x14\n" +
-	"\x05array\x18\x14 \x01(\tR\x05array\"\xa7\x02\n" +
+	"\x05array\x18\x14 \x01(\tR\x05array\"\xc8\x02\n" +
 	"\x10ListTasksRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12+\n" +
@@ -4091,10 +4110,13 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x04task\x18\x05 \x01(\tR\x04task\x12!\n" +
 	"\fwith_history\x18\x06 \x01(\bR\vwithHistory\x12+\n" +
 	"\x06states\x18\a \x03(\x0e2\x13.dtask.v1.TaskStateR\x06states\x12\x14\n" +
-	"\x05brief\x18\b \x01(\bR\x05brief\"l\n" +
+	"\x05brief\x18\b \x01(\bR\x05brief\x12\x1f\n" +
+	"\vmost_urgent\x18\t \x01(\rR\n" +
+	"mostUrgent\"\x88\x01\n" +
 	"\x11ListTasksResponse\x12$\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x0e.dtask.v1.TaskR\x05tasks\x121\n" +
-	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\x98\x01\n" +
+	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1a\n" +
+	"\bselected\x18\x03 \x01(\rR\bselected\"\x98\x01\n" +
 	"\x0fWatchJobRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x1d\n" +

@@ -1,0 +1,54 @@
+package api
+
+import (
+	"context"
+	"slices"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// urgency orders the states of tasks, the most urgent ones first. A user who can't see
+// all tasks of a job sees the most urgent ones.
+var urgency = [...]uint8{
+	dtaskv1.TaskState_TASK_STATE_FAILED:     0,
+	dtaskv1.TaskState_TASK_STATE_DEAD:       0,
+	dtaskv1.TaskState_TASK_STATE_LOST:       0,
+	dtaskv1.TaskState_TASK_STATE_RUNNING:    1,
+	dtaskv1.TaskState_TASK_STATE_ASSIGNED:   1,
+	dtaskv1.TaskState_TASK_STATE_SCHEDULED:  2,
+	dtaskv1.TaskState_TASK_STATE_PENDING:    3,
+	dtaskv1.TaskState_TASK_STATE_BLOCKED:    4,
+	dtaskv1.TaskState_TASK_STATE_CANCELLED:  5,
+	dtaskv1.TaskState_TASK_STATE_COMPLETED:  6,
+	dtaskv1.TaskState_TASK_STATE_AGGREGATED: 6,
+}
+
+// leastUrgent is the highest value in urgency.
+const leastUrgent = 6
+
+// mostUrgent returns the indexes of the limit most urgent tasks that the filter selects
+// of those from first up to but not including end, and how many it selects. It reads
+// the state of each task, and no task as a whole.
+func (f *taskFilter) mostUrgent(ctx context.Context, first, end, limit uint32) (indexes []uint32, selected uint32, err error) {
+	var found [leastUrgent + 1][]uint32
+	for i := first; i < end; i++ {
+		if err := ended(ctx, i); err != nil {
+			return nil, 0, err
+		}
+		if f.skips(i) {
+			continue
+		}
+		attempt, stored := f.tasks.st.AttemptState(f.tasks.ref(i))
+		state := f.tasks.state(i, attempt, stored)
+		if !f.matches(state) {
+			continue
+		}
+		selected++
+		u := urgency[state]
+		if len(found[u]) < int(limit) {
+			found[u] = append(found[u], i)
+		}
+	}
+	indexes = slices.Concat(found[:]...)
+	return indexes[:min(len(indexes), int(limit))], selected, nil
+}
