@@ -187,7 +187,7 @@ func TestAReplicaRefusesASnapshotWithFewerCommands(t *testing.T) {
 		eventually(t, n.id+" has the other history", func() bool { return len(n.fsm.all()) == 52 && n.CommitIndex() == leader.CommitIndex() })
 		n.snapshotAll(t)
 	}
-	leader.read(t, 3) // the log goes on after the snapshot
+	leader.read(t, 3) // the log continues after the snapshot
 	h.old.stop(t)
 	h.behind.stop(t)
 	h.old.restart(t)
@@ -201,7 +201,7 @@ func TestAReplicaRefusesASnapshotWithFewerCommands(t *testing.T) {
 	h.ahead.leave(t)
 }
 
-// read does linearizable reads, each of which appends an entry that is no command.
+// read does linearizable reads, each of which appends an entry other than commands.
 func (n *testNode) read(t *testing.T, count int) {
 	t.Helper()
 	for range count {

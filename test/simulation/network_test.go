@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type network struct {
 	cut       map[[2]string]bool // from, to: no data arrives
 	delay     map[string]time.Duration
 	pipes     map[*pipe]struct{}
+	noWatches bool // see setWatches
 }
 
 func newNetwork(seed uint64) *network {
@@ -178,6 +180,14 @@ func (w *network) setDelay(from string, d time.Duration) {
 	w.delay[from] = d
 }
 
+// setWatches determines whether new connections that watch other replicas, over which
+// replicas agree on an election without a timeout, can be opened.
+func (w *network) setWatches(possible bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noWatches = !possible
+}
+
 // reset breaks all connections of a host.
 func (w *network) reset(a string) {
 	w.mu.Lock()
@@ -248,6 +258,10 @@ func (p *pipe) write(b []byte, deadline *deadline) (n int, err error) {
 		return 0, net.ErrClosed
 	case p.err != nil:
 		return 0, p.err
+	case p.net.noWatches && bytes.HasPrefix(b, []byte("DTSW")):
+		p.closeLocked(syscall.ECONNRESET)
+		p.back.closeLocked(syscall.ECONNRESET)
+		return 0, syscall.ECONNRESET
 	case p.gone && p.net.cut[[2]string{p.to, p.from}]:
 		return len(b), nil // no reset arrives
 	case p.gone:

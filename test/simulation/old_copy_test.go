@@ -21,8 +21,9 @@ var oldCopies = flag.Int("cluster.copies", 8, "number of old copies of data dire
 
 // TestAnOldCopyOfADiskIsLoudOrSafe (F49) brings back an old copy of a replica's data
 // directory, combined with the loss of other replicas before and at the same instant,
-// with disks that stall, and with restarts one after another. Either no acknowledged job
-// is lost, or the product has reported the replica before a client can notice the loss.
+// with disks that stall, with restarts one after another, and with every other fault of
+// the table before and after. Either no acknowledged job is lost, or the product has
+// reported the replica before a client can notice the loss.
 func TestAnOldCopyOfADiskIsLoudOrSafe(t *testing.T) {
 	t.Parallel()
 	rounds := *oldCopies
@@ -33,7 +34,7 @@ func TestAnOldCopyOfADiskIsLoudOrSafe(t *testing.T) {
 	for i := range rounds {
 		seed := max(*clusterSeed, 1) + uint64(i) //nolint:gosec // not negative
 		l := calmLife()
-		l.store = []string{"bolt", "wal"}[i%2]
+		l.store = []string{"bolt", "wal"}[seed%2]
 		var s survey
 		outcome := ""
 		synctest.Test(t, func(t *testing.T) {
@@ -66,12 +67,12 @@ type ack struct {
 
 // survey is what a client of a cluster sees that runs on an old copy.
 type survey struct {
-	c      *cluster
-	plan   string         // what was done, for messages
-	acked  map[string]ack // by job
-	struck time.Time      // when the directory was replaced
-	next   int            // number of the next job
-	loud   string         // how the product has reported the replica; "": it has not
+	c     *cluster
+	plan  string         // what was done, for messages
+	acked map[string]ack // by job
+	sure  time.Time      // jobs that were acknowledged learningTime before this count
+	next  int            // number of the next job
+	loud  string         // how the product has reported the replica; "": it has not
 }
 
 // run does it and returns the outcome: safe, loud or silent, and how.
@@ -86,6 +87,12 @@ func (s *survey) run() string {
 	}
 	s.plan = victim.id + " copied"
 	s.submit(c.upTo(4 * time.Second))
+	s.sure = time.Now()
+	if c.likely() {
+		s.fault()
+	} else {
+		s.sure = time.Time{}
+	}
 
 	other := c.replicas[c.rng.IntN(replicaCount)]
 	absent := other != victim && c.rng.IntN(3) > 0
@@ -106,7 +113,9 @@ func (s *survey) run() string {
 		s.submit(c.upTo(300 * time.Millisecond))
 		s.plan += ", a disk stalled"
 	}
-	s.struck = time.Now()
+	if s.sure.IsZero() {
+		s.sure = time.Now()
+	}
 	c.kill(c.likely(), lost...)
 	if err := errors.Join(os.RemoveAll(victim.process.image), os.Rename(old, victim.process.image)); err != nil {
 		c.t.Fatal(err)
@@ -126,7 +135,22 @@ func (s *survey) run() string {
 		lost[i].start()
 		s.plan += " " + lost[i].id + " started"
 	}
+	if c.likely() {
+		s.listen()
+		s.fault()
+	}
 	return s.watch()
+}
+
+// fault does any fault of the table and ends it. What follows may keep replicas from
+// learning that entries are committed.
+func (s *survey) fault() {
+	f := faults[s.c.rng.IntN(len(faults))]
+	s.plan += ", " + f.kind
+	f.do(s.c)
+	s.listen() // before a replica that has ended is replaced
+	s.c.heal()
+	s.plan += ","
 }
 
 // submit submits jobs, which no worker can run, for a time.
@@ -164,7 +188,6 @@ func (s *survey) watch() string {
 			}
 		}
 		missing, err := s.missing()
-		s.listen()
 		available = err == nil
 		if missing == "" {
 			continue
@@ -213,7 +236,7 @@ func (s *survey) missing() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	for id, a := range s.acked {
-		if s.struck.Sub(a.at) < learningTime {
+		if s.sure.Sub(a.at) < learningTime {
 			continue
 		}
 		got, err := s.c.client.Job(ctx, id, client.ReadOptions{})

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,9 +31,11 @@ type rollback struct {
 	jobs               map[string]string // names of the acknowledged jobs by id
 }
 
-func newRollback(t *testing.T) *rollback {
+func newRollback(t *testing.T, store string) *rollback {
 	t.Helper()
-	c := newCluster(t, 1, calmLife())
+	l := calmLife()
+	l.store = store
+	c := newCluster(t, 1, l)
 	b := &rollback{cluster: c, ahead: c.awaitLeader(), jobs: make(map[string]string)}
 	others := slices.DeleteFunc(slices.Clone(c.replicas), func(r *replica) bool { return r == b.ahead })
 	b.old, b.behind = others[0], others[1]
@@ -107,28 +111,60 @@ func (b *rollback) alarms() map[string][]string {
 	return kinds
 }
 
+// rollbackRow is a way in which a cluster with an old copy starts again.
+type rollbackRow struct {
+	late  string // the replica that starts after the others: ahead, which has all jobs; behind; or old
+	by    time.Duration
+	store string
+	quick bool // the replicas ask each other, and elect the longest log without a timeout
+}
+
 // TestARolledBackDirectoryLosesNothingSilently replaces the data directory of one of
-// the two replicas that acknowledged jobs by an older copy, after a crash of all. The
-// other one, which has the jobs, starts late. Either the jobs survive, or the replica
-// that has them keeps them and reports that the cluster lost them.
+// the two replicas that acknowledged jobs by an older copy, after a crash of all, and
+// starts one of the three late. Either the jobs survive, or the replica that has them
+// keeps them and reports that the cluster lost them.
 func TestARolledBackDirectoryLosesNothingSilently(t *testing.T) {
 	t.Parallel()
-	for _, late := range []time.Duration{0, 300 * time.Millisecond, time.Second, 2500 * time.Millisecond, 3 * time.Second, 10 * time.Second} {
-		t.Run(late.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { rollBack(t, late) })
-		})
+	var mu sync.Mutex // guards rows
+	var rows []string
+	t.Cleanup(func() {
+		slices.Sort(rows)
+		t.Logf("late, by, store, quick election: outcome\n%s", strings.Join(rows, "\n"))
+	})
+	for _, late := range []string{"ahead", "behind", "old"} {
+		for _, by := range []time.Duration{0, 300 * time.Millisecond, time.Second, 2500 * time.Millisecond, 3 * time.Second, 10 * time.Second} {
+			for _, store := range []string{"bolt", "wal"} {
+				for _, quick := range []bool{true, false} {
+					row := rollbackRow{late, by, store, quick}
+					t.Run(fmt.Sprintf("%s/%v/%s/quick=%t", late, by, store, quick), func(t *testing.T) {
+						t.Parallel()
+						var outcome string
+						synctest.Test(t, func(t *testing.T) { outcome = row.run(t) })
+						mu.Lock()
+						defer mu.Unlock()
+						rows = append(rows, fmt.Sprintf("%s, %4.1f s, %s, %t: %s", late, by.Seconds(), store, quick, outcome))
+					})
+				}
+			}
+		}
 	}
 }
 
-func rollBack(t *testing.T, late time.Duration) {
+// run starts the cluster and returns the outcome: safe, loud or silent.
+func (row rollbackRow) run(t *testing.T) (outcome string) {
 	t.Helper()
-	b := newRollback(t)
+	b := newRollback(t, row.store)
 	defer b.stopAll()
-	b.old.start()
-	b.behind.start()
-	<-time.After(late)
-	b.ahead.start()
+	b.net.setWatches(row.quick)
+	replicas := map[string]*replica{"ahead": b.ahead, "behind": b.behind, "old": b.old}
+	last := replicas[row.late]
+	for _, r := range []*replica{b.old, b.behind, b.ahead} {
+		if r != last {
+			r.start()
+		}
+	}
+	<-time.After(row.by)
+	last.start()
 	b.submit("new", 20, nil)
 	<-time.After(20 * time.Second)
 	conflict, err := datadir.ReadConflict(b.ahead.process.dir)
@@ -138,18 +174,20 @@ func rollBack(t *testing.T, late time.Duration) {
 	kept := b.kept()
 	switch {
 	case conflict == nil && kept == len(b.jobs):
-		t.Logf("%v late: safe", late)
-		if late > 5*time.Second {
+		if row.late == "ahead" && row.by > 5*time.Second {
 			t.Error("the others did not elect a leader without the replica that was late")
 		}
+		return "safe"
 	case conflict == nil:
-		t.Errorf("%v late: %d of %d acknowledged jobs are left, and nobody noticed", late, kept, len(b.jobs))
+		t.Errorf("silent: %d of %d acknowledged jobs are left, and nobody noticed", kept, len(b.jobs))
+		return "silent"
 	default:
-		t.Logf("%v late: refused; %d of %d jobs are left in the cluster: %+v", late, kept, len(b.jobs), *conflict)
-		if late < 2900*time.Millisecond {
+		t.Logf("refused; %d of %d jobs are left in the cluster: %+v", kept, len(b.jobs), *conflict)
+		if row.quick && (row.late != "ahead" || row.by < 2900*time.Millisecond) {
 			t.Error("the others did not wait for the replica that has the latest entries")
 		}
 		b.wantReported(conflict)
+		return "loud"
 	}
 }
 
