@@ -51,8 +51,8 @@ func (d *demo) judge(job cluster.Job, fail failover) error {
 		{"tasks never executed", fmt.Sprint(d.tasks - len(executed)), len(executed) != d.tasks},
 		{"attempts", fmt.Sprintf("%d for %d tasks%s", attempts, d.tasks, notSent(handedBack)), attempts-handedBack != d.tasks},
 		{"tasks per worker", describe(perWorker), false},
-		{"longest time without a completion", millis(fail.gap.Longest), false},
-		{"from the kill until work flowed again", millis(fail.gap.Back), false},
+		{"from the kill until a leader answered", millis(fail.answered), false},
+		{"longest time without a completed map", millis(fail.gap.Longest), false},
 		{"the whole demo", fmt.Sprintf("%.1f s", time.Since(d.start).Seconds()), false},
 	}
 	d.chapter("What was seen")
