@@ -12,22 +12,36 @@ import (
 // platforms.
 const tick = 10 * time.Millisecond
 
+// Numbers of times in proc(5), which count from the pid, as fields after the program
+// name.
+const (
+	userTime       = 14 - 3 // and the system time after it
+	childrenTime   = 16 - 3 // the same of all children that were waited for, and theirs
+	fieldsOfTime   = 2
+	lastTimeColumn = childrenTime + fieldsOfTime
+)
+
 // cpuOf returns the user and system time of a process so far, or an error if it is
 // unknown.
-func cpuOf(pid int) (time.Duration, error) {
+func cpuOf(pid int) (time.Duration, error) { return timesOf(pid, userTime) }
+
+// childrenCPU returns the user and system time of all descendants of a process that have
+// ended.
+func childrenCPU(pid int) (time.Duration, error) { return timesOf(pid, childrenTime) }
+
+func timesOf(pid, first int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("reading times of process %d: %w", pid, err)
 	}
 	// The program name, in parentheses, may contain any character.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	const user, system = 14 - 3, 15 - 3 // numbers in proc(5), which begin with the pid, less those cut off
-	if len(fields) <= system {
+	if len(fields) < lastTimeColumn {
 		return 0, fmt.Errorf("reading times of process %d: %q has too few fields", pid, text)
 	}
 	total := time.Duration(0)
-	for _, i := range []int{user, system} {
-		n, err := strconv.ParseInt(string(fields[i]), 10, 64)
+	for _, field := range fields[first : first+fieldsOfTime] {
+		n, err := strconv.ParseInt(string(field), 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("reading times of process %d: %w", pid, err)
 		}

@@ -9,3 +9,6 @@ import (
 
 // cpuOf requires /proc.
 func cpuOf(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
+
+// childrenCPU requires /proc.
+func childrenCPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }

@@ -41,6 +41,7 @@ var sections = []section{
 	{"large", "one job of a million tasks", large},
 	{"workers", "throughput by workers and slots", workers},
 	{"replicas", "throughput by replicas", replicas},
+	{"commands", "real commands, beside xargs and GNU parallel", commands},
 	{"latency", "start latency", latency},
 	{"memory", "memory of pending tasks", memory},
 	{"snapshot", "snapshots and restarts with many pending tasks", snapshots},

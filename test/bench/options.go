@@ -15,7 +15,7 @@ type options struct {
 
 	tasks, rounds, workers, slots int
 	pending, kills, million       int
-	sustained, idle               int
+	sustained, idle, commands     int
 	during                        time.Duration
 }
 
@@ -48,6 +48,7 @@ func parseFlags() options {
 	number(&o.kills, "kills", 7, 1, "leaders to kill while the failover gap is measured")
 	number(&o.sustained, "sustained", 5_000_000, 50_000, "tasks one after another")
 	number(&o.idle, "idle", 10_000, 500, "maximum number of workers, idle and busy")
+	number(&o.commands, "commands", 5000, 300, "commands of each round of the section commands")
 	flag.DurationVar(&o.during, "during", 0, "duration of latency measurements at each load (default 10s; with -quick 2s)")
 	flag.Parse()
 	for _, s := range sizes {

@@ -161,14 +161,18 @@ func (r *replica) restartOrderly() {
 // killBusy is kill; every other time, the replicas may be writing entries at that
 // instant. Without that they never are, because writes take no virtual time.
 func (c *cluster) killBusy(reset bool, some ...*replica) {
+	var ends []func()
 	if c.likely() {
 		for _, r := range some {
 			_, end := r.disk.stall(entryWrites)
-			defer end()
+			ends = append(ends, end)
 		}
 		<-time.After(c.pace.Scale(c.upTo(200 * time.Millisecond)))
 	}
 	c.kill(reset, some...)
+	for _, end := range ends {
+		end()
+	}
 }
 
 func (w *workerHost) restart(reset bool) {
