@@ -80,9 +80,10 @@ func inspectCommand(stdout io.Writer) *cobra.Command {
 identity, log, vote, snapshots, members, jobs, damage, and whether the replica stays
 out of its cluster because it would have lost committed entries.
 
-With --only-here, list the jobs that this replica knew to be committed and that the
-cluster at the addresses of --against does not have. --export writes each of them as a
-job file for dtaskctl submit.
+With --only-here, list the jobs of this replica that the cluster at the addresses of
+--against does not have. Jobs of its last entries are marked as unconfirmed if it had not
+learned yet whether they were committed. --export writes each job as a job file for
+dtaskctl submit.
 
 Exit codes: 0 it was read; 1 it is in use, or is not a data directory; 2 usage;
 70 it is damaged (what could be read is printed).`,

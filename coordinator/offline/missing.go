@@ -2,10 +2,10 @@ package offline
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -25,17 +26,19 @@ import (
 // MissingReport lists the jobs of a directory that a serving cluster does not have.
 type MissingReport struct {
 	DataDir string `json:"data_dir"`
-	// UpTo is the log index up to which the directory was read: the highest index that
-	// its replica knew to be committed, or the end of its log.
-	UpTo     uint64       `json:"up_to"`
-	Compared int          `json:"compared"` // jobs
-	Missing  []MissingJob `json:"missing"`  // by number
-	// Unread is set if the directory has a snapshot with entries that the cluster does
-	// not have: jobs that had left the state for the history before it are not listed.
+	// UpTo is the highest log index that its replica knew to be committed; 0 = unknown.
+	UpTo uint64 `json:"up_to"`
+	// LastIndex is the end of its log. Jobs of the entries after UpTo are unconfirmed.
+	LastIndex uint64       `json:"last_index"`
+	Compared  int          `json:"compared"` // jobs
+	Missing   []MissingJob `json:"missing"`  // by number
+	// Unread says which jobs may not be listed: those that had left the state for the
+	// history before a snapshot with entries that the cluster does not have, and those of
+	// unconfirmed entries that cannot be applied.
 	Unread string `json:"unread,omitempty"`
 }
 
-// MissingJob is a job that was acknowledged and is only in this directory.
+// MissingJob is a job that is only in this directory.
 type MissingJob struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
@@ -44,6 +47,9 @@ type MissingJob struct {
 	SubmittedAt string `json:"submitted_at"`
 	TasksTotal  uint32 `json:"tasks_total"`
 	State       string `json:"state"` // here
+	// Unconfirmed reports that the replica had stored the job without learning whether it
+	// was committed, so it may or may not have been acknowledged.
+	Unconfirmed bool `json:"unconfirmed"`
 	// Reused reports that the cluster has another job under this number.
 	Reused bool `json:"id_reused"`
 	// Updated reports that the job was updated after its submission; a file has it as
@@ -68,7 +74,7 @@ func Missing(ctx context.Context, path string, addresses []string) (report *Miss
 	if err != nil {
 		return nil, err
 	}
-	report, jobs, err := d.acknowledged()
+	report, jobs, err := d.jobs()
 	if err != nil {
 		return nil, err
 	}
@@ -114,46 +120,64 @@ func (j *localJob) is(theirs *dtaskv1.Job) bool {
 		j.TasksTotal == theirs.GetTasksTotal() && bytes.Equal(j.digest[:], theirs.GetDigest())
 }
 
-// acknowledged returns the jobs that the replica knew to be committed.
-func (d *directory) acknowledged() (*MissingReport, []localJob, error) {
-	report := &MissingReport{DataDir: d.Path, UpTo: math.MaxUint64}
+// jobs returns all jobs of the directory. Those that the replica did not know to be
+// committed are marked.
+func (d *directory) jobs() (*MissingReport, []localJob, error) {
 	conflict, committed, err := d.conflict()
 	if err != nil {
 		return nil, nil, err
 	}
-	if committed > 0 {
-		report.UpTo = committed
-	}
-	left := archived{}
-	machine, found, err := d.replay(left, report.UpTo)
+	byID, found, err := d.jobsUpTo(committed)
 	if err != nil {
 		return nil, nil, err
 	}
-	report.UpTo = min(report.UpTo, found.Index)
+	report := &MissingReport{DataDir: d.Path, UpTo: min(committed, found.Index), LastIndex: found.Index}
+	var unread []string
 	if conflict != nil && found.Snapshot >= conflict.Truncated {
-		report.Unread = fmt.Sprintf("the snapshot at entry %d contains entries from %d on that the cluster replaced: "+
+		unread = append(unread, fmt.Sprintf("the snapshot at entry %d contains entries from %d on that the cluster replaced: "+
 			"jobs that finished and left for the history between the two are not listed; they are in history.db of this directory",
-			found.Snapshot, conflict.Truncated)
+			found.Snapshot, conflict.Truncated))
 	}
-	var jobs []localJob
-	add := func(job fsm.Job, spec *dtaskv1.JobSpec, specErr error) {
-		jobs = append(jobs, localOf(job, spec, specErr))
+	if report.UpTo < found.Index {
+		all, _, err := d.jobsUpTo(math.MaxUint64)
+		if halt, ok := errors.AsType[*raftnode.HaltError](err); ok {
+			unread = append(unread, fmt.Sprintf("entries from %d on cannot be applied (%v): their jobs are not listed", halt.Index, halt.Err))
+		} else if err != nil {
+			return nil, nil, err
+		}
+		for id, job := range all {
+			if _, known := byID[id]; !known {
+				job.Unconfirmed = true
+				byID[id] = job
+			}
+		}
 	}
+	report.Unread = strings.Join(unread, "; ")
+	report.Compared = len(byID)
+	jobs := make([]localJob, 0, len(byID))
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		jobs = append(jobs, byID[id])
+	}
+	return report, jobs, nil
+}
+
+// jobsUpTo returns the jobs that the entries up to an index contain, with their states
+// there. It also returns those that it has read before an error.
+func (d *directory) jobsUpTo(index uint64) (map[fsm.JobID]localJob, raftnode.Replayed, error) {
+	left := archived{}
+	machine, found, err := d.replay(left, index)
+	jobs := make(map[fsm.JobID]localJob)
 	machine.Read(func(s *fsm.State, _ uint64) {
 		for job := range s.Jobs(0) {
 			spec, err := s.Submitted(job.ID)
-			add(job, spec, err)
+			jobs[job.ID] = localOf(job, spec, err)
 		}
 	})
-	for _, job := range left {
+	for id, job := range left {
 		spec, err := job.Submitted()
-		add(job.Job(), spec, err)
+		jobs[id] = localOf(job.Job(), spec, err)
 	}
-	slices.SortFunc(jobs, func(a, b localJob) int {
-		return cmp.Or(cmp.Compare(len(a.ID), len(b.ID)), strings.Compare(a.ID, b.ID))
-	})
-	report.Compared = len(jobs)
-	return report, jobs, nil
+	return jobs, found, err
 }
 
 func localOf(job fsm.Job, spec *dtaskv1.JobSpec, err error) localJob {

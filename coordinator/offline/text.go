@@ -91,9 +91,15 @@ func orNothing(s string) string {
 // Write writes the report as text.
 func (r *MissingReport) Write(w io.Writer) {
 	p := printer{w}
-	p.line("%d of %d jobs up to entry %d of %s are only here", len(r.Missing), r.Compared, r.UpTo, r.DataDir)
+	p.line("%d of %d jobs up to entry %d of %s are only here", len(r.Missing), r.Compared, r.LastIndex, r.DataDir)
+	unconfirmed := 0
 	for _, j := range r.Missing {
-		p.line("job %s (%s) of %s, %d tasks, submitted %s, %s here", j.ID, j.Name, orUnknown(j.Owner), j.TasksTotal, j.SubmittedAt, j.State)
+		mark := ""
+		if j.Unconfirmed {
+			mark = ", unconfirmed"
+			unconfirmed++
+		}
+		p.line("job %s (%s) of %s, %d tasks, submitted %s, %s here%s", j.ID, j.Name, orUnknown(j.Owner), j.TasksTotal, j.SubmittedAt, j.State, mark)
 		if j.Reused {
 			p.line("  the cluster has another job %s", j.ID)
 		}
@@ -106,6 +112,11 @@ func (r *MissingReport) Write(w io.Writer) {
 		if j.Updated {
 			p.line("  it was updated after its submission; the file has it as it was submitted")
 		}
+	}
+	if unconfirmed > 0 {
+		p.line("%d unconfirmed: of the last entries, from %d on, which this replica had stored without learning whether they were committed. "+
+			"They may have been acknowledged. Submitting them again with their keys is safe: as long as the cluster remembers a key, it stores its job once.",
+			unconfirmed, r.UpTo+1)
 	}
 	if r.Unread != "" {
 		p.line("%s", r.Unread)
