@@ -169,6 +169,16 @@ func (d *directory) conflict() (*datadir.Conflict, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	// A snapshot has committed entries only, and may be newer than what was persisted.
+	snapshots, err := raftnode.Snapshots(d.Path)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, s := range snapshots {
+		if s.Damage == "" {
+			committed = max(committed, s.Index)
+		}
+	}
 	conflict, err := datadir.ReadConflict(d.Path)
 	if err != nil || conflict == nil {
 		return nil, committed, err

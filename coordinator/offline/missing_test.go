@@ -206,6 +206,29 @@ func TestJobsAfterTheLastCommittedEntryAreListedAsUnconfirmed(t *testing.T) {
 	}
 }
 
+// All that a snapshot has is committed, but a replica that was killed right after it
+// installed one has not persisted a later committed index yet.
+func TestJobsOfASnapshotThatWasJustInstalledAreListed(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []logstore.Kind{logstore.Bolt, logstore.WAL} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			a := newAuthor(t)
+			a.submit()
+			a.submit()
+			path := a.founded(kind)
+			write(t, path, kind, 1, (*logstore.Store).StoreCommitted)
+			report, jobs := missingOf(t, path)
+			if want := "key-1 key-2"; jobs != want || report.Compared != 2 || report.UpTo != a.machine.Index() {
+				t.Errorf("%d compared up to %d, only here: %q; want %s", report.Compared, report.UpTo, jobs, want)
+			}
+			if r, err := Inspect(path); err != nil || r.Committed != a.machine.Index() {
+				t.Errorf("inspect: committed up to %d, %v; want %d", r.Committed, err, a.machine.Index())
+			}
+		})
+	}
+}
+
 // What is wrong with entries that may not be committed does not hide those that are.
 func TestATailThatCannotBeAppliedIsReported(t *testing.T) {
 	t.Parallel()

@@ -121,13 +121,13 @@ func TestOnlyADirectoryThatCanBeRecoveredIsAccepted(t *testing.T) {
 func TestADiscardedDirectoryIsKeptAndMayRejoin(t *testing.T) {
 	t.Parallel()
 	path := directoryOf(t, logstore.Bolt)
-	if err := datadir.WriteConflict(path, datadir.Conflict{Committed: 9, Truncated: 7, Leader: "n2"}); err != nil {
+	if err := datadir.WriteConflict(path, datadir.Conflict{Committed: 2 << 20, Truncated: 7, Leader: "n2"}); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := Discard(path, false, time.Now()); err != nil || d.Conflict == nil || d.KeptAs != "" {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if r, err := Inspect(path); err != nil || r.Conflict == nil || r.Committed != 9 {
+	if r, err := Inspect(path); err != nil || r.Conflict == nil || r.Committed != 2<<20 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	d, err := Discard(path, true, time.Now())
