@@ -13,7 +13,9 @@ import (
 
 // A largeRun has the results of one large job.
 type largeRun struct {
-	accepted, done, status, cancelled float64 // seconds, but status: milliseconds
+	accepted, done, cancelled float64   // seconds
+	status                    float64   // of one call, milliseconds
+	shown                     []float64 // the same with dtaskctl, from its start to its end
 }
 
 // large measures one job of a million tasks, listed with two dependencies each and
@@ -44,7 +46,7 @@ func (b *bench) largeJob(ctx context.Context, what, form string, job *dtaskv1.Jo
 		}
 		defer func() { _ = cl.Close() }()
 		for range max(1, b.rounds/2) {
-			r, err := oneLarge(ctx, cl, job)
+			r, err := oneLarge(ctx, c, cl, job)
 			if err != nil {
 				return err
 			}
@@ -55,15 +57,23 @@ func (b *bench) largeJob(ctx context.Context, what, form string, job *dtaskv1.Jo
 	if err != nil {
 		return err
 	}
+	var shown []float64
+	for _, r := range all {
+		shown = append(shown, r.shown...)
+	}
 	setting := fmt.Sprintf("one job of %d tasks, %s, %s", b.million, form, b.usual())
 	b.table.add(what+" job: accepted after", "s", setting, values(all, func(r largeRun) float64 { return r.accepted })...)
 	b.table.compare(what+" job: tasks", "tasks/s", "from the start of the submission to the end", applyYardstick, values(all, func(r largeRun) float64 { return float64(b.million) / r.done })...)
 	b.table.add(what+" job: status while it runs", "ms", "slowest answer", values(all, func(r largeRun) float64 { return r.status })...)
+	b.table.add(what+" job: dtaskctl status while it runs", "ms", "a process, from its start to its end", shown...)
 	b.table.add(what+" job: cancelled after", "s", "another job, just accepted", values(all, func(r largeRun) float64 { return r.cancelled })...)
 	return nil
 }
 
-func oneLarge(ctx context.Context, cl *client.Client, job *dtaskv1.JobSpec) (largeRun, error) {
+// showInterval is the number of status calls for each dtaskctl status.
+const showInterval = 10
+
+func oneLarge(ctx context.Context, c *cluster.Cluster, cl *client.Client, job *dtaskv1.JobSpec) (largeRun, error) {
 	var r largeRun
 	began := time.Now()
 	submitted, err := cl.Submit(ctx, job, client.SubmitOptions{})
@@ -71,7 +81,14 @@ func oneLarge(ctx context.Context, cl *client.Client, job *dtaskv1.JobSpec) (lar
 		return r, fmt.Errorf("submitting: %w", err)
 	}
 	r.accepted = time.Since(began).Seconds()
-	for {
+	for calls := 0; ; calls++ {
+		if calls%showInterval == 0 {
+			took, err := showJob(ctx, c, submitted.ID)
+			if err != nil {
+				return r, err
+			}
+			r.shown = append(r.shown, took)
+		}
 		asked := time.Now()
 		got, err := cl.Job(ctx, submitted.ID, client.ReadOptions{})
 		if err != nil {
@@ -98,6 +115,15 @@ func oneLarge(ctx context.Context, cl *client.Client, job *dtaskv1.JobSpec) (lar
 	}
 	r.cancelled = time.Since(began).Seconds()
 	return r, nil
+}
+
+// showJob runs dtaskctl status, and returns how many milliseconds it takes.
+func showJob(ctx context.Context, c *cluster.Cluster, id string) (float64, error) {
+	began := time.Now()
+	if err := c.Run(ctx, "status", id).Err(); err != nil {
+		return 0, err //nolint:wrapcheck // says what it did
+	}
+	return float64(time.Since(began).Microseconds()) / 1000, nil
 }
 
 // arrayed returns a job of one array of n no-op tasks.
