@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -46,16 +48,25 @@ type runner struct {
 	run  func(ctx context.Context, l commandLoad, count int) (commandRun, error)
 }
 
-// commands measures the execution of real commands, beside the tools that users have
-// for it: xargs, and GNU parallel if it is installed. All of them execute the same
-// commands in turn.
-func commands(ctx context.Context, b *bench) error {
-	runners := []runner{{"dtask", dtaskCommands}}
+// runners returns dtask and the tools that users have beside it: xargs, and what else is
+// installed.
+func (b *bench) runners(ctx context.Context) []runner {
+	list := []runner{{"dtask", dtaskCommands}}
 	for _, r := range []runner{{"xargs", xargsCommands}, {"parallel", parallelCommands}} {
 		if _, err := exec.LookPath(r.name); err == nil {
-			runners = append(runners, r)
+			list = append(list, r)
 		}
 	}
+	if exec.CommandContext(ctx, b.python, "-c", "import hyperqueue").Run() == nil {
+		list = append(list, runner{"hyperqueue", b.hyperqueueCommands})
+	}
+	return list
+}
+
+// commands measures the execution of real commands, beside other tools. All of them
+// execute the same commands in turn.
+func commands(ctx context.Context, b *bench) error {
+	runners := b.runners(ctx)
 	for _, l := range commandLoads {
 		if _, err := exec.LookPath(l.argv[0]); err != nil {
 			continue
@@ -181,8 +192,18 @@ func parallelCommands(ctx context.Context, l commandLoad, count int) (commandRun
 	return external(ctx, count, "parallel", append(args, strings.Join(quoted, " ")+" #{}")...)
 }
 
+//go:embed hyperqueue.py
+var hyperqueueScript string
+
+// hyperqueueCommands executes a load with HyperQueue, which keeps outputs by itself.
+func (b *bench) hyperqueueCommands(ctx context.Context, l commandLoad, count int) (commandRun, error) {
+	args := append([]string{"-c", hyperqueueScript, strconv.Itoa(l.slots), strconv.Itoa(count)}, l.argv...)
+	return external(ctx, count, b.python, args...)
+}
+
 // external runs a program in an empty directory with the numbers up to count on its
-// standard input.
+// standard input. If it prints the seconds that count, as JSON, these are its time,
+// otherwise the time from its start to its end.
 func external(ctx context.Context, count int, program string, args ...string) (r commandRun, err error) {
 	dir, err := os.MkdirTemp("", "dtask-bench-")
 	if err != nil {
@@ -196,10 +217,13 @@ func external(ctx context.Context, count int, program string, args ...string) (r
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.Stdin, cmd.Env = dir, strings.NewReader(numbers.String()), append(os.Environ(), "HOME="+dir)
 	began := time.Now()
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.Output()
+	if err != nil {
 		return r, fmt.Errorf("running %s: %w\n%.500s", program, err, out)
 	}
-	r.perSecond = float64(count) / time.Since(began).Seconds()
+	printed := struct{ Seconds float64 }{time.Since(began).Seconds()}
+	_ = json.Unmarshal(out, &printed) // most programs print something else
+	r.perSecond = float64(count) / printed.Seconds
 	// The times are those of the program and of all processes that it waited for.
 	r.cpu = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()) / time.Duration(count)
 	return r, nil

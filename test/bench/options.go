@@ -9,9 +9,9 @@ import (
 
 // options are the flags.
 type options struct {
-	only, json, note, from, into string
-	logStore                     string
-	quick                        bool
+	only, json, note, from, into, python string
+	logStore                             string
+	quick                                bool
 
 	tasks, rounds, workers, slots int
 	pending, kills, million       int
@@ -31,6 +31,7 @@ func parseFlags() options {
 	flag.BoolVar(&o.quick, "quick", false, "smaller sizes and fewer rounds: a few minutes")
 	flag.StringVar(&o.json, "json", "", "also write the figures to this file")
 	flag.StringVar(&o.note, "note", "", "note about this machine, such as other load")
+	flag.StringVar(&o.python, "python", "python3", "Python with the module hyperqueue, to measure it in the section commands")
 	flag.StringVar(&o.from, "from", "build/bench.json", "with -into: file written by -json")
 	flag.StringVar(&o.into, "into", "", "without measuring: put the figures of -from into this Markdown file")
 	flag.StringVar(&o.logStore, "log-store", "", "keep the log of all coordinators in this store, bolt or wal (default bolt; section logstore measures both)")
