@@ -36,7 +36,7 @@ var simFaults = []simFault{
 	{"F12", "kill-worker", 16, func(c *sim) { c.withWorker(func(w *simWorker) { w.crash(c.rarely(10 * time.Second)) }) }},
 	{"F29", "reset-worker", 14, func(c *sim) { c.withWorker(func(w *simWorker) { w.disconnect(0) }) }},
 	{"F34", "cut-worker", 12, func(c *sim) { c.withWorker(func(w *simWorker) { w.disconnect(c.upTo(10 * time.Second)) }) }},
-	{"F13", "stop-worker", 14, func(c *sim) { c.withWorker(func(w *simWorker) { w.paused = time.Now().Add(c.upTo(8 * time.Second)) }) }},
+	{"F13", "stop-worker", 14, func(c *sim) { c.withWorker(func(w *simWorker) { w.pause(c.upTo(8 * time.Second)) }) }},
 	{"F30", "slow-worker", 8, func(c *sim) {
 		c.withWorker(func(w *simWorker) {
 			if w.session != nil {

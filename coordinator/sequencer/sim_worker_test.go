@@ -63,6 +63,14 @@ func (w *simWorker) label() uint64 {
 	return uint64(w.number)
 }
 
+// pause stops the worker's process for a time. A process that is paused already continues
+// when it would have: what it has not received yet stays in order.
+func (w *simWorker) pause(d time.Duration) {
+	if !time.Now().Before(w.paused) {
+		w.paused = time.Now().Add(d)
+	}
+}
+
 // awake runs an event of the worker when its process is not paused.
 func (w *simWorker) awake(do func()) {
 	life := w.lives
