@@ -48,21 +48,11 @@ func (c *Client) MostUrgentTasks(ctx context.Context, job string, f TaskFilter, 
 		name: "listing the tasks of job " + job, stale: f.Stale,
 		run: func(ctx context.Context, t try) error {
 			tasks, selected = nil, 0
-			stream, err := t.jobs().ListTasks(ctx, req)
-			if err != nil {
-				return err
-			}
-			for {
-				page, err := stream.Recv()
-				if errors.Is(err, io.EOF) {
-					return nil
-				} else if err != nil {
-					return err
-				}
-				t.connected()
+			return taskPages(ctx, t, req, func(page *dtaskv1.ListTasksResponse) error {
 				tasks = append(tasks, page.GetTasks()...)
 				selected += int(page.GetSelected())
-			}
+				return nil
+			})
 		},
 	})
 	return tasks, selected, err
@@ -78,18 +68,7 @@ func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[
 		err := c.do(ctx, operation{
 			name: "listing the tasks of job " + job, stale: f.Stale,
 			run: func(ctx context.Context, t try) error {
-				stream, err := t.jobs().ListTasks(ctx, req)
-				if err != nil {
-					return err
-				}
-				for {
-					page, err := stream.Recv()
-					if errors.Is(err, io.EOF) {
-						return nil
-					} else if err != nil {
-						return err
-					}
-					t.connected()
+				return taskPages(ctx, t, req, func(page *dtaskv1.ListTasksResponse) error {
 					for _, task := range page.GetTasks() {
 						if task.GetIndex() < want {
 							continue
@@ -99,11 +78,32 @@ func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[
 							return errDone
 						}
 					}
-				}
+					return nil
+				})
 			},
 		})
 		if err != nil && !stopped {
 			yield(nil, err)
+		}
+	}
+}
+
+// taskPages calls do with each page of a listing of tasks. It ends with the first error.
+func taskPages(ctx context.Context, t try, req *dtaskv1.ListTasksRequest, do func(*dtaskv1.ListTasksResponse) error) error {
+	stream, err := t.jobs().ListTasks(ctx, req)
+	if err != nil {
+		return err
+	}
+	for {
+		page, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		t.connected()
+		if err := do(page); err != nil {
+			return err
 		}
 	}
 }
