@@ -194,7 +194,7 @@ func (w *network) reset(a string) {
 	defer w.mu.Unlock()
 	for p := range w.pipes {
 		if p.from == a || p.to == a {
-			p.closeLocked(syscall.ECONNRESET)
+			p.resetLocked()
 		}
 	}
 }
@@ -236,9 +236,10 @@ func (p *pipe) wakeLocked() {
 	p.change = make(chan struct{})
 }
 
-func (p *pipe) closeLocked(err error) {
+// resetLocked breaks this direction of a connection.
+func (p *pipe) resetLocked() {
 	if p.err == nil {
-		p.err = err
+		p.err = syscall.ECONNRESET
 		delete(p.net.pipes, p)
 		p.wakeLocked()
 	}
@@ -259,13 +260,13 @@ func (p *pipe) write(b []byte, deadline *deadline) (n int, err error) {
 	case p.err != nil:
 		return 0, p.err
 	case p.net.noWatches && bytes.HasPrefix(b, []byte("DTSW")):
-		p.closeLocked(syscall.ECONNRESET)
-		p.back.closeLocked(syscall.ECONNRESET)
+		p.resetLocked()
+		p.back.resetLocked()
 		return 0, syscall.ECONNRESET
 	case p.gone && p.net.cut[[2]string{p.to, p.from}]:
 		return len(b), nil // no reset arrives
 	case p.gone:
-		p.back.closeLocked(syscall.ECONNRESET) // a reset breaks both directions
+		p.back.resetLocked() // a reset breaks both directions
 		return 0, syscall.ECONNRESET
 	}
 	at := time.Now().Add(50*time.Microsecond + p.net.delay[p.from])
