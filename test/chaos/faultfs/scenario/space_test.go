@@ -101,14 +101,16 @@ func nearlyFullDisks(t *testing.T, store string) {
 		clustertest.Must(t, d.SetFree(0, true))
 	}
 	for _, n := range r.c.Coordinators() {
-		r.endsIfAsked(t, n)
+		r.endsIfAsked(t, n, 5*time.Second)
 	}
 	for _, n := range r.c.Coordinators() {
 		clustertest.Must(t, r.disk(n).SetFree(faultfs.Plenty, false))
-		if n.Running() {
-			continue
+	}
+	for _, n := range r.c.Coordinators() {
+		r.endsIfAsked(t, n, time.Second) // its last write came before the space
+		if !n.Running() {
+			clustertest.Must(t, n.Start(t.Context()))
 		}
-		clustertest.Must(t, n.Start(t.Context()))
 	}
 	clustertest.Must(t, r.c.AwaitReady(t.Context()))
 	r.awaitBegun(t, 10)
@@ -129,11 +131,12 @@ func (r *rig) longJob(t *testing.T) (string, error) {
 	return r.submit(t.Context(), cluster.JobFile("long", r.c.Programs.Mark("a", r.path, 3*time.Second)), nil)
 }
 
-// endsIfAsked waits until a coordinator has exited because its disk is full. The
-// last one may stay: without a quorum it can't lead and writes nothing.
-func (r *rig) endsIfAsked(t *testing.T, n *cluster.Coordinator) {
+// endsIfAsked waits until a coordinator has exited because its disk is full, or for a
+// time. The last one may stay: without a quorum it can't lead and writes nothing. So may
+// one whose log has a segment with space.
+func (r *rig) endsIfAsked(t *testing.T, n *cluster.Coordinator, limit time.Duration) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	code, err := n.Wait(ctx)
 	if err == nil && code != exitFatal {
