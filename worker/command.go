@@ -92,7 +92,7 @@ func (w *Worker) runProgram(a *attempt, s *process.Spec) (process.Exit, error) {
 			if first { // further items of an attempt that has begun need no confirmation
 				s.StartBefore = w.attempts.confirmed.expiry()
 			}
-			exit, err = process.Run(a.ctx, *s)
+			exit, err = w.programs.Run(a.ctx, *s)
 		}
 		if closer, ok := stdin.(io.Closer); ok {
 			_ = closer.Close() // read only

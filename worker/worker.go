@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dtask/dtask/worker/process"
 )
 
 const (
@@ -47,6 +49,7 @@ type Worker struct {
 	attempts *attemptTable
 	dirs     *dirs
 	logs     *logStore
+	programs process.Pool
 	store    *checkpointStore // nil: none configured
 
 	slots    sync.WaitGroup // slot goroutines
@@ -109,6 +112,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.dirs.close()) }()
+	defer w.programs.Close()
 	w.logs = newLogStore(w.dirs, w.cfg.LogBytes)
 	if w.cfg.CheckpointStore != "" {
 		if w.store, err = openStore(w.cfg.CheckpointStore); err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrNoSupervisor is returned by [Ready] and [Run] if the program has not
+// ErrNoSupervisor is returned by [Ready] and [Pool.Run] if the program has not
 // called [RunSupervisor]: its supervisors would execute its normal main. The
 // call must be the first statement of main, and of TestMain in tests.
 var ErrNoSupervisor = errors.New("process: RunSupervisor was not called at the start of main")
@@ -38,11 +38,11 @@ func (e *StartError) Unwrap() error { return e.Err }
 // A SupervisorError is returned if the supervisor of a program could not be
 // started, died, or could not do its work. The fate of the program is unknown.
 type SupervisorError struct {
-	Started bool // the program had been started
+	Started bool // the program may have been started
 	Err     error
 }
 
-// Error reports whether the program had been started.
+// Error reports whether the program may have been started.
 func (e *SupervisorError) Error() string {
 	if e.Started {
 		return fmt.Sprintf("supervisor lost while the program ran: %v", e.Err)

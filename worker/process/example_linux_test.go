@@ -18,7 +18,9 @@ func Example() {
 		return
 	}
 	lines := process.NewLines(nil)
-	exit, err := process.Run(context.Background(), process.Spec{
+	var programs process.Pool // for the whole life of a worker
+	defer programs.Close()
+	exit, err := programs.Run(context.Background(), process.Spec{
 		Shell:     `echo "$GREETING from $DTASK_TASK_ID, attempt $DTASK_ATTEMPT"; exit 75`,
 		Env:       env,
 		Dir:       os.TempDir(),

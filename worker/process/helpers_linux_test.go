@@ -20,9 +20,13 @@ const hangGuard = 60 * time.Second
 // helperVar makes the test binary execute the helper program that it names.
 const helperVar = "PROCESS_TEST_HELPER"
 
+// programs runs the programs of all tests, so that most run under a supervisor
+// that has run others.
+var programs Pool
+
 func TestMain(m *testing.M) {
 	if os.Getenv(helperVar) == "unready" {
-		_, err := Run(context.Background(), Spec{Shell: "true", Dir: "/"})
+		_, err := programs.Run(context.Background(), Spec{Shell: "true", Dir: "/"})
 		fmt.Println(err)
 		os.Exit(0)
 	}
@@ -33,13 +37,16 @@ func TestMain(m *testing.M) {
 	case "detach":
 		helperDetach()
 	default:
-		goleak.VerifyTestMain(m)
+		goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+			programs.Close()
+			os.Exit(code)
+		}))
 	}
 }
 
 // helperWorker is a worker that is killed while it runs a program.
 func helperWorker() {
-	_, err := Run(context.Background(), Spec{
+	_, err := programs.Run(context.Background(), Spec{
 		Shell:     os.Getenv("HELPER_SHELL"),
 		Env:       []string{"PATH=" + DefaultPath, executionVar + os.Getenv("HELPER_EXECUTION"), "SELF=" + os.Getenv("SELF")},
 		Dir:       "/",
@@ -196,7 +203,7 @@ type result struct {
 func (p *program) background(ctx context.Context) <-chan result {
 	done := make(chan result, 1)
 	go func() {
-		exit, err := Run(ctx, p.Spec)
+		exit, err := programs.Run(ctx, p.Spec)
 		done <- result{exit, err}
 	}()
 	return done

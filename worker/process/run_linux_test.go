@@ -22,7 +22,7 @@ func TestAProgramEndsWithItsExitCode(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{0, 1, 75, 255} {
 		p := shell(t, "exit "+strconv.Itoa(code))
-		exit, err := Run(t.Context(), p.Spec)
+		exit, err := programs.Run(t.Context(), p.Spec)
 		if err != nil || exit.Code != code || exit.Signal != "" || exit.OOM {
 			t.Errorf("exit %d: got %+v, %v", code, exit, err)
 		}
@@ -32,7 +32,7 @@ func TestAProgramEndsWithItsExitCode(t *testing.T) {
 func TestASignalIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"SIGSEGV": "kill -SEGV $$", "SIGKILL": "kill -KILL $$", "SIGTERM": "kill -TERM $$"} {
-		exit, err := Run(t.Context(), shell(t, text).Spec)
+		exit, err := programs.Run(t.Context(), shell(t, text).Spec)
 		if err != nil || exit.Code != -1 || exit.Signal != name || exit.OOM {
 			t.Errorf("%s: got %+v, %v", name, exit, err)
 		}
@@ -67,7 +67,7 @@ func TestOneWriterForBothStreamsSeesTheProgramsOrder(t *testing.T) {
 	var both bytes.Buffer
 	p := shell(t, "for i in 1 2 3 4 5; do echo out$i; echo err$i >&2; done")
 	p.Stdout, p.Stderr = &both, &both
-	if _, err := Run(t.Context(), p.Spec); err != nil {
+	if _, err := programs.Run(t.Context(), p.Spec); err != nil {
 		t.Fatal(err)
 	}
 	want := "out1\nerr1\nout2\nerr2\nout3\nerr3\nout4\nerr4\nout5\nerr5\n"
@@ -80,7 +80,7 @@ func TestTheEnvironmentIsExactlyThatOfTheSpec(t *testing.T) {
 	t.Setenv("DTASK_SECRET_OF_THE_WORKER", "canary")
 	var out bytes.Buffer
 	env := []string{"A=1", "B=two words", "RAW=\xff\xfe", "PATH=" + DefaultPath}
-	_, err := Run(t.Context(), Spec{Argv: []string{"env"}, Env: env, Dir: t.TempDir(), Stdout: &out})
+	_, err := programs.Run(t.Context(), Spec{Argv: []string{"env"}, Env: env, Dir: t.TempDir(), Stdout: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestInputComesFromAReaderOrAFile(t *testing.T) {
 		var out bytes.Buffer
 		p := shell(t, "cat")
 		p.Stdin, p.Stdout = in.stdin, &out
-		if _, err := Run(t.Context(), p.Spec); err != nil {
+		if _, err := programs.Run(t.Context(), p.Spec); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if out.Len() != in.want {
@@ -128,7 +128,7 @@ func TestAProgramNeedNotReadItsInput(t *testing.T) {
 	t.Parallel()
 	p := shell(t, "exit 3")
 	p.Stdin = bytes.NewReader(make([]byte, 10<<20))
-	if exit, err := Run(t.Context(), p.Spec); err != nil || exit.Code != 3 {
+	if exit, err := programs.Run(t.Context(), p.Spec); err != nil || exit.Code != 3 {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 }
@@ -142,7 +142,7 @@ func TestAnOutputFileIsPassedToTheProgram(t *testing.T) {
 	defer file.Close()
 	p := shell(t, "echo hello; echo there >&2")
 	p.Stdout, p.Stderr = file, file
-	if _, err := Run(t.Context(), p.Spec); err != nil {
+	if _, err := programs.Run(t.Context(), p.Spec); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(file.Name()); string(got) != "hello\nthere\n" {
@@ -159,7 +159,7 @@ func TestAWriterThatFailsDoesNotEndTheProgram(t *testing.T) {
 	full := errors.New("disk full")
 	p := shell(t, "i=0; while [ $i -lt 2000 ]; do echo 'a line that fills the pipe up, one of many of its kind'; i=$((i+1)); done; exit 7")
 	p.Stdout = failingWriter{full}
-	exit, err := Run(t.Context(), p.Spec)
+	exit, err := programs.Run(t.Context(), p.Spec)
 	if !errors.Is(err, full) || exit.Code != 7 {
 		t.Errorf("got %+v, %v", exit, err)
 	}
@@ -171,7 +171,7 @@ func TestTheOutputOfAProgramIsBounded(t *testing.T) {
 	lines := NewLines(nil)
 	p := shell(t, "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done")
 	p.Stdout = io.MultiWriter(l, lines)
-	if _, err := Run(t.Context(), p.Spec); err != nil {
+	if _, err := programs.Run(t.Context(), p.Spec); err != nil {
 		t.Fatal(err)
 	}
 	r, err := l.NewReader()
@@ -194,7 +194,7 @@ func TestAProgramIsNotStartedTooLate(t *testing.T) {
 		"an instant in the far future": {Monotonic() + time.Hour, nil},
 	} {
 		path := filepath.Join(t.TempDir(), "started")
-		_, err := Run(t.Context(), Spec{Argv: []string{"/bin/touch", path}, Dir: "/", StartBefore: x.before})
+		_, err := programs.Run(t.Context(), Spec{Argv: []string{"/bin/touch", path}, Dir: "/", StartBefore: x.before})
 		if !errors.Is(err, x.want) {
 			t.Errorf("%s: got error %v, want %v", name, err, x.want)
 		}
@@ -236,7 +236,7 @@ func TestAProgramThatCannotStartIsAStartError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.spec.Env = env
-			_, err := Run(t.Context(), c.spec)
+			_, err := programs.Run(t.Context(), c.spec)
 			var start *StartError
 			if !errors.As(err, &start) || !errors.Is(err, c.want) {
 				t.Errorf("got %v, want a StartError that is %v", err, c.want)
@@ -248,7 +248,7 @@ func TestAProgramThatCannotStartIsAStartError(t *testing.T) {
 func TestAnEnvironmentEntryNeedsANameAndNoNUL(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{"", "NAME", "=value", "A=b\x00c"} {
-		_, err := Run(t.Context(), Spec{Shell: "true", Env: []string{entry}, Dir: t.TempDir()})
+		_, err := programs.Run(t.Context(), Spec{Shell: "true", Env: []string{entry}, Dir: t.TempDir()})
 		if !errors.Is(err, errEnvEntry) {
 			t.Errorf("%q: got %v", entry, err)
 		}
@@ -262,7 +262,7 @@ func TestARelativeProgramStartsAtTheWorkingDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	exit, err := Run(t.Context(), Spec{Argv: []string{"./tool"}, Dir: dir, Stdout: &out})
+	exit, err := programs.Run(t.Context(), Spec{Argv: []string{"./tool"}, Dir: dir, Stdout: &out})
 	if err != nil || exit.Code != 0 || strings.TrimSpace(out.String()) != dir {
 		t.Errorf("got %+v, %v, %q, want %q", exit, err, out.String(), dir)
 	}
@@ -278,7 +278,7 @@ ls -m /proc/$$/fd
 grep flags /proc/self/fdinfo/1
 cut -d' ' -f5,6 /proc/$$/stat; echo $$ $PPID`)
 	p.Stdout = &out
-	if exit, err := Run(t.Context(), p.Spec); err != nil || exit.Code != 0 {
+	if exit, err := programs.Run(t.Context(), p.Spec); err != nil || exit.Code != 0 {
 		t.Fatalf("got %+v, %v", exit, err)
 	}
 	lines := strings.Split(out.String(), "\n")
@@ -304,7 +304,7 @@ func TestNothingRunsWhenTheContextHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	p := shell(t, "touch ran")
-	if _, err := Run(ctx, p.Spec); !errors.Is(err, cause) {
+	if _, err := programs.Run(ctx, p.Spec); !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(p.Dir, "ran")); err == nil {
@@ -321,17 +321,18 @@ func TestAHundredConcurrentProgramsLeaveNothingBehind(t *testing.T) {
 		}
 		return len(entries)
 	}
-	if _, err := Run(t.Context(), shell(t, "true").Spec); err != nil { // opens everything that stays open
+	if _, err := programs.Run(t.Context(), shell(t, "true").Spec); err != nil { // opens everything that stays open
 		t.Fatal(err)
 	}
-	before := descriptors()
+	before, others := descriptors(), childrenOf(t, os.Getpid()) // idle supervisors of other tests
+	var pool Pool
 	var all sync.WaitGroup
 	for i := range 100 {
 		p := shell(t, "read x; echo $x; sleep 100 & exit "+strconv.Itoa(i))
 		all.Go(func() {
 			var out bytes.Buffer
 			p.Stdin, p.Stdout, p.Stderr = strings.NewReader(strconv.Itoa(i)+"\n"), &out, io.Discard
-			exit, err := Run(t.Context(), p.Spec)
+			exit, err := pool.Run(t.Context(), p.Spec)
 			if err != nil || exit.Code != i || out.String() != strconv.Itoa(i)+"\n" {
 				t.Errorf("run %d: got %+v, %v, %q", i, exit, err, out.String())
 			}
@@ -339,15 +340,12 @@ func TestAHundredConcurrentProgramsLeaveNothingBehind(t *testing.T) {
 		})
 	}
 	all.Wait()
+	pool.Close()
 	if after := descriptors(); after > before {
 		t.Errorf("%d descriptors, %d before", after, before)
 	}
-	procs, err := allProcs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range procs {
-		if p.ppid == os.Getpid() {
+	for _, p := range childrenOf(t, os.Getpid()) {
+		if !slices.ContainsFunc(others, func(o proc) bool { return o.pid == p.pid }) {
 			t.Errorf("leftover child: %+v", p)
 		}
 	}

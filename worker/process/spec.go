@@ -86,5 +86,5 @@ func (s *Spec) order() (*startOrder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &startOrder{Path: []byte(program), Argv: toBytes(argv), Env: toBytes(s.Env), Dir: []byte(dir), StartBefore: s.StartBefore}, nil
+	return &startOrder{Path: program, Argv: argv, Env: s.Env, Dir: dir, StartBefore: s.StartBefore}, nil
 }

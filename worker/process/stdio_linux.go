@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // drainLimit is how long an output pipe may stay open and silent after the tree
@@ -19,10 +21,10 @@ const drainLimit = 2 * time.Second
 
 // stdio connects a program's standard streams.
 type stdio struct {
-	child  [3]*os.File // passed to the supervisor
-	opened []*os.File  // those of child to close here
-	stdin  *os.File    // write end, if a reader is copied
-	reads  []*os.File  // read ends of output pipes
+	child  [3]int     // descriptors of the program's ends, which are passed to the supervisor
+	opened []int      // those of child to close here
+	stdin  *os.File   // write end, if a reader is copied
+	reads  []*os.File // read ends of output pipes
 
 	copying sync.WaitGroup
 	ended   atomic.Bool // the tree is gone
@@ -57,21 +59,25 @@ func (p *stdio) open(s *Spec) error {
 
 func (p *stdio) openStdin(r io.Reader) error {
 	if file, ok := r.(*os.File); ok && file != nil {
-		p.child[0] = file
+		p.child[0] = int(file.Fd())
 		return nil
 	}
 	if r == nil {
 		return p.openNull(0, os.O_RDONLY)
 	}
-	read, write, err := os.Pipe()
+	read, write, err := pipe()
 	if err != nil {
 		return err
 	}
 	p.own(0, read)
-	p.stdin = write
+	stdin, err := pollable(write, "standard input")
+	if err != nil {
+		return err
+	}
+	p.stdin = stdin
 	p.copying.Go(func() {
-		_, err := io.Copy(write, r)
-		_ = write.Close() // the end of the input; closed twice if the tree ends first
+		_, err := io.Copy(stdin, r)
+		_ = stdin.Close() // the end of the input; closed twice if the tree ends first
 		// A program need not read all of its input: a broken pipe is not an
 		// error.
 		if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, os.ErrClosed) {
@@ -83,42 +89,71 @@ func (p *stdio) openStdin(r io.Reader) error {
 
 func (p *stdio) openOutput(i int, w io.Writer, name string) error {
 	if file, ok := w.(*os.File); ok && file != nil {
-		p.child[i] = file
+		p.child[i] = int(file.Fd())
 		return nil
 	}
 	if w == nil {
 		return p.openNull(i, os.O_WRONLY)
 	}
-	read, write, err := os.Pipe()
+	read, write, err := pipe()
 	if err != nil {
 		return err
 	}
 	p.own(i, write)
-	p.reads = append(p.reads, read)
-	p.copying.Go(func() { p.copyOut(w, read, name) })
+	from, err := pollable(read, name)
+	if err != nil {
+		return err
+	}
+	p.reads = append(p.reads, from)
+	p.copying.Go(func() { p.copyOut(w, from, name) })
 	return nil
 }
 
 func (p *stdio) openNull(i, flag int) error {
-	null, err := os.OpenFile(os.DevNull, flag, 0)
+	null, err := unix.Open(os.DevNull, flag|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return os.NewSyscallError("open", err)
 	}
 	p.own(i, null)
 	return nil
 }
 
 // own sets a stream of the program that closeChild closes.
-func (p *stdio) own(i int, file *os.File) {
-	p.child[i] = file
-	p.opened = append(p.opened, file)
+func (p *stdio) own(i, fd int) {
+	p.child[i] = fd
+	p.opened = append(p.opened, fd)
 }
+
+// pipe returns the descriptors of a pipe. Unlike those of os.Pipe, they block:
+// the program inherits that property with its end.
+func pipe() (read, write int, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return 0, 0, os.NewSyscallError("pipe2", err)
+	}
+	return fds[0], fds[1], nil
+}
+
+// pollable returns a file for this process's end of a pipe, whose reads and
+// writes block only their goroutine.
+func pollable(fd int, name string) (*os.File, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd) // nothing was written
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// buffers holds those of copyOut: most programs write nothing or little.
+var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // copyOut writes all chunks to w until the pipe ends. It continues to read
 // after w has failed: a program must not die of a broken pipe because a log is
 // full.
 func (p *stdio) copyOut(w io.Writer, from *os.File, name string) {
-	buf := make([]byte, 32<<10)
+	pooled := buffers.Get().(*[32 << 10]byte) //nolint:forcetypeassert // holds nothing else
+	defer buffers.Put(pooled)
+	buf := pooled[:]
 	good := true
 	for {
 		if p.ended.Load() {
@@ -143,11 +178,11 @@ func (p *stdio) fail(name string, err error) {
 	p.failed = errors.Join(p.failed, fmt.Errorf("copying %s: %w", name, err))
 }
 
-// closeChild closes this process's copies of the program's ends. No pipe ends
-// before.
+// closeChild closes this process's copies of the program's ends, when no
+// supervisor needs them any more. No pipe ends before.
 func (p *stdio) closeChild() {
-	for _, file := range p.opened {
-		_ = file.Close() // nothing was written through this copy
+	for _, fd := range p.opened {
+		_ = unix.Close(fd) // nothing was written through this copy
 	}
 	p.opened = nil
 }

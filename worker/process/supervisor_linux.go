@@ -1,7 +1,7 @@
 package process
 
 import (
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"os"
@@ -22,15 +22,10 @@ const (
 	supervisorMark = "DTASK_SUPERVISOR=1"
 )
 
-// File descriptors of a supervisor. Its own standard streams are /dev/null: the
-// trace of a crash must not become part of the program's output.
-const (
-	fdOrders = iota + 3
-	fdReports
-	fdStdin
-	fdStdout
-	fdStderr
-)
+// fdWorker is a supervisor's socket, whose other end is the worker's. Its own
+// standard streams are /dev/null: the trace of a crash must not become part of
+// a program's output.
+const fdWorker = 3
 
 // supervisorReady records that RunSupervisor was called. It is a package
 // variable because it is a property of the whole program.
@@ -39,7 +34,7 @@ var supervisorReady atomic.Bool
 // RunSupervisor turns this process into a supervisor if it was started as one,
 // and then never returns. It must be called first in main, and in TestMain of
 // packages whose tests run programs: code before it is executed again for each
-// program that is run.
+// supervisor.
 func RunSupervisor() {
 	supervisorReady.Store(true)
 	if os.Args[0] != supervisorName || os.Getenv("DTASK_SUPERVISOR") != "1" {
@@ -48,7 +43,7 @@ func RunSupervisor() {
 	// The kernel sends the program's parent-death signal when the thread that
 	// forked it ends, so this thread must last as long as the supervisor.
 	runtime.LockOSThread()
-	supervise(os.NewFile(fdOrders, "orders"), os.NewFile(fdReports, "reports"))
+	supervise()
 	// There is nothing to flush. os.Exit would wait for a second in a race
 	// build.
 	syscall.Exit(0)
@@ -63,78 +58,96 @@ func Ready() error {
 	return nil
 }
 
-// A supervisor runs one program, and kills the rest of its process tree when
-// the program ends. All fields belong to its main goroutine.
+// A supervisor runs one program after another, and kills the rest of each one's
+// process tree when the program ends. All fields belong to its only goroutine.
 type supervisor struct {
-	reports *json.Encoder
-	orders  <-chan order     // closed when the worker is gone
-	child   <-chan os.Signal // at least one child has ended since the last reap
+	inbox   *inbox
+	orders  *gob.Decoder // of inbox
+	reports *gob.Encoder
+	initial attributes // of this process, before the first program
+	oomKill uint64     // the machine's counter at some time before the program could be killed
 
-	main    int    // pid of the program; 0 after it was reaped
-	oomKill uint64 // the machine's counter at the start
-	out     exitReport
-	killing bool // SIGKILL has been sent by the supervisor, not by the kernel
+	execution
 }
+
+// An execution is that of the program that a supervisor runs.
+type execution struct {
+	main    int // pid; 0 after it was reaped
+	pidfd   int // of main; -1 if there is none
+	began   time.Time
+	settled bool // it has run for settleTime, and oomKill was read then
+	stopped bool // the stop order arrived, or the worker is gone
+	killing bool // SIGKILL has been sent by the supervisor, not by the kernel
+	exit    Exit
+}
+
+// Bounds of the time to wait for an event. The end of a child interrupts the
+// wait; if it comes immediately before, it is noticed by the program's pidfd,
+// or else at the end of the wait.
+const (
+	// settleTime is how long a program runs before the machine's counter of
+	// killed processes is read for it: that would cost short ones too much.
+	settleTime = 10 * time.Millisecond
+	// orphanInterval bounds how long an orphan that has ended is not reaped.
+	orphanInterval = 5 * time.Second
+	// blindInterval is for waits without a pidfd.
+	blindInterval = 10 * time.Millisecond
+)
 
 // supervise runs a supervisor from start to end.
-func supervise(orders, reports *os.File) {
-	s := &supervisor{reports: json.NewEncoder(reports)}
-	child := make(chan os.Signal, 1)
-	s.child = child
-	if err := isolate(child); err != nil {
-		s.report(report{Error: err.Error()})
+func supervise() {
+	in := &inbox{fd: fdWorker}
+	s := &supervisor{inbox: in, orders: gob.NewDecoder(in), reports: gob.NewEncoder(os.NewFile(fdWorker, "worker"))}
+	if err := isolate(); err != nil {
+		_ = s.reports.Encode(report{Error: err.Error(), Leaving: true}) // the worker notices the end, too
 		return
 	}
-	s.orders = readOrders(orders)
-	first, ok := <-s.orders
-	if !ok || first.Start == nil {
-		return // the worker died before it sent an order
+	s.initial, s.oomKill = currentAttributes(), oomKills()
+	for {
+		var o order
+		if s.orders.Decode(&o) != nil {
+			return // the worker needs no further program, or is gone
+		}
+		if o.Start == nil {
+			continue // a stop that came too late
+		}
+		rep := s.run(o.Start)
+		rep.Leaving = currentAttributes() != s.initial
+		if s.reports.Encode(rep) != nil || rep.Leaving {
+			return
+		}
 	}
-	if failure := s.start(first.Start); failure != nil {
-		s.report(report{StartFailure: failure})
-		return
-	}
-	s.report(report{Started: true})
-	s.watch()
-	s.report(report{Exit: &s.out})
 }
 
-// report sends a report to the worker. If the worker is gone, the closed orders
-// pipe ends the tree.
-func (s *supervisor) report(r report) { _ = s.reports.Encode(r) }
-
-// readOrders starts the supervisor's second goroutine, which ends with the pipe
-// or the process.
-func readOrders(from *os.File) <-chan order {
-	orders := make(chan order)
-	go func() {
-		defer close(orders)
-		dec := json.NewDecoder(from)
-		for {
-			var o order
-			if dec.Decode(&o) != nil {
-				return
-			}
-			orders <- o
-		}
-	}()
-	return orders
+// run runs one program, and returns when no process of its tree is left.
+func (s *supervisor) run(o *startOrder) report {
+	s.execution = execution{pidfd: -1}
+	if failure := s.start(o); failure != nil {
+		return report{StartFailure: failure}
+	}
+	s.watch()
+	s.closePidfd()
+	return report{Exit: &exitReport{Exit: s.exit, Stopped: s.stopped}}
 }
 
 // isolate sets the signal handling, limits and privileges of a supervisor.
-func isolate(child chan<- os.Signal) error {
+func isolate() error {
 	// Catching all signals has two effects: only SIGKILL and SIGSTOP end or
 	// stop the supervisor, and the program gets the default disposition for all
 	// signals, even for those that the parent of the worker (nohup, a shell's
-	// &) ignored.
-	signal.Notify(make(chan os.Signal, 1))
-	signal.Notify(child, unix.SIGCHLD)
+	// &) ignored. SIGCHLD and SIGURG, which is the runtime's, have a handler
+	// anyway, and are frequent.
+	caught := make([]os.Signal, 0, 64)
+	for sig := syscall.Signal(1); sig <= 64; sig++ {
+		if sig != unix.SIGCHLD && sig != unix.SIGURG {
+			caught = append(caught, sig)
+		}
+	}
+	signal.Notify(make(chan os.Signal, 1), caught...)
 
 	// File descriptors that the worker inherited must not reach the program.
-	if err := unix.CloseRange(3, ^uint(0)>>33, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		for fd := fdOrders; fd <= fdStderr; fd++ {
-			unix.CloseOnExec(fd) // on a kernel before 5.11: at least the supervisor's own
-		}
+	if err := unix.CloseRange(fdWorker, ^uint(0)>>33, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		unix.CloseOnExec(fdWorker) // on a kernel before 5.11: at least the supervisor's own
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("becoming a subreaper: %w", err)
@@ -154,20 +167,21 @@ func isolate(child chan<- os.Signal) error {
 // start forks the program and closes the supervisor's copies of its streams, so
 // that their readers see the end when the tree is gone.
 func (s *supervisor) start(o *startOrder) *startFailure {
-	s.oomKill = oomKills()
+	streams := s.inbox.takeFiles()
+	defer closeAll(streams)
+	if len(streams) != 3 {
+		return &startFailure{Text: fmt.Sprintf("received %d of 3 standard streams", len(streams)), Errno: int(unix.EMFILE)}
+	}
 	// Last, because this process or the worker may have been stopped until now.
 	if o.StartBefore != 0 && Monotonic() >= o.StartBefore {
 		return &startFailure{TooLate: true}
 	}
-	pid, err := syscall.ForkExec(string(o.Path), toStrings(o.Argv), &syscall.ProcAttr{ //nolint:gosec // running programs is its purpose
-		Dir:   string(o.Dir),
-		Env:   toStrings(o.Env),
-		Files: []uintptr{fdStdin, fdStdout, fdStderr},
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL},
+	pid, err := syscall.ForkExec(o.Path, o.Argv, &syscall.ProcAttr{ //nolint:gosec // running programs is its purpose
+		Dir:   o.Dir,
+		Env:   o.Env,
+		Files: streams,
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, PidFD: &s.pidfd},
 	})
-	for fd := fdStdin; fd <= fdStderr; fd++ {
-		_ = unix.Close(fd)
-	}
 	if err != nil {
 		failure := &startFailure{Text: err.Error()}
 		if errno := syscall.Errno(0); errors.As(err, &errno) {
@@ -175,41 +189,87 @@ func (s *supervisor) start(o *startOrder) *startFailure {
 		}
 		return failure
 	}
-	s.main = pid
+	s.main, s.began = pid, time.Now()
 	return nil
 }
 
 // watch returns when no process of the tree is left.
 func (s *supervisor) watch() {
-	var grace <-chan time.Time
+	var killAt time.Time // end of the grace; zero before a stop
 	for {
 		switch gone := s.reap(); {
 		case gone:
 			return
-		case s.main == 0 && !s.out.Stopped:
+		case s.main == 0 && !s.stopped:
 			s.killTree() // the program has ended by itself; the rest of its tree must end, too
 			return
+		case s.stopped && !time.Now().Before(killAt):
+			s.killTree()
+			return
+		case !s.settled && time.Since(s.began) >= settleTime:
+			s.settle()
+			continue
 		}
-		select {
-		case <-s.child:
-		case o, ok := <-s.orders:
-			if s.reap() || s.main == 0 && !s.out.Stopped {
-				continue // it ended before the order arrived
-			}
-			if !ok || o.Stop == nil || o.Stop.Grace <= 0 {
-				s.out.Stopped = true
-				s.killTree()
-				return
-			}
-			if !s.out.Stopped {
-				s.out.Stopped = true
-				s.terminateTree()
-				grace = time.After(o.Stop.Grace)
-			}
-		case <-grace:
+		if !s.await(s.pause(killAt)) {
+			continue
+		}
+		o, ok := s.nextOrder()
+		if s.reap() || s.main == 0 && !s.stopped {
+			continue // it ended before the order arrived
+		}
+		if !ok || o.Stop == nil || o.Stop.Grace <= 0 {
+			s.stopped = true
 			s.killTree()
 			return
 		}
+		if !s.stopped {
+			s.stopped = true
+			s.terminateTree()
+			killAt = time.Now().Add(o.Stop.Grace)
+		}
+	}
+}
+
+// nextOrder receives an order. It returns false if the worker is gone.
+func (s *supervisor) nextOrder() (o order, ok bool) {
+	err := s.orders.Decode(&o)
+	return o, err == nil
+}
+
+// pause returns how long to wait for the next event.
+func (s *supervisor) pause(killAt time.Time) time.Duration {
+	pause := orphanInterval
+	switch {
+	case s.stopped: // the program may have ended, so that only the end of orphans is awaited
+		pause = min(blindInterval, time.Until(killAt))
+	case !s.settled:
+		pause = settleTime - time.Since(s.began)
+	case s.pidfd < 0:
+		pause = blindInterval
+	}
+	return max(pause, time.Millisecond)
+}
+
+// await waits for the end of the program, another child's end, or an order, and
+// reports whether an order has arrived.
+func (s *supervisor) await(pause time.Duration) (ordered bool) {
+	if s.inbox.buffered() {
+		return true
+	}
+	fds := []unix.PollFd{{Fd: fdWorker, Events: unix.POLLIN}, {Fd: int32(s.pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	limit := unix.NsecToTimespec(pause.Nanoseconds())
+	// It is interrupted when a child ends.
+	n, err := unix.Ppoll(fds, &limit, nil)
+	return err == nil && n > 0 && fds[0].Revents != 0
+}
+
+// settle reads the machine's counter of killed processes for a program that has
+// run for a while. The earlier value counts if it has ended meanwhile.
+func (s *supervisor) settle() {
+	s.settled = true
+	count := oomKills()
+	if s.reap(); s.main != 0 {
+		s.oomKill = count
 	}
 }
 
@@ -228,21 +288,32 @@ func (s *supervisor) reap() (gone bool) {
 		}
 		if pid == s.main {
 			s.main = 0
+			s.closePidfd() // it would be ready in each further wait
 			s.ended(status)
 		}
 	}
 }
 
+func (s *supervisor) closePidfd() {
+	if s.pidfd >= 0 {
+		_ = unix.Close(s.pidfd) // nothing was written
+		s.pidfd = -1
+	}
+}
+
 // ended records how the program itself ended.
 func (s *supervisor) ended(status unix.WaitStatus) {
-	exit := &s.out.Exit
+	exit := &s.exit
 	if !status.Signaled() {
 		exit.Code = status.ExitStatus()
 		return
 	}
 	exit.Code = -1
 	exit.Signal = signalName(status.Signal())
-	exit.OOM = status.Signal() == unix.SIGKILL && !s.killing && oomKills() > s.oomKill
+	if status.Signal() == unix.SIGKILL && !s.killing {
+		count := oomKills()
+		exit.OOM, s.oomKill = count > s.oomKill, count
+	}
 }
 
 // signalName returns the name of sig, or its number for real-time signals.

@@ -47,25 +47,24 @@ func (s *supervisor) killTree() {
 		for _, p := range tree {
 			p.signal(unix.SIGKILL)
 		}
-		if s.settle(pause) {
+		if s.reapFor(pause) {
 			return
 		}
 	}
 }
 
-// settle reaps until pause has passed or no child is left.
-func (s *supervisor) settle(pause time.Duration) (gone bool) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
+// reapFor reaps until pause has passed or no child is left.
+func (s *supervisor) reapFor(pause time.Duration) (gone bool) {
+	for end := time.Now().Add(pause); ; {
 		if s.reap() {
 			return true
 		}
-		select {
-		case <-s.child:
-		case <-timer.C:
+		left := time.Until(end)
+		if left <= 0 {
 			return false
 		}
+		limit := unix.NsecToTimespec(min(left, blindInterval).Nanoseconds())
+		_, _ = unix.Ppoll(nil, &limit, nil) // the end of a child interrupts it
 	}
 }
 

@@ -231,7 +231,9 @@ func TestASupervisorThatDoesNotAnswerIsKilled(t *testing.T) {
 	p.Stdout = out
 	done := make(chan result, 1)
 	go func() {
-		exit, err := runWithLimit(ctx, p.Spec, 100*time.Millisecond)
+		impatient := Pool{stuckLimit: 100 * time.Millisecond}
+		defer impatient.Close()
+		exit, err := impatient.Run(ctx, p.Spec)
 		done <- result{exit, err}
 	}()
 	out.waitFor(t, "up\nup\nup\n")
@@ -251,7 +253,7 @@ func TestASupervisorIgnoresSignals(t *testing.T) {
 	var out bytes.Buffer
 	p := shell(t, `for s in TERM INT HUP QUIT USR1 PIPE TSTP; do kill -$s $PPID; done; echo still here`)
 	p.Stdout = &out
-	exit, err := Run(t.Context(), p.Spec)
+	exit, err := programs.Run(t.Context(), p.Spec)
 	if err != nil || exit.Code != 0 || out.String() != "still here\n" {
 		t.Errorf("got %+v, %v, %q", exit, err, out.String())
 	}

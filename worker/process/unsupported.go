@@ -15,10 +15,16 @@ func RunSupervisor() {}
 // a process tree ends with its worker.
 func Ready() error { return errors.ErrUnsupported }
 
+// A Pool runs no programs on this system.
+type Pool struct{}
+
 // Run returns a [SupervisorError] that is errors.ErrUnsupported.
-func Run(context.Context, Spec) (Exit, error) {
+func (*Pool) Run(context.Context, Spec) (Exit, error) {
 	return Exit{}, &SupervisorError{Err: errors.ErrUnsupported}
 }
+
+// Close does nothing.
+func (*Pool) Close() {}
 
 // Monotonic returns 0: no program is started on this system.
 func Monotonic() time.Duration { return 0 }

@@ -2,63 +2,49 @@ package process
 
 import "time"
 
-// The worker and its supervisor exchange JSON values over two pipes. Both ends
-// are the same binary, so the format has no versions. Strings of the program
-// are sent as bytes, because they need not be UTF-8.
+// The worker and its supervisor exchange gob values over a pair of sockets.
+// Both ends are the same binary, so the format has no versions.
 
-// An order is sent by the worker: one start, then at most one stop. The end of
-// the stream is an order, too: kill the tree immediately.
+// An order is sent by the worker: a start, and at most one stop before the
+// report of that program's end. A stop that arrives later has no effect. The
+// end of the stream is an order, too: kill the tree immediately, and exit.
 type order struct {
-	Start *startOrder `json:"start,omitempty"`
-	Stop  *stopOrder  `json:"stop,omitempty"`
+	Start *startOrder
+	Stop  *stopOrder
 }
 
+// A startOrder is sent with three file descriptors: the program's standard
+// streams.
 type startOrder struct {
-	Path []byte   `json:"path"`
-	Argv [][]byte `json:"argv"`
-	Env  [][]byte `json:"env"`
-	Dir  []byte   `json:"dir"`
+	Path string
+	Argv []string
+	Env  []string
+	Dir  string
 
-	StartBefore time.Duration `json:"start_before,omitempty"`
+	StartBefore time.Duration
 }
 
 type stopOrder struct {
-	Grace time.Duration `json:"grace"` // between SIGTERM and SIGKILL
+	Grace time.Duration // between SIGTERM and SIGKILL
 }
 
-// A report is sent by the supervisor: an error or a start failure only, or a
-// start and then, when the tree is gone, an exit.
+// A report is the answer to a start order. It is sent when the program could
+// not be started, or when its whole tree is gone.
 type report struct {
-	Started      bool          `json:"started,omitempty"`
-	StartFailure *startFailure `json:"start_failure,omitempty"`
-	Error        string        `json:"error,omitempty"` // the supervisor cannot do its work
-	Exit         *exitReport   `json:"exit,omitempty"`
+	StartFailure *startFailure
+	Error        string // the supervisor cannot do its work
+	Exit         *exitReport
+	// Leaving means that the supervisor ends after this report.
+	Leaving bool
 }
 
 type startFailure struct {
-	Errno int    `json:"errno"` // 0 if unknown
-	Text  string `json:"text"`
-
-	TooLate bool `json:"too_late,omitempty"`
+	Errno   int // 0 if unknown
+	Text    string
+	TooLate bool
 }
 
 type exitReport struct {
-	Exit    Exit `json:"exit"`
-	Stopped bool `json:"stopped"` // the stop order arrived while the program ran
-}
-
-func toBytes(list []string) [][]byte {
-	out := make([][]byte, len(list))
-	for i, s := range list {
-		out[i] = []byte(s)
-	}
-	return out
-}
-
-func toStrings(list [][]byte) []string {
-	out := make([]string, len(list))
-	for i, b := range list {
-		out[i] = string(b)
-	}
-	return out
+	Exit    Exit
+	Stopped bool // the stop order arrived while the program ran
 }
