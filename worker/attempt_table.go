@@ -212,7 +212,7 @@ func (t *attemptTable) endLocked(a *attempt, outcome *dtaskv1.Outcome) {
 	a.ctx, a.progressText = nil, ""
 	t.outcomes = append(t.outcomes, outcomeRow(a.ref, outcome))
 	t.stats.count(outcome.GetKind())
-	signal(t.wake)
+	t.outcomeAddedLocked(succeeded(outcome))
 }
 
 // commit makes the success of an attempt final, so that its output can be

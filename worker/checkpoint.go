@@ -249,7 +249,7 @@ func (w *Worker) discardCheckpoints(completed []*attempt) {
 		cluster := w.fence.clusterID()
 		dir := w.dirs.checkpoint(cluster, a.ref)
 		_ = os.Remove(dir + unsavedSuffix) // usually missing
-		if err := errors.Join(w.dirs.remove(dir), w.store.remove(storeDir(cluster, a.ref))); err != nil {
+		if err := errors.Join(remove(dir), w.store.remove(storeDir(cluster, a.ref))); err != nil {
 			w.log.Warn("removing a checkpoint failed", a.attrs(), slog.Any("err", err))
 		}
 	}

@@ -32,11 +32,15 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	if len(body.GetCommand()) == 0 && body.GetRun() == "" {
 		return failed(&notStartedError{err: errors.New("task has no command, run or type"), fatal: true})
 	}
-	dir := w.dirs.job(a.ref)
-	if err := w.dirs.make(dir); err != nil {
+	dir, began := w.dirs.job(a.ref), time.Now()
+	if a.spares.job != a.job {
+		a.spares.drop(w.dirs)
+		a.spares.job = a.job
+	}
+	if err := a.spares.work.make(w.dirs, dir); err != nil {
 		return failed(&notStartedError{err: err})
 	}
-	defer w.removeCommandDir(a.ref, dir)
+	defer func() { w.removeCommandDirs(a, dir, time.Since(began) < spareLimit) }()
 
 	t := &a.invocation().task
 	w.task(t, a, inputs, out)
@@ -44,10 +48,7 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	if err != nil {
 		return failed(&notStartedError{err: err, fatal: true})
 	}
-	log, err := w.openLog(a)
-	if err != nil {
-		return failed(&notStartedError{err: err})
-	}
+	log := w.openLog(a)
 	defer w.closeLog(a)
 	lines := process.NewLines(func(p process.Progress) { t.Progress(p.Fraction, p.Text) })
 	lines.OnCheckpoint = a.checkpointer.Load().request // environ created it
@@ -105,15 +106,15 @@ func (w *Worker) runProgram(a *attempt, s *process.Spec) (process.Exit, error) {
 }
 
 // openLog opens the log of an attempt. All items of an attempt share one.
-func (w *Worker) openLog(a *attempt) (*attemptLog, error) {
+func (w *Worker) openLog(a *attempt) *attemptLog {
 	if a.log != nil {
-		return a.log, nil
+		return a.log
 	}
-	log, err := w.logs.open(a.ref)
-	if err == nil && a.assignment.Extras.GetArray().GetChunked() {
+	log := w.logs.open(a.ref)
+	if a.assignment.Extras.GetArray().GetChunked() {
 		a.log = log
 	}
-	return log, err
+	return log
 }
 
 // closeLog closes the log of an attempt, unless further items will use it.
@@ -125,7 +126,7 @@ func (w *Worker) closeLog(a *attempt) {
 
 // environ returns the command's complete environment.
 func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
-	checkpoint, err := t.CheckpointDir()
+	checkpoint, err := t.checkpointDir(func(path string) error { return a.spares.checkpoint.make(w.dirs, path) })
 	if err != nil {
 		return nil, err
 	}
@@ -249,14 +250,22 @@ func exitCode(exit process.Exit) int32 {
 	return int32(max(0, min(exit.Code, 255))) //nolint:gosec // bounded
 }
 
-// removeCommandDir removes a command's directory and result file.
-func (w *Worker) removeCommandDir(r ref, dir string) {
+// removeCommandDirs removes a command's directory and result file, and its
+// checkpoint directory if that is empty; or keeps empty ones as spares.
+func (w *Worker) removeCommandDirs(a *attempt, dir string, spare bool) {
 	_ = os.Remove(dir + resultFile) // usually missing
-	checkpoint := w.dirs.checkpoint(w.fence.clusterID(), r)
-	w.dirs.removeEmpty(checkpoint)
-	w.dirs.removeEmpty(filepath.Dir(checkpoint))
-	if err := w.dirs.remove(dir); err != nil {
-		w.log.Warn("removing a command's directory failed", r.attrs(), slog.String("dir", filepath.Base(dir)), slog.Any("err", err))
+	if c := a.checkpointer.Load(); c != nil {
+		// Nothing was saved, here or earlier.
+		none := !c.requested && a.ref.attempt == 1
+		if spare && none && a.spares.checkpoint.keep() || w.dirs.removeEmpty(c.dir) && none {
+			a.checkpointer.Store(nil) // nothing will have to be discarded
+		}
+	}
+	if spare && a.spares.work.keep() {
+		return
+	}
+	if err := remove(dir); err != nil {
+		w.log.Warn("removing a command's directory failed", a.attrs(), slog.String("dir", filepath.Base(dir)), slog.Any("err", err))
 	}
 }
 

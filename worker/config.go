@@ -33,10 +33,12 @@ type Config struct {
 	// Slots is the number of concurrent attempts, 1–65,535. Default: the number
 	// of CPUs.
 	Slots int
-	// Prefetch is the number of attempts that wait at the worker for a slot, at
-	// most 65,535, so that a free slot need not wait for the leader. The leader
-	// sends them only while tasks take less than 100 ms on average. Default:
-	// Slots; negative: none.
+	// Prefetch is the largest number of attempts that wait at the worker for a
+	// slot, at most 65,535, so that a free slot need not wait for the leader.
+	// The leader sends them only while tasks take less than 100 ms on average:
+	// as many as Slots, and more if those take less than 20 ms together.
+	// Default: 32 for each slot, but not more than 1,024 or Slots, whichever is
+	// larger; negative: none.
 	Prefetch int
 	// Labels are matched by the require field of tasks.
 	Labels map[string]string
@@ -97,7 +99,7 @@ func (c *Config) Defaults() error {
 		c.Slots = runtime.NumCPU()
 	}
 	if c.Prefetch == 0 {
-		c.Prefetch = c.Slots
+		c.Prefetch = min(32*c.Slots, max(c.Slots, 1024))
 	}
 	c.Prefetch = max(c.Prefetch, 0)
 	if c.WorkDir == "" {

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,11 +19,11 @@ const checkpointRetention = 7 * 24 * time.Hour
 
 // dirs is the worker's own directory:
 //
-//	lock                                  held by the process that uses the directory
-//	jobs/JOB/TASK@ATTEMPT/                a command's working directory
-//	logs/JOB/TASK@ATTEMPT.{stdout,stderr} its output
-//	checkpoints/CLUSTER/JOB/TASK/         outlives attempts and processes
-//	checkpoints/CLUSTER/JOB/TASK.unsaved  attempt that left it, if it could not be saved elsewhere
+//	lock                                 held by the process that uses the directory
+//	jobs/JOB-TASK-ATTEMPT/               a command's working directory
+//	logs/JOB-TASK-ATTEMPT.{stdout,stderr} its output, if it has any
+//	checkpoints/CLUSTER/JOB/TASK/        outlives attempts and processes
+//	checkpoints/CLUSTER/JOB/TASK.unsaved attempt that left it, if it could not be saved elsewhere
 type dirs struct {
 	root string
 	lock *os.File
@@ -60,7 +61,8 @@ func openDirs(root string) (*dirs, error) {
 	return d, nil
 }
 
-// clean removes the files of earlier processes, except recent checkpoints.
+// clean removes the files of earlier processes, except recent checkpoints, and
+// creates the directories of this one.
 func (d *dirs) clean() error {
 	expired := []string{filepath.Join(d.root, "jobs"), filepath.Join(d.root, "logs")}
 	tasks, _ := filepath.Glob(filepath.Join(d.root, "checkpoints", "*", "*", "*")) // the pattern is valid
@@ -72,6 +74,11 @@ func (d *dirs) clean() error {
 	for _, dir := range expired {
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("cleaning work directory: %w", err)
+		}
+	}
+	for _, dir := range []string{"jobs", "logs"} {
+		if err := os.MkdirAll(filepath.Join(d.root, dir), 0o700); err != nil {
+			return fmt.Errorf("creating work directory: %w", err)
 		}
 	}
 	return nil
@@ -88,14 +95,10 @@ func (d *dirs) close() error {
 	return nil
 }
 
-func (d *dirs) job(r ref) string {
-	return filepath.Join(d.root, "jobs", strconv.FormatUint(r.job, 10), taskAt(r))
-}
+func (d *dirs) job(r ref) string { return filepath.Join(d.root, "jobs", r.String()) }
 
 // log returns the path of an attempt's log without the suffix.
-func (d *dirs) log(r ref) string {
-	return filepath.Join(d.root, "logs", strconv.FormatUint(r.job, 10), taskAt(r))
-}
+func (d *dirs) log(r ref) string { return filepath.Join(d.root, "logs", r.String()) }
 
 func (d *dirs) checkpoint(cluster string, r ref) string {
 	if cluster == "" {
@@ -105,33 +108,39 @@ func (d *dirs) checkpoint(cluster string, r ref) string {
 		strconv.FormatUint(r.job, 10), strconv.FormatUint(uint64(r.task), 10))
 }
 
-func taskAt(r ref) string {
-	return strconv.FormatUint(uint64(r.task), 10) + "@" + strconv.FormatUint(uint64(r.attempt), 10)
-}
-
 // make creates a directory and its parents.
 func (d *dirs) make(dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
 		return fmt.Errorf("creating %s: %w", dir, err)
 	}
 	return nil
 }
 
-// remove removes a directory with its contents, and its parent if that is empty
-// then.
-func (d *dirs) remove(dir string) error {
+// remove removes a directory with its contents.
+func remove(dir string) error {
+	if os.Remove(dir) == nil {
+		return nil // it was empty, as most are
+	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("removing %s: %w", dir, err)
 	}
-	d.removeEmpty(filepath.Dir(dir))
 	return nil
 }
 
-// removeEmpty removes a directory if it is empty.
-func (d *dirs) removeEmpty(dir string) {
+// removeEmpty removes a directory if it is empty, and then its parent if that
+// is. It reports whether it removed the directory.
+func (d *dirs) removeEmpty(dir string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_ = os.Remove(dir) // fails while it is in use
+	if os.Remove(dir) != nil {
+		return false
+	}
+	_ = os.Remove(filepath.Dir(dir)) // fails while it is in use
+	return true
 }

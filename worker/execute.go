@@ -11,7 +11,10 @@ import (
 
 // slot executes one attempt after another until none is ready.
 func (w *Worker) slot() {
+	var spares spareDirs
+	defer spares.drop(w.dirs)
 	for a := w.attempts.next(nil, nil); a != nil; {
+		a.spares = &spares
 		outcome := w.execute(a)
 		if w.debug {
 			w.log.Debug("attempt ended", a.attrs(), slog.String("task_id", a.assignment.ID), slog.String("outcome", outcome.GetKind().String()))

@@ -3,10 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -50,34 +48,23 @@ func newLogStore(d *dirs, bound int64) *logStore {
 }
 
 // open creates the two logs of an attempt.
-func (s *logStore) open(r ref) (*attemptLog, error) {
-	s.mu.Lock() // so that close does not remove the directory meanwhile
+func (s *logStore) open(r ref) *attemptLog {
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := s.dirs.log(r)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("creating log directory: %w", err)
+	log := &attemptLog{
+		stdout: process.NewLog(path+".stdout", process.LogLimits{}),
+		stderr: process.NewLog(path+".stderr", process.LogLimits{}),
 	}
-	stdout, err := process.CreateLog(path+".stdout", process.LogLimits{})
-	if err != nil {
-		return nil, err //nolint:wrapcheck // has context
-	}
-	stderr, err := process.CreateLog(path+".stderr", process.LogLimits{})
-	if err != nil {
-		return nil, errors.Join(err, stdout.Close())
-	}
-	log := &attemptLog{stdout: stdout, stderr: stderr}
 	s.logs[r] = log
-	return log, nil
+	return log
 }
 
 // write stores a complete log of an attempt, with text as its standard error.
 func (s *logStore) write(r ref, text []byte) error {
-	log, err := s.open(r)
-	if err != nil {
-		return err
-	}
+	log := s.open(r)
 	defer s.close(r)
-	_, err = log.stderr.Write(text)
+	_, err := log.stderr.Write(text)
 	return err //nolint:wrapcheck // has context
 }
 
@@ -98,11 +85,9 @@ func (s *logStore) close(r ref) {
 		oldest := s.complete[0]
 		s.complete = s.complete[1:]
 		s.total -= s.logs[oldest].cost()
+		s.logs[oldest].stdout.Remove()
+		s.logs[oldest].stderr.Remove()
 		delete(s.logs, oldest)
-		path := s.dirs.log(oldest)
-		_ = os.Remove(path + ".stdout") // otherwise the next start of the worker removes it
-		_ = os.Remove(path + ".stderr") // as above
-		_ = os.Remove(filepath.Dir(path))
 	}
 }
 
@@ -212,11 +197,8 @@ func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow 
 		log = l.stderr
 	}
 	reader, err := log.NewReader()
-	if errors.Is(err, os.ErrNotExist) {
-		return errNoLog
-	}
 	if err != nil {
-		return err //nolint:wrapcheck // has context
+		return expiredOr(err)
 	}
 	defer func() { _ = reader.Close() }() // read only
 	chunk := func(c process.Chunk) error {
@@ -228,9 +210,18 @@ func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow 
 		return fn(stream, c.Data)
 	}
 	if follow {
-		return reader.Follow(ctx, 0, chunk) //nolint:wrapcheck // has context
+		return expiredOr(reader.Follow(ctx, 0, chunk))
 	}
-	return readNow(ctx, reader, chunk)
+	return expiredOr(readNow(ctx, reader, chunk))
+}
+
+// expiredOr returns errNoLog for the error of a file that was removed because
+// its log expired.
+func expiredOr(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return errNoLog
+	}
+	return err
 }
 
 // readNow passes on the current contents of the log, without what is written

@@ -16,6 +16,10 @@ const (
 	// maxKeptOutcomes bounds the memory that is kept when all outcomes
 	// are acknowledged.
 	maxKeptOutcomes = 4096
+	// outcomeDelay is how long an outcome may wait for others, so that they
+	// share a message, an entry of the log and its synchronized writes. A
+	// worker with nothing else to run reports at once.
+	outcomeDelay = 10 * time.Millisecond
 	// minFlushInterval is the minimum time between two flushes of started
 	// reports.
 	minFlushInterval = 25 * time.Millisecond
@@ -27,6 +31,9 @@ type outbox struct {
 	outcomes []columns.Outcome // not acknowledged, in order
 	first    uint64            // number of outcomes[0], from 1
 	sent     int               // outcomes sent in this session
+
+	outcomeTimer *time.Timer // makes them due; nil until first needed
+	outcomeArmed bool
 
 	checkpoints []*pendingCheckpoint // not answered, at most one of each attempt
 
@@ -116,6 +123,35 @@ func refOfRow(o *columns.Outcome) ref { return ref{job: o.Job, task: o.Task, att
 
 func succeeded(o *dtaskv1.Outcome) bool {
 	return o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED
+}
+
+// outcomeAddedLocked decides when an outcome is sent. Successes wait while at
+// least as many attempts are ready as outcomes wait: the leader can send more
+// attempts in time.
+func (t *attemptTable) outcomeAddedLocked(ok bool) {
+	if waiting := len(t.outcomes) - t.sent; !ok || waiting >= len(t.queue) {
+		signal(t.wake)
+		return
+	}
+	switch {
+	case t.outcomeArmed:
+		return
+	case t.outcomeTimer == nil:
+		t.outcomeTimer = time.AfterFunc(outcomeDelay, t.outcomesDue)
+	default:
+		t.outcomeTimer.Reset(outcomeDelay)
+	}
+	t.outcomeArmed = true
+}
+
+// outcomesDue sends the outcomes that have waited.
+func (t *attemptTable) outcomesDue() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.outcomeArmed = false
+	if t.sent < len(t.outcomes) {
+		signal(t.wake)
+	}
 }
 
 // acknowledge removes all outcomes up to this number. It returns those of the
@@ -223,12 +259,14 @@ func (t *attemptTable) flushReports() {
 	}
 }
 
-// close stops the timer.
+// close stops the timers.
 func (t *attemptTable) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.flushArmed = true // so that no new one is scheduled
-	if t.flushTimer != nil {
-		t.flushTimer.Stop()
+	t.flushArmed, t.outcomeArmed = true, true // so that no new one is scheduled
+	for _, timer := range []*time.Timer{t.flushTimer, t.outcomeTimer} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 }

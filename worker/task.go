@@ -92,8 +92,13 @@ func (t *Task) CheckpointDir() (string, error) {
 	if t.worker == nil {
 		return "", errors.New("worker: task without a worker has no checkpoint directory")
 	}
+	return t.checkpointDir(t.worker.dirs.make)
+}
+
+// checkpointDir is CheckpointDir with a function that makes a directory.
+func (t *Task) checkpointDir(create func(path string) error) (string, error) {
 	dir := t.worker.dirs.checkpoint(t.worker.fence.clusterID(), t.attempt.ref)
-	if err := t.worker.dirs.make(dir); err != nil {
+	if err := create(dir); err != nil {
 		return "", err
 	}
 	t.attempt.checkpointer.CompareAndSwap(nil, t.worker.newCheckpointer(t.attempt, dir))

@@ -97,7 +97,7 @@ func command(stderr io.Writer) *cobra.Command {
 	f.StringSliceVar(&s.worker.Join, "join", nil, "coordinator addresses, HOST:PORT; one that is alive is enough")
 	f.StringVar(&s.worker.Name, "name", "", "worker name, stable across restarts (default: the host name)")
 	f.IntVar(&s.worker.Slots, "slots", 0, "concurrent attempts, 1–65535 (default: the number of CPUs)")
-	f.IntVar(&s.worker.Prefetch, "prefetch", -1, "attempts that wait at the worker for a slot while tasks are short (0 = none, -1 = as many as --slots)")
+	f.IntVar(&s.worker.Prefetch, "prefetch", -1, "most attempts that wait at the worker for a slot while tasks are short (0 = none, -1 = 32 for each slot)")
 	f.StringToStringVar(&s.worker.Labels, "label", nil, "label KEY=VALUE that tasks can require (repeatable)")
 	f.StringToStringVar(&s.resources, "resource", nil, "resource NAME=AMOUNT that tasks can request, such as gpu=2 or memory=8GiB (repeatable; default: cpu, memory and disk of this machine)")
 	f.StringVar(&s.worker.WorkDir, "work-dir", "", "work directory of this worker only (default: dtask-worker/NAME in $XDG_STATE_HOME or the user's cache directory)")

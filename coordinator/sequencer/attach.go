@@ -80,7 +80,8 @@ func (t *workerTable) attach(b *batch, h Hello, session Session) (Welcome, error
 		w = &worker{id: id, name: h.Name, incarnation: h.Incarnation, prefetch: newPrefetch()}
 		t.byID[id] = w
 	}
-	w.session, w.leaving, w.prefetch.limit = session, false, int(h.Prefetch)
+	w.session, w.leaving = session, false
+	w.prefetch.slots, w.prefetch.limit = int(h.Slots), int(h.Prefetch)
 	t.sched.AddWorker(scheduler.WorkerID(id), capacity(h.Slots, h.Resources, h.Labels))
 	t.sched.SetPrefetch(scheduler.WorkerID(id), w.prefetch.current())
 	t.updateAccepting(b.view, w)

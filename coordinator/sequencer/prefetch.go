@@ -13,8 +13,16 @@ import (
 // is idle loses much.
 const shortTask = 100 * time.Millisecond
 
-// prefetch decides how many attempts a worker gets beyond its slots.
+// prefetchTime is how long the attempts that wait at a worker should keep its
+// slots busy: several times what the log takes, so that the worker can report
+// several outcomes together, and little enough that a task that has to wait
+// behind them hardly notices.
+const prefetchTime = 20 * time.Millisecond
+
+// prefetch decides how many attempts a worker gets beyond its slots: one for
+// each slot, and more if that is less than prefetchTime.
 type prefetch struct {
+	slots   int
 	limit   int           // as the worker asked
 	average time.Duration // of its completed tasks, exponentially weighted
 }
@@ -23,12 +31,17 @@ type prefetch struct {
 // complete first.
 func newPrefetch() prefetch { return prefetch{average: 10 * shortTask} }
 
-// current returns how many attempts the worker may now get beyond its slots.
+// current returns how many attempts the worker may now get beyond its slots. It
+// doubles with each halving of the average, so that it seldom changes.
 func (p *prefetch) current() int {
 	if p.average > shortTask {
 		return 0
 	}
-	return p.limit
+	n := p.slots
+	for length := p.average; length <= prefetchTime/2 && n < p.limit; length = max(2*length, 1) {
+		n *= 2
+	}
+	return min(n, p.limit)
 }
 
 // completed takes the duration of a completed task into account, and reports

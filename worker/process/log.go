@@ -25,8 +25,9 @@ var ErrLogClosed = errors.New("process: log is closed")
 // what went wrong. Offsets count the bytes that the program wrote, whether they
 // are kept or not.
 //
-// The file is the plain output while it fits into both parts. After that, the
-// tail is a ring:
+// The file is created with the first byte, because many programs write
+// nothing. It is the plain output while it fits into both parts. After that,
+// the tail is a ring:
 //
 //	head bytes │ tail bytes, byte o at head + (o-head) mod tail
 //
@@ -34,11 +35,11 @@ var ErrLogClosed = errors.New("process: log is closed")
 type Log struct {
 	path   string
 	limits LogLimits
-	file   *os.File
 
-	// writing orders the chunks. It is held while the file is written; only
-	// writers wait for it.
+	// writing orders the chunks, and guards file. It is held while the file is
+	// written; only writers wait for it.
 	writing sync.Mutex
+	file    *os.File // nil before the first byte
 
 	mu       sync.Mutex // guards the rest; never held over I/O
 	size     int64      // bytes that can be read
@@ -47,24 +48,31 @@ type Log struct {
 	changed  chan struct{} // closed and set to nil at the next change; nil if nothing waits
 }
 
-// CreateLog creates or truncates the file, readable by its owner only.
-func CreateLog(path string, limits LogLimits) (*Log, error) {
+// NewLog returns an empty log. Its file is created, or truncated, by the first
+// Write, and can be read by its owner only.
+func NewLog(path string, limits LogLimits) *Log {
 	limits = LogLimits{Head: cmp.Or(limits.Head, DefaultLogPart), Tail: cmp.Or(limits.Tail, DefaultLogPart)}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // the caller's own path
-	if err != nil {
-		return nil, fmt.Errorf("creating log: %w", err)
-	}
-	return &Log{path: path, limits: limits, file: file}, nil
+	return &Log{path: path, limits: limits}
 }
 
 // Write appends a chunk. After an error (such as a full disk) the log contains
 // what was written, and the next Write continues there.
 func (l *Log) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	start, err := l.reserve(int64(len(p)))
 	if err != nil {
 		return 0, err
+	}
+	if l.file == nil {
+		l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			l.publish(start)
+			return 0, fmt.Errorf("creating log: %w", err)
+		}
 	}
 	n, err := l.store(p, start)
 	l.publish(start + int64(n))
@@ -84,13 +92,21 @@ func (l *Log) Close() error {
 	l.closed = true
 	l.wakeLocked()
 	l.mu.Unlock()
-	if closed {
+	if closed || l.file == nil {
 		return nil
 	}
 	if err := l.file.Close(); err != nil {
 		return fmt.Errorf("closing log: %w", err)
 	}
 	return nil
+}
+
+// Remove removes the file of a closed log. Readers that have opened it keep
+// their access. If it cannot be removed, it stays.
+func (l *Log) Remove() {
+	if l.Size() > 0 {
+		_ = os.Remove(l.path)
+	}
 }
 
 // Size returns how many bytes were written so far, kept or not.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 )
 
 // A Chunk is a part of a log.
@@ -25,24 +26,50 @@ func (c Chunk) Gap() string {
 }
 
 // A LogReader reads a log by offset, while it is being written or afterwards.
-// It has its own handle of the file, and works after the log is closed or the
-// file is removed. Its methods may be called by several goroutines.
+// It has its own handle of the file, and works after the log is closed or,
+// unless the log was empty when the reader was opened, the file is removed. Its
+// methods may be called by several goroutines.
 type LogReader struct {
-	log  *Log
-	file *os.File
+	log *Log
+
+	mu   sync.Mutex // guards file
+	file *os.File   // nil while the log is empty
 }
 
 // NewReader opens a reader. The caller must Close it.
 func (l *Log) NewReader() (*LogReader, error) {
-	file, err := os.Open(l.path)
-	if err != nil {
-		return nil, fmt.Errorf("opening log: %w", err)
+	r := &LogReader{log: l}
+	if l.Size() > 0 {
+		if _, err := r.open(); err != nil {
+			return nil, err
+		}
 	}
-	return &LogReader{log: l, file: file}, nil
+	return r, nil
+}
+
+// open returns the log's file, which exists because the log is not empty.
+func (r *LogReader) open() (*os.File, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.file == nil {
+		file, err := os.Open(r.log.path)
+		if err != nil {
+			return nil, fmt.Errorf("opening log: %w", err)
+		}
+		r.file = file
+	}
+	return r.file, nil
 }
 
 // Close releases the file.
-func (r *LogReader) Close() error { return r.file.Close() }
+func (r *LogReader) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
 
 // Changed returns a channel that is closed when the log grows or ends after
 // this call; nil if the log has ended. To miss nothing, call Changed, then Read
@@ -76,7 +103,11 @@ func (r *LogReader) Read(offset int64, buf []byte) (Chunk, error) {
 		}
 		at, contiguous := r.log.limits.position(start)
 		n := min(int64(len(buf)), contiguous, size-start)
-		got, err := r.file.ReadAt(buf[:n], at)
+		file, err := r.open()
+		if err != nil {
+			return Chunk{}, err
+		}
+		got, err := file.ReadAt(buf[:n], at)
 		if errors.Is(err, io.EOF) && int64(got) == n {
 			err = nil
 		}

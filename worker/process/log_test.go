@@ -17,10 +17,7 @@ import (
 
 func newLog(t *testing.T, limits LogLimits) *Log {
 	t.Helper()
-	l, err := CreateLog(filepath.Join(t.TempDir(), "log"), limits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := NewLog(filepath.Join(t.TempDir(), "log"), limits)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -93,10 +90,7 @@ func TestALogMatchesTheReferenceModel(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		limits := LogLimits{Head: rapid.Int64Range(1, 40).Draw(t, "head"), Tail: rapid.Int64Range(1, 40).Draw(t, "tail")}
-		l, err := CreateLog(filepath.Join(dir, "log"), limits)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := NewLog(filepath.Join(dir, "log"), limits)
 		defer l.Close()
 		var all []byte
 		for range rapid.IntRange(0, 20).Draw(t, "writes") {
@@ -232,10 +226,41 @@ func TestARemovedLogStaysReadableForItsReaders(t *testing.T) {
 func TestOpeningARemovedLogReturnsErrNotExist(t *testing.T) {
 	t.Parallel()
 	l := newLog(t, LogLimits{})
-	if err := os.Remove(l.path); err != nil {
+	_, _ = l.Write([]byte("text"))
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
+	l.Remove()
 	if _, err := l.NewReader(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestALogWithoutOutputHasNoFile(t *testing.T) {
+	t.Parallel()
+	l := newLog(t, LogLimits{})
+	before, err := l.NewReader() // opened while the log is empty
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	if _, err := os.Stat(l.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("file of an empty log: %v", err)
+	}
+	if got, err := contents(before); got != "" || err != nil {
+		t.Errorf("empty log: got %q, %v", got, err)
+	}
+	_, _ = l.Write([]byte("text"))
+	if got, err := contents(before); got != "text" || err != nil {
+		t.Errorf("after a write: got %q, %v", got, err)
+	}
+	empty := newLog(t, LogLimits{})
+	if err := empty.Close(); err != nil {
+		t.Fatal(err)
+	}
+	empty.Remove()
+	r, err := empty.NewReader()
+	if got := text(t, r, err); got != "" {
+		t.Errorf("closed empty log: got %q", got)
 	}
 }
