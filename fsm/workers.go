@@ -21,6 +21,26 @@ type workers struct {
 	next    WorkerID // the number of the next new name
 }
 
+// TypeLabel is the key of the labels that name the types of tasks that a worker
+// handles, one for each. A worker without any is of an earlier version, and
+// handles all types.
+const TypeLabel = "dtask.type"
+
+// CommandType is the type of tasks that have none: commands and scripts.
+const CommandType = "command"
+
+// Types returns the types of tasks that the worker handles, sorted as it
+// announced them; nil: all.
+func (w *Worker) Types() []string {
+	var types []string
+	for _, l := range w.Labels {
+		if l.Key == TypeLabel {
+			types = append(types, l.Value)
+		}
+	}
+	return types
+}
+
 // Worker is a worker as the cluster agrees on it. Values never change once
 // they are in the state.
 type Worker struct {

@@ -44,7 +44,7 @@ func (st *steady) valid(scheduler.TaskRef) bool { return true }
 // step reports whether a task was assigned.
 func (st *steady) step() (ok bool) {
 	ended := &st.running[st.at]
-	st.s.Release(ended.Worker, ended.Class)
+	st.s.Release(ended.Worker, ended.Class, ended.Priority)
 	st.push()
 	*ended, ok = st.s.Next(st.valid)
 	st.at = (st.at + 1) % len(st.running)
@@ -81,7 +81,7 @@ func BenchmarkNext(b *testing.B) {
 		st.s.AddWorker(500, special)
 		c := st.s.Class(scheduler.Demand{Labels: special.Labels})
 		for i := range st.running {
-			st.s.Release(st.running[i].Worker, st.running[i].Class)
+			st.s.Release(st.running[i].Worker, st.running[i].Class, st.running[i].Priority)
 		}
 		st.s.Sweep(func(scheduler.TaskRef) bool { return false })
 		b.ReportAllocs()
@@ -91,7 +91,7 @@ func BenchmarkNext(b *testing.B) {
 			if !ok {
 				b.Fatal("nothing was assigned")
 			}
-			st.s.Release(a.Worker, a.Class)
+			st.s.Release(a.Worker, a.Class, a.Priority)
 		}
 	})
 }

@@ -14,7 +14,8 @@ type class struct {
 
 	needs        []need
 	labels       []labelID
-	prefetchable bool // its tasks may wait at a worker for a slot
+	typ          typeID // 0: none is required
+	prefetchable bool   // its tasks may wait at a worker for a slot
 
 	limit   uint32 // 0 = none
 	held    uint32 // attempts on all workers, and reserved ones
@@ -33,6 +34,7 @@ type class struct {
 type (
 	resourceID uint32
 	labelID    uint32
+	typeID     uint32 // from 1
 )
 
 type need struct {
@@ -66,6 +68,9 @@ func (s *Scheduler) Class(d Demand) ClassID {
 	for _, l := range d.Labels {
 		c.labels = append(c.labels, intern(s.labels, l))
 	}
+	if d.Type != "" {
+		c.typ = s.typeID(d.Type)
+	}
 	c.prefetchable = !d.NoPrefetch && len(c.needs) == 0
 	s.classOf[string(s.key)] = c.id
 	return c.id
@@ -77,6 +82,9 @@ func (c *class) initQueues() {
 		c.queues[p] = readyQueue{class: c, priority: p, pos: -1}
 	}
 }
+
+// typeID returns the number of a type of task.
+func (s *Scheduler) typeID(name string) typeID { return intern(s.types, name) + 1 }
 
 // intern returns the number of a name, and numbers a new one.
 func intern[K comparable, ID ~uint32](known map[K]ID, name K) ID {
@@ -137,7 +145,7 @@ func appendDemand(b []byte, d Demand) []byte {
 		b = appendString(b, q.Name)
 		b = append(strconv.AppendInt(b, q.Amount, 10), ' ')
 	}
-	b = append(b, '|')
+	b = appendString(append(b, '|'), d.Type)
 	for _, l := range d.Labels {
 		b = appendString(appendString(b, l.Name), l.Value)
 	}

@@ -26,6 +26,8 @@ const (
 	NotAccepting ObstacleKind = iota + 1
 	// NoFreeSlot: Total slots, Free of them free.
 	NoFreeSlot
+	// TypeMissing: the worker does not handle tasks of the type Name.
+	TypeMissing
 	// LabelMissing: the worker does not have Label.
 	LabelMissing
 	// ResourceShort: Want of the resource Name is required, Free of Total is
@@ -39,7 +41,7 @@ const (
 type Obstacle struct {
 	Kind  ObstacleKind
 	Label Label  // LabelMissing
-	Name  string // ResourceShort
+	Name  string // ResourceShort, TypeMissing
 	// Want, Free and Total are slots for NoFreeSlot, and thousandths of the
 	// resource's unit for ResourceShort. Free is negative if more is taken than
 	// there is, because the capacity shrank.
@@ -54,6 +56,8 @@ func (o Obstacle) String() string {
 		return "not accepting tasks"
 	case NoFreeSlot:
 		return "all " + strconv.FormatInt(o.Total, 10) + " slots in use"
+	case TypeMissing:
+		return "does not handle type " + o.Name
 	case LabelMissing:
 		return "label " + o.Label.Name + "=" + o.Label.Value + " missing"
 	case ResourceShort:
@@ -86,6 +90,9 @@ func (s *Scheduler) obstacles(w *worker, c *class) []Obstacle {
 	}
 	if c.full() {
 		out = append(out, Obstacle{Kind: GroupFull, Want: 1, Total: int64(c.limit)})
+	}
+	if !w.handles(c.typ) {
+		out = append(out, Obstacle{Kind: TypeMissing, Name: c.demand.Type})
 	}
 	for i, l := range c.labels {
 		if _, ok := slices.BinarySearch(w.labels, l); !ok {

@@ -5,6 +5,10 @@ import "fmt"
 // SparePages returns the number of drained pages that are kept.
 func (s *Scheduler) SparePages() int { return s.pages.n }
 
+// Reserved reports whether a worker prefetches nothing until it has a free
+// slot.
+func (s *Scheduler) Reserved(id WorkerID) bool { return s.workers[id].reserved }
+
 // Check recomputes what the Scheduler maintains, and returns the first
 // difference.
 func (s *Scheduler) Check() error {
@@ -41,7 +45,19 @@ func (s *Scheduler) checkWorkers() error {
 		return fmt.Errorf("%d workers in order, %d by id", len(s.sorted), len(s.workers))
 	}
 	held := make(map[ClassID]uint32)
+	var byPriority [Urgent + 1]int
 	for _, w := range s.sorted {
+		if w.reserved && w.used < w.slots {
+			return fmt.Errorf("worker %d is reserved and has a free slot", w.id)
+		}
+		n := uint32(0)
+		for p := range w.byPriority {
+			n += w.byPriority[p]
+			byPriority[p] += int(w.byPriority[p])
+		}
+		if n != w.used {
+			return fmt.Errorf("worker %d holds %d attempts of all priorities, and %d", w.id, n, w.used)
+		}
 		for _, h := range w.held {
 			held[h.class] += h.n
 		}
@@ -50,6 +66,9 @@ func (s *Scheduler) checkWorkers() error {
 		if c.held != held[c.id] { // nothing is reserved in these tests
 			return fmt.Errorf("class %d counts %d attempts, workers hold %d", c.id, c.held, held[c.id])
 		}
+	}
+	if byPriority != s.held {
+		return fmt.Errorf("workers hold %v attempts by priority, counted %v", byPriority, s.held)
 	}
 	for i, w := range s.sorted {
 		if i > 0 && s.sorted[i-1].id >= w.id {

@@ -24,7 +24,7 @@ func TestALimitedClassKeepsItsPosition(t *testing.T) {
 	if a := mustNext(t, s); a.Task != task(10) {
 		t.Fatalf("a full class blocks later tasks: got %+v", a)
 	}
-	if !s.Release(first.Worker, c) {
+	if !s.Release(first.Worker, c, first.Priority) {
 		t.Fatal("the attempt was not held")
 	}
 	if a := mustNext(t, s); a.Task != task(2) {
@@ -66,7 +66,7 @@ func TestALimitedClassIsRecycledAfterItsLastAttempt(t *testing.T) {
 	if other := s.Class(limited(1, 1)); other == c {
 		t.Error("a class is recycled while one of its attempts is held")
 	}
-	s.Release(a.Worker, c)
+	s.Release(a.Worker, c, a.Priority)
 	if other := s.Class(limited(5, 2)); other != c {
 		t.Errorf("got class %d, want %d again", other, c)
 	}

@@ -94,10 +94,9 @@ func (s *Scheduler) hasCapacity() bool {
 	return len(s.byLoad.items) > 0 && !s.byLoad.items[0].full()
 }
 
-// occupy takes what the class needs from a worker that fits.
-func (s *Scheduler) occupy(w *worker, c *class) {
-	w.hold(c)
-	c.held++
+// occupy takes what the class needs from a worker.
+func (s *Scheduler) occupy(w *worker, c *class, p Priority) {
+	s.hold(w, c, p)
 	s.choices++
 	w.turn = s.draw()
 	s.rank(w)

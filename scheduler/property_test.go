@@ -12,6 +12,7 @@ import (
 var (
 	resourceNames = rapid.SampledFrom([]string{"cpu", "gpu", "memory"})
 	labels        = rapid.SampledFrom([]scheduler.Label{{Name: "zone", Value: "eu"}, {Name: "zone", Value: "us"}, {Name: "disk", Value: "ssd"}})
+	types         = rapid.SampledFrom([]string{"command", "noop", "prime"})
 	workerIDs     = rapid.Map(rapid.IntRange(1, 8), func(n int) scheduler.WorkerID { return scheduler.WorkerID(n) })
 )
 
@@ -27,6 +28,7 @@ func capacities() *rapid.Generator[scheduler.Capacity] {
 			Slots:     rapid.IntRange(0, 4).Draw(t, "slots"),
 			Resources: quantities(8).Draw(t, "resources"),
 			Labels:    rapid.SliceOfNDistinct(labels, 0, 3, rapid.ID[scheduler.Label]).Draw(t, "labels"),
+			Types:     rapid.SliceOfNDistinct(types, 0, 3, rapid.ID[string]).Draw(t, "types"),
 		}
 	})
 }
@@ -36,6 +38,7 @@ func demands() *rapid.Generator[scheduler.Demand] {
 		return scheduler.Demand{
 			Resources:  quantities(5).Draw(t, "resources"),
 			Labels:     rapid.SliceOfNDistinct(labels, 0, 1, rapid.ID[scheduler.Label]).Draw(t, "labels"),
+			Type:       rapid.SampledFrom([]string{"", "", "command", "noop"}).Draw(t, "type"),
 			NoPrefetch: rapid.Bool().Draw(t, "prompt"),
 			Limit:      rapid.Uint32Range(0, 3).Draw(t, "limit"),
 			Group:      scheduler.TaskRef{Job: 1, Index: rapid.Uint32Range(0, 1).Draw(t, "group")},
@@ -80,6 +83,10 @@ func (p *pair) class(t *rapid.T) scheduler.ClassID {
 	return scheduler.ClassID(rapid.IntRange(0, len(p.model.demands)-1).Draw(t, "class"))
 }
 
+func drawPriority(t *rapid.T) scheduler.Priority {
+	return scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority"))
+}
+
 func (p *pair) valid(ref scheduler.TaskRef) bool { return !p.cancelled[ref] }
 
 func (p *pair) addWorker(t *rapid.T) {
@@ -116,21 +123,29 @@ func (p *pair) setPrefetch(t *rapid.T) {
 
 func (p *pair) occupy(t *rapid.T) {
 	id, c := workerIDs.Draw(t, "worker"), p.class(t)
-	p.s.Occupy(id, c)
+	priority := drawPriority(t)
+	p.s.Occupy(id, c, priority)
 	if w := p.model.workers[id]; w != nil {
-		w.held = append(w.held, c)
+		w.held = append(w.held, modelHeld{c, priority})
 	}
 }
 
 func (p *pair) release(t *rapid.T) {
-	id, c := workerIDs.Draw(t, "worker"), p.class(t)
+	id, c, priority := workerIDs.Draw(t, "worker"), p.class(t), drawPriority(t)
+	// Mostly an attempt that the worker holds.
+	if w := p.model.workers[id]; w != nil && len(w.held) > 0 && rapid.IntRange(0, 9).Draw(t, "unknown") > 0 {
+		held := w.held[rapid.IntRange(0, len(w.held)-1).Draw(t, "attempt")]
+		c, priority = held.class, held.priority
+	} else if w != nil && slices.ContainsFunc(w.held, func(h modelHeld) bool { return h.class == c }) {
+		return // the scheduler counts classes and priorities separately
+	}
 	want := false
 	if w := p.model.workers[id]; w != nil {
-		if i := slices.Index(w.held, c); i >= 0 {
+		if i := slices.Index(w.held, modelHeld{c, priority}); i >= 0 {
 			want, w.held = true, slices.Delete(w.held, i, i+1)
 		}
 	}
-	if got := p.s.Release(id, c); got != want {
+	if got := p.s.Release(id, c, priority); got != want {
 		t.Fatalf("releasing class %d on worker %d: got %v, want %v", c, id, got, want)
 	}
 }
@@ -140,7 +155,7 @@ func (p *pair) push(t *rapid.T) {
 	task := modelTask{
 		ref:      scheduler.TaskRef{Job: uint64(p.pushed % 3), Index: p.pushed},
 		class:    p.class(t),
-		priority: scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority")),
+		priority: drawPriority(t),
 		avoid:    scheduler.WorkerID(rapid.IntRange(0, 8).Draw(t, "avoid")),
 	}
 	p.s.Push(task.ref, task.class, task.priority, task.avoid)
@@ -152,7 +167,7 @@ func (p *pair) pushRun(t *rapid.T) {
 	run := modelTask{
 		ref:      scheduler.TaskRef{Job: uint64(p.pushed % 2), Index: p.pushed + 1},
 		class:    p.class(t),
-		priority: scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority")),
+		priority: drawPriority(t),
 	}
 	n, whole := rapid.Uint32Range(0, 6).Draw(t, "n"), rapid.Bool().Draw(t, "whole")
 	if whole {
@@ -187,7 +202,7 @@ func (p *pair) supersede(t *rapid.T) {
 	p.model.ready = slices.Delete(p.model.ready, i, i+1)
 	p.s.Supersede(task.ref)
 	if rapid.Bool().Draw(t, "again") {
-		task.priority = scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority"))
+		task.priority = drawPriority(t)
 		p.s.Push(task.ref, task.class, task.priority, task.avoid)
 		p.model.ready = append(p.model.ready, task)
 	}
@@ -203,8 +218,12 @@ func (p *pair) sweep(t *rapid.T) {
 
 // next compares one decision, and reports whether there was one.
 func (p *pair) next(t *rapid.T) bool {
-	at, workers := p.model.next()
 	got, ok := p.s.Next(p.valid)
+	// Reservations by the tasks before the assigned one count.
+	for id, w := range p.model.workers {
+		w.reserved = p.s.Reserved(id)
+	}
+	at, workers := p.model.next()
 	if ok != (at >= 0) {
 		t.Fatalf("got %+v, %v; the model wants task %d on workers %v", got, ok, at, workers)
 	}
@@ -223,8 +242,8 @@ func (p *pair) next(t *rapid.T) bool {
 	}
 	p.assigned[got.Task] = true
 	w := p.model.workers[got.Worker]
-	w.held = append(w.held, got.Class)
-	if p.model.overfull(w, got.Class) {
+	w.held = append(w.held, modelHeld{got.Class, got.Priority})
+	if p.model.overfull(w, got.Class, got.Priority) {
 		t.Fatalf("worker %d holds %v with capacity %+v", got.Worker, w.held, w.capacity)
 	}
 	p.model.ready = slices.Delete(p.model.ready, at, at+1)
@@ -234,6 +253,9 @@ func (p *pair) next(t *rapid.T) bool {
 func (p *pair) check(t *rapid.T) {
 	if err := p.s.Check(); err != nil {
 		t.Fatal(err)
+	}
+	for id, w := range p.model.workers {
+		w.reserved = p.s.Reserved(id)
 	}
 	for c := range p.model.demands {
 		fits := p.s.Explain(scheduler.ClassID(c))
@@ -298,7 +320,7 @@ func TestEveryValidTaskIsAssigned(t *testing.T) {
 			}
 			for id, w := range p.model.workers { // all attempts end
 				for len(w.held) > 0 {
-					p.s.Release(id, w.held[0])
+					p.s.Release(id, w.held[0].class, w.held[0].priority)
 					w.held = w.held[1:]
 				}
 			}

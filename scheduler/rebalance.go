@@ -67,10 +67,10 @@ func (s *Scheduler) Rebalance(mayAsk func(WorkerID) bool) []StealRequest {
 	return list
 }
 
-// freeSlots counts the free slots for a class that needs nothing but labels.
+// freeSlots counts the free slots for a class that takes no resources.
 func freeSlots(c *class, idle []*worker) (n int) {
 	for _, w := range idle {
-		if w.hasLabels(c) {
+		if w.suits(c) {
 			n += int(w.slots - w.used)
 		}
 	}

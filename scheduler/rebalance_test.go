@@ -13,7 +13,7 @@ func TestRebalanceStealsNoMoreThanFreeSlots(t *testing.T) {
 	for w, held := range map[WorkerID]int{1: 5, 2: 4, 3: 0} {
 		s.AddWorker(w, Capacity{Slots: 2})
 		for range held {
-			s.Occupy(w, 0)
+			s.Occupy(w, 0, Normal)
 		}
 	}
 	all := func(WorkerID) bool { return true }
@@ -28,8 +28,8 @@ func TestRebalanceStealsNoMoreThanFreeSlots(t *testing.T) {
 		t.Error("a worker that doesn't accept tasks counts as idle")
 	}
 	s.SetAccepting(3, true)
-	s.Occupy(3, 0)
-	s.Occupy(3, 0)
+	s.Occupy(3, 0, Normal)
+	s.Occupy(3, 0, Normal)
 	if s.Imbalanced() {
 		t.Error("imbalanced without a free slot")
 	}
@@ -39,12 +39,12 @@ func TestRebalanceStealsNoMoreThanFreeSlots(t *testing.T) {
 	// An attempt that no idle worker fits stays.
 	s.AddWorker(4, Capacity{Slots: 3})
 	for range 5 {
-		s.Release(1, 0)
+		s.Release(1, 0, Normal)
 	}
 	for range 3 {
-		s.Occupy(1, zone)
+		s.Occupy(1, zone, Normal)
 	}
-	s.Occupy(1, prompt)
+	s.Occupy(1, prompt, Normal)
 	if got := s.Rebalance(all); len(got) > 0 {
 		t.Errorf("got %v, want nothing: the attempt needs a label, or has a slot", got)
 	}
@@ -75,9 +75,9 @@ func TestTheCountOfWaitingAttemptsIsExact(t *testing.T) {
 		case 3:
 			s.SetAccepting(w, r.Below(2) == 0)
 		case 4, 5:
-			s.Occupy(w, 0)
+			s.Occupy(w, 0, Normal)
 		default:
-			s.Release(w, 0)
+			s.Release(w, 0, Normal)
 		}
 		want, free := 0, false
 		for _, wk := range s.sorted {

@@ -18,7 +18,13 @@ type modelWorker struct {
 	capacity  scheduler.Capacity
 	accepting bool
 	ahead     int
-	held      []scheduler.ClassID
+	reserved  bool // as the scheduler decided
+	held      []modelHeld
+}
+
+type modelHeld struct {
+	class    scheduler.ClassID
+	priority scheduler.Priority
 }
 
 type modelTask struct {
@@ -39,14 +45,14 @@ func amount(in []scheduler.Quantity, name string) (sum int64) {
 
 // overfull reports whether a worker that was just assigned a task of this class
 // has more of anything that the class needs than its capacity.
-func (m *model) overfull(w *modelWorker, c scheduler.ClassID) bool {
-	if len(w.held) > w.limit(m.demands[c]) {
+func (m *model) overfull(w *modelWorker, c scheduler.ClassID, p scheduler.Priority) bool {
+	if w.atLeast(p) > w.limit(m.demands[c]) {
 		return true
 	}
 	return slices.ContainsFunc(m.demands[c].Resources, func(q scheduler.Quantity) bool {
 		var taken int64
 		for _, held := range w.held {
-			taken += amount(m.demands[held].Resources, q.Name)
+			taken += amount(m.demands[held.class].Resources, q.Name)
 		}
 		return taken > amount(w.capacity.Resources, q.Name)
 	})
@@ -61,8 +67,35 @@ func (w *modelWorker) limit(d scheduler.Demand) int {
 	return w.capacity.Slots + w.ahead
 }
 
+// atLeast returns how many attempts of this or a higher priority are held.
+func (w *modelWorker) atLeast(p scheduler.Priority) (n int) {
+	for _, held := range w.held {
+		if held.priority >= p {
+			n++
+		}
+	}
+	return n
+}
+
 func (m *model) fits(w *modelWorker, c scheduler.ClassID) bool {
-	if !w.accepting || w.capacity.Slots == 0 || len(w.held) >= w.limit(m.demands[c]) {
+	if len(w.held) >= w.limit(m.demands[c]) || w.reserved && len(w.held) >= w.capacity.Slots {
+		return false
+	}
+	return m.fitsWithSlot(w, c)
+}
+
+// mayOvertake reports whether a task may wait at the worker ahead of an attempt
+// of a lower priority.
+func (m *model) mayOvertake(w *modelWorker, c scheduler.ClassID, p scheduler.Priority) bool {
+	n := w.atLeast(p)
+	return len(w.held) > w.capacity.Slots && n < len(w.held) && n < w.limit(m.demands[c]) && m.fitsWithSlot(w, c)
+}
+
+func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
+	if !w.accepting || w.capacity.Slots == 0 {
+		return false
+	}
+	if t := m.demands[c].Type; t != "" && len(w.capacity.Types) > 0 && !slices.Contains(w.capacity.Types, t) {
 		return false
 	}
 	if limit := m.demands[c].Limit; limit > 0 && m.held(c) >= int(limit) {
@@ -76,7 +109,7 @@ func (m *model) fits(w *modelWorker, c scheduler.ClassID) bool {
 	for _, q := range m.demands[c].Resources {
 		taken := q.Amount
 		for _, held := range w.held {
-			taken += amount(m.demands[held].Resources, q.Name)
+			taken += amount(m.demands[held.class].Resources, q.Name)
 		}
 		if taken > amount(w.capacity.Resources, q.Name) {
 			return false
@@ -89,7 +122,7 @@ func (m *model) fits(w *modelWorker, c scheduler.ClassID) bool {
 func (m *model) held(c scheduler.ClassID) (n int) {
 	for _, w := range m.workers {
 		for _, held := range w.held {
-			if held == c {
+			if held.class == c {
 				n++
 			}
 		}
@@ -127,6 +160,27 @@ func (m *model) next() (int, []scheduler.WorkerID) {
 				continue
 			}
 			if workers := m.choices(t); len(workers) > 0 {
+				return i, workers
+			}
+		}
+	}
+	return m.overtaking()
+}
+
+// overtaking is next for the tasks that fit nowhere, but may overtake others.
+func (m *model) overtaking() (int, []scheduler.WorkerID) {
+	for p := scheduler.Urgent; p >= scheduler.Low; p-- {
+		for i, t := range m.ready {
+			if t.priority != p {
+				continue
+			}
+			var workers []scheduler.WorkerID
+			for id, w := range m.workers {
+				if m.mayOvertake(w, t.class, p) {
+					workers = append(workers, id)
+				}
+			}
+			if len(workers) > 0 {
 				return i, workers
 			}
 		}

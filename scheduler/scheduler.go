@@ -11,6 +11,7 @@ type Scheduler struct {
 	classOf   map[string]ClassID
 	resources map[string]resourceID
 	labels    map[Label]labelID
+	types     map[string]typeID
 	key       []byte // scratch space of Class
 
 	workers map[WorkerID]*worker // never ranged over
@@ -19,6 +20,7 @@ type Scheduler struct {
 	byLoad  heap[*worker]        // workers that accept tasks and have slots, least loaded first
 	search  heap[visit]          // scratch space of walk
 	waiting int                  // attempts that wait for a slot
+	held    [Urgent + 1]int      // attempts that workers hold, by priority
 	choices uint64               // number of assignments: see draw
 
 	pages   pages
@@ -39,6 +41,7 @@ func New(seed uint64) *Scheduler {
 		classOf:   make(map[string]ClassID),
 		resources: make(map[string]resourceID),
 		labels:    make(map[Label]labelID),
+		types:     make(map[string]typeID),
 		workers:   make(map[WorkerID]*worker),
 	}
 	s.Class(Demand{}) // class 0
@@ -67,9 +70,7 @@ func (s *Scheduler) PushRun(t TaskRef, n uint32, c ClassID, p Priority) {
 }
 
 func (s *Scheduler) push(e entry, c ClassID, p Priority) {
-	if !p.Valid() {
-		p = Normal
-	}
+	p = p.orNormal()
 	q := &s.classes[c].queues[p]
 	first := q.n == 0
 	e.seq = s.pushes + 1
@@ -115,8 +116,9 @@ func (s *Scheduler) Len() int {
 
 // Next assigns the first task in order for which a worker has capacity: the
 // highest priority first, then in the order of the pushes. It takes a slot and
-// the resources of the least loaded such worker. It returns false if no ready
-// task fits anywhere.
+// the resources of the least loaded such worker. If no ready task fits
+// anywhere, the first one overtakes attempts of a lower priority that wait for
+// a slot, if there are any. Otherwise Next returns false.
 //
 // valid reports whether a task may still start; entries for which it is false
 // are dropped when Next reaches them. It must not call the Scheduler. nil: all
@@ -126,7 +128,7 @@ func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 		for s.hasCapacity() && len(s.ready[p].items) > 0 {
 			q := s.ready[p].items[0]
 			e := *q.front()
-			if s.isSuperseded(&e) || valid != nil && !valid(e.task()) {
+			if s.isStale(&e, valid) {
 				s.pop(q)
 				continue
 			}
@@ -138,12 +140,18 @@ func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 				s.block(q.class)
 				continue
 			}
-			s.pop(q)
-			s.occupy(w, q.class)
-			return Assignment{Task: e.task(), Worker: w.id, Class: q.class.id, Priority: p}, true
+			return s.assign(q, w), true
 		}
 	}
-	return Assignment{}, false
+	return s.overtake(valid)
+}
+
+// assign assigns the first task of a queue to a worker.
+func (s *Scheduler) assign(q *readyQueue, w *worker) Assignment {
+	a := Assignment{Task: q.front().task(), Worker: w.id, Class: q.class.id, Priority: q.priority}
+	s.pop(q)
+	s.occupy(w, q.class, q.priority)
+	return a
 }
 
 // Sweep drops every entry for which valid is false and returns their number. It
@@ -206,6 +214,7 @@ func (s *Scheduler) block(c *class) {
 	c.blocked = true
 	s.blocked = append(s.blocked, c)
 	s.relistAll(c)
+	s.reserve(c)
 }
 
 // unblock unblocks the classes that fit a worker whose capacity has grown.

@@ -64,7 +64,7 @@ func TestThousandsOfWorkersGetEvenShares(t *testing.T) {
 		const each = 20
 		for i := range each * x.workers {
 			if oldest := running[i%len(running)]; oldest != 0 {
-				s.Release(oldest, 0)
+				s.Release(oldest, 0, scheduler.Normal)
 			}
 			s.Push(task(i), 0, scheduler.Normal, 0)
 			w := mustNext(t, s).Worker
@@ -102,7 +102,7 @@ func TestTiesAreFair(t *testing.T) {
 	for i := range 10_000 {
 		s.Push(task(i), 0, scheduler.Normal, 0)
 		a := mustNext(t, s)
-		s.Release(a.Worker, a.Class)
+		s.Release(a.Worker, a.Class, a.Priority)
 		chosen[a.Worker]++
 		if a.Worker == last {
 			repeats++
@@ -135,7 +135,7 @@ func TestOneSeedGivesOneSequence(t *testing.T) {
 			a, _ := s.Next(nil)
 			out = append(out, a)
 			if i%5 == 0 {
-				s.Release(a.Worker, a.Class)
+				s.Release(a.Worker, a.Class, a.Priority)
 			}
 		}
 		return out
@@ -151,7 +151,7 @@ func TestOneSeedGivesOneSequence(t *testing.T) {
 func TestARetryPrefersAnotherWorker(t *testing.T) {
 	t.Parallel()
 	s := fleet(2, 2)
-	s.Occupy(2, 0) // worker 1 is less loaded
+	s.Occupy(2, 0, scheduler.Normal) // worker 1 is less loaded
 	s.Push(task(0), 0, scheduler.Normal, 1)
 	if a := mustNext(t, s); a.Worker != 2 {
 		t.Errorf("got worker %d, where the task failed, although worker 2 has capacity", a.Worker)
@@ -172,7 +172,7 @@ func TestARetryPrefersAnotherOfFewFittingWorkers(t *testing.T) {
 	for id, taken := range []int{1, 3, 4} {
 		s.AddWorker(scheduler.WorkerID(201+id), scheduler.Capacity{Slots: 4, Labels: eu})
 		for range taken {
-			s.Occupy(scheduler.WorkerID(201+id), 0)
+			s.Occupy(scheduler.WorkerID(201+id), 0, scheduler.Normal)
 		}
 	}
 	for i, want := range []scheduler.WorkerID{202, 201} {
@@ -241,7 +241,7 @@ func TestADrainingWorkerGetsNothingNewAndKeepsItsAttempts(t *testing.T) {
 	s.Push(task(1), 0, scheduler.Normal, 0)
 	a := mustNext(t, s)
 	s.SetAccepting(1, false)
-	if !s.Release(a.Worker, a.Class) {
+	if !s.Release(a.Worker, a.Class, a.Priority) {
 		t.Error("an attempt of a draining worker could not be released")
 	}
 	mustNotNext(t, s)
@@ -254,14 +254,14 @@ func TestADrainingWorkerGetsNothingNewAndKeepsItsAttempts(t *testing.T) {
 func TestReleasingAnAttemptThatIsNotHeldChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := fleet(1, 1)
-	if s.Release(1, 0) || s.Release(2, 0) {
+	if s.Release(1, 0, scheduler.Normal) || s.Release(2, 0, scheduler.Normal) {
 		t.Error("released an attempt that was not held")
 	}
 	s.Push(task(0), 0, scheduler.Normal, 0)
 	s.Push(task(1), 0, scheduler.Normal, 0)
 	mustNext(t, s)
 	s.RemoveWorker(1)
-	if s.Release(1, 0) {
+	if s.Release(1, 0, scheduler.Normal) {
 		t.Error("released on a removed worker")
 	}
 	s.AddWorker(1, scheduler.Capacity{Slots: 1})
@@ -335,7 +335,7 @@ func TestExplainReturnsAllObstacles(t *testing.T) {
 	s.AddWorker(3, scheduler.Capacity{Slots: 2, Resources: gpus, Labels: eu})
 	s.AddWorker(1, scheduler.Capacity{Slots: 1, Resources: gpus, Labels: eu})
 	s.AddWorker(2, scheduler.Capacity{Slots: 8})
-	s.Occupy(1, c)
+	s.Occupy(1, c, scheduler.Normal)
 	s.SetAccepting(2, false)
 
 	got := map[scheduler.WorkerID][]string{}
@@ -402,12 +402,12 @@ func TestTasksArePrefetchedOnlyWithoutAFreeSlot(t *testing.T) {
 	if got[1] != 3 || got[2] != 1 {
 		t.Errorf("workers hold %v, want 3 on the one that prefetches 2 and 1 on the other", got)
 	}
-	s.Push(task(10), prompt, scheduler.Urgent, 0)
-	s.Release(1, plain)
+	s.Push(task(10), prompt, scheduler.Normal, 0)
+	s.Release(1, plain, scheduler.Normal)
 	if a, ok := s.Next(nil); !ok || a.Class != plain {
 		t.Errorf("got %+v, %v; only the plain task may be prefetched", a, ok)
 	}
-	s.Release(2, plain)
+	s.Release(2, plain, scheduler.Normal)
 	if a, ok := s.Next(nil); !ok || a.Class != prompt || a.Worker != 2 {
 		t.Errorf("got %+v, %v, want the task without prefetch in the free slot", a, ok)
 	}

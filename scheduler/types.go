@@ -43,6 +43,14 @@ func (p Priority) String() string {
 // Valid reports whether p is one of the four priorities.
 func (p Priority) Valid() bool { return p >= Low && p <= Urgent }
 
+// orNormal returns p, or Normal if it is invalid.
+func (p Priority) orNormal() Priority {
+	if !p.Valid() {
+		return Normal
+	}
+	return p
+}
+
 // A Quantity is an amount of a countable resource: cpu, memory, gpu, disk or a
 // name that the user chose.
 type Quantity struct {
@@ -65,8 +73,11 @@ type Demand struct {
 	Resources []Quantity
 	// Labels must all be on the worker.
 	Labels []Label
+	// Type is the type of task that the worker must handle; empty: none.
+	Type string
 	// NoPrefetch excludes prefetching: the task is assigned only to a free
-	// slot. A task that takes resources is never prefetched either.
+	// slot, or ahead of attempts of a lower priority that wait for one. A task
+	// that takes resources is never prefetched either.
 	NoPrefetch bool
 	// Limit is the maximum number of concurrent attempts of the demand's group,
 	// on all workers together; 0 = unlimited. Equal demands of one group share
@@ -84,6 +95,8 @@ type Capacity struct {
 	// missing.
 	Resources []Quantity
 	Labels    []Label
+	// Types are the types of tasks that the worker handles; none: all.
+	Types []string
 }
 
 // A ClassID stands for a Demand: see Scheduler.Class. It is valid for the

@@ -12,14 +12,18 @@ type worker struct {
 	used      uint32 // above slots if capacity shrank, or if attempts wait for a slot
 	waiting   uint32 // attempts that wait for a slot: see Scheduler.updateWaiting
 	prefetch  uint32 // attempts that it may hold beyond its slots: see SetPrefetch
+	reserved  bool   // it prefetches nothing until it has a free slot: see Scheduler.reserve
 	turn      uint64 // orders workers of equal load: see Scheduler.draw
 	pos       int    // in Scheduler.byLoad; -1 if absent
 	accepting bool
 
 	labels []labelID // sorted
+	types  []typeID  // sorted; nil: all
 	total  []int64   // by resourceID; may be shorter than the number of resources
 	taken  []int64   // by resourceID; above total if capacity shrank
 	held   []holding // the attempts that used and taken count
+
+	byPriority [Urgent + 1]uint32 // the same attempts
 }
 
 // A holding counts the attempts of one class on a worker.
@@ -69,7 +73,19 @@ func (w *worker) eligible(c *class) bool {
 			return false
 		}
 	}
-	return w.hasLabels(c)
+	return w.suits(c)
+}
+
+// suits reports whether the worker has the labels that the class requires, and
+// handles its type of task.
+func (w *worker) suits(c *class) bool { return w.handles(c.typ) && w.hasLabels(c) }
+
+func (w *worker) handles(t typeID) bool {
+	if t == 0 || w.types == nil {
+		return true
+	}
+	_, ok := slices.BinarySearch(w.types, t)
+	return ok
 }
 
 func (w *worker) hasLabels(c *class) bool {
@@ -82,7 +98,9 @@ func (w *worker) hasLabels(c *class) bool {
 }
 
 // full reports whether the worker takes no attempt of any class.
-func (w *worker) full() bool { return w.slots == 0 || w.used >= w.slots+w.prefetch }
+func (w *worker) full() bool {
+	return w.slots == 0 || w.used >= w.slots && (w.reserved || w.used >= w.slots+w.prefetch)
+}
 
 // hasSlot reports whether the worker has a slot for an attempt of the class, or
 // may prefetch it.
@@ -91,19 +109,25 @@ func (w *worker) hasSlot(c *class) bool { return w.used < w.slots || c.prefetcha
 // fits reports whether the worker has capacity for an attempt of the class now,
 // whether or not it accepts any.
 func (w *worker) fits(c *class) bool {
-	if !w.hasSlot(c) {
-		return false
-	}
+	return w.hasSlot(c) && w.fitsWithSlot(c)
+}
+
+// fitsWithSlot reports whether the worker would have capacity for an attempt of
+// the class if it had a slot.
+func (w *worker) fitsWithSlot(c *class) bool {
 	for _, n := range c.needs {
 		if n.amount > w.free(n.resource) {
 			return false
 		}
 	}
-	return w.hasLabels(c)
+	return w.suits(c)
 }
 
 // hold takes what one attempt of the class needs.
-func (w *worker) hold(c *class) {
+func (s *Scheduler) hold(w *worker, c *class, p Priority) {
+	c.held++
+	s.held[p]++
+	w.byPriority[p]++
 	w.used++
 	for _, n := range c.needs {
 		for int(n.resource) >= len(w.taken) {
@@ -121,11 +145,13 @@ func (w *worker) hold(c *class) {
 }
 
 // release undoes hold, and reports whether an attempt of the class was held.
-func (w *worker) release(c *class) bool {
+func (s *Scheduler) release(w *worker, c *class, p Priority) bool {
 	i := slices.IndexFunc(w.held, func(h holding) bool { return h.class == c.id })
-	if i < 0 {
+	if i < 0 || w.byPriority[p] == 0 {
 		return false
 	}
+	s.held[p]--
+	w.byPriority[p]--
 	if w.held[i].n--; w.held[i].n == 0 {
 		w.held = slices.Delete(w.held, i, i+1)
 	}
@@ -166,6 +192,11 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 		wk.labels = append(wk.labels, intern(s.labels, l))
 	}
 	slices.Sort(wk.labels)
+	wk.types = nil
+	for _, name := range capacity.Types {
+		wk.types = append(wk.types, s.typeID(name))
+	}
+	slices.Sort(wk.types)
 	s.capacityChanged(wk)
 }
 
@@ -185,6 +216,9 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 		for range h.n {
 			s.freeOne(s.classes[h.class])
 		}
+	}
+	for p, n := range wk.byPriority {
+		s.held[p] -= int(n)
 	}
 	delete(s.workers, w)
 	at, _ := slices.BinarySearchFunc(s.sorted, w, byID)
@@ -220,21 +254,21 @@ func (s *Scheduler) SetPrefetch(w WorkerID, n int) {
 
 // Occupy takes a slot and the resources of a class on a worker, for an attempt
 // that Next did not assign: one found at the start of a term. They need not be
-// free. An unknown worker is ignored.
-func (s *Scheduler) Occupy(w WorkerID, c ClassID) {
+// free. An unknown worker is ignored. An invalid priority counts as Normal.
+func (s *Scheduler) Occupy(w WorkerID, c ClassID, p Priority) {
 	if wk := s.workers[w]; wk != nil {
-		wk.hold(s.classes[c])
-		s.classes[c].held++
+		s.hold(wk, s.classes[c], p.orNormal())
 		s.rank(wk)
 	}
 }
 
-// Release frees the slot and the resources of one attempt of a class, and
-// reports whether the worker held one. If it did not, nothing changes; for a
-// known worker that is a bug of the caller.
-func (s *Scheduler) Release(w WorkerID, c ClassID) bool {
+// Release frees the slot and the resources of one attempt of a class, with the
+// priority with which it was assigned, and reports whether the worker held one.
+// If it did not, nothing changes; for a known worker that is a bug of the
+// caller.
+func (s *Scheduler) Release(w WorkerID, c ClassID, p Priority) bool {
 	wk := s.workers[w]
-	if wk == nil || !wk.release(s.classes[c]) {
+	if wk == nil || !s.release(wk, s.classes[c], p.orNormal()) {
 		return false
 	}
 	s.freeOne(s.classes[c])
@@ -244,6 +278,9 @@ func (s *Scheduler) Release(w WorkerID, c ClassID) bool {
 
 // capacityChanged ranks a worker again and unblocks the classes that now fit.
 func (s *Scheduler) capacityChanged(w *worker) {
+	if w.used < w.slots {
+		w.reserved = false
+	}
 	s.rank(w)
 	s.unblock(w)
 }

@@ -29,7 +29,7 @@ type attemptTable struct {
 
 	mu              sync.Mutex // guards the rest, and the attempts
 	known           map[ref]*attempt
-	queue           []*attempt // ready attempts, and some that ended while they waited
+	queue           readyQueue // ready attempts, and some that ended while they waited
 	active          int        // slot goroutines, at most slots
 	starting        bool       // one of them has not called next yet
 	running         int        // attempts whose executor runs
@@ -87,14 +87,14 @@ func (t *attemptTable) accept(m *dtaskv1.Assignments, epoch uint64) error {
 			signal(t.wake)
 		default:
 			a.phase = phaseReady
-			t.queue = append(t.queue, a)
+			t.queue.push(a)
 		}
 	}
 	t.spawnLocked()
 	return nil
 }
 
-// grant makes an at-most-once attempt ready, ahead of the queue.
+// grant makes an at-most-once attempt ready, ahead of those of its priority.
 func (t *attemptTable) grant(r ref) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +104,7 @@ func (t *attemptTable) grant(r ref) {
 	}
 	t.dropRequestLocked(a)
 	a.phase = phaseReady
-	t.queue = slices.Insert(t.queue, 0, a)
+	t.queue.pushFirst(a)
 	t.spawnLocked()
 }
 
@@ -116,7 +116,7 @@ func (t *attemptTable) dropRequestLocked(a *attempt) {
 // starts the next when it runs: a few goroutines execute short attempts one
 // after another, and long attempts get a goroutine each.
 func (t *attemptTable) spawnLocked() {
-	if t.starting || t.active >= t.slots || len(t.queue) == 0 {
+	if t.starting || t.active >= t.slots || t.queue.len() == 0 {
 		return
 	}
 	t.active++
@@ -137,15 +137,13 @@ func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 	} else {
 		t.starting = false
 	}
-	for len(t.queue) > 0 {
+	for t.queue.len() > 0 {
 		if !t.confirmed.fresh(now) {
 			t.requestConfirmation()
 			t.active--
 			return nil // the next confirmation starts a goroutine again
 		}
-		a := t.queue[0]
-		t.queue[0] = nil
-		t.queue = t.queue[1:]
+		a := t.queue.pop()
 		if a.phase != phaseReady {
 			continue // stopped while it waited
 		}
@@ -155,7 +153,6 @@ func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 		t.spawnLocked()
 		return a
 	}
-	t.queue = nil
 	t.active--
 	t.signalIdle()
 	return nil
@@ -314,7 +311,7 @@ func (t *attemptTable) releaseUnstartedLocked() {
 			t.stopLocked(a, ErrDraining)
 		}
 	}
-	t.queue = nil
+	t.queue.clear()
 }
 
 // counts returns how many attempts run, and how many outcomes are not

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
 	"time"
 )
 
@@ -21,6 +22,9 @@ const (
 	maxError  = 1 << 10 // bytes of an error text
 	maxName   = 63      // bytes of an error class
 )
+
+// reservedLabels is the prefix of labels that coordinators set.
+const reservedLabels = "dtask."
 
 // Config configures a worker. Only Join is required.
 type Config struct {
@@ -151,6 +155,9 @@ func (c *Config) Validate() error {
 	for key := range c.Labels {
 		if key == "" {
 			problems = append(problems, errors.New("invalid --label: name must not be empty"))
+		}
+		if strings.HasPrefix(key, reservedLabels) {
+			problems = append(problems, fmt.Errorf("invalid --label %q: names that start with %q are reserved", key, reservedLabels))
 		}
 	}
 	if c.LogBytes < 0 {

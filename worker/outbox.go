@@ -129,7 +129,7 @@ func succeeded(o *dtaskv1.Outcome) bool {
 // least as many attempts are ready as outcomes wait: the leader can send more
 // attempts in time.
 func (t *attemptTable) outcomeAddedLocked(ok bool) {
-	if waiting := len(t.outcomes) - t.sent; !ok || waiting >= len(t.queue) {
+	if waiting := len(t.outcomes) - t.sent; !ok || waiting >= t.queue.len() {
 		signal(t.wake)
 		return
 	}

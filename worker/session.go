@@ -142,7 +142,7 @@ func (s *session) hello() *dtaskv1.SessionRequest {
 		Hello: &dtaskv1.Hello{
 			Name: w.cfg.Name, Incarnation: w.incarnation, Slots: uint32(w.cfg.Slots), //nolint:gosec // at most maxSlots
 			Prefetch: uint32(w.cfg.Prefetch), //nolint:gosec // at most maxSlots
-			Labels:   w.cfg.Labels, Resources: w.resources,
+			Labels:   w.cfg.Labels, Resources: w.resources, Types: w.types,
 			Held: held, Ended: ended, NextReport: next,
 			Version: w.cfg.Version, Address: w.host,
 		},

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +41,8 @@ type Worker struct {
 	incarnation string // distinguishes this process from all others that had this name
 	host        string
 	resources   map[string]int64
-	debug       bool // debug logging is enabled
+	types       []string // of tasks that it handles
+	debug       bool     // debug logging is enabled
 	ran         atomic.Bool
 	hurry       chan struct{} // closed by Hurry
 	hurried     sync.Once
@@ -83,19 +86,34 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	return w, nil
 }
 
-// Handle registers the handler of tasks whose type is name. It must be called
-// before Run. Like the registration of HTTP handlers, it panics if the name is
-// empty, the handler is nil, or the name has a handler already.
+// commandType is the type that workers announce for commands and scripts, which
+// have no type of their own.
+const commandType = "command"
+
+// Handle registers the handler of tasks whose type is name: the worker gets
+// tasks of this type. It must be called before Run. Like the registration of
+// HTTP handlers, it panics if the name is empty or "command", the handler is
+// nil, or the name has a handler already.
 func (w *Worker) Handle(name string, h func(ctx context.Context, t *Task) (result []byte, err error)) {
 	switch {
-	case name == "" || h == nil:
-		panic("worker: Handle needs a name and a handler")
+	case name == "" || name == commandType || h == nil:
+		panic("worker: Handle needs a name, which must not be " + commandType + ", and a handler")
 	case w.handlers[name] != nil:
 		panic("worker: duplicate handler for " + name)
 	case w.ran.Load():
 		panic("worker: Handle after Run")
 	}
 	w.handlers[name] = h
+}
+
+// taskTypes returns the types of tasks that this worker handles, and why
+// commands are not among them, if they aren't.
+func (w *Worker) taskTypes() (types []string, noCommands error) {
+	types = slices.Sorted(maps.Keys(w.handlers))
+	if noCommands = process.Ready(); noCommands == nil {
+		types = append(types, commandType)
+	}
+	return types, noCommands
 }
 
 // Run executes attempts until ctx is done, then drains: it accepts no new
@@ -107,6 +125,13 @@ func (w *Worker) Handle(name string, h func(ctx context.Context, t *Task) (resul
 func (w *Worker) Run(ctx context.Context) (err error) {
 	if w.ran.Swap(true) {
 		return errors.New("worker: Run called twice")
+	}
+	var noCommands error
+	if w.types, noCommands = w.taskTypes(); len(w.types) == 0 {
+		return fmt.Errorf("worker: no handler is registered, and commands can't run: %w", noCommands)
+	}
+	if noCommands != nil {
+		w.log.InfoContext(ctx, "this worker gets no commands, only tasks of its own types", "types", w.types, "reason", noCommands)
 	}
 	if w.dirs, err = openDirs(w.cfg.WorkDir); err != nil {
 		return err

@@ -22,7 +22,7 @@ func (p *Printer) Tasks(tasks []*dtaskv1.Task, selected int) {
 	}
 	t := NewTable("TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "NOTE")
 	for _, task := range tasks {
-		note := cmp.Or(progressNote(task), task.GetError())
+		note := cmp.Or(progressNote(task), task.GetPendingReason(), task.GetError())
 		if job := task.GetReusedJob(); job != "" {
 			note = "result of " + job + "/" + task.GetReusedTask()
 		}
@@ -69,6 +69,9 @@ func (p *Printer) Arrays(arrays []*dtaskv1.ArrayStatus) {
 		}
 		states := joinSorted(a.GetTasksByState(), ", ",
 			func(state string, n uint32) string { return Count(n) + " " + state })
+		if reason := a.GetPendingReason(); reason != "" {
+			states += "; " + reason
+		}
 		t.Row(a.GetId(), Count(a.GetTasks()), parallel, states)
 	}
 	p.Table(t)
@@ -89,6 +92,7 @@ func (p *Printer) Task(job string, t *dtaskv1.Task) {
 	} else {
 		p.field("due", absolute(t.GetDueAt()))
 	}
+	p.field("pending", t.GetPendingReason())
 	p.field("progress", progressNote(t))
 	p.field("checkpoint", p.ago(t.GetCheckpointAt()))
 	if history := t.GetHistory(); len(history) == 0 || history[len(history)-1].GetError() != t.GetError() {

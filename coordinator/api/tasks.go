@@ -124,6 +124,7 @@ type taskReader struct {
 	st       *fsm.State
 	job      fsm.Job
 	observed map[uint32]sequencer.Observation
+	reasons  map[uint32]string // why tasks are pending, by policy
 
 	dependencies, results, history bool
 }
@@ -172,6 +173,9 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	}
 	if a, ok := r.st.ArrayTask(ref); ok {
 		shown.Array = a.Name
+	}
+	if t.State == fsm.Pending {
+		shown.PendingReason = r.pendingReason(ref)
 	}
 	if result.ReusedJob != 0 {
 		shown.ReusedJob, shown.ReusedTask = formatJobID(result.ReusedJob), result.ReusedTask
@@ -279,10 +283,14 @@ func (r *taskReader) arrays(ctx context.Context) ([]*dtaskv1.ArrayStatus, error)
 		if isAggregated(r.st, r.job.State, r.ref(a.First), fsm.Completed) {
 			aggregated = counts[fsm.Completed]
 		}
-		list = append(list, &dtaskv1.ArrayStatus{
+		status := &dtaskv1.ArrayStatus{
 			Id: a.Name, First: a.First, Tasks: a.Count, Items: a.Items, MaxParallel: a.MaxParallel,
 			TasksByState: namedCounts(counts[:], running, aggregated),
-		})
+		}
+		if counts[fsm.Pending] > 0 {
+			status.PendingReason = r.pendingReason(r.ref(a.First)) // all tasks of an array have one policy
+		}
+		list = append(list, status)
 	}
 	return list, nil
 }

@@ -99,7 +99,11 @@ func showWorker(w *fsm.Worker, status sequencer.WorkerStatus) *dtaskv1.Worker {
 	case w.Drains() || status.Draining:
 		shown.State = stateDraining
 	}
+	shown.Types = w.Types()
 	for _, l := range w.Labels {
+		if l.Key == fsm.TypeLabel {
+			continue
+		}
 		shown.Labels[l.Key] = l.Value
 	}
 	for _, x := range w.Resources {

@@ -94,6 +94,10 @@ func capacity(slots uint32, resources []fsm.Resource, labels []fsm.Label) schedu
 		c.Resources = append(c.Resources, scheduler.Quantity{Name: r.Name, Amount: r.Amount})
 	}
 	for _, l := range labels {
+		if l.Key == fsm.TypeLabel {
+			c.Types = append(c.Types, l.Value)
+			continue
+		}
 		c.Labels = append(c.Labels, scheduler.Label{Name: l.Key, Value: l.Value})
 	}
 	return c

@@ -144,13 +144,13 @@ func (d *dispatcher) assign(b *batch) {
 			// The task is ready in the view, and the worker is up.
 			b.cfg.Logger.Error("assignment rejected",
 				"task_id", it.AttemptRef.String(), "worker_id", uint32(it.Worker), "reason", r.String())
-			d.sched.Release(a.Worker, a.Class)
+			d.sched.Release(a.Worker, a.Class, a.Priority)
 			continue
 		}
 		w := d.workers.byID[it.Worker]
 		w.assignments++
 		w.assignedAt = b.now
-		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, assigned: b.at, number: w.assignments})
+		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, priority: a.Priority, assigned: b.at, number: w.assignments})
 		m := b.to(w)
 		m.Assignments = append(m.Assignments, it)
 		n++

@@ -177,6 +177,7 @@ func (s *Sequencer) differsCapacity() error {
 	var errs []error
 	for id, w := range s.workers.byID {
 		classes := map[scheduler.ClassID]bool{0: true}
+		priorities := []scheduler.Priority{scheduler.Low, scheduler.Normal, scheduler.High, scheduler.Urgent}
 		for _, j := range s.dispatch.policies.jobs {
 			for _, p := range j.list {
 				classes[p.class] = true
@@ -185,17 +186,19 @@ func (s *Sequencer) differsCapacity() error {
 		for _, x := range w.held.list {
 			classes[x.class] = true
 			s.dispatch.sched.Reserve(x.class)
-			if !s.dispatch.sched.Release(scheduler.WorkerID(id), x.class) {
+			if !s.dispatch.sched.Release(scheduler.WorkerID(id), x.class, x.priority) {
 				errs = append(errs, fmt.Errorf("worker %d: the slot of %v is free", id, x.AttemptRef))
 			}
 		}
 		for c := range classes {
-			if s.dispatch.sched.Release(scheduler.WorkerID(id), c) {
-				errs = append(errs, fmt.Errorf("worker %d: a slot of class %d is taken by no attempt", id, c))
+			for _, p := range priorities {
+				if s.dispatch.sched.Release(scheduler.WorkerID(id), c, p) {
+					errs = append(errs, fmt.Errorf("worker %d: a slot of class %d and priority %v is taken by no attempt", id, c, p))
+				}
 			}
 		}
 		for _, x := range w.held.list {
-			s.dispatch.sched.Occupy(scheduler.WorkerID(id), x.class)
+			s.dispatch.sched.Occupy(scheduler.WorkerID(id), x.class, x.priority)
 			s.dispatch.sched.Unreserve(x.class)
 		}
 	}

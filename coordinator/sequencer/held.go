@@ -19,9 +19,10 @@ type held struct {
 	progressed  monoTime // when the worker last reported progress
 	drained     monoTime // when a stop for a drain was sent
 	class       scheduler.ClassID
-	stealAsked  bool // the worker was asked to release it
-	stopped     bool // ended by the leader; a stop was sent
-	unconfirmed bool // known from the state only: another process of the worker may have it
+	priority    scheduler.Priority // when it was assigned
+	stealAsked  bool               // the worker was asked to release it
+	stopped     bool               // ended by the leader; a stop was sent
+	unconfirmed bool               // known from the state only: another process of the worker may have it
 }
 
 // maxScanned is the number of attempts up to which find scans the list.
@@ -147,8 +148,9 @@ func (h *holdings) sorted() []fsm.AttemptRef {
 
 // oldest returns the attempts that may run at a worker with a number of slots:
 // those that it reported as started, and before it reports more, those that it
-// received first. A worker reports a start only after a while, and a new leader
-// knows none that was reported before its term.
+// received first, and those with the highest priority. A worker reports a start
+// only after a while, and a new leader knows none that was reported before its
+// term.
 func (h *holdings) oldest(slots int) map[fsm.AttemptRef]bool {
 	list := slices.Clone(h.list)
 	waiting := func(x held) int {
@@ -157,13 +159,17 @@ func (h *holdings) oldest(slots int) map[fsm.AttemptRef]bool {
 		}
 		return 1
 	}
-	slices.SortFunc(list, func(x, y held) int {
+	received := func(x, y held) int {
 		return cmp.Or(cmp.Compare(waiting(x), waiting(y)), cmp.Compare(x.number, y.number), compareAttempts(x.AttemptRef, y.AttemptRef))
-	})
-	oldest := make(map[fsm.AttemptRef]bool, min(slots, len(list)))
-	for i, x := range list {
-		if x.started != 0 || i < slots {
-			oldest[x.AttemptRef] = true
+	}
+	urgent := func(x, y held) int { return cmp.Or(cmp.Compare(y.priority, x.priority), received(x, y)) }
+	oldest := make(map[fsm.AttemptRef]bool, min(2*slots, len(list)))
+	for _, order := range []func(x, y held) int{urgent, received} {
+		slices.SortFunc(list, order)
+		for i, x := range list {
+			if x.started != 0 || i < slots {
+				oldest[x.AttemptRef] = true
+			}
 		}
 	}
 	return oldest

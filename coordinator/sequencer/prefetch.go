@@ -20,9 +20,11 @@ const shortTask = 100 * time.Millisecond
 const prefetchTime = 20 * time.Millisecond
 
 // prefetch decides how many attempts a worker gets beyond its slots: one for
-// each slot, and more if that is less than prefetchTime.
+// each slot, and more if that is less than prefetchTime. It gets none while all
+// of its slots are taken by attempts that turned out to be longer.
 type prefetch struct {
 	slots   int
+	taken   bool          // by attempts that the worker has reported as started, which takes shortTask
 	limit   int           // as the worker asked
 	average time.Duration // of its completed tasks, exponentially weighted
 }
@@ -34,7 +36,7 @@ func newPrefetch() prefetch { return prefetch{average: 10 * shortTask} }
 // current returns how many attempts the worker may now get beyond its slots. It
 // doubles with each halving of the average, so that it seldom changes.
 func (p *prefetch) current() int {
-	if p.average > shortTask {
+	if p.average > shortTask || p.taken {
 		return 0
 	}
 	n := p.slots
@@ -56,5 +58,25 @@ func (p *prefetch) completed(took time.Duration) (changed bool) {
 func (t *workerTable) completed(id fsm.WorkerID, took time.Duration) {
 	if w := t.byID[id]; w != nil && w.prefetch.completed(took) {
 		t.sched.SetPrefetch(scheduler.WorkerID(id), w.prefetch.current())
+	}
+}
+
+// prefetchChanged takes into account that an attempt of a worker is known to
+// run, or has ended. What waits at a worker for slots that are taken by long
+// attempts is revoked: a slot elsewhere may be free sooner, and tasks of a
+// higher priority must not wait behind it.
+func (t *workerTable) prefetchChanged(w *worker) {
+	taken := w.started >= w.prefetch.slots
+	if taken == w.prefetch.taken {
+		return
+	}
+	before := w.prefetch.current()
+	w.prefetch.taken = taken
+	if w.prefetch.current() != before {
+		t.sched.SetPrefetch(scheduler.WorkerID(w.id), w.prefetch.current())
+	}
+	w.revoke = taken && w.held.len() > w.prefetch.slots
+	if w.revoke {
+		t.revocable = append(t.revocable, w.id)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-	"github.com/dtask/dtask/scheduler"
 )
 
 // reconnectDelay is when a worker should return after its session was closed
@@ -120,9 +119,8 @@ func AttemptOf(a *dtaskv1.AttemptRef) fsm.AttemptRef {
 // outcome applies the outcome of an attempt and answers it with a verdict.
 func (x *reportHandler) outcome(b *batch, w *worker, o columns.Outcome) {
 	a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: fsm.JobID(o.Job), Index: o.Task}, Attempt: o.Attempt}
-	attempt, ok := w.held.remove(a)
+	attempt, ok := x.workers.take(w, a)
 	if ok {
-		x.workers.sched.Release(scheduler.WorkerID(w.id), attempt.class)
 		if attempt.stealAsked && o.Detail.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
 			w.stealAsked = time.Time{} // it may be asked again
 			x.cfg.Totals.Steals.Add(1)
@@ -164,7 +162,7 @@ func (x *reportHandler) progress(b *batch, w *worker, a fsm.AttemptRef, p *dtask
 	}
 	attempt.progressed = b.at
 	if p == nil || attempt.started == 0 {
-		attempt.started = b.at
+		x.workers.began(w, attempt, b.at)
 	}
 	x.workers.running.update(a, func(o *Observation) {
 		if p == nil || o.StartedMS == 0 {
@@ -188,7 +186,8 @@ func (x *reportHandler) recordStart(b *batch, w *worker, a fsm.AttemptRef) {
 		x.workers.stop(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
 		return
 	}
-	attempt.started, attempt.progressed = b.at, b.at
+	x.workers.began(w, attempt, b.at)
+	attempt.progressed = b.at
 	m := b.to(w)
 	m.StartGrants = append(m.StartGrants, a)
 }

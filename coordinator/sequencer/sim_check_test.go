@@ -284,7 +284,7 @@ func (l *simLedger) scan(s *fsm.State) {
 		}
 	}
 	for id, n := range live {
-		if w := s.Worker(id); w == nil || n > w.Slots+simPrefetch {
+		if w := s.Worker(id); w == nil || n > simPriorities*(w.Slots+simPrefetch) {
 			l.c.fail("worker %d holds %d attempts: %+v", id, n, w)
 		}
 	}

@@ -17,13 +17,18 @@ const simCPU = 2000
 // simPrefetch is the prefetch limit of each worker.
 const simPrefetch = 3
 
+// simPriorities is the number of priorities: attempts of each may fill a worker, if
+// each overtakes those below it.
+const simPriorities = 4
+
 // execution is the execution of an attempt on a worker.
 type execution struct {
 	saves      uint32 // checkpoints
 	atMostOnce bool
 	asking     bool // at-most-once, not started
 	queued     bool // waiting for a slot
-	order      int  // among waiting ones
+	priority   dtaskv1.Priority
+	order      int  // among waiting ones of its priority
 	reported   bool // its start was reported in this session
 	chatty     bool // reports progress
 	silent     bool // never reports its start
@@ -62,11 +67,9 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 			cpu += e.cpu
 		}
 	}
-	most := w.slots
-	if x.cpu == 0 && !x.atMostOnce {
-		most += w.prefetch
-	}
-	if len(w.held) > int(most) || cpu > simCPU {
+	// An update may have changed the priority since the assignment, so that the
+	// attempts of each can't be counted.
+	if len(w.held) > int(simPriorities*(w.slots+w.prefetch)) || cpu > simCPU {
 		w.c.fail("worker %s has %d slots and holds %d attempts, with %d of its %d thousandths of cpu", w.name, w.slots, len(w.held), cpu, simCPU)
 	}
 	if x.asking {
@@ -77,7 +80,7 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 	w.startQueued()
 }
 
-// startQueued starts waiting attempts in free slots, in order.
+// startQueued starts waiting attempts in free slots, the highest priority first.
 func (w *simWorker) startQueued() {
 	for {
 		busy := 0
@@ -86,7 +89,7 @@ func (w *simWorker) startQueued() {
 			switch {
 			case !x.queued:
 				busy++
-			case w.held[first] == nil || x.order < w.held[first].order:
+			case w.held[first] == nil || x.before(w.held[first]):
 				first = a
 			}
 		}
@@ -96,6 +99,11 @@ func (w *simWorker) startQueued() {
 		w.held[first].queued = false
 		w.begin(first, w.held[first])
 	}
+}
+
+// before reports whether a waiting attempt starts before another.
+func (x *execution) before(y *execution) bool {
+	return x.priority > y.priority || x.priority == y.priority && x.order < y.order
 }
 
 // release releases an attempt that has not started; sometimes the request is
@@ -173,7 +181,7 @@ func (w *simWorker) plan(it fsm.AssignItem) *execution {
 	}
 	once := p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
 	x := &execution{
-		atMostOnce: once, asking: once, cpu: p.GetResources()["cpu"],
+		atMostOnce: once, asking: once, cpu: p.GetResources()["cpu"], priority: p.GetPriority(),
 		chatty: c.chance(70), silent: c.chance(5), outcome: c.outcome(),
 	}
 	switch n := c.rng.IntN(100); {

@@ -36,10 +36,48 @@ type stealing struct {
 
 // next returns when the load should be checked again; ok is false if it is
 // balanced.
-func (x *stealing) next() (at time.Time, ok bool) { return x.nextAt, x.sched.Imbalanced() }
+func (x *stealing) next() (at time.Time, ok bool) {
+	return x.nextAt, x.sched.Imbalanced() || len(x.workers.revocable) > 0
+}
+
+// revoke asks the workers whose slots are taken by long attempts to release
+// what waits there.
+func (x *stealing) revoke(b *batch) {
+	if len(x.workers.revocable) == 0 || b.now.Before(x.nextAt) || b.full() {
+		return
+	}
+	x.workers.revocable = slices.DeleteFunc(x.workers.revocable, func(id fsm.WorkerID) bool {
+		w := x.workers.byID[id]
+		if w == nil || !w.revoke || w.session == nil || w.leaving {
+			return true
+		}
+		if b.now.Sub(w.assignedAt) < stealMinIdle {
+			return false // what was just assigned may not have arrived
+		}
+		w.revoke = false
+		b.cfg.Totals.StealRequests.Add(uint64(askAll(b, w))) //nolint:gosec // a count
+		return true
+	})
+	x.nextAt = b.now.Add(minStealInterval)
+}
+
+// askAll asks a worker for all attempts that it has not reported as started,
+// and returns their number.
+func askAll(b *batch, w *worker) (n int) {
+	for i := range w.held.list {
+		if x := &w.held.list[i]; x.started == 0 && !x.stopped && x.drained == 0 {
+			x.stealAsked = true
+			m := b.to(w)
+			m.StealRequests = append(m.StealRequests, x.AttemptRef)
+			n++
+		}
+	}
+	return n
+}
 
 // run asks loaded workers to release what idle workers could start now.
 func (x *stealing) run(b *batch) {
+	x.revoke(b)
 	if !x.sched.Imbalanced() || b.now.Before(x.nextAt) || b.full() {
 		return // a full batch is followed by another immediately
 	}
@@ -71,7 +109,9 @@ func ask(b *batch, w *worker, r scheduler.StealRequest) int {
 			list = append(list, x)
 		}
 	}
-	slices.SortFunc(list, func(x, y *held) int { return cmp.Compare(y.number, x.number) })
+	slices.SortFunc(list, func(x, y *held) int {
+		return cmp.Or(cmp.Compare(x.priority, y.priority), cmp.Compare(y.number, x.number))
+	})
 	list = list[:min(len(list), r.N)]
 	if len(list) > 0 {
 		w.stealAsked = b.now

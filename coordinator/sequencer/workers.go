@@ -18,6 +18,9 @@ type workerTable struct {
 	leases   *leases
 	running  observations
 	byID     map[fsm.WorkerID]*worker
+	// revocable are the workers with revoke set, and some that are gone or whose
+	// slots are free again.
+	revocable []fsm.WorkerID
 }
 
 // worker is what a term knows of a worker that is up.
@@ -30,6 +33,8 @@ type worker struct {
 	deadline    time.Time // without a session: when it is marked down
 	held        holdings
 	prefetch    prefetch
+	started     int       // of held: those that run longer than a short task
+	revoke      bool      // it will be asked to release what waits there for a slot
 	assignments uint64    // number of assignments in this term
 	assignedAt  time.Time // last assignment
 	stealAsked  time.Time // last steal request after which it has released nothing yet
@@ -59,6 +64,7 @@ func (t *workerTable) named(v *fsm.State, name string) *worker {
 func (t *workerTable) rebuild(w *fsm.Worker) {
 	t.byID[w.ID] = &worker{id: w.ID, name: w.Name, incarnation: w.Incarnation, prefetch: newPrefetch()}
 	t.sched.AddWorker(scheduler.WorkerID(w.ID), capacity(w.Slots, w.Resources, w.Labels))
+	t.byID[w.ID].prefetch.slots = int(w.Slots)
 	t.sched.SetAccepting(scheduler.WorkerID(w.ID), false)
 }
 
@@ -76,12 +82,14 @@ func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) 
 
 // hold adds an attempt that was assigned earlier.
 func (t *workerTable) hold(b *batch, w *worker, x held, started bool) {
-	x.assigned, x.class = b.at, t.policies.classOfTask(b.view, x.AttemptRef.TaskRef)
+	p := t.policies.of(b.view, x.TaskRef)
+	x.assigned, x.class, x.priority = b.at, t.policies.classOf(b.view, x.TaskRef, p), p.priority
 	if started {
 		x.started, x.progressed = b.at, b.at
+		w.started++
 	}
 	w.held.add(x)
-	t.sched.Occupy(scheduler.WorkerID(w.id), x.class)
+	t.sched.Occupy(scheduler.WorkerID(w.id), x.class, x.priority)
 }
 
 // updateAccepting tells the scheduler whether a worker may get assignments.
@@ -134,8 +142,31 @@ func requeue(b *batch, h fsm.HeldAttempt, lost bool) fsm.Reason {
 
 // forget removes an attempt from a worker and frees its slot.
 func (t *workerTable) forget(w *worker, a fsm.AttemptRef) {
-	x, _ := w.held.remove(a)
-	t.sched.Release(scheduler.WorkerID(w.id), x.class)
+	t.take(w, a)
+}
+
+// take removes an attempt from a worker, frees its slot, and returns it; ok is
+// false if the worker does not hold it.
+func (t *workerTable) take(w *worker, a fsm.AttemptRef) (x held, ok bool) {
+	x, ok = w.held.remove(a)
+	if !ok {
+		return x, false
+	}
+	if x.started != 0 {
+		w.started--
+		t.prefetchChanged(w)
+	}
+	t.sched.Release(scheduler.WorkerID(w.id), x.class, x.priority)
+	return x, true
+}
+
+// began records that an attempt runs.
+func (t *workerTable) began(w *worker, x *held, at monoTime) {
+	if x.started == 0 {
+		w.started++
+		defer t.prefetchChanged(w)
+	}
+	x.started = at
 }
 
 // startLogged reports whether an at-most-once attempt is live and its start is

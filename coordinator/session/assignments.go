@@ -139,7 +139,7 @@ func (c *contextBuilder) context(id fsm.JobID) uint32 {
 		return at
 	}
 	job, _ := c.st.Job(id)
-	context := &dtaskv1.JobContext{Job: uint64(id), JobName: job.Header.GetName(), Env: job.Header.GetEnv()}
+	context := &dtaskv1.JobContext{Job: uint64(id), JobName: job.Header.GetName(), Env: job.Header.GetEnv(), Priority: job.Header.GetPriority()}
 	if job.Header != c.header {
 		c.header, c.headerSize = job.Header, proto.Size(context)
 	}

@@ -52,6 +52,8 @@ type Array struct {
 	Items        uint32            `json:"items"` // more than tasks if they run in chunks
 	MaxParallel  uint32            `json:"max_parallel,omitempty"`
 	TasksByState map[string]uint32 `json:"tasks_by_state"`
+	// PendingReason is why no worker that is up can run its pending tasks.
+	PendingReason string `json:"pending_reason,omitempty"`
 }
 
 // Change is one step of a watch.
@@ -100,7 +102,7 @@ func NewJobWithTasks(j *dtaskv1.Job, tasks []*dtaskv1.Task) JobWithTasks {
 func newArray(a *dtaskv1.ArrayStatus) Array {
 	return Array{
 		ID: a.GetId(), Tasks: a.GetTasks(), Items: a.GetItems(),
-		MaxParallel: a.GetMaxParallel(), TasksByState: a.GetTasksByState(),
+		MaxParallel: a.GetMaxParallel(), TasksByState: a.GetTasksByState(), PendingReason: a.GetPendingReason(),
 	}
 }
 

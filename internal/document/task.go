@@ -16,6 +16,9 @@ type Task struct {
 	StartedAt   *string `json:"started_at"`
 	CompletedAt *string `json:"completed_at"`
 	Retries     uint32  `json:"retries"`
+	// PendingReason is why no worker that is up can run the task, if it is
+	// pending and none can.
+	PendingReason string `json:"pending_reason,omitempty"`
 	// CheckpointAt is when the last checkpoint was saved. Finished tasks have none.
 	CheckpointAt *string `json:"checkpoint_at,omitempty"`
 	// Reused is true if the task completed with the result of another task,
@@ -98,7 +101,7 @@ type DeadLetterWithHistory struct {
 func NewTask(t *dtaskv1.Task) Task {
 	doc := Task{
 		ID: t.GetId(), State: TaskState(t.GetState()), Attempt: t.GetAttempt(),
-		Worker: t.GetWorker(), Error: t.GetError(), Retries: t.GetRetries(),
+		Worker: t.GetWorker(), Error: t.GetError(), Retries: t.GetRetries(), PendingReason: t.GetPendingReason(),
 		StartedAt: optionalTime(t.GetStartedAt()), CompletedAt: optionalTime(t.GetCompletedAt()),
 		CheckpointAt: optionalTime(t.GetCheckpointAt()),
 	}

@@ -30,9 +30,9 @@ func inSequencer() []Mutant {
 		{
 			Name: "slots-are-freed-twice",
 			Edits: []Edit{{
-				"coordinator/sequencer/reports.go",
-				"\tif ok {\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), attempt.class)\n",
-				"\tif ok {\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), attempt.class)\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), attempt.class)\n",
+				"coordinator/sequencer/workers.go",
+				"\tt.sched.Release(scheduler.WorkerID(w.id), x.class, x.priority)\n\treturn x, true\n",
+				"\tt.sched.Release(scheduler.WorkerID(w.id), x.class, x.priority)\n\tt.sched.Release(scheduler.WorkerID(w.id), x.class, x.priority)\n\treturn x, true\n",
 			}},
 			Caught: []Checker{simulated},
 		},

@@ -645,6 +645,7 @@ type Worker struct {
 	DrainReason   string                 `protobuf:"bytes,13,opt,name=drain_reason,json=drainReason,proto3" json:"drain_reason,omitempty"`
 	Prefetch      uint32                 `protobuf:"varint,14,opt,name=prefetch,proto3" json:"prefetch,omitempty"` // attempts accepted beyond slots while tasks are short; 0 at a follower
 	Queued        uint32                 `protobuf:"varint,15,opt,name=queued,proto3" json:"queued,omitempty"`     // attempts held beyond slots
+	Types         []string               `protobuf:"bytes,16,rep,name=types,proto3" json:"types,omitempty"`        // types of tasks that it handles; empty = all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -782,6 +783,13 @@ func (x *Worker) GetQueued() uint32 {
 		return x.Queued
 	}
 	return 0
+}
+
+func (x *Worker) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
 }
 
 type DrainWorkerRequest struct {
@@ -1937,7 +1945,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\"i\n" +
 	"\x13ListWorkersResponse\x12*\n" +
 	"\aworkers\x18\x01 \x03(\v2\x10.dtask.v1.WorkerR\aworkers\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc6\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xdc\x04\n" +
 	"\x06Worker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1956,7 +1964,8 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"drainUntil\x12!\n" +
 	"\fdrain_reason\x18\r \x01(\tR\vdrainReason\x12\x1a\n" +
 	"\bprefetch\x18\x0e \x01(\rR\bprefetch\x12\x16\n" +
-	"\x06queued\x18\x0f \x01(\rR\x06queued\x1a9\n" +
+	"\x06queued\x18\x0f \x01(\rR\x06queued\x12\x14\n" +
+	"\x05types\x18\x10 \x03(\tR\x05types\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

@@ -1653,6 +1653,7 @@ type ArrayStatus struct {
 	Items         uint32                 `protobuf:"varint,4,opt,name=items,proto3" json:"items,omitempty"`                                                                                                               // at least tasks; more if tasks execute chunks of items
 	MaxParallel   uint32                 `protobuf:"varint,5,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`                                                                                // 0 = any number
 	TasksByState  map[string]uint32      `protobuf:"bytes,6,rep,name=tasks_by_state,json=tasksByState,proto3" json:"tasks_by_state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // state name → number; states without tasks are left out
+	PendingReason string                 `protobuf:"bytes,7,opt,name=pending_reason,json=pendingReason,proto3" json:"pending_reason,omitempty"`                                                                           // why no worker that is up can run its pending tasks; empty if one can
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1727,6 +1728,13 @@ func (x *ArrayStatus) GetTasksByState() map[string]uint32 {
 		return x.TasksByState
 	}
 	return nil
+}
+
+func (x *ArrayStatus) GetPendingReason() string {
+	if x != nil {
+		return x.PendingReason
+	}
+	return ""
 }
 
 type GetJobRequest struct {
@@ -1990,8 +1998,10 @@ type Task struct {
 	ReusedJob        string                 `protobuf:"bytes,18,opt,name=reused_job,json=reusedJob,proto3" json:"reused_job,omitempty"`           // it completed with the result of this job's task, without running
 	ReusedTask       string                 `protobuf:"bytes,19,opt,name=reused_task,json=reusedTask,proto3" json:"reused_task,omitempty"`
 	Array            string                 `protobuf:"bytes,20,opt,name=array,proto3" json:"array,omitempty"` // id of its array; empty = none
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Why no worker that is up can run it, if it is pending; empty if one can.
+	PendingReason string `protobuf:"bytes,21,opt,name=pending_reason,json=pendingReason,proto3" json:"pending_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
@@ -2160,6 +2170,13 @@ func (x *Task) GetReusedTask() string {
 func (x *Task) GetArray() string {
 	if x != nil {
 		return x.Array
+	}
+	return ""
+}
+
+func (x *Task) GetPendingReason() string {
+	if x != nil {
+		return x.PendingReason
 	}
 	return ""
 }
@@ -4040,14 +4057,15 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
 	"\x11TasksByStateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x92\x02\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xb9\x02\n" +
 	"\vArrayStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\rR\x05first\x12\x14\n" +
 	"\x05tasks\x18\x03 \x01(\rR\x05tasks\x12\x14\n" +
 	"\x05items\x18\x04 \x01(\rR\x05items\x12!\n" +
 	"\fmax_parallel\x18\x05 \x01(\rR\vmaxParallel\x12M\n" +
-	"\x0etasks_by_state\x18\x06 \x03(\v2'.dtask.v1.ArrayStatus.TasksByStateEntryR\ftasksByState\x1a?\n" +
+	"\x0etasks_by_state\x18\x06 \x03(\v2'.dtask.v1.ArrayStatus.TasksByStateEntryR\ftasksByState\x12%\n" +
+	"\x0epending_reason\x18\a \x01(\tR\rpendingReason\x1a?\n" +
 	"\x11TasksByStateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"y\n" +
@@ -4076,7 +4094,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\x04 \x01(\bR\n" +
-	"incomplete\"\xe2\x04\n" +
+	"incomplete\"\x89\x05\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12)\n" +
@@ -4101,7 +4119,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"reused_job\x18\x12 \x01(\tR\treusedJob\x12\x1f\n" +
 	"\vreused_task\x18\x13 \x01(\tR\n" +
 	"reusedTask\x12\x14\n" +
-	"\x05array\x18\x14 \x01(\tR\x05array\"\xc8\x02\n" +
+	"\x05array\x18\x14 \x01(\tR\x05array\x12%\n" +
+	"\x0epending_reason\x18\x15 \x01(\tR\rpendingReason\"\xc8\x02\n" +
 	"\x10ListTasksRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12+\n" +

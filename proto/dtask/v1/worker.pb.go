@@ -609,18 +609,21 @@ func (x *SessionRequest) GetLeaving() bool {
 }
 
 type Hello struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`               // 1–63 characters; stable across restarts
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // 32 hexadecimal digits, chosen when the process started
-	Slots         uint32                 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`            // 0–65,535
-	Labels        map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Resources     map[string]int64       `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // thousandths of a unit
-	Held          []*AttemptRef          `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`                                                                                      // received and not ended
-	Ended         []*AttemptRef          `protobuf:"bytes,7,rep,name=ended,proto3" json:"ended,omitempty"`                                                                                    // ended, outcome not acknowledged
-	NextReport    uint64                 `protobuf:"varint,8,opt,name=next_report,json=nextReport,proto3" json:"next_report,omitempty"`                                                       // number of the first outcome that is not acknowledged
-	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`                                                                                // of the program
-	Address       string                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`                                                                               // host name, for display only
-	Prefetch      uint32                 `protobuf:"varint,11,opt,name=prefetch,proto3" json:"prefetch,omitempty"`                                                                            // attempts accepted beyond slots while tasks are short; 0–65,535
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`               // 1–63 characters; stable across restarts
+	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // 32 hexadecimal digits, chosen when the process started
+	Slots       uint32                 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`            // 0–65,535
+	Labels      map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Resources   map[string]int64       `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // thousandths of a unit
+	Held        []*AttemptRef          `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`                                                                                      // received and not ended
+	Ended       []*AttemptRef          `protobuf:"bytes,7,rep,name=ended,proto3" json:"ended,omitempty"`                                                                                    // ended, outcome not acknowledged
+	NextReport  uint64                 `protobuf:"varint,8,opt,name=next_report,json=nextReport,proto3" json:"next_report,omitempty"`                                                       // number of the first outcome that is not acknowledged
+	Version     string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`                                                                                // of the program
+	Address     string                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`                                                                               // host name, for display only
+	Prefetch    uint32                 `protobuf:"varint,11,opt,name=prefetch,proto3" json:"prefetch,omitempty"`                                                                            // attempts accepted beyond slots while tasks are short; 0–65,535
+	// Types of tasks that the worker handles: names of handlers, and "command" for
+	// commands and scripts. It gets no others. Empty: an earlier version, which gets all.
+	Types         []string `protobuf:"bytes,12,rep,name=types,proto3" json:"types,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -730,6 +733,13 @@ func (x *Hello) GetPrefetch() uint32 {
 		return x.Prefetch
 	}
 	return 0
+}
+
+func (x *Hello) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
 }
 
 // Reports contains what has happened at the worker since its last reports.
@@ -1922,6 +1932,7 @@ type JobContext struct {
 	JobName       string                 `protobuf:"bytes,2,opt,name=job_name,json=jobName,proto3" json:"job_name,omitempty"`
 	Env           map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the job's
 	Policies      []*TaskPolicy          `protobuf:"bytes,4,rep,name=policies,proto3" json:"policies,omitempty"`                                                                 // those that the tasks of this message use
+	Priority      Priority               `protobuf:"varint,5,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`                                         // the job's, for policies without one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1982,6 +1993,13 @@ func (x *JobContext) GetPolicies() []*TaskPolicy {
 		return x.Policies
 	}
 	return nil
+}
+
+func (x *JobContext) GetPriority() Priority {
+	if x != nil {
+		return x.Priority
+	}
+	return Priority_PRIORITY_UNSPECIFIED
 }
 
 // ArrayItems are the items of an array that an attempt executes: the body once for each
@@ -2242,7 +2260,7 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x05hello\x18\x03 \x01(\v2\x0f.dtask.v1.HelloR\x05hello\x12+\n" +
 	"\areports\x18\x04 \x01(\v2\x11.dtask.v1.ReportsR\areports\x12,\n" +
 	"\blog_data\x18\x05 \x01(\v2\x11.dtask.v1.LogDataR\alogData\x12\x18\n" +
-	"\aleaving\x18\x06 \x01(\bR\aleaving\"\x86\x04\n" +
+	"\aleaving\x18\x06 \x01(\bR\aleaving\"\x9c\x04\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2256,7 +2274,8 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x18\n" +
 	"\aaddress\x18\n" +
 	" \x01(\tR\aaddress\x12\x1a\n" +
-	"\bprefetch\x18\v \x01(\rR\bprefetch\x1a9\n" +
+	"\bprefetch\x18\v \x01(\rR\bprefetch\x12\x14\n" +
+	"\x05types\x18\f \x03(\tR\x05types\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -2369,13 +2388,14 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\v2\x14.dtask.v1.CheckpointR\n" +
 	"checkpoint\x12*\n" +
-	"\x05array\x18\x04 \x01(\v2\x14.dtask.v1.ArrayItemsR\x05array\"\xd4\x01\n" +
+	"\x05array\x18\x04 \x01(\v2\x14.dtask.v1.ArrayItemsR\x05array\"\x84\x02\n" +
 	"\n" +
 	"JobContext\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x19\n" +
 	"\bjob_name\x18\x02 \x01(\tR\ajobName\x12/\n" +
 	"\x03env\x18\x03 \x03(\v2\x1d.dtask.v1.JobContext.EnvEntryR\x03env\x120\n" +
-	"\bpolicies\x18\x04 \x03(\v2\x14.dtask.v1.TaskPolicyR\bpolicies\x1a6\n" +
+	"\bpolicies\x18\x04 \x03(\v2\x14.dtask.v1.TaskPolicyR\bpolicies\x12.\n" +
+	"\bpriority\x18\x05 \x01(\x0e2\x12.dtask.v1.PriorityR\bpriority\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x01\n" +
@@ -2480,7 +2500,8 @@ var file_dtask_v1_worker_proto_goTypes = []any{
 	(*AttemptRef)(nil),       // 35: dtask.v1.AttemptRef
 	(JobState)(0),            // 36: dtask.v1.JobState
 	(*TaskPolicy)(nil),       // 37: dtask.v1.TaskPolicy
-	(LogStream)(0),           // 38: dtask.v1.LogStream
+	(Priority)(0),            // 38: dtask.v1.Priority
+	(LogStream)(0),           // 39: dtask.v1.LogStream
 }
 var file_dtask_v1_worker_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.SessionsRequest.frames:type_name -> dtask.v1.RequestFrame
@@ -2531,16 +2552,17 @@ var file_dtask_v1_worker_proto_depIdxs = []int32{
 	27, // 45: dtask.v1.AssignmentExtras.array:type_name -> dtask.v1.ArrayItems
 	32, // 46: dtask.v1.JobContext.env:type_name -> dtask.v1.JobContext.EnvEntry
 	37, // 47: dtask.v1.JobContext.policies:type_name -> dtask.v1.TaskPolicy
-	35, // 48: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
-	38, // 49: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
-	38, // 50: dtask.v1.LogData.stream:type_name -> dtask.v1.LogStream
-	4,  // 51: dtask.v1.WorkerService.Sessions:input_type -> dtask.v1.SessionsRequest
-	6,  // 52: dtask.v1.WorkerService.Sessions:output_type -> dtask.v1.SessionsResponse
-	52, // [52:53] is the sub-list for method output_type
-	51, // [51:52] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	38, // 48: dtask.v1.JobContext.priority:type_name -> dtask.v1.Priority
+	35, // 49: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
+	39, // 50: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
+	39, // 51: dtask.v1.LogData.stream:type_name -> dtask.v1.LogStream
+	4,  // 52: dtask.v1.WorkerService.Sessions:input_type -> dtask.v1.SessionsRequest
+	6,  // 53: dtask.v1.WorkerService.Sessions:output_type -> dtask.v1.SessionsResponse
+	53, // [53:54] is the sub-list for method output_type
+	52, // [52:53] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_worker_proto_init() }

@@ -1,0 +1,90 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// pendingReason returns why a pending task can't be assigned, whatever the load:
+// no worker that is up could run it. It is empty if one could. The tasks of one
+// policy have one reason, which is found once.
+func (r *taskReader) pendingReason(ref fsm.TaskRef) string {
+	number, ok := r.st.PolicyNumber(ref)
+	if !ok {
+		return ""
+	}
+	reason, known := r.reasons[number]
+	if !known {
+		reason = pendingReason(r.st, r.job.Policy(number))
+		if r.reasons == nil {
+			r.reasons = make(map[uint32]string)
+		}
+		r.reasons[number] = reason
+	}
+	return reason
+}
+
+// pendingReason leaves the workers that fulfill one requirement after the other,
+// and names the first that leaves none.
+func pendingReason(st *fsm.State, p *dtaskv1.TaskPolicy) string {
+	left := slices.DeleteFunc(slices.Collect(st.Workers()), func(w *fsm.Worker) bool { return w.State != fsm.WorkerUp || w.Slots == 0 })
+	if len(left) == 0 {
+		return "no worker is up"
+	}
+	first := true
+	for _, r := range requirements(p) {
+		left = slices.DeleteFunc(left, func(w *fsm.Worker) bool { return !r.met(w) })
+		switch {
+		case len(left) == 0 && first:
+			return "no worker that is up " + r.text
+		case len(left) == 0:
+			return "no worker that fulfills the other requirements " + r.text
+		}
+		first = false
+	}
+	if !slices.ContainsFunc(left, func(w *fsm.Worker) bool { return !w.Drains() }) {
+		return "all workers that could run it drain"
+	}
+	return ""
+}
+
+// A requirement is one that a worker meets or not.
+type requirement struct {
+	text string // "handles tasks of type x"
+	met  func(w *fsm.Worker) bool
+}
+
+func requirements(p *dtaskv1.TaskPolicy) []requirement {
+	typ := cmp.Or(p.GetType(), fsm.CommandType)
+	text := fmt.Sprintf("handles tasks of type %q", typ)
+	if typ == fsm.CommandType {
+		text = "runs commands"
+	}
+	list := []requirement{{text, func(w *fsm.Worker) bool {
+		types := w.Types()
+		return types == nil || slices.Contains(types, typ)
+	}}}
+	for _, key := range slices.Sorted(maps.Keys(p.GetRequire())) {
+		label := fsm.Label{Key: key, Value: p.GetRequire()[key]}
+		list = append(list, requirement{
+			fmt.Sprintf("has the label %s=%s", label.Key, label.Value),
+			func(w *fsm.Worker) bool { return slices.Contains(w.Labels, label) },
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
+		wanted := p.GetResources()[name]
+		list = append(list, requirement{
+			"has " + strconv.FormatFloat(float64(wanted)/1000, 'f', -1, 64) + " " + name,
+			func(w *fsm.Worker) bool {
+				return slices.ContainsFunc(w.Resources, func(r fsm.Resource) bool { return r.Name == name && r.Amount >= wanted })
+			},
+		})
+	}
+	return list
+}
