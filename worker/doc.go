@@ -24,6 +24,19 @@
 // are numbered in order without gaps, and are stored and repeated until they
 // are acknowledged.
 //
+// # What a worker gets
+//
+// A worker announces the types that it has handlers for, and gets no other
+// tasks. It gets commands and scripts only if the program calls
+// process.RunSupervisor, as the first statement of main: each command runs under
+// a process that is this program, executed again. Without that call, Run logs
+// that the worker gets no commands, and other workers run them.
+//
+//	func main() {
+//		process.RunSupervisor()
+//		…
+//	}
+//
 // # Fencing
 //
 // Every message carries (cluster, epoch, term). If a message's epoch and term

@@ -45,6 +45,8 @@ type Task struct {
 	StartedAt   *time.Time `json:"started_at"`
 	CompletedAt *time.Time `json:"completed_at"`
 	Retries     int        `json:"retries"`
+	// PendingReason is why no worker can run it.
+	PendingReason string `json:"pending_reason"`
 }
 
 // Completed tells whether the task ended well.

@@ -1,0 +1,93 @@
+package api
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func TestAPendingTaskSaysWhyNoWorkerCanRunIt(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("x")
+	policy := func(change func(*dtaskv1.TaskPolicy)) uint32 {
+		p := proto.CloneOf(h.GetPolicies()[0])
+		change(p)
+		h.Policies = append(h.Policies, p)
+		return uint32(len(h.GetPolicies()) - 1)
+	}
+	command := task("command")
+	command.Body.Run, command.Policy = "true", policy(func(p *dtaskv1.TaskPolicy) { p.Type = "" })
+	zone := task("zone")
+	zone.Policy = policy(func(p *dtaskv1.TaskPolicy) { p.Require = map[string]string{"zone": "us"} })
+	cpu := task("cpu")
+	cpu.Policy = policy(func(p *dtaskv1.TaskPolicy) { p.Resources = map[string]int64{"cpu": 2500} })
+	fits := task("fits")
+	fits.Policy = policy(func(p *dtaskv1.TaskPolicy) {
+		p.Require, p.Resources = map[string]string{"zone": "eu"}, map[string]int64{"cpu": 2000}
+	})
+	if _, err := r.send(t.Context(), request("k", h, task("noop"), command, zone, cpu, fits, task("later", 0))); err != nil {
+		t.Fatal(err)
+	}
+	register := func(name string, change func(*fsm.RegisterWorker)) {
+		t.Helper()
+		fork, _ := r.machine.Fork()
+		op := &fsm.RegisterWorker{ID: fork.NextWorker(), Name: name, Incarnation: testInstance, Slots: 4, Version: "v", Address: "host"}
+		change(op)
+		r.leader.op(t, op)
+	}
+	check := func(when string, want map[string]string) {
+		t.Helper()
+		pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, shown := range pages[0].GetTasks() {
+			if got := shown.GetPendingReason(); got != want[shown.GetId()] {
+				t.Errorf("%s, task %s: got %q, want %q", when, shown.GetId(), got, want[shown.GetId()])
+			}
+		}
+	}
+	none := "no worker is up"
+	check("without workers", map[string]string{"noop": none, "command": none, "zone": none, "cpu": none, "fits": none})
+
+	types := func(names ...string) []fsm.Label {
+		var list []fsm.Label
+		for _, name := range names {
+			list = append(list, fsm.Label{Key: fsm.TypeLabel, Value: name})
+		}
+		return list
+	}
+	register("other", func(w *fsm.RegisterWorker) { w.Labels = types("prime") })
+	noType := `no worker that is up handles tasks of type "noop"`
+	check("with a worker of another type", map[string]string{
+		"noop": noType, "zone": noType, "cpu": noType, "fits": noType, "command": "no worker that is up runs commands",
+	})
+
+	register("noop", func(w *fsm.RegisterWorker) {
+		w.Labels = append(types("noop"), fsm.Label{Key: "zone", Value: "eu"})
+		w.Resources = []fsm.Resource{{Name: "cpu", Amount: 2000}}
+	})
+	check("with a worker of the type", map[string]string{
+		"zone":    "no worker that fulfills the other requirements has the label zone=us",
+		"cpu":     "no worker that fulfills the other requirements has 2.5 cpu",
+		"command": "no worker that is up runs commands",
+	})
+
+	register("earlier", func(*fsm.RegisterWorker) {}) // announces nothing: it gets all types
+	check("with a worker of an earlier version", map[string]string{
+		"zone": "no worker that fulfills the other requirements has the label zone=us",
+		"cpu":  "no worker that fulfills the other requirements has 2.5 cpu",
+	})
+	for id := range fsm.WorkerID(3) {
+		r.leader.op(t, &fsm.DrainWorker{ID: id + 1, Until: 9_000_000})
+	}
+	drains := "all workers that could run it drain"
+	check("while all workers drain", map[string]string{
+		"zone": "no worker that fulfills the other requirements has the label zone=us", "noop": drains, "command": drains, "fits": drains,
+		"cpu": "no worker that fulfills the other requirements has 2.5 cpu",
+	})
+}
