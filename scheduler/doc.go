@@ -48,6 +48,17 @@
 // a free slot, because placement compares loads. If a slot becomes free
 // elsewhere, Rebalance returns what to move.
 //
+// Prefetching must not delay others. A task of a higher priority overtakes what
+// waits: it is assigned to a full worker, which starts it first (overtake.go).
+// For a task that is never prefetched, one worker is reserved: it prefetches
+// nothing until it has a free slot. Otherwise short tasks, which need no free
+// slot, could take each place for as long as there are any.
+//
+// # Types
+//
+// A worker that names the types of tasks that it handles gets no others. One
+// that names none gets all.
+//
 // # Limits
 //
 // A limited class is full, and so blocked, while it has as many attempts as its

@@ -24,7 +24,7 @@ func (s *Scheduler) overtake(valid func(TaskRef) bool) (Assignment, bool) {
 }
 
 // findOvertaker returns the queue of the first task of a priority that may
-// overtake, and the worker; nil if there is none.
+// overtake, and the worker; nil if no task may.
 func (s *Scheduler) findOvertaker(p Priority, valid func(TaskRef) bool) (best *readyQueue, at *worker) {
 	for _, c := range s.classes {
 		q := &c.queues[p]

@@ -27,7 +27,7 @@ func (q *readyQueue) pushFirst(a *attempt) {
 	q.n++
 }
 
-// pop removes and returns the first attempt; nil if there is none.
+// pop removes and returns the first attempt; nil if the queue is empty.
 func (q *readyQueue) pop() *attempt {
 	for p := len(q.byPriority) - 1; p >= 0; p-- {
 		list := q.byPriority[p]

@@ -200,3 +200,53 @@ func TestAWorkerThatHasStartedEverythingIsNotAskedAgain(t *testing.T) {
 		}
 	})
 }
+
+// Tasks are prefetched while they are short. When all slots of the worker are
+// taken by longer ones, it must release what waits there, so that other tasks
+// can go first, and other workers can run it.
+func TestWhatWaitsBehindLongAttemptsIsRevoked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slots, prefetch, shorts, longs = 2, 8, 100, 10
+		c := newCluster(t)
+		s, end := c.lead()
+		defer func() { _ = end() }()
+		length := 200 * time.Microsecond
+		var begun []fsm.AttemptRef
+		w := &queueWorker{t: t, s: s, slots: slots, first: 1, takes: func(fsm.AttemptRef) time.Duration { return length }}
+		w.begun = func(a fsm.AttemptRef) { begun = append(begun, a) }
+		welcome, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: "i", Slots: slots, Prefetch: prefetch}, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.id = welcome.Worker
+		c.awaitEnd(mustSubmit(t, s, spec{key: "short", n: shorts}))
+		w.mu.Lock()
+		length, begun = 10*time.Second, nil
+		w.mu.Unlock()
+		id := mustSubmit(t, s, spec{key: "long", n: longs})
+		time.Sleep(100 * time.Millisecond) // virtual
+		w.mu.Lock()
+		waiting, running := len(w.queue), &dtaskv1.Reports{}
+		for _, a := range begun {
+			running.Started = append(running.Started, &dtaskv1.Started{Attempt: &dtaskv1.AttemptRef{Job: uint64(a.Job), Task: a.Index, Attempt: a.Attempt}})
+		}
+		w.mu.Unlock()
+		if waiting != longs-slots || len(running.GetStarted()) != slots {
+			t.Fatalf("%d run and %d wait", len(running.GetStarted()), waiting)
+		}
+		if err := s.Report(t.Context(), w.id, w, running, false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // virtual
+		w.mu.Lock()
+		waiting = len(w.queue)
+		w.mu.Unlock()
+		if counts := c.job(id).Counts; waiting != 0 || counts[fsm.Assigned] != slots || counts[fsm.Pending] != longs-slots {
+			t.Errorf("%d wait at the worker; tasks by state: %v", waiting, counts)
+		}
+		if job := c.awaitEnd(id); job.State != fsm.JobCompleted || job.Retries != 0 {
+			t.Errorf("got %+v", job)
+		}
+	})
+}

@@ -40,7 +40,7 @@ func goWorker(t *testing.T, c *cluster.Cluster, name string, handlers map[string
 
 // A Go worker has many more free slots than the plain one beside it, but tasks
 // run only where they can, and none of them loses a retry. A task of a type that
-// nobody handles waits, and says so.
+// nobody handles waits, and status has the reason.
 func TestTasksRunOnlyOnWorkersThatHandleTheirType(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Config{Workers: 1, Slots: 2})

@@ -73,7 +73,7 @@ type supervisor struct {
 // An execution is that of the program that a supervisor runs.
 type execution struct {
 	main    int // pid; 0 after it was reaped
-	pidfd   int // of main; -1 if there is none
+	pidfd   int // of main; -1 if it has none
 	began   time.Time
 	settled bool // it has run for settleTime, and oomKill was read then
 	stopped bool // the stop order arrived, or the worker is gone
