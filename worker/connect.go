@@ -115,6 +115,13 @@ func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 	if errors.Is(err, errLivenessTimeout) {
 		f.avoided, f.avoidedUntil = addr, time.Now().Add(avoidDuration)
 	}
+	if successor, ok := errors.AsType[*successorError](err); ok {
+		f.avoided, f.avoidedUntil = addr, time.Now().Add(avoidDuration)
+		f.failures, f.followed, f.redirects = 0, nil, nil
+		f.learn(successor.address)
+		f.next = successor.address
+		return 0
+	}
 	detail := errorDetail(err)
 	if foreignCluster(err) != "" {
 		f.noteForeign(addr)
@@ -150,6 +157,13 @@ func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 	f.failures++
 	pause := float64(minBackoff) * math.Pow(backoffFactor, float64(min(f.failures-1, 50)))
 	return jitter(time.Duration(min(pause, float64(maxBackoff))))
+}
+
+// others returns all addresses of this cluster but one.
+func (f *finder) others(addr string) []string {
+	return slices.DeleteFunc(slices.Concat(f.seeds, f.learned), func(other string) bool {
+		return other == addr || time.Now().Before(f.foreign[other])
+	})
 }
 
 // learn adds a leader's address, which may help when the seeds are gone.

@@ -46,11 +46,19 @@ type session struct {
 	logChunk      *dtaskv1.LogData // sent next
 	readers       map[uint64]context.CancelFunc
 	reading       sync.WaitGroup
+
+	others    []string    // addresses of other coordinators
+	awaiting  bool        // a message was sent, and none received since
+	suspect   *time.Timer // expires when the leader should have answered
+	endSearch context.CancelFunc
+	successor chan *successorError // size 1
+	searching sync.WaitGroup
 }
 
-// session opens one session with the replica at addr. It returns when the
-// session has ended, with all its goroutines, and why.
-func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err error) {
+// session opens one session with the replica at addr; others are the addresses
+// of other coordinators. It returns when the session has ended, with all its
+// goroutines, and why.
+func (w *Worker) session(ctx context.Context, addr string, others []string) (welcomed bool, err error) {
 	conn, err := w.connect(addr)
 	if err != nil {
 		return false, err
@@ -61,17 +69,23 @@ func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err e
 	s := &session{
 		w: w, addr: addr, log: w.log.With("coordinator", addr), slot: conn.open(w.authorized(ctx)), logs: make(chan *dtaskv1.LogData),
 		unanswered: map[uint64]time.Time{}, readers: map[uint64]context.CancelFunc{}, timeout: livenessTimeout,
+		others: others, successor: make(chan *successorError, 1),
 	}
 	// One watchdog for everything that can hang: connecting, sending,
 	// receiving.
 	s.watchdog = time.AfterFunc(livenessTimeout, func() { cancel(errLivenessTimeout) })
 	s.ticker = time.NewTicker(defaultInterval)
+	s.suspect = time.NewTimer(suspicion)
+	s.suspect.Stop() // until something is sent
 	defer func() {
 		s.watchdog.Stop()
 		s.ticker.Stop()
+		s.suspect.Stop()
 		cancel(nil)
 		s.slot.leave()
 		s.reading.Wait()
+		s.heard() // ends the search
+		s.searching.Wait()
 	}()
 	err = s.loop(ctx)
 	if s.welcomed {
@@ -106,6 +120,10 @@ func (s *session) loop(ctx context.Context) error {
 			s.dirty = true
 		case <-s.ticker.C:
 			s.heartbeatDue = true
+		case <-s.suspect.C:
+			s.search(ctx)
+		case found := <-s.successor:
+			return found
 		case s.logChunk = <-logs:
 			if s.logChunk.GetEnd() {
 				delete(s.readers, s.logChunk.GetId())
@@ -128,6 +146,7 @@ func (s *session) receive(ctx context.Context) error {
 			return err
 		}
 	}
+	s.heard()
 	return nil
 }
 
@@ -186,6 +205,9 @@ func (s *session) sendNext() {
 	}
 	m.Fence = s.w.fence.message()
 	s.logChunk, s.idle = nil, false
+	if m.GetHeartbeat() != 0 || m.GetReports().GetOutcomes() != nil {
+		s.awaitAnswer()
+	}
 	s.slot.send(m)
 }
 

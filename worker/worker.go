@@ -177,7 +177,7 @@ func (w *Worker) sessions(ctx context.Context) {
 	var complained time.Time
 	for ctx.Err() == nil {
 		addr := f.address()
-		welcomed, err := w.session(ctx, addr)
+		welcomed, err := w.session(ctx, addr, f.others(addr))
 		if ctx.Err() != nil {
 			return
 		}

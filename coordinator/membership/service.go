@@ -89,6 +89,7 @@ type Service struct {
 
 	cfg      Config
 	changing sync.Mutex // held while the members change
+	leaders  *leaderWaits
 }
 
 // New makes a service. The caller registers it with a gRPC server whose interceptors
@@ -98,7 +99,7 @@ func New(cfg Config) (*Service, error) {
 		cfg.Recorder == nil || cfg.Confirm == nil || cfg.Peers == nil || cfg.Logger == nil {
 		return nil, errors.New("membership: incomplete configuration")
 	}
-	return &Service{cfg: cfg}, nil
+	return &Service{cfg: cfg, leaders: newLeaderWaits()}, nil
 }
 
 // Members returns the cluster's configuration, this replica included; empty until

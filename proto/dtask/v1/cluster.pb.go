@@ -58,6 +58,119 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{0}
 }
 
+type AwaitLeaderRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AfterTerm     uint64                 `protobuf:"varint,1,opt,name=after_term,json=afterTerm,proto3" json:"after_term,omitempty"`
+	WaitMs        int64                  `protobuf:"varint,2,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // at most this long; 0–10,000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitLeaderRequest) Reset() {
+	*x = AwaitLeaderRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitLeaderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitLeaderRequest) ProtoMessage() {}
+
+func (x *AwaitLeaderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitLeaderRequest.ProtoReflect.Descriptor instead.
+func (*AwaitLeaderRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AwaitLeaderRequest) GetAfterTerm() uint64 {
+	if x != nil {
+		return x.AfterTerm
+	}
+	return 0
+}
+
+func (x *AwaitLeaderRequest) GetWaitMs() int64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+// AwaitLeaderResponse is empty if no leader of a later term was known in time.
+type AwaitLeaderResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LeaderId      string                 `protobuf:"bytes,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
+	LeaderAddress string                 `protobuf:"bytes,2,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"` // HOST:PORT
+	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitLeaderResponse) Reset() {
+	*x = AwaitLeaderResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitLeaderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitLeaderResponse) ProtoMessage() {}
+
+func (x *AwaitLeaderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitLeaderResponse.ProtoReflect.Descriptor instead.
+func (*AwaitLeaderResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AwaitLeaderResponse) GetLeaderId() string {
+	if x != nil {
+		return x.LeaderId
+	}
+	return ""
+}
+
+func (x *AwaitLeaderResponse) GetLeaderAddress() string {
+	if x != nil {
+		return x.LeaderAddress
+	}
+	return ""
+}
+
+func (x *AwaitLeaderResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 type StatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"` // server id; empty without a leader
@@ -72,7 +185,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[1]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -84,7 +197,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[1]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -97,7 +210,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{1}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StatusResponse) GetLeader() string {
@@ -158,7 +271,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[2]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -170,7 +283,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[2]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -183,7 +296,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Member) GetId() string {
@@ -252,7 +365,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[3]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -264,7 +377,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[3]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -277,7 +390,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AddMemberRequest) GetServerId() string {
@@ -303,7 +416,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -315,7 +428,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -328,7 +441,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AddMemberResponse) GetVoter() bool {
@@ -347,7 +460,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +472,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +485,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RemoveMemberRequest) GetServerId() string {
@@ -391,7 +504,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -403,7 +516,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -416,7 +529,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RemoveMemberResponse) GetAlreadyRemoved() bool {
@@ -435,7 +548,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +560,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +573,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TransferLeadershipRequest) GetServerId() string {
@@ -478,7 +591,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +603,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +616,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 // ListWorkersRequest lists workers in the order of their ids. A page may be shorter
@@ -520,7 +633,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +645,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +658,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListWorkersRequest) GetConsistency() Consistency {
@@ -586,7 +699,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +711,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +724,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListWorkersResponse) GetWorkers() []*Worker {
@@ -652,7 +765,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +777,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +790,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Worker) GetId() string {
@@ -803,7 +916,7 @@ type DrainWorkerRequest struct {
 
 func (x *DrainWorkerRequest) Reset() {
 	*x = DrainWorkerRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +928,7 @@ func (x *DrainWorkerRequest) String() string {
 func (*DrainWorkerRequest) ProtoMessage() {}
 
 func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +941,7 @@ func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*DrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DrainWorkerRequest) GetName() string {
@@ -861,7 +974,7 @@ type DrainWorkerResponse struct {
 
 func (x *DrainWorkerResponse) Reset() {
 	*x = DrainWorkerResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +986,7 @@ func (x *DrainWorkerResponse) String() string {
 func (*DrainWorkerResponse) ProtoMessage() {}
 
 func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +999,7 @@ func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainWorkerResponse.ProtoReflect.Descriptor instead.
 func (*DrainWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DrainWorkerResponse) GetWorker() *Worker {
@@ -905,7 +1018,7 @@ type UndrainWorkerRequest struct {
 
 func (x *UndrainWorkerRequest) Reset() {
 	*x = UndrainWorkerRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +1030,7 @@ func (x *UndrainWorkerRequest) String() string {
 func (*UndrainWorkerRequest) ProtoMessage() {}
 
 func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1043,7 @@ func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UndrainWorkerRequest) GetName() string {
@@ -950,7 +1063,7 @@ type UndrainWorkerResponse struct {
 
 func (x *UndrainWorkerResponse) Reset() {
 	*x = UndrainWorkerResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1075,7 @@ func (x *UndrainWorkerResponse) String() string {
 func (*UndrainWorkerResponse) ProtoMessage() {}
 
 func (x *UndrainWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1088,7 @@ func (x *UndrainWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainWorkerResponse.ProtoReflect.Descriptor instead.
 func (*UndrainWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UndrainWorkerResponse) GetWorker() *Worker {
@@ -1000,7 +1113,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1125,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1138,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 type StatsResponse struct {
@@ -1046,7 +1159,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1171,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1184,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StatsResponse) GetEntries() uint64 {
@@ -1152,7 +1265,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1277,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1290,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 type IdentifyResponse struct {
@@ -1203,7 +1316,7 @@ type IdentifyResponse struct {
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1328,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1341,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *IdentifyResponse) GetServerId() string {
@@ -1349,7 +1462,7 @@ type Alarm struct {
 
 func (x *Alarm) Reset() {
 	*x = Alarm{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1474,7 @@ func (x *Alarm) String() string {
 func (*Alarm) ProtoMessage() {}
 
 func (x *Alarm) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1487,7 @@ func (x *Alarm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
 func (*Alarm) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Alarm) GetMember() string {
@@ -1421,7 +1534,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1546,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1559,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AdmitRequest) GetServerId() string {
@@ -1511,7 +1624,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1636,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1649,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AdmitResponse) GetClusterId() string {
@@ -1569,7 +1682,7 @@ type DigestsRequest struct {
 
 func (x *DigestsRequest) Reset() {
 	*x = DigestsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1581,7 +1694,7 @@ func (x *DigestsRequest) String() string {
 func (*DigestsRequest) ProtoMessage() {}
 
 func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1594,7 +1707,7 @@ func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsRequest.ProtoReflect.Descriptor instead.
 func (*DigestsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DigestsRequest) GetFrom() uint64 {
@@ -1614,7 +1727,7 @@ type DigestsResponse struct {
 
 func (x *DigestsResponse) Reset() {
 	*x = DigestsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1739,7 @@ func (x *DigestsResponse) String() string {
 func (*DigestsResponse) ProtoMessage() {}
 
 func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1752,7 @@ func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsResponse.ProtoReflect.Descriptor instead.
 func (*DigestsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DigestsResponse) GetServerId() string {
@@ -1666,7 +1779,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1791,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1804,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Digest) GetIndex() uint64 {
@@ -1721,7 +1834,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1733,7 +1846,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1746,7 +1859,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HistoryRequest) GetAfterIndex() uint64 {
@@ -1782,7 +1895,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +1907,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +1920,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HistoryResponse) GetChunks() []*HistoryChunk {
@@ -1839,7 +1952,7 @@ type HistoryChunk struct {
 
 func (x *HistoryChunk) Reset() {
 	*x = HistoryChunk{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +1964,7 @@ func (x *HistoryChunk) String() string {
 func (*HistoryChunk) ProtoMessage() {}
 
 func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +1977,7 @@ func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
 func (*HistoryChunk) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HistoryChunk) GetIndex() uint64 {
@@ -1907,7 +2020,15 @@ var File_dtask_v1_cluster_proto protoreflect.FileDescriptor
 const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x16dtask/v1/cluster.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n" +
-	"\rStatusRequest\"\xca\x01\n" +
+	"\rStatusRequest\"L\n" +
+	"\x12AwaitLeaderRequest\x12\x1d\n" +
+	"\n" +
+	"after_term\x18\x01 \x01(\x04R\tafterTerm\x12\x17\n" +
+	"\await_ms\x18\x02 \x01(\x03R\x06waitMs\"m\n" +
+	"\x13AwaitLeaderResponse\x12\x1b\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12%\n" +
+	"\x0eleader_address\x18\x02 \x01(\tR\rleaderAddress\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xca\x01\n" +
 	"\x0eStatusResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12*\n" +
@@ -2061,10 +2182,11 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\rR\x06number\x12\x14\n" +
 	"\x05total\x18\x04 \x01(\rR\x05total\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data2\x80\x04\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data2\xcc\x04\n" +
 	"\x0eClusterService\x12;\n" +
 	"\x06Status\x12\x17.dtask.v1.StatusRequest\x1a\x18.dtask.v1.StatusResponse\x12A\n" +
-	"\bIdentify\x12\x19.dtask.v1.IdentifyRequest\x1a\x1a.dtask.v1.IdentifyResponse\x128\n" +
+	"\bIdentify\x12\x19.dtask.v1.IdentifyRequest\x1a\x1a.dtask.v1.IdentifyResponse\x12J\n" +
+	"\vAwaitLeader\x12\x1c.dtask.v1.AwaitLeaderRequest\x1a\x1d.dtask.v1.AwaitLeaderResponse\x128\n" +
 	"\x05Admit\x12\x16.dtask.v1.AdmitRequest\x1a\x17.dtask.v1.AdmitResponse\x12D\n" +
 	"\tAddMember\x12\x1a.dtask.v1.AddMemberRequest\x1a\x1b.dtask.v1.AddMemberResponse\x12M\n" +
 	"\fRemoveMember\x12\x1d.dtask.v1.RemoveMemberRequest\x1a\x1e.dtask.v1.RemoveMemberResponse\x12_\n" +
@@ -2089,81 +2211,85 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),              // 0: dtask.v1.StatusRequest
-	(*StatusResponse)(nil),             // 1: dtask.v1.StatusResponse
-	(*Member)(nil),                     // 2: dtask.v1.Member
-	(*AddMemberRequest)(nil),           // 3: dtask.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 4: dtask.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 5: dtask.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 6: dtask.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 7: dtask.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 8: dtask.v1.TransferLeadershipResponse
-	(*ListWorkersRequest)(nil),         // 9: dtask.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),        // 10: dtask.v1.ListWorkersResponse
-	(*Worker)(nil),                     // 11: dtask.v1.Worker
-	(*DrainWorkerRequest)(nil),         // 12: dtask.v1.DrainWorkerRequest
-	(*DrainWorkerResponse)(nil),        // 13: dtask.v1.DrainWorkerResponse
-	(*UndrainWorkerRequest)(nil),       // 14: dtask.v1.UndrainWorkerRequest
-	(*UndrainWorkerResponse)(nil),      // 15: dtask.v1.UndrainWorkerResponse
-	(*StatsRequest)(nil),               // 16: dtask.v1.StatsRequest
-	(*StatsResponse)(nil),              // 17: dtask.v1.StatsResponse
-	(*IdentifyRequest)(nil),            // 18: dtask.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),           // 19: dtask.v1.IdentifyResponse
-	(*Alarm)(nil),                      // 20: dtask.v1.Alarm
-	(*AdmitRequest)(nil),               // 21: dtask.v1.AdmitRequest
-	(*AdmitResponse)(nil),              // 22: dtask.v1.AdmitResponse
-	(*DigestsRequest)(nil),             // 23: dtask.v1.DigestsRequest
-	(*DigestsResponse)(nil),            // 24: dtask.v1.DigestsResponse
-	(*Digest)(nil),                     // 25: dtask.v1.Digest
-	(*HistoryRequest)(nil),             // 26: dtask.v1.HistoryRequest
-	(*HistoryResponse)(nil),            // 27: dtask.v1.HistoryResponse
-	(*HistoryChunk)(nil),               // 28: dtask.v1.HistoryChunk
-	nil,                                // 29: dtask.v1.Worker.LabelsEntry
-	nil,                                // 30: dtask.v1.Worker.ResourcesEntry
-	(Consistency)(0),                   // 31: dtask.v1.Consistency
-	(*timestamppb.Timestamp)(nil),      // 32: google.protobuf.Timestamp
+	(*AwaitLeaderRequest)(nil),         // 1: dtask.v1.AwaitLeaderRequest
+	(*AwaitLeaderResponse)(nil),        // 2: dtask.v1.AwaitLeaderResponse
+	(*StatusResponse)(nil),             // 3: dtask.v1.StatusResponse
+	(*Member)(nil),                     // 4: dtask.v1.Member
+	(*AddMemberRequest)(nil),           // 5: dtask.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 6: dtask.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 7: dtask.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 8: dtask.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 9: dtask.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 10: dtask.v1.TransferLeadershipResponse
+	(*ListWorkersRequest)(nil),         // 11: dtask.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),        // 12: dtask.v1.ListWorkersResponse
+	(*Worker)(nil),                     // 13: dtask.v1.Worker
+	(*DrainWorkerRequest)(nil),         // 14: dtask.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),        // 15: dtask.v1.DrainWorkerResponse
+	(*UndrainWorkerRequest)(nil),       // 16: dtask.v1.UndrainWorkerRequest
+	(*UndrainWorkerResponse)(nil),      // 17: dtask.v1.UndrainWorkerResponse
+	(*StatsRequest)(nil),               // 18: dtask.v1.StatsRequest
+	(*StatsResponse)(nil),              // 19: dtask.v1.StatsResponse
+	(*IdentifyRequest)(nil),            // 20: dtask.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),           // 21: dtask.v1.IdentifyResponse
+	(*Alarm)(nil),                      // 22: dtask.v1.Alarm
+	(*AdmitRequest)(nil),               // 23: dtask.v1.AdmitRequest
+	(*AdmitResponse)(nil),              // 24: dtask.v1.AdmitResponse
+	(*DigestsRequest)(nil),             // 25: dtask.v1.DigestsRequest
+	(*DigestsResponse)(nil),            // 26: dtask.v1.DigestsResponse
+	(*Digest)(nil),                     // 27: dtask.v1.Digest
+	(*HistoryRequest)(nil),             // 28: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),            // 29: dtask.v1.HistoryResponse
+	(*HistoryChunk)(nil),               // 30: dtask.v1.HistoryChunk
+	nil,                                // 31: dtask.v1.Worker.LabelsEntry
+	nil,                                // 32: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                   // 33: dtask.v1.Consistency
+	(*timestamppb.Timestamp)(nil),      // 34: google.protobuf.Timestamp
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
-	2,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
-	20, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
-	31, // 2: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
-	11, // 3: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	29, // 4: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	30, // 5: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
-	11, // 6: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	11, // 7: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	20, // 8: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
-	32, // 9: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
-	25, // 10: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	28, // 11: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	4,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
+	22, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
+	33, // 2: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	13, // 3: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
+	31, // 4: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	32, // 5: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	13, // 6: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	13, // 7: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	22, // 8: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
+	34, // 9: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	27, // 10: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
+	30, // 11: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
 	0,  // 12: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	18, // 13: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	21, // 14: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	3,  // 15: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	5,  // 16: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	7,  // 17: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	23, // 18: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	9,  // 19: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	12, // 20: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	14, // 21: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	16, // 22: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	26, // 23: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	1,  // 24: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	19, // 25: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	22, // 26: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	4,  // 27: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	6,  // 28: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	8,  // 29: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	24, // 30: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	10, // 31: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	13, // 32: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	15, // 33: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	17, // 34: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	27, // 35: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	24, // [24:36] is the sub-list for method output_type
-	12, // [12:24] is the sub-list for method input_type
+	20, // 13: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	1,  // 14: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
+	23, // 15: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	5,  // 16: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	7,  // 17: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	9,  // 18: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	25, // 19: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	11, // 20: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	14, // 21: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	16, // 22: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	18, // 23: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	28, // 24: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	3,  // 25: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	21, // 26: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 27: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	24, // 28: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	6,  // 29: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	8,  // 30: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	10, // 31: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	26, // 32: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	12, // 33: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	15, // 34: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	17, // 35: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	19, // 36: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	29, // 37: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	25, // [25:38] is the sub-list for method output_type
+	12, // [12:25] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name
@@ -2181,7 +2307,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

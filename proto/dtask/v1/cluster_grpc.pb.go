@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	ClusterService_Status_FullMethodName             = "/dtask.v1.ClusterService/Status"
 	ClusterService_Identify_FullMethodName           = "/dtask.v1.ClusterService/Identify"
+	ClusterService_AwaitLeader_FullMethodName        = "/dtask.v1.ClusterService/AwaitLeader"
 	ClusterService_Admit_FullMethodName              = "/dtask.v1.ClusterService/Admit"
 	ClusterService_AddMember_FullMethodName          = "/dtask.v1.ClusterService/AddMember"
 	ClusterService_RemoveMember_FullMethodName       = "/dtask.v1.ClusterService/RemoveMember"
@@ -40,6 +41,9 @@ type ClusterServiceClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// Identify describes the replica that answers, also before Raft runs.
 	Identify(ctx context.Context, in *IdentifyRequest, opts ...grpc.CallOption) (*IdentifyResponse, error)
+	// AwaitLeader waits until the replica that answers knows a leader of a later term.
+	// A worker asks when its leader is silent, and learns of the next one at once.
+	AwaitLeader(ctx context.Context, in *AwaitLeaderRequest, opts ...grpc.CallOption) (*AwaitLeaderResponse, error)
 	// Admit asks the leader to let an instance run under its server id.
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
 	// AddMember adds a running, empty replica as a non-voter. It becomes a voter when
@@ -76,6 +80,16 @@ func (c *clusterServiceClient) Identify(ctx context.Context, in *IdentifyRequest
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(IdentifyResponse)
 	err := c.cc.Invoke(ctx, ClusterService_Identify_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) AwaitLeader(ctx context.Context, in *AwaitLeaderRequest, opts ...grpc.CallOption) (*AwaitLeaderResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AwaitLeaderResponse)
+	err := c.cc.Invoke(ctx, ClusterService_AwaitLeader_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +158,9 @@ type ClusterServiceServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// Identify describes the replica that answers, also before Raft runs.
 	Identify(context.Context, *IdentifyRequest) (*IdentifyResponse, error)
+	// AwaitLeader waits until the replica that answers knows a leader of a later term.
+	// A worker asks when its leader is silent, and learns of the next one at once.
+	AwaitLeader(context.Context, *AwaitLeaderRequest) (*AwaitLeaderResponse, error)
 	// Admit asks the leader to let an instance run under its server id.
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)
 	// AddMember adds a running, empty replica as a non-voter. It becomes a voter when
@@ -171,6 +188,9 @@ func (UnimplementedClusterServiceServer) Status(context.Context, *StatusRequest)
 }
 func (UnimplementedClusterServiceServer) Identify(context.Context, *IdentifyRequest) (*IdentifyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Identify not implemented")
+}
+func (UnimplementedClusterServiceServer) AwaitLeader(context.Context, *AwaitLeaderRequest) (*AwaitLeaderResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AwaitLeader not implemented")
 }
 func (UnimplementedClusterServiceServer) Admit(context.Context, *AdmitRequest) (*AdmitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Admit not implemented")
@@ -240,6 +260,24 @@ func _ClusterService_Identify_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ClusterServiceServer).Identify(ctx, req.(*IdentifyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_AwaitLeader_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AwaitLeaderRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).AwaitLeader(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_AwaitLeader_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).AwaitLeader(ctx, req.(*AwaitLeaderRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -348,6 +386,10 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Identify",
 			Handler:    _ClusterService_Identify_Handler,
+		},
+		{
+			MethodName: "AwaitLeader",
+			Handler:    _ClusterService_AwaitLeader_Handler,
 		},
 		{
 			MethodName: "Admit",
