@@ -45,6 +45,8 @@ func (n *Node) answer(q transport.Question) transport.Answer {
 		ctx, cancel := context.WithTimeout(context.Background(), transport.AskTimeout/2)
 		defer cancel()
 		a.Code = n.failover.answer(ctx, q.Server, q.Term)
+	case transport.AskLeaderSilent:
+		a.Code = n.silence.answerSilent(q.Server, q.Term)
 	case transport.AskNoLeader:
 		return n.firstElection.answer(q.Server, q.Term)
 	case transport.AskDiskSpace:

@@ -44,8 +44,8 @@ const (
 //
 // A leader that a majority can neither reach nor hear has lost its quorum, so no
 // healthy leader is deposed, however many links are reset. Only "connection refused"
-// counts: a vanished host, a pause or a partition is left to raft's timeouts, as is
-// every case that this path gives up on.
+// counts: a vanished host, a pause or a partition is left to silence and to raft's
+// timeouts, as is every case that this path gives up on.
 type failover struct {
 	*view
 
@@ -171,7 +171,7 @@ func (f *failover) replace(ctx context.Context, leader Server) bool {
 	if f.space.critical.Load() || f.stoodIn.Load() >= term || f.transport.HasConnectionFrom(leader.ID) {
 		return false
 	}
-	rank, agreed := f.consult(ctx, leader, term)
+	rank, agreed := f.consult(ctx, transport.AskLeaderLost, leader, term)
 	if !agreed {
 		return false
 	}
@@ -179,7 +179,7 @@ func (f *failover) replace(ctx context.Context, leader Server) bool {
 		if !sleep(ctx, time.Duration(rank)*rankDelay) || !f.refuses(ctx, leader) {
 			return false
 		}
-		if _, agreed = f.consult(ctx, leader, term); !agreed {
+		if _, agreed = f.consult(ctx, transport.AskLeaderLost, leader, term); !agreed {
 			return false
 		}
 	}
@@ -202,16 +202,16 @@ func (f *failover) stand() error {
 	return f.transport.TimeoutNow(raft.ServerID(f.self), raft.ServerAddress(f.advertise), request, &raft.TimeoutNowResponse{})
 }
 
-// consult asks the other voters whether they have lost the leader too. They agree if,
-// with this one, they are a majority and no election is in progress. The rank is how
-// many of them have a longer log.
-func (f *failover) consult(ctx context.Context, leader Server, term uint64) (rank int, agreed bool) {
+// consult asks the other voters whether they have lost the leader too, in the way that
+// the question describes. They agree if, with this one, they are a majority and no
+// election is in progress. The rank is how many of them have a longer log.
+func (f *failover) consult(ctx context.Context, kind transport.QuestionKind, leader Server, term uint64) (rank int, agreed bool) {
 	others, isVoter := f.otherVoters(leader.ID)
 	if !isVoter {
 		return 0, false
 	}
 	index, lost, election := f.LastIndex(), 1, false
-	for _, a := range askVoters(ctx, f.transport, others, transport.Question{Kind: transport.AskLeaderLost, Term: term, Server: leader.ID}) {
+	for _, a := range askVoters(ctx, f.transport, others, transport.Question{Kind: kind, Term: term, Server: leader.ID}) {
 		election = election || a.Code == transport.AnswerWait
 		if a.Code != transport.AnswerYes {
 			continue

@@ -43,6 +43,7 @@ type Node struct {
 	proposer      *proposer
 	reader        *reader
 	failover      *failover
+	silence       *silence
 	firstElection *firstElection
 	snapshots     *snapshotter
 	snapshotFiles *snapshotStore
@@ -159,6 +160,7 @@ func (n *Node) start(ctx context.Context) {
 	n.failover = &failover{
 		view: v, transport: n.transport, space: n.space, advertise: cfg.Advertise, heartbeat: cfg.Heartbeat, timeScale: cfg.TimeScale, log: n.log,
 	}
+	n.silence = &silence{failover: n.failover}
 	n.firstElection = &firstElection{view: v, transport: n.transport, space: n.space, heartbeat: cfg.Heartbeat, timeScale: cfg.TimeScale, log: n.log}
 	n.firstElection.record()
 
@@ -172,6 +174,7 @@ func (n *Node) start(ctx context.Context) {
 		func() { n.snapshots.run(ctx, cfg.TimeScale.Scale(snapshotInterval)) },
 		func() { n.firstElection.run(ctx) },
 		func() { n.failover.run(ctx) },
+		func() { n.silence.run(ctx) },
 		func() { n.space.run(ctx, v.Leading, n.yield) },
 		func() { n.storeCommitted(ctx, cfg.TimeScale.Scale(storeCommittedInterval)) },
 	} {

@@ -31,6 +31,9 @@ const (
 	// AskLeaderLost asks whether the leader, Question.Server, is unreachable there too.
 	// Question.Term is the asker's term.
 	AskLeaderLost QuestionKind = 'L'
+	// AskLeaderSilent asks whether the replica has heard nothing from the leader,
+	// Question.Server, for about a heartbeat timeout. Question.Term is the asker's term.
+	AskLeaderSilent QuestionKind = 'Q'
 	// AskDiskSpace asks whether the disk has free space.
 	AskDiskSpace QuestionKind = 'S'
 	// AskNoLeader asks whether the replica has had no contact with a leader since it
