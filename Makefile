@@ -144,6 +144,10 @@ chaos-kills: ## kill one leader after another, as fast as is fair, for MINUTES (
 chaos-old-copies: ## bring back old copies of data directories, together with other faults, for MINUTES (5), from SEED if set
 	DTASK_CHAOS=old-copies DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^(TestOldCopies|TestTheLossOfEveryDisk.*)$$' $(ARGS) ./test/chaos
 
+.PHONY: chaos-saturated
+chaos-saturated: ## saturate the processors for MINUTES (5): no healthy leader or worker is replaced
+	DTASK_CHAOS=saturated DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestNothingHealthyIsReplaced$$' $(ARGS) ./test/chaos
+
 .PHONY: chaos-measure
 chaos-measure: ## measure the time without completions after losses, and print a table
 	DTASK_CHAOS=measure go test -count=1 -v -timeout 60m -run '^(TestMeasure.*|TestHealthyWorkers.*|TestALeaderCutOff.*)$$' $(ARGS) ./test/chaos

@@ -1,0 +1,67 @@
+package raftnode
+
+import (
+	"testing"
+	"time"
+)
+
+// Its connections break, but dials to it are not refused: the fast path for a process
+// that has exited does not apply.
+func TestASilentLeaderIsReplacedByAMajorityThatHeardNothing(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Election, cfg.Lease = 2*time.Second, 20*time.Second, time.Second })
+	leader := c.leader(t)
+	leader.propose(t, 1, 10)
+	leader.net.isolate(leader.address)
+	next := c.leader(t, leader)
+	next.propose(t, 1, 10)
+	if n := c.quickElections(); n != 1 {
+		t.Errorf("%d elections were started by voters, want 1", n)
+	}
+	c.wantNoFatals(t)
+}
+
+func TestAVoterAloneDoesNotReplaceASilentLeader(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	leader := c.leader(t)
+	leader.propose(t, 1, 10)
+	alone := c.others(leader)[0]
+	alone.net.isolate(alone.address)
+	eventually(t, "raft's own timeout", func() bool { return alone.State() == "candidate" })
+	leader.propose(t, 1, 10)
+	if n := c.quickElections(); n != 0 {
+		t.Errorf("%d elections were started by voters", n)
+	}
+	c.wantNoFatals(t)
+}
+
+// A process that was stopped, alone or with its machine, has heard nothing because it
+// did not run.
+func TestTimeInWhichAProcessDidNotRunIsNoSilence(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, slow)
+	leader := c.leader(t)
+	leader.propose(t, 1, 10)
+	voter := c.others(leader)[0]
+	s := &silence{failover: voter.failover}
+	eventually(t, "the voter has heard from the leader", func() bool {
+		_, _, silent := s.check(time.Now())
+		return s.leader.ID == leader.id && !silent
+	})
+	now := time.Now()
+	for range 5 {
+		now = now.Add(time.Minute)
+		if _, _, silent := s.check(now); silent {
+			t.Fatal("minutes between two checks count as silence")
+		}
+	}
+	s.contact, now = voter.LastContact(), now.Add(time.Millisecond)
+	s.quiet = voter.cfg.Heartbeat - time.Nanosecond
+	if !s.silent(leader.id, s.term) {
+		t.Error("almost a heartbeat timeout is not enough for an answer")
+	}
+	if s.silent(leader.id, s.term+1) || s.silent(voter.id, s.term) {
+		t.Error("the silence of another leader counts")
+	}
+}
