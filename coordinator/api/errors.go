@@ -76,11 +76,12 @@ var errorTable = map[Kind]errorRow{
 // Error is an error with its kind.
 type Error struct {
 	Kind       Kind
-	Message    string        // for the user
-	Faults     []string      // with KindInvalid: one line each
-	RetryAfter time.Duration // with KindBusy; 0 = retryAfter
-	ClusterID  string        // with KindRefused or KindForeign: of this cluster, if the caller belongs to another one
-	limit      busyCause     // with KindBusy
+	Message    string              // for the user
+	Faults     []string            // with KindInvalid: one line each
+	RetryAfter time.Duration       // with KindBusy; 0 = retryAfter
+	ClusterID  string              // with KindRefused or KindForeign: of this cluster, if the caller belongs to another one
+	Holder     *dtaskv1.NameHolder // with KindRefused: what uses the name of the worker
+	limit      busyCause           // with KindBusy
 }
 
 // Error implements error.
@@ -134,7 +135,7 @@ func meaning(err error, classify func(error) *Error) *Error {
 	case errors.As(err, &busy):
 		return &Error{Kind: KindBusy, Message: busy.What, RetryAfter: busy.RetryAfter}
 	case errors.As(err, &inUse):
-		return &Error{Kind: KindRefused, Message: fmt.Sprintf("worker name %q is in use by another process", inUse.Name)}
+		return nameInUse(inUse)
 	case errors.Is(err, sequencer.ErrTermEnded):
 		return errNotLeader
 	}
@@ -149,6 +150,14 @@ func meaning(err error, classify func(error) *Error) *Error {
 		return &Error{Kind: KindDeadline, Message: "deadline exceeded"}
 	}
 	return nil
+}
+
+// nameInUse tells a worker which process uses its name.
+func nameInUse(e *sequencer.NameInUseError) *Error {
+	return &Error{
+		Kind: KindRefused, Message: fmt.Sprintf("worker name %q is in use by another process", e.Name),
+		Holder: &dtaskv1.NameHolder{Host: e.Host, Address: e.Address, SilentMs: e.Silent.Milliseconds()},
+	}
 }
 
 // rejectionKinds are the kinds of rejections; a caller cannot cause KindInternal.
@@ -192,7 +201,7 @@ func (s *Server) status(ctx context.Context, method string, err error) error {
 	}
 	r := errorTable[e.Kind]
 	message := e.Message
-	detail := &dtaskv1.ErrorDetail{Reason: r.reason, Faults: e.Faults, ClusterId: e.ClusterID}
+	detail := &dtaskv1.ErrorDetail{Reason: r.reason, Faults: e.Faults, ClusterId: e.ClusterID, NameHolder: e.Holder}
 	if e.Kind == KindBusy {
 		detail.RetryAfterMs = retryAfterMS(e.RetryAfter)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -57,6 +58,16 @@ func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 			s := &Server{cfg: Config{ServerID: "n1", Classify: c.classify, Raft: func() Raft { return raft }, Logger: slog.New(slog.DiscardHandler)}}
 			wantError(t, s.status(t.Context(), "method", c.err), c.code, c.reason)
 		})
+	}
+}
+
+func TestARefusedWorkerLearnsWhatHasItsName(t *testing.T) {
+	t.Parallel()
+	s := &Server{cfg: Config{Classify: func(error) *Error { return nil }}}
+	inUse := &sequencer.NameInUseError{Name: "w", Host: "h", Address: "10.0.0.3:4711", Silent: 1500 * time.Millisecond}
+	d := wantError(t, s.status(t.Context(), "Sessions", inUse), codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED)
+	if want := (&dtaskv1.NameHolder{Host: "h", Address: "10.0.0.3:4711", SilentMs: 1500}); !proto.Equal(d.GetNameHolder(), want) {
+		t.Errorf("got %v, want %v", d.GetNameHolder(), want)
 	}
 }
 

@@ -49,9 +49,8 @@ func (s *Sequencer) detach(gone Session, find func() *worker) {
 
 func (t *workerTable) attach(b *batch, h Hello, session Session) (Welcome, error) {
 	w := t.named(b.view, h.Name)
-	if w != nil && w.session != nil &&
-		w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < t.cfg.LivenessTimeout {
-		return Welcome{}, &NameInUseError{Name: h.Name}
+	if err := t.checkName(b, w, h); err != nil {
+		return Welcome{}, err
 	}
 	if w != nil && w.session != nil && w.session != session {
 		w.session.Close(errReplaced)
@@ -81,11 +80,26 @@ func (t *workerTable) attach(b *batch, h Hello, session Session) (Welcome, error
 		t.byID[id] = w
 	}
 	w.session, w.leaving = session, false
+	w.host, w.peer, w.lockID, w.attachedAt = h.Address, h.Peer, h.LockID, b.at
 	w.prefetch.slots, w.prefetch.limit = int(h.Slots), int(h.Prefetch)
 	t.sched.AddWorker(scheduler.WorkerID(id), capacity(h.Slots, h.Resources, h.Labels))
 	t.sched.SetPrefetch(scheduler.WorkerID(id), w.prefetch.current())
 	t.updateAccepting(b.view, w)
 	return Welcome{Worker: id, Stop: t.reconcile(b, w, h), Draining: b.view.Worker(id).Drains()}, nil
+}
+
+// checkName refuses a process whose name another one uses. A process that holds
+// the lock of the other one's directory is its successor: the other one is dead,
+// even if its connection still looks healthy.
+func (t *workerTable) checkName(b *batch, w *worker, h Hello) error {
+	if w == nil || w.session == nil || w.lockID != "" && w.lockID == h.LockID {
+		return nil
+	}
+	silent := b.now.Sub(w.session.LastContact())
+	if w.incarnation != h.Incarnation && silent < t.cfg.LivenessTimeout {
+		return &NameInUseError{Name: h.Name, Host: w.host, Address: w.peer, Silent: max(silent, 0)}
+	}
+	return nil
 }
 
 func capacity(slots uint32, resources []fsm.Resource, labels []fsm.Label) scheduler.Capacity {

@@ -340,6 +340,57 @@ func TestANameHasOneLiveProcess(t *testing.T) {
 	}
 }
 
+func TestARefusedProcessLearnsWhichOneHasItsName(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		w := &fakeWorker{t: t, seq: s, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 16)}
+		first := sequencer.Hello{Name: "w", Incarnation: "a", Slots: 1, Address: "host", Peer: "10.0.0.3:4711", LockID: "disk1"}
+		if _, err := s.Attach(t.Context(), first, w); err != nil {
+			t.Fatal(err)
+		}
+		w.fallSilent()
+		<-time.After(time.Second)
+		for _, lock := range []string{"", "disk2"} {
+			_, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: "b", Slots: 1, LockID: lock}, w)
+			want := sequencer.NameInUseError{Name: "w", Host: "host", Address: "10.0.0.3:4711", Silent: time.Second}
+			if e, ok := errors.AsType[*sequencer.NameInUseError](err); !ok || *e != want {
+				t.Errorf("lock %q: got %+v, want %+v", lock, err, want)
+			}
+		}
+	})
+}
+
+// It holds the lock of the first one's directory: that is dead, although its
+// connection looks healthy.
+func TestASuccessorInTheSameDirectoryGetsTheNameImmediately(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		w := &fakeWorker{t: t, seq: s, answer: hold, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 16)}
+		if _, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: "a", Slots: 1, LockID: "disk"}, w); err != nil {
+			t.Fatal(err)
+		}
+		id := mustSubmit(t, s, spec{key: "k", n: 1})
+		<-w.work
+		next := &fakeWorker{t: t, seq: s, answer: hold, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 16)}
+		if _, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: "b", Slots: 1, LockID: "disk"}, next); err != nil {
+			t.Fatalf("the successor was refused: %v", err)
+		}
+		<-next.work
+		if v := c.task(id, 0); v.State != fsm.Assigned || v.Attempt != 2 {
+			t.Errorf("the task is %v at attempt %d, want assigned at 2", v.State, v.Attempt)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.closed == nil {
+			t.Error("the session of the dead process is open")
+		}
+	})
+}
+
 func TestAPausedLeaderMarksNoWorkerDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -47,8 +47,15 @@ type RejectedError struct{ Reason fsm.Reason }
 // Error returns the text of the reason.
 func (e *RejectedError) Error() string { return "sequencer: rejected: " + e.Reason.String() }
 
-// NameInUseError refuses a worker whose name another live process uses.
-type NameInUseError struct{ Name string }
+// NameInUseError refuses a worker whose name another process uses. That process
+// may have died without closing its connection; Silent tells how likely this is.
+// The worker may try again.
+type NameInUseError struct {
+	Name    string
+	Host    string        // of the other process, as it states it
+	Address string        // of its connection; empty if unknown
+	Silent  time.Duration // time since the last contact with it
+}
 
 // Error names the worker.
 func (e *NameInUseError) Error() string {
@@ -104,8 +111,13 @@ type Hello struct {
 	Labels            []fsm.Label
 	Resources         []fsm.Resource
 	Version, Address  string
-	Held              []fsm.AttemptRef // received and not ended
-	Ended             []fsm.AttemptRef // ended, with an unacknowledged report
+	// Peer is the address of the worker's connection; empty if unknown.
+	Peer string
+	// LockID identifies the locked file of the worker's directory: of all
+	// processes with the same one, at most one is alive. Empty if unknown.
+	LockID string
+	Held   []fsm.AttemptRef // received and not ended
+	Ended  []fsm.AttemptRef // ended, with an unacknowledged report
 }
 
 // Welcome is the answer to a Hello.

@@ -29,6 +29,9 @@ type worker struct {
 	name        string
 	incarnation string
 	session     Session   // nil while it has none
+	attachedAt  monoTime  // when it got its last session
+	host, peer  string    // as in the hello of its last session
+	lockID      string    // likewise
 	leaving     bool      // the worker reported that it shuts down
 	deadline    time.Time // without a session: when it is marked down
 	held        holdings

@@ -1,8 +1,11 @@
 package session
 
 import (
+	"context"
 	"maps"
 	"slices"
+
+	grpcpeer "google.golang.org/grpc/peer"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -12,10 +15,10 @@ import (
 // The conversions between the protocol's messages and the types of fsm and
 // sequencer.
 
-func helloOf(h *dtaskv1.Hello) sequencer.Hello {
+func helloOf(ctx context.Context, h *dtaskv1.Hello) sequencer.Hello {
 	out := sequencer.Hello{
 		Name: h.GetName(), Incarnation: h.GetIncarnation(), Slots: min(h.GetSlots(), 65535), Prefetch: min(h.GetPrefetch(), 65535),
-		Version: h.GetVersion(), Address: h.GetAddress(),
+		Version: h.GetVersion(), Address: h.GetAddress(), Peer: peerAddress(ctx), LockID: h.GetLockId(),
 		Labels: append(labels(h.GetLabels()), types(h.GetTypes())...), Resources: resources(h.GetResources()),
 	}
 	for _, a := range h.GetHeld() {
@@ -25,6 +28,15 @@ func helloOf(h *dtaskv1.Hello) sequencer.Hello {
 		out.Ended = append(out.Ended, sequencer.AttemptOf(a))
 	}
 	return out
+}
+
+// peerAddress returns the address of the connection that ctx belongs to, or "".
+func peerAddress(ctx context.Context) string {
+	p, ok := grpcpeer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return ""
+	}
+	return p.Addr.String()
 }
 
 func attemptRef(a fsm.AttemptRef) *dtaskv1.AttemptRef {

@@ -199,7 +199,7 @@ func (x *session) attach(ctx context.Context, first *dtaskv1.SessionRequest) (se
 	if x.deposed(first.GetFence()) {
 		return sequencer.Welcome{}, sequencer.ErrTermEnded
 	}
-	welcome, err := x.leader.Attach(ctx, helloOf(h), x)
+	welcome, err := x.leader.Attach(ctx, helloOf(ctx, h), x)
 	x.worker = welcome.Worker
 	return welcome, err
 }

@@ -209,7 +209,7 @@ func TestANameInUseIsRejectedUntilItsSessionEnds(t *testing.T) {
 			p.say(&dtaskv1.SessionRequest{Hello: other})
 			_ = p.end()
 			var used *sequencer.NameInUseError
-			if err := h.result(); !errors.As(err, &used) || used.Name != "w" {
+			if err := h.result(); !errors.As(err, &used) || used.Name != "w" || used.Address == "" {
 				t.Fatalf("a second process with the name: %v", err)
 			}
 			old.cancel()

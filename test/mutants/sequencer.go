@@ -58,7 +58,7 @@ func inSequencer() []Mutant {
 		},
 		{
 			Name:   "two-processes-share-a-name",
-			Edits:  []Edit{{"coordinator/sequencer/attach.go", `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < t.cfg.LivenessTimeout {`, `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < 0 {`}},
+			Edits:  []Edit{{"coordinator/sequencer/attach.go", `w.incarnation != h.Incarnation && silent < t.cfg.LivenessTimeout {`, `w.incarnation != h.Incarnation && silent < 0 {`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Name|Process|Incarnation"}, {Package: "./coordinator/session", Run: "NameInUse"}},
 		},
 		{

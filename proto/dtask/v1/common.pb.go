@@ -488,6 +488,7 @@ type ErrorDetail struct {
 	RetryAfterMs  int64                  `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // with BUSY
 	Faults        []string               `protobuf:"bytes,5,rep,name=faults,proto3" json:"faults,omitempty"`                                    // with INVALID: one line each
 	ClusterId     string                 `protobuf:"bytes,6,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`             // the coordinator's, if the caller belongs to another cluster: with REFUSED or FOREIGN_CLUSTER
+	NameHolder    *NameHolder            `protobuf:"bytes,30,opt,name=name_holder,json=nameHolder,proto3" json:"name_holder,omitempty"`         // with REFUSED, if another process uses the worker's name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -564,6 +565,74 @@ func (x *ErrorDetail) GetClusterId() string {
 	return ""
 }
 
+func (x *ErrorDetail) GetNameHolder() *NameHolder {
+	if x != nil {
+		return x.NameHolder
+	}
+	return nil
+}
+
+// NameHolder is the process that uses the name of a worker that was refused.
+type NameHolder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`                          // as that process states it; may be empty
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`                    // IP:PORT of its connection, as the coordinator sees it; may be empty
+	SilentMs      int64                  `protobuf:"varint,3,opt,name=silent_ms,json=silentMs,proto3" json:"silent_ms,omitempty"` // time since the coordinator received anything from it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NameHolder) Reset() {
+	*x = NameHolder{}
+	mi := &file_dtask_v1_common_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NameHolder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NameHolder) ProtoMessage() {}
+
+func (x *NameHolder) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_common_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NameHolder.ProtoReflect.Descriptor instead.
+func (*NameHolder) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_common_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *NameHolder) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *NameHolder) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *NameHolder) GetSilentMs() int64 {
+	if x != nil {
+		return x.SilentMs
+	}
+	return 0
+}
+
 var File_dtask_v1_common_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_common_proto_rawDesc = "" +
@@ -578,7 +647,7 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"AttemptRef\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\rR\x04task\x12\x18\n" +
-	"\aattempt\x18\x03 \x01(\rR\aattempt\"\xdd\x01\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\"\x94\x02\n" +
 	"\vErrorDetail\x12-\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x15.dtask.v1.ErrorReasonR\x06reason\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\tR\bleaderId\x12%\n" +
@@ -586,7 +655,14 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"\x0eretry_after_ms\x18\x04 \x01(\x03R\fretryAfterMs\x12\x16\n" +
 	"\x06faults\x18\x05 \x03(\tR\x06faults\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x06 \x01(\tR\tclusterId*s\n" +
+	"cluster_id\x18\x06 \x01(\tR\tclusterId\x125\n" +
+	"\vname_holder\x18\x1e \x01(\v2\x14.dtask.v1.NameHolderR\n" +
+	"nameHolder\"W\n" +
+	"\n" +
+	"NameHolder\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1b\n" +
+	"\tsilent_ms\x18\x03 \x01(\x03R\bsilentMs*s\n" +
 	"\bPriority\x12\x18\n" +
 	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fPRIORITY_LOW\x10\x01\x12\x13\n" +
@@ -643,7 +719,7 @@ func file_dtask_v1_common_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_common_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_dtask_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_dtask_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_dtask_v1_common_proto_goTypes = []any{
 	(Priority)(0),       // 0: dtask.v1.Priority
 	(TaskState)(0),      // 1: dtask.v1.TaskState
@@ -653,14 +729,16 @@ var file_dtask_v1_common_proto_goTypes = []any{
 	(*Fence)(nil),       // 5: dtask.v1.Fence
 	(*AttemptRef)(nil),  // 6: dtask.v1.AttemptRef
 	(*ErrorDetail)(nil), // 7: dtask.v1.ErrorDetail
+	(*NameHolder)(nil),  // 8: dtask.v1.NameHolder
 }
 var file_dtask_v1_common_proto_depIdxs = []int32{
 	4, // 0: dtask.v1.ErrorDetail.reason:type_name -> dtask.v1.ErrorReason
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	8, // 1: dtask.v1.ErrorDetail.name_holder:type_name -> dtask.v1.NameHolder
+	2, // [2:2] is the sub-list for method output_type
+	2, // [2:2] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_common_proto_init() }
@@ -674,7 +752,7 @@ func file_dtask_v1_common_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_common_proto_rawDesc), len(file_dtask_v1_common_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

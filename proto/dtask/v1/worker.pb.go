@@ -623,7 +623,10 @@ type Hello struct {
 	Prefetch    uint32                 `protobuf:"varint,11,opt,name=prefetch,proto3" json:"prefetch,omitempty"`                                                                            // attempts accepted beyond slots while tasks are short; 0–65,535
 	// Types of tasks that the worker handles: names of handlers, and "command" for
 	// commands and scripts. It gets no others. Empty: an earlier version, which gets all.
-	Types         []string `protobuf:"bytes,12,rep,name=types,proto3" json:"types,omitempty"`
+	Types []string `protobuf:"bytes,12,rep,name=types,proto3" json:"types,omitempty"`
+	// Identifies the locked file of the work directory: of all processes with the same
+	// lock, at most one is alive. Empty: unknown.
+	LockId        string `protobuf:"bytes,30,opt,name=lock_id,json=lockId,proto3" json:"lock_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -740,6 +743,13 @@ func (x *Hello) GetTypes() []string {
 		return x.Types
 	}
 	return nil
+}
+
+func (x *Hello) GetLockId() string {
+	if x != nil {
+		return x.LockId
+	}
+	return ""
 }
 
 // Reports contains what has happened at the worker since its last reports.
@@ -2260,7 +2270,7 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x05hello\x18\x03 \x01(\v2\x0f.dtask.v1.HelloR\x05hello\x12+\n" +
 	"\areports\x18\x04 \x01(\v2\x11.dtask.v1.ReportsR\areports\x12,\n" +
 	"\blog_data\x18\x05 \x01(\v2\x11.dtask.v1.LogDataR\alogData\x12\x18\n" +
-	"\aleaving\x18\x06 \x01(\bR\aleaving\"\x9c\x04\n" +
+	"\aleaving\x18\x06 \x01(\bR\aleaving\"\xb5\x04\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2275,7 +2285,8 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\aaddress\x18\n" +
 	" \x01(\tR\aaddress\x12\x1a\n" +
 	"\bprefetch\x18\v \x01(\rR\bprefetch\x12\x14\n" +
-	"\x05types\x18\f \x03(\tR\x05types\x1a9\n" +
+	"\x05types\x18\f \x03(\tR\x05types\x12\x17\n" +
+	"\alock_id\x18\x1e \x01(\tR\x06lockId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
