@@ -21,6 +21,8 @@ const (
 	maxResult = 4 << 10 // bytes of an attempt's inline result
 	maxError  = 1 << 10 // bytes of an error text
 	maxName   = 63      // bytes of an error class
+
+	maxWorkerName = 63 // bytes
 )
 
 // reservedLabels is the prefix of labels that coordinators set.
@@ -32,7 +34,10 @@ type Config struct {
 	// is enough. Host names are resolved again for each connection.
 	Join []string
 	// Name is the worker's name, stable across restarts: 1–63 letters, digits,
-	// - _ and dots. Default: the host's name.
+	// - _ and dots. If another live process of the cluster has it, Run returns
+	// *NameInUseError. Default: the name that WorkDir keeps, or the host's name;
+	// if another process has that, the worker chooses one of its own, such as
+	// HOST-2, and keeps it in WorkDir.
 	Name string
 	// Slots is the number of concurrent attempts, 1–65,535. Default: the number
 	// of CPUs.
@@ -52,7 +57,8 @@ type Config struct {
 	Resources map[string]int64
 	// WorkDir is the worker's own directory; two processes cannot share one.
 	// Default: dtask-worker/NAME in $XDG_STATE_HOME or the user's cache
-	// directory.
+	// directory; without a Name, the first of HOST, HOST-2, HOST-3, … there
+	// that no process uses.
 	WorkDir string
 	// DrainTimeout is how long running attempts may continue after Run's
 	// context is done; then they are stopped and released. Default 30 s;
@@ -90,15 +96,9 @@ func WithDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) O
 	return func(w *Worker) { w.dial = dial }
 }
 
-// Defaults sets all fields that have the zero value to their defaults.
+// Defaults sets all fields that have the zero value to their defaults, except a
+// missing Name, and WorkDir without a Name: Run chooses them.
 func (c *Config) Defaults() error {
-	if c.Name == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("choosing a worker name (set --name): %w", err)
-		}
-		c.Name = nameFrom(host)
-	}
 	if c.Slots == 0 {
 		c.Slots = runtime.NumCPU()
 	}
@@ -111,7 +111,9 @@ func (c *Config) Defaults() error {
 		if err != nil {
 			return err
 		}
-		c.WorkDir = dir
+		if c.Name != "" {
+			c.WorkDir = dir
+		}
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = 30 * time.Second
@@ -138,7 +140,7 @@ func (c *Config) Validate() error {
 			problems = append(problems, fmt.Errorf("invalid --join %q: must be HOST:PORT", addr))
 		}
 	}
-	if !validName.MatchString(c.Name) || c.Name == "." || c.Name == ".." {
+	if c.Name != "" && !isName(c.Name) {
 		problems = append(problems, fmt.Errorf("invalid --name %q: must be 1–63 letters, digits, dots, dashes and underscores", c.Name))
 	}
 	if c.Slots < 1 || c.Slots > maxSlots {
@@ -169,13 +171,17 @@ func (c *Config) Validate() error {
 	return errors.Join(problems...)
 }
 
+func isName(name string) bool {
+	return validName.MatchString(name) && name != "." && name != ".."
+}
+
 // nameFrom returns a valid worker name for any host name.
 func nameFrom(host string) string {
 	name := regexp.MustCompile(`[^A-Za-z0-9._-]`).ReplaceAllString(host, "-")
 	if name == "" || name == "." || name == ".." {
 		return "worker"
 	}
-	return name[:min(len(name), maxName)]
+	return name[:min(len(name), maxWorkerName)]
 }
 
 func defaultWorkDir(name string) (string, error) {

@@ -136,6 +136,8 @@ func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 		return jitter(minBackoff / 2)
 	}
 	switch hint := detail.GetLeaderAddress(); {
+	case detail.GetNameHolder() != nil:
+		f.next = addr // it leads
 	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY && detail.GetRetryAfterMs() > 0:
 		f.next = addr
 		wait := min(time.Duration(min(detail.GetRetryAfterMs(), math.MaxInt32))*time.Millisecond, maxRetryAfter)

@@ -20,18 +20,21 @@ const checkpointRetention = 7 * 24 * time.Hour
 // dirs is the worker's own directory:
 //
 //	lock                                 held by the process that uses the directory
+//	name                                 of the worker, if it chose its name itself
 //	jobs/JOB-TASK-ATTEMPT/               a command's working directory
 //	logs/JOB-TASK-ATTEMPT.{stdout,stderr} its output, if it has any
 //	checkpoints/CLUSTER/JOB/TASK/        outlives attempts and processes
 //	checkpoints/CLUSTER/JOB/TASK.unsaved attempt that left it, if it could not be saved elsewhere
 type dirs struct {
-	root string
-	lock *os.File
-	mu   sync.Mutex // held while a directory is created or an empty parent removed: neither may disturb the other
+	root   string
+	lock   *os.File
+	lockID string
+	mu     sync.Mutex // held while a directory is created or an empty parent removed: neither may disturb the other
 }
 
 // openDirs creates the directory, locks it against other processes, and removes
-// the files of earlier ones.
+// the files of earlier ones. It returns *WorkDirInUseError if another process has
+// locked it.
 func openDirs(root string) (*dirs, error) {
 	root, err := filepath.Abs(root)
 	if err == nil {
@@ -40,22 +43,16 @@ func openDirs(root string) (*dirs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating work directory: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(root, "lock"), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // named by the operator
+	file, err := os.OpenFile(filepath.Join(root, "lock"), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // named by the operator
 	if err != nil {
 		return nil, fmt.Errorf("locking work directory: %w", err)
 	}
-	d := &dirs{root: root, lock: lock}
-	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		err = fmt.Errorf("work directory %s is used by another process; set another --name or --work-dir", root)
-	case err != nil:
-		err = fmt.Errorf("locking work directory: %w", err)
-	default:
+	d := &dirs{root: root, lock: file, lockID: lockID(file)}
+	if err = lock(file, root); err == nil {
 		err = d.clean()
 	}
 	if err != nil {
-		_ = lock.Close() // nothing was written
+		_ = file.Close() // nothing was written
 		return nil, err
 	}
 	return d, nil

@@ -45,6 +45,22 @@
 // and logged as an error. If a leader is silent for two seconds, the worker
 // closes the connection, even if it looks healthy.
 //
+// # Names
+//
+// A worker's attempts belong to its name, so a name has one process. A worker
+// without a given name uses that of its host, and chooses another one if a
+// process has it; it keeps the name in its directory (name.go). The leader
+// refuses a name while another process that has it may be alive:
+//
+//	hello (name, lock) ─► no session has the name         welcome
+//	                      the same lock: a predecessor    welcome
+//	                      silent for a liveness timeout   welcome
+//	                      otherwise                       refused: host, time of its silence
+//	refused again, and the silence has started again      it is alive: another name, or Run returns
+//
+// A worker that was welcomed once keeps trying: Run must not abandon attempts that
+// run.
+//
 // # Several workers in one process
 //
 // Each worker has a name, a work directory and sessions of its own. With
@@ -82,6 +98,7 @@
 // # Errors
 //
 // A handler describes its errors with [Fatal], [Retryable], [Named] and [Exit].
-// Run returns an error only for permanent problems: an unusable work directory,
+// Run returns an error only for permanent problems: an unusable work directory, a
+// name or a directory of another process ([NameInUseError], [WorkDirInUseError]),
 // or attempts that ignored cancellation.
 package worker

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -96,6 +97,36 @@ var (
 	// and the drain timeout has expired.
 	ErrDraining = errors.New("worker is stopping")
 )
+
+// NameInUseError is returned by Run if another process that is alive is a worker
+// of the cluster under the name in Config.Name. The caller should stop that process
+// or choose another name; running again has the same result.
+type NameInUseError struct {
+	Name    string
+	Host    string // of the other process, as it states it; may be empty
+	Address string // of its connection, as the coordinator sees it; may be empty
+}
+
+// Error names the other process, and what to do.
+func (e *NameInUseError) Error() string {
+	where := ""
+	if e.Host != "" {
+		where = " on host " + e.Host
+	}
+	if e.Address != "" {
+		where += " (" + e.Address + ")"
+	}
+	return fmt.Sprintf("worker name %q is in use by another process%s: stop that process, or set another --name", e.Name, where)
+}
+
+// WorkDirInUseError is returned by Run if another process uses the worker's
+// directory. The caller should stop that process or choose another directory.
+type WorkDirInUseError struct{ Dir string }
+
+// Error names the directory, and what to do.
+func (e *WorkDirInUseError) Error() string {
+	return fmt.Sprintf("work directory %s is used by another process: stop that process, or set another --name or --work-dir", e.Dir)
+}
 
 // foreignClusterError ends a session with a coordinator of another cluster.
 type foreignClusterError struct{ cluster string }

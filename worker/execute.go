@@ -98,7 +98,7 @@ func (w *Worker) task(t *Task, a *attempt, inputs []string, out *output) {
 		ID: a.assignment.ID, Index: a.task,
 		Attempt: a.ref.attempt, Failures: a.assignment.Failures,
 		FencingToken: a.token,
-		Worker:       w.cfg.Name,
+		Worker:       w.name,
 		Payload:      a.body.GetPayload(),
 		Inputs:       inputs,
 		JobOutcome:   jobOutcomes[a.assignment.Extras.GetJobOutcome()],

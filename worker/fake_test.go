@@ -340,11 +340,17 @@ func start(t *testing.T, n *network, cfg Config, handlers map[string]Handler) *h
 	for name, h := range handlers {
 		w.Handle(name, h)
 	}
+	b.run(t, w)
+	return b
+}
+
+// run runs the worker of a harness.
+func (b *harness) run(t *testing.T, w *Worker) {
+	t.Helper()
 	b.worker = w
 	ctx, cancel := context.WithCancel(t.Context())
 	b.drain = cancel
 	go func() { b.done <- w.Run(ctx) }()
-	return b
 }
 
 // finish ends the worker and the replicas.

@@ -159,11 +159,11 @@ func (s *session) hello() *dtaskv1.SessionRequest {
 	m := &dtaskv1.SessionRequest{
 		Fence: w.fence.message(), Heartbeat: s.newHeartbeat(), Leaving: s.leaving,
 		Hello: &dtaskv1.Hello{
-			Name: w.cfg.Name, Incarnation: w.incarnation, Slots: uint32(w.cfg.Slots), //nolint:gosec // at most maxSlots
+			Name: w.name, Incarnation: w.incarnation, Slots: uint32(w.cfg.Slots), //nolint:gosec // at most maxSlots
 			Prefetch: uint32(w.cfg.Prefetch), //nolint:gosec // at most maxSlots
 			Labels:   w.cfg.Labels, Resources: w.resources, Types: w.types,
 			Held: held, Ended: ended, NextReport: next,
-			Version: w.cfg.Version, Address: w.host,
+			Version: w.cfg.Version, Address: w.host, LockId: w.dirs.lockID,
 		},
 	}
 	if s.leaving {
@@ -275,6 +275,7 @@ func (s *session) welcome(m *dtaskv1.SessionResponse) {
 	s.w.lease.set(time.Duration(m.GetWelcome().GetLeaseMs()) * time.Millisecond)
 	s.w.attempts.cordon(m.GetWelcome().GetDraining())
 	s.welcomed, s.dirty = true, true
+	s.w.keepName()
 	s.w.attempts.sessionOpened()
 	s.log.Info("session opened", "worker_id", m.GetWelcome().GetWorkerId(), "term", m.GetFence().GetTerm())
 }

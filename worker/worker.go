@@ -38,6 +38,10 @@ type Worker struct {
 	dial        func(ctx context.Context, addr string) (net.Conn, error)
 	conns       *Connections
 	handlers    map[string]Handler
+	name        string // set before the first session; see openDir
+	ownName     string // without a given name: the one that the directory suggests
+	keptName    string // without a given name: the one that the directory keeps
+	renamed     bool   // the cluster has refused a name
 	incarnation string // distinguishes this process from all others that had this name
 	host        string
 	resources   map[string]int64
@@ -72,7 +76,6 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	for _, opt := range opts {
 		opt(w)
 	}
-	w.log = w.log.With("worker", cfg.Name)
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	w.incarnation = hex.EncodeToString(id)
@@ -121,7 +124,9 @@ func (w *Worker) taskTypes() (types []string, noCommands error) {
 // continue until the drain timeout or Hurry. It then stops and releases the
 // rest, and waits until all outcomes are acknowledged. It returns nil after a
 // complete drain, and an error if the work directory cannot be used, attempts
-// did not end, or their outcomes were not acknowledged. Run can be called once.
+// did not end, or their outcomes were not acknowledged. It returns
+// *NameInUseError or *WorkDirInUseError without having received an attempt if
+// another process has the given name or directory. Run can be called once.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	if w.ran.Swap(true) {
 		return errors.New("worker: Run called twice")
@@ -133,11 +138,13 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if noCommands != nil {
 		w.log.InfoContext(ctx, "this worker gets no commands, only tasks of its own types", "types", w.types, "reason", noCommands)
 	}
-	if w.dirs, err = openDirs(w.cfg.WorkDir); err != nil {
+	if err := w.openDir(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.dirs.close()) }()
 	defer w.programs.Close()
+	log := w.log
+	w.log = log.With("worker", w.name)
 	w.logs = newLogStore(w.dirs, w.cfg.LogBytes)
 	if w.cfg.CheckpointStore != "" {
 		if w.store, err = openStore(w.cfg.CheckpointStore); err != nil {
@@ -146,7 +153,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		defer w.store.close()
 		w.removals.Go(func() {
 			if err := w.store.removeExpired(); err != nil {
-				w.log.WarnContext(ctx, "removing expired checkpoints failed", "err", err)
+				log.WarnContext(ctx, "removing expired checkpoints failed", "err", err)
 			}
 		})
 	}
@@ -157,29 +164,69 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	w.attempts.run = func() { w.slots.Go(w.slot) }
 	defer w.attempts.close()
 	defer w.lease.close()
+	defer w.removals.Wait()
 
+	w.log.InfoContext(ctx, "worker started", "slots", w.cfg.Slots, "incarnation", w.incarnation, "work_dir", w.dirs.root)
+	for {
+		refused, err := w.runNamed(ctx, base)
+		if refused == nil {
+			return err
+		}
+		if err := w.rename(refused); err != nil {
+			return err
+		}
+		w.log = log.With("worker", w.name) // nothing else runs
+	}
+}
+
+// runNamed runs sessions under the present name until ctx is done, and drains the
+// worker. It returns early if the cluster refuses the name.
+func (w *Worker) runNamed(ctx, base context.Context) (refused *NameInUseError, err error) {
 	sessions, stop := context.WithCancel(base)
+	refusals := make(chan *NameInUseError, 1) // size 1: at most one, and nobody may read it
 	var running sync.WaitGroup
-	running.Go(func() { w.sessions(sessions) })
+	running.Go(func() {
+		if err := w.sessions(sessions); err != nil {
+			refusals <- err
+		}
+	})
 	defer func() {
 		stop()
 		running.Wait()
-		w.removals.Wait()
 	}()
-	w.log.InfoContext(ctx, "worker started", "slots", w.cfg.Slots, "incarnation", w.incarnation, "work_dir", w.dirs.root)
-	<-ctx.Done()
-	return w.drain()
+	select {
+	case <-ctx.Done():
+		return nil, w.drain()
+	case refused := <-refusals:
+		return refused, nil
+	}
 }
 
-// sessions opens one session after another until ctx is done.
-func (w *Worker) sessions(ctx context.Context) {
+// sessions opens one session after another until ctx is done. It returns early,
+// with the reason, if another live process has this worker's name and this worker
+// was never welcomed.
+//
+// A worker that was welcomed before stays: its commands run, its attempts belong
+// to its name, and their outcomes may still be accepted when the other process is
+// gone, those of at-most-once attempts within their lease. It begins nothing
+// meanwhile, because it has no fresh confirmation.
+func (w *Worker) sessions(ctx context.Context) *NameInUseError {
 	f := &finder{seeds: w.cfg.Join}
-	var complained time.Time
+	var (
+		complained time.Time
+		joined     bool // welcomed once
+		dispute    nameDispute
+	)
 	for ctx.Err() == nil {
-		addr := f.address()
+		addr, sent := f.address(), time.Now()
 		welcomed, err := w.session(ctx, addr, f.others(addr))
 		if ctx.Err() != nil {
-			return
+			return nil //nolint:nilerr // the session ended with ctx
+		}
+		joined = joined || welcomed
+		holder := errorDetail(err).GetNameHolder()
+		if holder != nil && !joined && dispute.refused(holder, sent, time.Now()) {
+			return &NameInUseError{Name: w.name, Host: holder.GetHost(), Address: holder.GetAddress()}
 		}
 		if cluster := foreignCluster(err); cluster != "" && !f.isForeign(addr) {
 			w.log.ErrorContext(ctx, "coordinator belongs to another cluster; check --join, and if the cluster was recovered, restart this worker",
@@ -189,6 +236,10 @@ func (w *Worker) sessions(ctx context.Context) {
 		level := slog.LevelDebug
 		if welcomed || time.Since(complained) > searchLogInterval {
 			level, complained = slog.LevelWarn, time.Now()
+			if holder != nil && joined {
+				w.log.ErrorContext(ctx, "another process has taken the name of this worker; stop one of them",
+					"host", holder.GetHost(), "address", holder.GetAddress())
+			}
 		}
 		w.log.Log(ctx, level, "no session", "coordinator", addr, "was_open", welcomed, "err", plainError(err), "retry_after", pause)
 		select {
@@ -196,6 +247,7 @@ func (w *Worker) sessions(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+	return nil
 }
 
 // drain finishes or releases all attempts.

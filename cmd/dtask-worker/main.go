@@ -47,8 +47,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		_, _ = fmt.Fprintln(stderr, "dtask-worker:", line) // nothing to do about an error
 	}
-	if _, ok := errors.AsType[*program.UsageError](err); ok {
+	var (
+		usage *program.UsageError
+		name  *worker.NameInUseError
+		dir   *worker.WorkDirInUseError
+	)
+	switch {
+	case errors.As(err, &usage):
 		return program.ExitUsage
+	case errors.As(err, &name), errors.As(err, &dir):
+		return program.ExitInUse
 	}
 	return program.ExitFailed
 }
@@ -72,6 +80,12 @@ func command(stderr io.Writer) *cobra.Command {
 			"SIGTERM or SIGINT drains the worker: it accepts no new tasks, finishes running ones and\n" +
 			"releases the rest. A second signal stops and releases running tasks immediately; a\n" +
 			"third exits without waiting for the coordinator.\n\n" +
+			"Without --name, the first worker of a host is named after the host, and further ones\n" +
+			"HOST-2, HOST-3, … A name that another host uses gets a random suffix. A worker keeps its\n" +
+			"name in its work directory. With --name, a name that another live process uses is an\n" +
+			"error.\n\n" +
+			"Exit codes: 0 drained; 1 failed; 2 usage; 5 another process uses the name or the work\n" +
+			"directory; 130 exited without waiting.\n\n" +
 			"Every flag can also be set as an environment variable, such as DTASK_DRAIN_TIMEOUT, and\n" +
 			"in the --config file.",
 		Version:       version,
@@ -95,12 +109,12 @@ func command(stderr io.Writer) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&s.worker.Join, "join", nil, "coordinator addresses, HOST:PORT; one that is alive is enough")
-	f.StringVar(&s.worker.Name, "name", "", "worker name, stable across restarts (default: the host name)")
+	f.StringVar(&s.worker.Name, "name", "", "worker name, stable across restarts (default: the name kept in the work directory, or the host name; see above)")
 	f.IntVar(&s.worker.Slots, "slots", 0, "concurrent attempts, 1–65535 (default: the number of CPUs)")
 	f.IntVar(&s.worker.Prefetch, "prefetch", -1, "most attempts that wait at the worker for a slot while tasks are short (0 = none, -1 = 32 for each slot)")
 	f.StringToStringVar(&s.worker.Labels, "label", nil, "label KEY=VALUE that tasks can require (repeatable)")
 	f.StringToStringVar(&s.resources, "resource", nil, "resource NAME=AMOUNT that tasks can request, such as gpu=2 or memory=8GiB (repeatable; default: cpu, memory and disk of this machine)")
-	f.StringVar(&s.worker.WorkDir, "work-dir", "", "work directory of this worker only (default: dtask-worker/NAME in $XDG_STATE_HOME or the user's cache directory)")
+	f.StringVar(&s.worker.WorkDir, "work-dir", "", "work directory of this worker only (default: dtask-worker/NAME in $XDG_STATE_HOME or the user's cache directory; without --name, the first one there that no process uses)")
 	f.DurationVar(&s.worker.DrainTimeout, "drain-timeout", 30*time.Second, "time for running attempts to finish after SIGTERM (0 = stop them immediately)")
 	f.DurationVar(&s.worker.CheckpointInterval, "checkpoint-interval", 5*time.Second, "minimum time between two checkpoints of an attempt (0 = no minimum)")
 	f.StringVar(&s.worker.CheckpointStore, "checkpoint-store", "", "existing directory shared by all workers, for checkpoints above 64 KiB (default: keep them on this worker)")

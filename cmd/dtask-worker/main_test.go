@@ -128,7 +128,7 @@ func TestASignalDrainsAWorkerWithoutACoordinator(t *testing.T) {
 
 	// A second process cannot use its work directory.
 	var stderr bytes.Buffer
-	if code := run([]string{"--join", "127.0.0.1:1", "--name", "lonely", "--work-dir", dir}, io.Discard, &stderr); code != program.ExitFailed || !strings.Contains(stderr.String(), "used by another process") {
+	if code := run([]string{"--join", "127.0.0.1:1", "--name", "lonely", "--work-dir", dir}, io.Discard, &stderr); code != program.ExitInUse || !strings.Contains(stderr.String(), "used by another process") {
 		t.Errorf("the second process: exit %d, %q", code, stderr.String())
 	}
 

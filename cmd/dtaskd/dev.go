@@ -69,7 +69,10 @@ func runDevWorker(ctx context.Context, s *settings, cfg coordinator.Config, addr
 		return &program.UsageError{Err: err}
 	}
 	builtin.Register(w)
-	return w.Run(ctx)
+	if err := w.Run(ctx); err != nil {
+		return fmt.Errorf("running the worker of --dev: %w", err)
+	}
+	return nil
 }
 
 // quieter logs errors only, unless the level is debug.

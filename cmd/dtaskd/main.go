@@ -18,6 +18,7 @@ import (
 	"github.com/dtask/dtask/coordinator/offline"
 	"github.com/dtask/dtask/internal/config"
 	"github.com/dtask/dtask/internal/program"
+	"github.com/dtask/dtask/worker"
 	"github.com/dtask/dtask/worker/process"
 )
 
@@ -54,6 +55,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var usage *program.UsageError
 	var fatal *coordinator.FatalError
+	var name *worker.NameInUseError // with --dev
 	switch {
 	case offline.IsDamage(err):
 		return program.ExitFatal
@@ -61,6 +63,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return program.ExitUsage
 	case errors.As(err, &fatal):
 		return program.ExitFatal
+	case errors.As(err, &name):
+		return program.ExitInUse
 	}
 	return program.ExitFailed
 }

@@ -17,6 +17,7 @@ import (
 const (
 	ExitFailed = 1
 	ExitUsage  = 2
+	ExitInUse  = 5   // another process has the name or directory: a restart has the same result
 	ExitFatal  = 70  // a store failed or data is damaged: investigate before a restart
 	ExitAtOnce = 130 // another signal
 )

@@ -1,0 +1,6 @@
+//go:build !linux && !darwin
+
+package worker
+
+// bootID returns "": this system has no known number of its start.
+func bootID() string { return "" }
