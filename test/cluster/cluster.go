@@ -388,3 +388,11 @@ func (c *Cluster) SecondOf(k *Worker, flags ...string) *Process {
 	}, flags...)
 	return c.process(k.Name+"-second", c.cfg.WorkerProgram, args)
 }
+
+// Unnamed makes a worker without --name, and without --work-dir unless flags have
+// it, which knows all coordinators. It is not part of the cluster: the caller starts
+// and kills it.
+func (c *Cluster) Unnamed(process string, flags ...string) *Process {
+	args := append([]string{"--slots", strconv.Itoa(c.cfg.Slots), "--join", strings.Join(c.Addrs, ",")}, flags...)
+	return c.process(process, c.cfg.WorkerProgram, args)
+}

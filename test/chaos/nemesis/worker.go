@@ -61,7 +61,7 @@ func zombie(ctx context.Context, w *World, hold time.Duration) error {
 }
 
 // twice starts a second process with a worker's name, and sometimes kills the first
-// one.
+// one immediately. The second takes over then; otherwise it exits.
 func twice(ctx context.Context, w *World, hold time.Duration) error {
 	k, release, err := w.takeWorker("second of its name")
 	if err != nil {
@@ -76,13 +76,12 @@ func twice(ctx context.Context, w *World, hold time.Duration) error {
 	if err := second.Start(ctx); err != nil {
 		return fmt.Errorf("starting second worker: %w", err)
 	}
-	pauseOr(ctx, hold/2)
 	if w.Random.IntN(2) == 0 {
 		if err := w.KillWorker(k); err != nil {
 			return errors.Join(err, second.Kill())
 		}
 	}
-	pauseOr(ctx, hold/2)
+	pauseOr(ctx, hold)
 	return errors.Join(second.Kill(), Ensure(context.WithoutCancel(ctx), k.Process))
 }
 
