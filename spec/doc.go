@@ -22,8 +22,8 @@
 // # Choices where the format leaves one
 //
 //   - `job.defaults` holds the policy fields of a task: priority, timeout,
-//     queue_timeout, heartbeat_timeout, retry, env, execution, resources,
-//     require, kill_grace. A task's own value wins; mappings (env,
+//     queue_timeout, start_timeout, heartbeat_timeout, retry, env, execution,
+//     resources, require, kill_grace. A task's own value wins; mappings (env,
 //     resources, require, retry) are merged key by key, lists are replaced.
 //   - A list must be written as a list, and a single value as a value:
 //     `dependencies: a`, `inputs: a`, `input: [a]` and `retry: 3` are

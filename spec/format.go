@@ -136,6 +136,7 @@ func formatPolicy(o object, p *dtaskv1.TaskPolicy, reuseKey string) {
 	set(o, "env", p.GetEnv(), len(p.GetEnv()) > 0)
 	set(o, "timeout", milliseconds(p.GetTimeoutMs()), p.GetTimeoutMs() != 0)
 	set(o, "queue_timeout", milliseconds(p.GetQueueTimeoutMs()), p.GetQueueTimeoutMs() != 0)
+	set(o, "start_timeout", milliseconds(p.GetStartTimeoutMs()), p.GetStartTimeoutMs() != 0)
 	set(o, "heartbeat_timeout", milliseconds(p.GetHeartbeatTimeoutMs()), p.GetHeartbeatTimeoutMs() != 0)
 	o["kill_grace"] = milliseconds(p.GetKillGraceMs())
 	set(o, "execution", keywordOf(executions, p.GetExecution()), p.GetExecution() != 0)

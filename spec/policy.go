@@ -26,6 +26,7 @@ type policy struct {
 	env                            map[string]string
 	timeout                        int64 // ms; 0 = unset
 	queueTimeout, heartbeatTimeout int64 // ms; 0 = none
+	startTimeout                   int64 // ms; 0 = the leader's default
 	killGrace                      int64 // ms
 	retry                          retry
 	execution                      dtaskv1.Execution
@@ -77,6 +78,11 @@ var policyFields = fields[*policy]{
 	"queue_timeout": func(r *reader, p *policy, e entry) {
 		if v, ok := r.duration(e.value, false); ok {
 			p.queueTimeout = v
+		}
+	},
+	"start_timeout": func(r *reader, p *policy, e entry) {
+		if v, ok := r.duration(e.value, false); ok {
+			p.startTimeout = v
 		}
 	},
 	"heartbeat_timeout": func(r *reader, p *policy, e entry) {
@@ -189,7 +195,7 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		Type: p.kind, Priority: p.priority, Env: p.env,
 		TimeoutMs: p.timeout, QueueTimeoutMs: p.queueTimeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
 		Execution: p.execution, Resources: p.resources, Require: p.require, KillGraceMs: p.killGrace,
-		Finally: p.finally, ReuseMs: p.reuse,
+		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout,
 	}
 	if t := &p.retry; t.said {
 		out.Retry = &dtaskv1.RetryPolicy{

@@ -25,6 +25,7 @@ func fullJob() *dtaskv1.JobSpec {
 	pure, command, cleanup := policy("pure"), policy(""), policy("cleanup")
 	pure.Priority, pure.Env, pure.QueueTimeoutMs, pure.HeartbeatTimeoutMs = dtaskv1.Priority_PRIORITY_HIGH, map[string]string{"A": "1"}, 2000, 3000
 	pure.Resources, pure.Require, pure.KillGraceMs, pure.ReuseMs = map[string]int64{"cpu": 500}, map[string]string{"zone": "a"}, 4000, 5000
+	pure.StartTimeoutMs = 6000
 	cleanup.Finally = true
 	return &dtaskv1.JobSpec{
 		Header: &dtaskv1.JobHeader{

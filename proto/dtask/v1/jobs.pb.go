@@ -363,9 +363,13 @@ type TaskPolicy struct {
 	// Above 0: for this long after the task has completed, tasks of the same owner with
 	// the same reuse key complete with its result without running. At most 90 days; not
 	// with EXECUTION_AT_MOST_ONCE or finally.
-	ReuseMs       int64 `protobuf:"varint,13,opt,name=reuse_ms,json=reuseMs,proto3" json:"reuse_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReuseMs int64 `protobuf:"varint,13,opt,name=reuse_ms,json=reuseMs,proto3" json:"reuse_ms,omitempty"`
+	// From the assignment to a worker until the attempt starts there; 0 = the leader's
+	// default. An attempt that exceeds it ends, and the task is retried without counting
+	// it, unless retry.except has "timeout".
+	StartTimeoutMs int64 `protobuf:"varint,40,opt,name=start_timeout_ms,json=startTimeoutMs,proto3" json:"start_timeout_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *TaskPolicy) Reset() {
@@ -485,6 +489,13 @@ func (x *TaskPolicy) GetFinally() bool {
 func (x *TaskPolicy) GetReuseMs() int64 {
 	if x != nil {
 		return x.ReuseMs
+	}
+	return 0
+}
+
+func (x *TaskPolicy) GetStartTimeoutMs() int64 {
+	if x != nil {
+		return x.StartTimeoutMs
 	}
 	return 0
 }
@@ -3923,7 +3934,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe7\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x06\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -3940,7 +3951,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	" \x03(\v2!.dtask.v1.TaskPolicy.RequireEntryR\arequire\x12\"\n" +
 	"\rkill_grace_ms\x18\v \x01(\x03R\vkillGraceMs\x12\x18\n" +
 	"\afinally\x18\f \x01(\bR\afinally\x12\x19\n" +
-	"\breuse_ms\x18\r \x01(\x03R\areuseMs\x1a6\n" +
+	"\breuse_ms\x18\r \x01(\x03R\areuseMs\x12(\n" +
+	"\x10start_timeout_ms\x18( \x01(\x03R\x0estartTimeoutMs\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
