@@ -66,6 +66,9 @@ type Config struct {
 	LogStore LogStore
 	// TaskTimeout is the timeout of an attempt for tasks without one; default 1 h.
 	TaskTimeout time.Duration
+	// StartTimeout is how long a worker may take to start an assigned attempt of a task
+	// without a limit; default 1 min. The leader's setting applies.
+	StartTimeout time.Duration
 	// MaxRetries is the number of retries for tasks without one; nil = 3.
 	MaxRetries *uint32
 	// KeepFor is how long the replicated state keeps finished jobs that can be retried,

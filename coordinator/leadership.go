@@ -48,7 +48,7 @@ func (l *leadership) Run(ctx context.Context, number uint64) error {
 		Log: cfg.Seams.Log(ctx, proposer{node}), Machine: l.machine,
 		Logger: l.log.With("term", number), Totals: l.totals, Definite: neverProposed, WallClock: cfg.Wall,
 		NewClusterID: newClusterID, Seed: randomSeed(), TimeScale: cfg.TimeScale,
-		LivenessTimeout: cfg.livenessTimeout(), KeepFor: cfg.KeepFor, KeepJobs: cfg.KeepJobs,
+		LivenessTimeout: cfg.livenessTimeout(), StartTimeout: cfg.StartTimeout, KeepFor: cfg.KeepFor, KeepJobs: cfg.KeepJobs,
 		HistoryAge: cfg.HistoryAge, HistoryBusy: l.historyBusy, ClockAgrees: l.clock.agrees,
 		Halt: l.halt, CheckSubmit: func() error { return checkSpace(node) },
 		DeadLetterNotifications: l.notifier.hooks.DeadLetterKinds(), NotificationsCommitted: committed,

@@ -124,6 +124,7 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.DurationVar(&s.heartbeat, "heartbeat-interval", time.Second, "interval of worker heartbeats; a worker is marked down after 3 missing ones")
 	f.DurationVar(&s.raftHeartbeat, "raft-heartbeat", 500*time.Millisecond, "silence of a leader before an election")
 	f.DurationVar(&s.taskTimeout, "task-timeout", time.Hour, "timeout of an attempt, for tasks without one")
+	f.DurationVar(&s.startTimeout, "start-timeout", time.Minute, "time for a worker to start an assigned attempt before it is moved, for tasks without a start_timeout")
 	f.Uint32Var(&s.maxRetries, "max-retries", 3, "retries after failed attempts, for tasks without a number")
 	f.Uint64Var(&s.snapshotBytes, "snapshot-bytes", 64<<20, "bytes of log between two snapshots")
 	f.StringVar(&s.logStore, "log-store", string(coordinator.LogBolt), "log store, bolt or wal (lower latency, docs/tuning.md); a data directory keeps its first one")

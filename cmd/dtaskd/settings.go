@@ -30,6 +30,7 @@ type settings struct {
 	heartbeat      time.Duration
 	raftHeartbeat  time.Duration
 	taskTimeout    time.Duration
+	startTimeout   time.Duration
 	maxRetries     uint32
 	retriesSet     bool
 	snapshotBytes  uint64
@@ -115,6 +116,7 @@ func (s *settings) check() error {
 	check(s.dev || s.id != "", "--id is required, such as n1; to try dtask, use --dev")
 	check(s.dev || s.dataDir != "", "--data-dir is required; to try dtask, use --dev")
 	check(s.taskTimeout >= time.Millisecond, "invalid --task-timeout %s: must be at least 1ms", s.taskTimeout)
+	check(s.startTimeout >= time.Second, "invalid --start-timeout %s: must be at least 1s", s.startTimeout)
 	check(s.maxRetries <= 1_000_000, "invalid --max-retries %d: must be 0 to 1000000", s.maxRetries)
 	check(s.heartbeat >= 50*time.Millisecond, "invalid --heartbeat-interval %s: must be at least 50ms", s.heartbeat)
 	check(s.raftHeartbeat >= 50*time.Millisecond, "invalid --raft-heartbeat %s: must be at least 50ms", s.raftHeartbeat)
@@ -131,7 +133,7 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers,
 		Version: version, Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
 		AutoRejoin: s.autoRejoin, Command: commandLine(s.args),
-		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout,
+		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout, StartTimeout: s.startTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs,
 		MinFree:    &coordinator.MinFree{Bytes: s.minFree, Percent: s.minFreePercent},
 		HistoryAge: s.history, HistoryJobs: s.historyJobs, HistoryBytes: s.historyBytes,

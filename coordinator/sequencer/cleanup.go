@@ -13,7 +13,7 @@ import (
 // cancelled attempt ends immediately; its worker may still be stopping it, and
 // it may still write what is about to be cleaned up. So a cleanup task waits
 // until no worker holds such an attempt, but no longer than
-// Config.StartTimeout: an attempt that can't be stopped must not keep the job
+// Config.StopTimeout: an attempt that can't be stopped must not keep the job
 // from ending.
 type heldCleanups struct {
 	until map[fsm.TaskRef]time.Time // by task: when it is released at the latest
@@ -32,7 +32,7 @@ func (h *heldCleanups) hold(b *batch, ref fsm.TaskRef, isStopping func(fsm.JobID
 	if !isStopping(ref.Job) {
 		return false
 	}
-	h.until[ref] = b.now.Add(b.cfg.StartTimeout)
+	h.until[ref] = b.now.Add(b.cfg.StopTimeout)
 	return true
 }
 

@@ -97,9 +97,13 @@ type Config struct {
 	// Lease is how long an at-most-once attempt of a worker that is down may
 	// still be running; default 30 s, or LivenessTimeout if that is longer.
 	Lease time.Duration
-	// StartTimeout requeues an attempt that its worker has neither started nor
-	// finished; default 60 s.
+	// StartTimeout ends an attempt that its worker has neither started nor
+	// finished, if the task sets no limit of its own; default 60 s. A shorter
+	// one moves attempts sooner that wait behind others at their worker.
 	StartTimeout time.Duration
+	// StopTimeout is how long a cleanup task waits for attempts of its job that
+	// are being stopped; default 60 s.
+	StopTimeout time.Duration
 	// TimeoutSlack is added to a task's own timeouts, which the worker
 	// enforces; default 5 s.
 	TimeoutSlack time.Duration
@@ -164,6 +168,7 @@ func (c *Config) Defaults() {
 	orDefault(&c.LivenessTimeout, c.TimeScale.Scale(3*time.Second))
 	orDefault(&c.Lease, max(c.TimeScale.Scale(30*time.Second), c.LivenessTimeout))
 	orDefault(&c.StartTimeout, c.TimeScale.Scale(time.Minute))
+	orDefault(&c.StopTimeout, c.TimeScale.Scale(time.Minute))
 	orDefault(&c.TimeoutSlack, c.TimeScale.Scale(5*time.Second))
 	orDefault(&c.AdmissionRate, 1000)
 	orDefault(&c.MaxLosses, 5)

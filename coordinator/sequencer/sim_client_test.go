@@ -449,6 +449,9 @@ func (c *sim) policy() *dtaskv1.TaskPolicy {
 		p.QueueTimeoutMs = 1000 + c.rng.Int64N(20_000)
 	}
 	if c.chance(20) {
+		p.StartTimeoutMs = 1 + c.rng.Int64N(5000)
+	}
+	if c.chance(20) {
 		p.HeartbeatTimeoutMs = 1000 + c.rng.Int64N(4000)
 	}
 	if c.chance(30) {
