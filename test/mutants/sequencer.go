@@ -62,6 +62,16 @@ func inSequencer() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Name|Process|Incarnation"}, {Package: "./coordinator/session", Run: "NameInUse"}},
 		},
 		{
+			Name:   "any-process-with-a-lock-is-a-successor",
+			Edits:  []Edit{{"coordinator/sequencer/attach.go", `w.lockID != "" && w.lockID == h.LockID {`, `w.lockID != "" && h.LockID != "" {`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Refused"}},
+		},
+		{
+			Name:   "start-timeouts-count-as-retries",
+			Edits:  []Edit{{"coordinator/sequencer/timeouts.go", `Next: fsm.NextRetry, Due: b.entry.NowMS(), Error: text}`, `Next: fsm.NextRetry, Due: b.entry.NowMS(), Error: text, CountsAsRetry: true}`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "NotStarted"}},
+		},
+		{
 			Name:   "a-new-leader-forgets-retries",
 			Edits:  []Edit{{"coordinator/sequencer/term.go", `d.timers.addDue(b, a, t.DueMS)`, `new(timers).addDue(b, a, t.DueMS)`}},
 			Caught: []Checker{simulated},
