@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -71,4 +72,14 @@ func lockID(file *os.File) string {
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d", boot, st.Dev, st.Ino))
 	return hex.EncodeToString(sum[:16])
+}
+
+// bootID returns a random number that the kernel chose when it started; "" if the
+// system has none.
+func bootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
