@@ -488,7 +488,7 @@ type ErrorDetail struct {
 	RetryAfterMs  int64                  `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // with BUSY
 	Faults        []string               `protobuf:"bytes,5,rep,name=faults,proto3" json:"faults,omitempty"`                                    // with INVALID: one line each
 	ClusterId     string                 `protobuf:"bytes,6,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`             // the coordinator's, if the caller belongs to another cluster: with REFUSED or FOREIGN_CLUSTER
-	NameHolder    *NameHolder            `protobuf:"bytes,30,opt,name=name_holder,json=nameHolder,proto3" json:"name_holder,omitempty"`         // with REFUSED, if another process uses the worker's name
+	NameHolder    *NameHolder            `protobuf:"bytes,7,opt,name=name_holder,json=nameHolder,proto3" json:"name_holder,omitempty"`          // with REFUSED, if another process uses the worker's name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -656,7 +656,7 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"\x06faults\x18\x05 \x03(\tR\x06faults\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x06 \x01(\tR\tclusterId\x125\n" +
-	"\vname_holder\x18\x1e \x01(\v2\x14.dtask.v1.NameHolderR\n" +
+	"\vname_holder\x18\a \x01(\v2\x14.dtask.v1.NameHolderR\n" +
 	"nameHolder\"W\n" +
 	"\n" +
 	"NameHolder\x12\x12\n" +

@@ -367,7 +367,7 @@ type TaskPolicy struct {
 	// From the assignment to a worker until the attempt starts there; 0 = the leader's
 	// default. An attempt that exceeds it ends, and the task is retried without counting
 	// it, unless retry.except has "timeout".
-	StartTimeoutMs int64 `protobuf:"varint,40,opt,name=start_timeout_ms,json=startTimeoutMs,proto3" json:"start_timeout_ms,omitempty"`
+	StartTimeoutMs int64 `protobuf:"varint,14,opt,name=start_timeout_ms,json=startTimeoutMs,proto3" json:"start_timeout_ms,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3952,7 +3952,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\rkill_grace_ms\x18\v \x01(\x03R\vkillGraceMs\x12\x18\n" +
 	"\afinally\x18\f \x01(\bR\afinally\x12\x19\n" +
 	"\breuse_ms\x18\r \x01(\x03R\areuseMs\x12(\n" +
-	"\x10start_timeout_ms\x18( \x01(\x03R\x0estartTimeoutMs\x1a6\n" +
+	"\x10start_timeout_ms\x18\x0e \x01(\x03R\x0estartTimeoutMs\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

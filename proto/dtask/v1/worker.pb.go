@@ -626,7 +626,7 @@ type Hello struct {
 	Types []string `protobuf:"bytes,12,rep,name=types,proto3" json:"types,omitempty"`
 	// Identifies the locked file of the work directory: of all processes with the same
 	// lock, at most one is alive. Empty: unknown.
-	LockId        string `protobuf:"bytes,30,opt,name=lock_id,json=lockId,proto3" json:"lock_id,omitempty"`
+	LockId        string `protobuf:"bytes,13,opt,name=lock_id,json=lockId,proto3" json:"lock_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2286,7 +2286,7 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	" \x01(\tR\aaddress\x12\x1a\n" +
 	"\bprefetch\x18\v \x01(\rR\bprefetch\x12\x14\n" +
 	"\x05types\x18\f \x03(\tR\x05types\x12\x17\n" +
-	"\alock_id\x18\x1e \x01(\tR\x06lockId\x1a9\n" +
+	"\alock_id\x18\r \x01(\tR\x06lockId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
