@@ -183,9 +183,9 @@ func TestWordCountsMatchTheReferenceModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		piece := rapid.SampledFrom([]string{"a", "A", "é", "日本", "\xff", "\xc3", "\xed\xa0\x80", "<b>", `"q"`, "\\", "\u00a0", "\u2028", "\x00", " ", "\n", "\t", "\v", "\f", "\r", "  "})
 		text := strings.Join(rapid.SliceOfN(piece, 0, 200).Draw(t, "text"), "")
-		c := counts{}
+		c := newCounts()
 		reader := iotest.OneByteReader(strings.NewReader(text)) // the buffer ends at every byte
-		if err := countWords(t.Context(), c, reader); err != nil {
+		if _, err := countWords(t.Context(), c, reader, nil); err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
@@ -196,12 +196,12 @@ func TestWordCountsMatchTheReferenceModel(t *testing.T) {
 		if !maps.Equal(got, want) {
 			t.Fatalf("%q: got %v, want %v", text, got, want)
 		}
-		again := counts{}
+		again := newCounts()
 		if err := addCounts(t.Context(), again, bytes.NewReader(out.Bytes())); err != nil {
 			t.Fatal(err)
 		}
-		if len(again) != len(want) {
-			t.Fatalf("reduce of %s has %d words", out.Bytes(), len(again))
+		if len(again.at) != len(want) {
+			t.Fatalf("reduce of %s has %d words", out.Bytes(), len(again.at))
 		}
 	})
 }
@@ -209,12 +209,12 @@ func TestWordCountsMatchTheReferenceModel(t *testing.T) {
 func TestAWordLongerThanTheBufferIsOneWord(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3*readSize+7)
-	c := counts{}
-	if err := countWords(t.Context(), c, strings.NewReader("a "+long+" a "+long)); err != nil {
+	c := newCounts()
+	if _, err := countWords(t.Context(), c, strings.NewReader("a "+long+" a "+long), nil); err != nil {
 		t.Fatal(err)
 	}
-	if len(c) != 2 || *c["a"] != 2 || *c[long] != 2 {
-		t.Errorf("%d words", len(c))
+	if len(c.at) != 2 || c.all()["a"] != 2 || c.all()[long] != 2 {
+		t.Errorf("%d words", len(c.at))
 	}
 }
 
@@ -229,20 +229,20 @@ func write(t *testing.T, name, data string) string {
 
 func TestReduceAddsCounts(t *testing.T) {
 	t.Parallel()
-	c := counts{}
+	c := newCounts()
 	for _, data := range []string{`{"a":1,"b":2}`, " {\n\"a\" : 18446744073709551610 } \n", `{}`, `{"b":0,"b":1}`} {
 		if err := addCounts(t.Context(), c, strings.NewReader(data)); err != nil {
 			t.Fatalf("%s: %v", data, err)
 		}
 	}
-	if *c["a"] != 18446744073709551611 || *c["b"] != 3 {
-		t.Errorf("a = %d, b = %d", *c["a"], *c["b"])
+	if c.all()["a"] != 18446744073709551611 || c.all()["b"] != 3 {
+		t.Errorf("a = %d, b = %d", c.all()["a"], c.all()["b"])
 	}
 	if err := addCounts(t.Context(), c, strings.NewReader(`{"a":5}`)); !errors.Is(err, errOverflow) {
 		t.Errorf("overflow = %v", err)
 	}
 	for _, data := range []string{"", "[]", "{", `{"a"}`, `{"a":}`, `{"a":-1}`, `{"a":1.5}`, `{"a":1e3}`, `{"a":"1"}`, `{"a":null}`, `{"a":{}}`, `{"a":1}x`, `{"a":1}{}`, `{"a":99999999999999999999}`, "null"} {
-		if err := addCounts(t.Context(), counts{}, strings.NewReader(data)); err == nil {
+		if err := addCounts(t.Context(), newCounts(), strings.NewReader(data)); err == nil {
 			t.Errorf("%q is accepted as word counts", data)
 		}
 	}
@@ -278,7 +278,7 @@ func FuzzReduceInput(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c := counts{}
+		c := newCounts()
 		if addCounts(t.Context(), c, bytes.NewReader(data)) != nil {
 			return
 		}
@@ -289,7 +289,7 @@ func FuzzReduceInput(f *testing.F) {
 		if err := c.write(&out); err != nil {
 			t.Fatal(err)
 		}
-		if got := decode(t, out.Bytes()); len(got) != len(c) {
+		if got := decode(t, out.Bytes()); len(got) != len(c.at) {
 			t.Fatalf("%q became %q", data, out.Bytes())
 		}
 	})
@@ -339,7 +339,7 @@ func BenchmarkCountWords(b *testing.B) {
 	text := []byte(strings.Repeat("the quick brown fox jumps over the lazy dog\n", 25_000))
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if err := countWords(b.Context(), counts{}, bytes.NewReader(text)); err != nil {
+		if _, err := countWords(b.Context(), newCounts(), bytes.NewReader(text), nil); err != nil {
 			b.Fatal(err)
 		}
 	}
