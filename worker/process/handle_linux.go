@@ -20,6 +20,9 @@ import (
 // start a program, so that the program certainly did not start.
 var errNotReceived = errors.New("ended before it received the order")
 
+// errNotSent means that a stop came before the order to start a program was sent.
+var errNotSent = errors.New("stopped before start")
+
 // A handle is the worker's end of one supervisor. Except for stop, only one
 // goroutine at a time uses it.
 type handle struct {
@@ -32,6 +35,8 @@ type handle struct {
 	sending sync.Mutex // guards the rest
 	orders  *gob.Encoder
 	buf     bytes.Buffer // of orders
+	sent    bool         // the order to start the last program, at least a part of it
+	stopped bool         // the last program, before that
 }
 
 // A run is one program for a supervisor.
@@ -92,6 +97,7 @@ func socketPair() (ours *net.UnixConn, theirs *os.File, err error) {
 // run runs one program, and returns when its whole tree is gone.
 func (h *handle) run(ctx context.Context, r *run) (Exit, error) {
 	h.usable = false
+	h.begin()
 	stopped := make(chan struct{})
 	keep := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -105,10 +111,12 @@ func (h *handle) run(ctx context.Context, r *run) (Exit, error) {
 			err = errLost // the order that it had not read may be the stop
 		}
 	}
-	if err != nil {
-		return Exit{}, h.lost(ctx, r, err)
-	}
 	switch {
+	case errors.Is(err, errNotSent):
+		h.usable = true
+		return Exit{}, fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+	case err != nil:
+		return Exit{}, h.lost(ctx, r, err)
 	case rep.StartFailure != nil:
 		h.usable = !rep.Leaving
 		return Exit{}, r.startError(rep.StartFailure)
@@ -122,16 +130,26 @@ func (h *handle) run(ctx context.Context, r *run) (Exit, error) {
 	return rep.Exit.Exit, nil
 }
 
+// begin prepares for the next program.
+func (h *handle) begin() {
+	h.sending.Lock()
+	defer h.sending.Unlock()
+	h.sent, h.stopped = false, false
+}
+
 // exchange sends the order to start, and receives the report.
 func (h *handle) exchange(r *run) (report, error) {
-	if err := h.send(order{Start: r.start}, r.streams); err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return report{}, ErrStuck
-		}
+	err := h.send(order{Start: r.start}, r.streams)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return report{}, ErrStuck
+	case errors.Is(err, errNotSent):
+		return report{}, err
+	case err != nil:
 		return report{}, errNotReceived
 	}
 	var rep report
-	err := h.reports.Decode(&rep)
+	err = h.reports.Decode(&rep)
 	switch {
 	case err == nil:
 		return rep, nil
@@ -149,6 +167,17 @@ func (h *handle) exchange(r *run) (report, error) {
 func (h *handle) send(o order, streams *stdio) error {
 	h.sending.Lock()
 	defer h.sending.Unlock()
+	// A stop must not arrive before its program's start: the supervisor would
+	// ignore it.
+	switch {
+	case o.Stop != nil && !h.sent:
+		h.stopped = true
+		return nil
+	case o.Start != nil && h.stopped:
+		return errNotSent
+	case o.Start != nil:
+		h.sent = true
+	}
 	h.buf.Reset()
 	if err := h.orders.Encode(o); err != nil {
 		return err
@@ -159,7 +188,11 @@ func (h *handle) send(o order, streams *stdio) error {
 		if err != nil {
 			return err
 		}
-		rest = rest[n:]
+		if rest = rest[n:]; len(rest) == 0 {
+			// Everything was sent. Even a write of nothing would fail if the
+			// supervisor has received it, started the program and died since.
+			return nil
+		}
 	}
 	_, err := h.conn.Write(rest)
 	return err
@@ -191,6 +224,7 @@ func (h *handle) lost(ctx context.Context, r *run, cause error) error {
 // end ends the supervisor, which runs no program, and waits for its end.
 func (h *handle) end() {
 	_ = h.conn.Close()      // nothing is unsent
+	_ = h.process.Kill()    // it may be stopped
 	_, _ = h.process.Wait() // its state does not matter
 }
 
