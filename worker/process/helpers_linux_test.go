@@ -120,7 +120,7 @@ func aliveOf(t *testing.T, execution string) []proc {
 	buf := make([]byte, 1+environLimit)
 	var found []proc
 	for _, p := range procs {
-		if p.state != 'Z' && hasEnv(p.pid, []byte("\x00"+executionVar+execution+"\x00"), buf) {
+		if marked, _ := hasEnv(p.pid, []byte("\x00"+executionVar+execution+"\x00"), buf); marked && p.state != 'Z' {
 			found = append(found, p)
 		}
 	}

@@ -15,7 +15,10 @@ const (
 	// wait ends.
 	leftoverLimit    = 5 * time.Second
 	leftoverInterval = 5 * time.Millisecond
-	environLimit     = 256 << 10 // bytes of an environment to read: more than a job may set
+	// leftoverPasses is how often a process without any environment is looked
+	// at: one that is about to execute another program has none for a moment.
+	leftoverPasses = 10
+	environLimit   = 256 << 10 // bytes of an environment to read: more than a job may set
 
 	// executionVar identifies the attempt that a process belongs to.
 	executionVar = "DTASK_EXECUTION_ID="
@@ -35,35 +38,41 @@ func killLeftovers(session int, env []string) {
 	// One byte more, so that a NUL precedes the first entry, too.
 	buf := make([]byte, 1+environLimit)
 	deadline := time.Now().Add(leftoverLimit)
-	for time.Now().Before(deadline) {
+	for passes := leftoverPasses; passes > 0 && time.Now().Before(deadline); passes-- {
 		procs, err := allProcs()
 		if err != nil {
 			return
 		}
-		found := false
+		found, unknown := false, false
 		for _, p := range procs {
-			if p.state == 'Z' || p.pid == session || p.pid == os.Getpid() {
-				continue
+			if p.state == 'Z' || p.session == 0 || p.pid == session || p.pid == os.Getpid() {
+				continue // among others, threads of the kernel have no session
 			}
-			if p.session == session || hasEnv(p.pid, mark, buf) {
+			marked, empty := hasEnv(p.pid, mark, buf)
+			if p.session == session || marked {
 				found = true
 				p.signal(unix.SIGKILL)
 			}
+			unknown = unknown || empty
 		}
-		if !found {
+		if !found && !unknown {
 			return
+		}
+		if found {
+			passes = leftoverPasses
 		}
 		<-time.After(leftoverInterval)
 	}
 }
 
 // hasEnv reports whether a process was started with the entry mark, which
-// starts and ends with a NUL byte. It returns false if the environment cannot
-// be read. buf is scratch space and starts with a NUL byte.
-func hasEnv(pid int, mark, buf []byte) bool {
+// starts and ends with a NUL byte, and whether it has an empty environment. Both
+// are false if the environment cannot be read. buf is scratch space and starts
+// with a NUL byte.
+func hasEnv(pid int, mark, buf []byte) (marked, empty bool) {
 	if mark == nil {
-		return false
+		return false, false
 	}
-	n := readProcFile(pid, "environ", buf[1:])
-	return bytes.Contains(buf[:n+1], mark)
+	n, ok := readProcFile(pid, "environ", buf[1:])
+	return bytes.Contains(buf[:n+1], mark), ok && n == 0
 }

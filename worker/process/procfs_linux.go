@@ -47,7 +47,7 @@ func allProcs() ([]proc, error) {
 // readProc reads one process; it returns false if the process does not exist.
 // buf is scratch space.
 func readProc(pid int, buf []byte) (proc, bool) {
-	n := readProcFile(pid, "stat", buf)
+	n, _ := readProcFile(pid, "stat", buf)
 	// The name in parentheses may contain parentheses and spaces.
 	end := bytes.LastIndexByte(buf[:n], ')')
 	if end < 0 {
@@ -66,20 +66,20 @@ func readProc(pid int, buf []byte) (proc, bool) {
 	return p, true
 }
 
-// readProcFile reads /proc/<pid>/<name> into buf and returns the bytes read, 0
-// after an error. It uses system calls directly: it runs once for each process
+// readProcFile reads /proc/<pid>/<name> into buf and returns the bytes read, and
+// false with 0 bytes after an error. It uses system calls directly: it runs once for each process
 // of the machine, and os.File would double the number of calls.
-func readProcFile(pid int, name string, buf []byte) int {
+func readProcFile(pid int, name string, buf []byte) (n int, ok bool) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	n, err := unix.Read(fd, buf)
+	n, err = unix.Read(fd, buf)
 	if err != nil {
-		return 0
+		return 0, false
 	}
-	return n
+	return n, true
 }
 
 // descendants returns all live processes of procs that descend from root,
