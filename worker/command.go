@@ -40,7 +40,10 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	if err := a.spares.work.make(w.dirs, dir); err != nil {
 		return failed(&notStartedError{err: err})
 	}
-	defer func() { w.removeCommandDirs(a, dir, time.Since(began) < spareLimit) }()
+	defer func() {
+		// The next attempt of a task may already use what a stopped one leaves.
+		w.removeCommandDirs(a, dir, time.Since(began) < spareLimit && a.ctx.Err() == nil)
+	}()
 
 	t := &a.invocation().task
 	w.task(t, a, inputs, out)
@@ -257,11 +260,14 @@ func (w *Worker) removeCommandDirs(a *attempt, dir string, spare bool) {
 	if c := a.checkpointer.Load(); c != nil {
 		// Nothing was saved, here or earlier.
 		none := !c.requested && a.ref.attempt == 1
-		if spare && none && a.spares.checkpoint.keep() || w.dirs.removeEmpty(c.dir) && none {
+		// The task's next attempt, which may run in another slot, uses the same
+		// path, so the spare gets another one.
+		kept := a.spares.checkpoint.keep(spare && none, c.dir+spareSuffix)
+		if kept || w.dirs.removeEmpty(c.dir) && none {
 			a.checkpointer.Store(nil) // nothing will have to be discarded
 		}
 	}
-	if spare && a.spares.work.keep() {
+	if a.spares.work.keep(spare, dir) {
 		return
 	}
 	if err := remove(dir); err != nil {

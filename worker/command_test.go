@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,10 +16,16 @@ import (
 // use virtual time.
 func withLeader(t *testing.T, cfg Config, test func(b *harness, l *leaderEnd)) {
 	t.Helper()
+	withHandlers(t, cfg, map[string]Handler{"ok": returns}, test)
+}
+
+// withHandlers is withLeader with these handlers.
+func withHandlers(t *testing.T, cfg Config, handlers map[string]Handler, test func(b *harness, l *leaderEnd)) {
+	t.Helper()
 	n := newNetwork(t)
 	r := n.listen("n1:1", nil)
 	cfg.DrainTimeout = -1
-	b := start(t, n, cfg, map[string]Handler{"ok": returns})
+	b := start(t, n, cfg, handlers)
 	l := (<-r.sessions).welcome(t, 1)
 	defer func() { // an orderly end: another one waits in real time
 		b.drain()
@@ -234,6 +241,83 @@ func TestACheckpointOutlivesFailuresAndEndsWithSuccess(t *testing.T) {
 			<-tick.C
 		}
 		t.Error("the checkpoint of a completed task was kept")
+	})
+}
+
+// A slot uses empty directories again. What a command left in its checkpoint
+// directory must stay where only its own task finds it, whether or not the command
+// took long, and in any of its attempts.
+func TestACheckpointNeverReachesAnotherTask(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string]string{
+		"of a short command": "", "of a longer command": "sleep 0.1; ", "that is saved on request": "echo ::checkpoint; ",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
+				t := b.t
+				// It fails: what it left is kept for the next attempt.
+				leave := shell(command + "cat $DTASK_CHECKPOINT_DIR/saved; echo $DTASK_TASK_ID >$DTASK_CHECKPOINT_DIR/saved; exit 1")
+				list := shell("ls -A $DTASK_CHECKPOINT_DIR | tr '\\n' ' '")
+				for attempt := range uint32(3) {
+					l.assign(t,
+						work{task: 1, body: leave, attempt: attempt + 1},
+						work{task: 2 + attempt, body: list}) // follows immediately
+					for _, o := range l.outcomes(t, 2) {
+						if again := strings.Contains(o.GetError(), "No such file"); o.GetAttempt().GetTask() == 1 && again != (attempt == 0) {
+							t.Errorf("attempt %d ended with %q", attempt+1, o.GetError())
+						}
+						if o.GetAttempt().GetTask() != 1 && len(o.GetResult()) > 0 {
+							t.Errorf("after attempt %d another task finds %q", attempt+1, o.GetResult())
+						}
+					}
+					l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: uint64(2 * (attempt + 1))}})
+				}
+			})
+		})
+	}
+}
+
+// The directory that a failed attempt left empty has the path that the task's next
+// attempt uses, perhaps in another slot. Nobody may take it away from there.
+func TestARetryKeepsItsCheckpointDirectoryWhateverOtherSlotsDo(t *testing.T) {
+	t.Parallel()
+	gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
+	block := func(ctx context.Context, task *Task) ([]byte, error) {
+		select {
+		case <-gates[task.Payload[0]-'0']:
+		case <-ctx.Done():
+		}
+		return nil, nil
+	}
+	withHandlers(t, Config{Slots: 2}, map[string]Handler{"block": block}, func(b *harness, l *leaderEnd) {
+		t := b.t
+		gate := filepath.Join(t.TempDir(), "gate")
+		blocked := func(task uint32, gate string) work {
+			return work{task: task, typ: "block", body: &dtaskv1.TaskBody{Payload: []byte(gate)}}
+		}
+		// One slot fails a short command, and then waits, like the other one. The
+		// command before starts a supervisor, which takes longer.
+		l.assign(t, blocked(2, "0"), work{task: 0, body: shell("true")}, work{task: 1, body: shell("exit 1")}, blocked(3, "1"))
+		l.awaitOutcomes(t, 2)
+		l.assign(t, work{task: 1, attempt: 2, body: shell("cd $DTASK_CHECKPOINT_DIR; echo x >saved; echo up; while [ ! -e " + gate + " ]; do sleep 0.01; done; cat $DTASK_CHECKPOINT_DIR/saved")})
+		l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: 1, Attempt: &dtaskv1.AttemptRef{Job: 7, Task: 1, Attempt: 2}, Follow: true, Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT}})
+		b.awaitAttempt(ref{job: 7, task: 1, attempt: 2})
+		close(gates[0]) // the retry runs in the other slot
+		l.next(t, "up", func(m *dtaskv1.SessionRequest) bool { return strings.Contains(string(m.GetLogData().GetData()), "up") })
+		l.assign(t, work{task: 4, body: shell("ls -A $DTASK_CHECKPOINT_DIR; touch " + gate)})
+		b.awaitAttempt(ref{job: 7, task: 4, attempt: 1})
+		close(gates[1]) // the next command runs in the first one
+		l.awaitOutcomes(t, 6)
+		for _, o := range l.seen {
+			task, want := o.GetAttempt().GetTask(), ""
+			if task == 1 && o.GetAttempt().GetAttempt() == 2 {
+				want = "x"
+			}
+			if string(o.GetResult()) != want || o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED != (task != 1 || want != "") {
+				t.Errorf("outcome of task %d = %v, want result %q", task, o, want)
+			}
+		}
 	})
 }
 

@@ -205,6 +205,31 @@ func (l *leaderEnd) outcomes(t *testing.T, n int) map[uint64]reportedOutcome {
 	return got
 }
 
+// awaitAttempt waits until the worker has received an attempt.
+func (b *harness) awaitAttempt(r ref) {
+	b.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 30_000 {
+		b.worker.attempts.mu.Lock()
+		known := b.worker.attempts.known[r] != nil
+		b.worker.attempts.mu.Unlock()
+		if known {
+			return
+		}
+		<-tick.C
+	}
+	b.t.Fatalf("attempt %v did not arrive", r)
+}
+
+// awaitOutcomes waits until n outcomes have arrived since the start.
+func (l *leaderEnd) awaitOutcomes(t *testing.T, n int) {
+	t.Helper()
+	for len(l.seen) < n {
+		l.outcomes(t, 1)
+	}
+}
+
 // outcome receives the next outcome.
 func (l *leaderEnd) outcome(t *testing.T) reportedOutcome {
 	t.Helper()

@@ -16,6 +16,10 @@ import (
 // container.
 const spareLimit = 20 * time.Millisecond
 
+// spareSuffix is the suffix of a spare checkpoint directory. A task has at most
+// one on a worker, because only its first attempt leaves one.
+const spareSuffix = ".spare"
+
 // spareDirs are the two directories that the last command of a slot left empty
 // and unchanged. The next command gets them under new names if it belongs to
 // the same job: many file systems need more time to make and remove a directory
@@ -53,10 +57,12 @@ func (s *spareDir) make(d *dirs, path string) error {
 	return nil
 }
 
-// keep reports whether the directory can be used again. Otherwise it forgets
-// it.
-func (s *spareDir) keep() bool {
-	if s.path != "" && s.unchanged() {
+// keep keeps the directory with this path if that is wanted and it can be used
+// again, and reports whether. Otherwise it forgets the directory, which belongs
+// to the task then.
+func (s *spareDir) keep(wanted bool, path string) bool {
+	if wanted && s.path != "" && s.unchanged() && (s.path == path || unix.Rename(s.path, path) == nil) {
+		s.path = path
 		return true
 	}
 	*s = spareDir{}
