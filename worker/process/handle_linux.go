@@ -91,7 +91,7 @@ func socketPair() (ours *net.UnixConn, theirs *os.File, err error) {
 		_ = theirs.Close() // as above
 		return nil, nil, fmt.Errorf("creating sockets: %w", err)
 	}
-	return conn.(*net.UnixConn), theirs, nil //nolint:forcetypeassert // created as one
+	return conn.(*net.UnixConn), theirs, nil //nolint:forcetypeassert,errcheck // created as one
 }
 
 // run runs one program, and returns when its whole tree is gone.

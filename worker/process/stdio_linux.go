@@ -151,7 +151,7 @@ var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 // after w has failed: a program must not die of a broken pipe because a log is
 // full.
 func (p *stdio) copyOut(w io.Writer, from *os.File, name string) {
-	pooled := buffers.Get().(*[32 << 10]byte) //nolint:forcetypeassert // holds nothing else
+	pooled := buffers.Get().(*[32 << 10]byte) //nolint:forcetypeassert,errcheck // holds nothing else
 	defer buffers.Put(pooled)
 	buf := pooled[:]
 	good := true
