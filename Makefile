@@ -140,6 +140,10 @@ chaos-smoke: ## the chaos of each CI run: 60 leaders killed, 30 kinds of faults
 chaos-kills: ## kill one leader after another, as fast as is fair, for MINUTES (5)
 	DTASK_CHAOS=kills DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) $(RUN) -suite chaos go test -count=1 -v -timeout 0 -run '^TestKills$$' $(ARGS) ./test/chaos
 
+.PHONY: chaos-commands
+chaos-commands: ## kill supervisors, workers and leaders under short commands, for MINUTES (5), from SEED if set
+	DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestNoKillBreaksACommand$$' $(ARGS) ./test/chaos
+
 .PHONY: chaos-old-copies
 chaos-old-copies: ## bring back old copies of data directories, together with other faults, for MINUTES (5), from SEED if set
 	DTASK_CHAOS=old-copies DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^(TestOldCopies|TestTheLossOfEveryDisk.*)$$' $(ARGS) ./test/chaos

@@ -3,7 +3,9 @@
 // of the stopped replicas, not by what dtask reports.
 //
 // Tests that always run: the leader is killed repeatedly; two leaders are killed
-// within a second; all coordinators are down for ten seconds (kills_test.go).
+// within a second; all coordinators are down for ten seconds (kills_test.go). Under
+// 10,000 short commands that leave behind what they can, supervisors, workers and
+// leaders are killed at random moments (commands_test.go).
 //
 // Tests that run on request, by make chaos, chaos-smoke and chaos-kills: all kinds of
 // faults by a seeded plan (package nemesis), on processes, links (packages proxy and
