@@ -62,6 +62,7 @@ func (s *session) search(ctx context.Context) {
 	ctx, s.endSearch = context.WithCancel(ctx)
 	term := s.w.fence.message().GetTerm()
 	others := slices.Clone(s.others)
+	//nolint:gosec // spread, not secrecy
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	askers := min(successorAskers, len(others))
 	for first := range askers {
