@@ -52,12 +52,28 @@ type network struct {
 // node is a fake replica.
 type node struct {
 	dtaskv1.UnimplementedWorkerServiceServer
+	dtaskv1.UnimplementedClusterServiceServer
 	listener *bufconn.Listener
 	server   *grpc.Server
 	// answer ends each session immediately with its error. Optional.
 	answer   func() error
 	sessions chan *leaderEnd
 	streams  atomic.Int64 // streams that were opened
+	asked    atomic.Int64 // calls of AwaitLeader
+	// leader answers AwaitLeader immediately; nil: nobody leads a later term.
+	leader atomic.Pointer[dtaskv1.AwaitLeaderResponse]
+}
+
+func (r *node) AwaitLeader(ctx context.Context, q *dtaskv1.AwaitLeaderRequest) (*dtaskv1.AwaitLeaderResponse, error) {
+	r.asked.Add(1)
+	if leader := r.leader.Load(); leader != nil {
+		return leader, nil
+	}
+	select {
+	case <-time.After(time.Duration(q.GetWaitMs()) * time.Millisecond):
+	case <-ctx.Done():
+	}
+	return &dtaskv1.AwaitLeaderResponse{}, nil
 }
 
 func newNetwork(t *testing.T) *network {
@@ -69,6 +85,7 @@ func newNetwork(t *testing.T) *network {
 func (n *network) listen(addr string, answer func() error) *node {
 	r := &node{listener: bufconn.Listen(1 << 20), server: grpc.NewServer(), answer: answer, sessions: make(chan *leaderEnd, 64)}
 	dtaskv1.RegisterWorkerServiceServer(r.server, r)
+	dtaskv1.RegisterClusterServiceServer(r.server, r)
 	n.mu.Lock()
 	n.nodes[addr] = r
 	n.mu.Unlock()

@@ -96,11 +96,10 @@ func (w *Worker) askSuccessor(ctx context.Context, addr string, term uint64) *su
 			return &successorError{address: r.GetLeaderAddress(), term: r.GetTerm()}
 		}
 	}
-	if err != nil { // it is down, or of an earlier version
-		select {
-		case <-time.After(jitter(2 * minBackoff)):
-		case <-ctx.Done():
-		}
+	// It may be down, of an earlier version, or have answered at once.
+	select {
+	case <-time.After(jitter(2 * minBackoff)):
+	case <-ctx.Done():
 	}
 	return nil
 }
