@@ -15,6 +15,7 @@ import (
 //
 //	key     index of the entry × 2^16 + number of the chunk, from 0
 //	chunk   chunkSize bytes of the data; the last is shorter, and may be empty
+//	filler  a chunk without data after the last one, which nothing reads
 //
 // The first chunk also has the entry's term, type, checksum and time. The checksum is
 // that of the whole entry. Changing this format breaks existing logs.
@@ -24,6 +25,12 @@ const (
 	// bytes (ADR-0020).
 	chunkSize = 16_000
 	chunkBits = 16
+	// fillers is how many values without data may follow the last chunk of a
+	// transaction: as many as bbolt leaves together in a page that is full. See fill.
+	fillers = 4
+	// minFilledTail is the bytes of data in the last chunks of a transaction from which
+	// it gets fillers: writing these again costs more than two pages for fillers.
+	minFilledTail = 8 << 10
 	// maxChunkedIndex is the first index that has no key; no log reaches it.
 	maxChunkedIndex = 1 << (64 - chunkBits)
 )
@@ -60,9 +67,9 @@ func (c chunks) StoreLogs(logs []*raft.Log) error {
 	for _, log := range logs {
 		count += len(log.Data)/chunkSize + 1
 	}
-	stored, parts := make([]*raft.Log, 0, count), make([]raft.Log, count)
+	stored, parts := make([]*raft.Log, 0, count+fillers), make([]raft.Log, count+fillers)
 	for _, log := range logs {
-		if len(log.Data)/chunkSize >= 1<<chunkBits || log.Index >= maxChunkedIndex {
+		if len(log.Data)/chunkSize >= 1<<chunkBits-fillers || log.Index >= maxChunkedIndex {
 			return fmt.Errorf("entry %d of %d bytes: %w", log.Index, len(log.Data), errEntryTooLarge)
 		}
 		data := log.Data
@@ -77,7 +84,26 @@ func (c chunks) StoreLogs(logs []*raft.Log) error {
 			data = data[len(part.Data):]
 		}
 	}
-	return c.Backend.StoreLogs(stored) //nolint:wrapcheck // as above
+	return c.Backend.StoreLogs(fill(stored, parts[len(stored):])) //nolint:wrapcheck // as above
+}
+
+// fill appends fillers, for which it has memory, if the next transaction would rewrite
+// much data without them. That transaction rewrites the page at the end of the log, which
+// has up to four values: up to 64,000 bytes of data, or four fillers. They belong to the
+// last entry and are deleted with it.
+func fill(stored []*raft.Log, memory []raft.Log) []*raft.Log {
+	bytes := 0
+	for _, part := range stored[max(0, len(stored)-fillers):] {
+		bytes += len(part.Data)
+	}
+	if bytes < minFilledTail {
+		return stored
+	}
+	for i := range memory[:fillers] {
+		memory[i].Index = stored[len(stored)-1].Index + 1
+		stored = append(stored, &memory[i])
+	}
+	return stored
 }
 
 // GetLog implements Backend. An entry that lacks a chunk is not found: it may have been

@@ -2,10 +2,12 @@ package logstore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -221,28 +223,69 @@ func TestALogStoreOfANewerVersionIsRefusedWithoutDamageError(t *testing.T) {
 
 func second[A, B any](_ A, b B) B { return b }
 
-// TestALargeEntryIsWrittenAtMostTwice counts the bytes written to bbolt's file: without
-// chunks each byte is written four to five times.
-func TestALargeEntryIsWrittenAtMostTwice(t *testing.T) {
+// TestLargeEntriesAreWrittenHardlyMoreThanOnce counts the bytes written to bbolt's file.
+// Without chunks each byte of an entry of 64 KiB is written four to five times, and
+// without fillers more than twice.
+func TestLargeEntriesAreWrittenHardlyMoreThanOnce(t *testing.T) {
 	t.Parallel()
-	const size, count = 64 << 10, 40
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(t.TempDir(), FileName), NoSync: true, BoltOptions: &bbolt.Options{NoFreelistSync: true}})
-	if err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		size    int
+		atMost  float64 // bytes written per byte
+		entries int     // of a transaction
+	}{{16 << 10, 2.5, 1}, {64 << 10, 1.5, 1}, {200 << 10, 1.2, 1}, {200 << 10, 1.15, 2}} {
+		bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(t.TempDir(), FileName), NoSync: true, BoltOptions: &bbolt.Options{NoFreelistSync: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Store{backend: chunks{bolt}, hang: testTimeout, fatal: func(err error) { t.Error(err) }}
+		const count = 40
+		for first := uint64(1); first <= count; first += uint64(c.entries) { //nolint:gosec // not negative
+			var logs []*raft.Log
+			for i := range uint64(c.entries) { //nolint:gosec // not negative
+				logs = append(logs, sized(first+i, c.size))
+			}
+			if err := s.StoreLogs(logs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stats := bolt.Stats()
+		written := float64(stats.TxStats.GetPageAlloc()) / float64(c.size*count)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if written > c.atMost {
+			t.Errorf("%d entries of %d bytes in a transaction: %.2f bytes written per byte, want at most %.2f", c.entries, c.size, written, c.atMost)
+		}
 	}
-	s := &Store{backend: chunks{bolt}, hang: testTimeout, fatal: func(err error) { t.Error(err) }}
-	for i := range uint64(count) {
-		if err := s.StoreLog(sized(i+1, size)); err != nil {
+}
+
+func TestFillersAreDeletedWithTheirEntry(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), FileName)
+	s, _ := openBolt(t, path)
+	for index := range uint64(4) { // each in a transaction with fillers
+		if err := s.StoreLog(sized(index+1, 2*chunkSize+100)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stats := bolt.Stats()
-	written := stats.TxStats.GetPageAlloc()
-	if err := s.Close(); err != nil {
+	if err := errors.Join(s.DeleteRange(1, 1), s.DeleteRange(3, 4), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if written > 2*size*count {
-		t.Errorf("%d bytes of entries cost %d written bytes, more than twice as many", size*count, written)
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("%.2f bytes written per byte", float64(written)/(size*count))
+	var keys []uint64
+	err = db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketLogs).ForEach(func(key, _ []byte) error {
+			keys = append(keys, binary.BigEndian.Uint64(key)-firstChunk(2))
+			return nil
+		})
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []uint64{0, 1, 2, 3, 4, 5, 6}; !slices.Equal(keys, want) { // three chunks, four fillers
+		t.Errorf("the log has the chunks %v of entry 2, want %v", keys, want)
+	}
 }
