@@ -16,8 +16,8 @@ import (
 
 // addCounts adds the counts of one JSON object, with the memory of a buffer. It scans
 // the entries that counts.write writes, and leaves the rest to encoding/json, which
-// takes six times as long with words in quotation marks: the last entry and the end, and all that
-// follows an entry of another form or one that exceeds the buffer.
+// takes six times as long with words in quotation marks: the last entry and the end, and
+// all that follows an entry of another form or one that exceeds the buffer.
 func addCounts(ctx context.Context, c *counts, r io.Reader) error {
 	s := scanner{counts: c}
 	buf := make([]byte, readSize)
