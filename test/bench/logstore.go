@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,19 +41,28 @@ type pair struct {
 	bolt, wal *cluster.Cluster
 }
 
-// throughput measures small and large jobs.
+// Sizes of large payloads.
+const (
+	pagePayload  = 4 << 10
+	largePayload = 16 << 10
+)
+
+// throughput measures small and large jobs, and tasks with large payloads.
 func (p pair) throughput(ctx context.Context) error {
 	for _, f := range []struct {
 		what  string
 		tasks int
+		size  int // of a payload
 		args  []string
 	}{
-		{"jobs of 10 tasks, one call each, 64 callers", p.tasks / 5, []string{"--tasks-per-job", "10", "--clients", "64"}},
-		{"jobs of 10 tasks, one call each, 8 callers", p.tasks / 10, []string{"--tasks-per-job", "10", "--clients", "8"}},
-		{"jobs of 10 tasks, 100 in a call", p.tasks / 5, []string{"--tasks-per-job", "10", "--batch", "100"}},
-		{"jobs of 10,000 tasks", p.tasks, nil},
+		{"jobs of 10 tasks, one call each, 64 callers", p.tasks / 5, pendingPayload, []string{"--tasks-per-job", "10", "--clients", "64"}},
+		{"jobs of 10 tasks, one call each, 8 callers", p.tasks / 10, pendingPayload, []string{"--tasks-per-job", "10", "--clients", "8"}},
+		{"jobs of 10 tasks, 100 in a call", p.tasks / 5, pendingPayload, []string{"--tasks-per-job", "10", "--batch", "100"}},
+		{"jobs of 10,000 tasks", p.tasks, pendingPayload, nil},
+		{"tasks of 4 KiB", p.tasks / 10, pagePayload, []string{"--payload", strconv.Itoa(pagePayload)}},
+		{"tasks of 16 KiB", p.tasks / 50, largePayload, []string{"--payload", strconv.Itoa(largePayload)}},
 	} {
-		setting := fmt.Sprintf("%d tasks of 32 B, %s", f.tasks, p.usual())
+		setting := fmt.Sprintf("%d tasks of %d B, %s", f.tasks, f.size, p.usual())
 		rate, cpu := figure{f.what, "tasks/s", setting}, figure{f.what + ": CPU", "µs/task", "all processes"}
 		err := p.inTurn(ctx, []figure{rate, cpu}, func(ctx context.Context, c *cluster.Cluster) ([]float64, error) {
 			r, err := oneRound(ctx, c, f.tasks, f.args)
