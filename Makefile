@@ -142,7 +142,7 @@ chaos-kills: ## kill one leader after another, as fast as is fair, for MINUTES (
 
 .PHONY: chaos-commands
 chaos-commands: ## kill supervisors, workers and leaders under short commands, for MINUTES (5), from SEED if set
-	DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestNoKillBreaksACommand$$' $(ARGS) ./test/chaos
+	DTASK_CHAOS=commands DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestNoKillBreaksACommand$$' $(ARGS) ./test/chaos
 
 .PHONY: chaos-old-copies
 chaos-old-copies: ## bring back old copies of data directories, together with other faults, for MINUTES (5), from SEED if set

@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -31,6 +32,9 @@ const (
 // a command's life. Each command records its begin, and complains about what it
 // finds of others.
 func TestNoKillBreaksACommand(t *testing.T) {
+	if os.Getenv(suiteVariable) != "commands" {
+		t.Skip("make chaos-commands runs this")
+	}
 	seed, until := seedOf(t), untilOf(t, 1)
 	least := number(t, commandsVariable, defaultCommands)
 	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 4})

@@ -3,16 +3,16 @@
 // of the stopped replicas, not by what dtask reports.
 //
 // Tests that always run: the leader is killed repeatedly; two leaders are killed
-// within a second; all coordinators are down for ten seconds (kills_test.go). Under
-// 10,000 short commands that leave behind what they can, supervisors, workers and
-// leaders are killed at random moments (commands_test.go).
+// within a second; all coordinators are down for ten seconds (kills_test.go).
 //
 // Tests that run on request, by make chaos, chaos-smoke and chaos-kills: all kinds of
 // faults by a seeded plan (package nemesis), on processes, links (packages proxy and
 // netns), disks (package faultfs) and clocks, under traffic of many shapes (package
 // workload), judged by all checkers (package check). make chaos-old-copies brings back old copies
-// of data directories, which a cluster can only report. make chaos-measure measures
-// the time without completions after losses.
+// of data directories, which a cluster can only report. make chaos-commands kills
+// supervisors, workers and leaders under 10,000 short commands that leave behind what
+// they can. make chaos-saturated expects that nothing healthy is replaced on saturated
+// processors. make chaos-measure measures the time without completions after losses.
 //
 // Each test prints its seed and the line that repeats it. The seed decides what is
 // submitted and when things are broken; processes and the kernel keep their own time.

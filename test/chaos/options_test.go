@@ -20,7 +20,7 @@ import (
 // Environment variables that select what runs. Those of a run are printed as its
 // replay line.
 const (
-	suiteVariable   = "DTASK_CHAOS"         // smoke, kills, measure, old-copies or soak
+	suiteVariable   = "DTASK_CHAOS"         // smoke, kills, measure, old-copies, soak, commands or saturated
 	seedVariable    = "DTASK_CHAOS_SEED"    // a number
 	minutesVariable = "DTASK_CHAOS_MINUTES" // duration in minutes
 	faultsVariable  = "DTASK_CHAOS_FAULTS"  // kinds or names, separated by commas
