@@ -113,7 +113,7 @@ func (p *program) alive(t *testing.T) []proc {
 
 func aliveOf(t *testing.T, execution string) []proc {
 	t.Helper()
-	procs, err := allProcs()
+	procs, _, err := allProcs()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,8 @@ package process
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -15,8 +17,8 @@ const (
 	// wait ends.
 	leftoverLimit    = 5 * time.Second
 	leftoverInterval = 5 * time.Millisecond
-	// leftoverPasses is how often a process without any environment is looked
-	// at: one that is about to execute another program has none for a moment.
+	// leftoverPasses is how often the processes are searched at most after none
+	// was found, if some were not certain.
 	leftoverPasses = 10
 	environLimit   = 256 << 10 // bytes of an environment to read: more than a job may set
 
@@ -39,23 +41,32 @@ func killLeftovers(session int, env []string) {
 	buf := make([]byte, 1+environLimit)
 	deadline := time.Now().Add(leftoverLimit)
 	for passes := leftoverPasses; passes > 0 && time.Now().Before(deadline); passes-- {
-		procs, err := allProcs()
+		// A process that ends while it is looked at may have forked one that is
+		// not in the list.
+		procs, complete, err := allProcs()
 		if err != nil {
 			return
 		}
-		found, unknown := false, false
+		found := false
 		for _, p := range procs {
 			if p.state == 'Z' || p.session == 0 || p.pid == session || p.pid == os.Getpid() {
+				complete = complete && (p.state != 'Z' || p.pid == session)
 				continue // among others, threads of the kernel have no session
 			}
-			marked, empty := hasEnv(p.pid, mark, buf)
-			if p.session == session || marked {
-				found = true
-				p.signal(unix.SIGKILL)
+			marked, certain := hasEnv(p.pid, mark, buf)
+			complete = complete && certain
+			switch {
+			case p.session == session && p.pgid > 1:
+				// A signal to the group also reaches a process that is being
+				// forked. Only processes of the session can be in it.
+				_ = unix.Kill(-p.pgid, unix.SIGKILL)
+			case !marked:
+				continue
 			}
-			unknown = unknown || empty
+			found = true
+			p.signal(unix.SIGKILL)
 		}
-		if !found && !unknown {
+		if !found && complete {
 			return
 		}
 		if found {
@@ -66,13 +77,15 @@ func killLeftovers(session int, env []string) {
 }
 
 // hasEnv reports whether a process was started with the entry mark, which
-// starts and ends with a NUL byte, and whether it has an empty environment. Both
-// are false if the environment cannot be read. buf is scratch space and starts
-// with a NUL byte.
-func hasEnv(pid int, mark, buf []byte) (marked, empty bool) {
+// starts and ends with a NUL byte. That is not certain if the process has ended
+// meanwhile, or has no environment, as for a moment when it executes another
+// program. An environment that must not be read has no mark. buf is scratch space
+// and starts with a NUL byte.
+func hasEnv(pid int, mark, buf []byte) (marked, certain bool) {
 	if mark == nil {
-		return false, false
+		return false, true
 	}
-	n, ok := readProcFile(pid, "environ", buf[1:])
-	return bytes.Contains(buf[:n+1], mark), ok && n == 0
+	n, err := readProcFile(pid, "environ", buf[1:])
+	forbidden := errors.Is(err, fs.ErrPermission)
+	return bytes.Contains(buf[:n+1], mark), n > 0 || forbidden
 }

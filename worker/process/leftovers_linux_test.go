@@ -1,7 +1,9 @@
 package process
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -35,5 +37,53 @@ func TestALeftoverIsFoundWhileItExecutesAnotherProgram(t *testing.T) {
 				t.Fatalf("a process of the tree is alive: %+v", left)
 			}
 		}
+	}
+}
+
+// A process that forks and ends can be missing in a list of processes that has its
+// parent, which is gone when it is looked at.
+func TestALeftoverIsFoundThatWasForkedDuringTheSearch(t *testing.T) {
+	t.Parallel()
+	for i := range 60 {
+		out := newOutput()
+		// It forks about the time of the search, another time in each round.
+		text := fmt.Sprintf("echo $PPID\n(sleep %.4f; (sleep 1000 &) ) &\n", float64(i%30)/4000)
+		if i%30 == 0 {
+			text += "f() { f & }; f\n" // and a process that forks and ends endlessly
+		}
+		p := shell(t, text+"sleep 1000")
+		p.Stdout = out
+		done := p.background(t.Context())
+		out.waitFor(t, "\n")
+		if err := syscall.Kill(supervisorOf(t, out), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, done)
+		for range 3 { // as above
+			left := p.alive(t)
+			for _, process := range left {
+				_ = syscall.Kill(-process.pgid, syscall.SIGKILL)
+			}
+			if len(left) > 0 {
+				t.Fatalf("a process of the tree is alive: %+v", left)
+			}
+		}
+	}
+}
+
+func TestAListOfProcessesIsIncompleteIfOneOfThemHasEnded(t *testing.T) {
+	t.Parallel()
+	child := exec.CommandContext(t.Context(), "sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pids := []int{child.Process.Pid, os.Getpid()}
+	if procs, complete := readProcs(pids); len(procs) != 2 || !complete {
+		t.Errorf("both live: got %+v, complete = %v", procs, complete)
+	}
+	_ = child.Process.Kill()
+	_ = child.Wait() // killed
+	if procs, complete := readProcs(pids); len(procs) != 1 || complete {
+		t.Errorf("one has ended: got %+v, complete = %v", procs, complete)
 	}
 }

@@ -19,8 +19,19 @@ type proc struct {
 
 // allProcs reads all processes, highest pid first: those are usually the
 // youngest, and a tree that forks continuously can only be stopped at its
-// growing end.
-func allProcs() ([]proc, error) {
+// growing end. The list is incomplete if a process has ended while it was read.
+func allProcs() (procs []proc, complete bool, err error) {
+	pids, err := allPids()
+	if err != nil {
+		return nil, false, err
+	}
+	procs, complete = readProcs(pids)
+	return procs, complete, nil
+}
+
+// allPids returns the pids of all processes, in the kernel's order, which is
+// ascending.
+func allPids() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -30,24 +41,35 @@ func allProcs() ([]proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	procs := make([]proc, 0, len(names))
-	buf := make([]byte, 1024)
-	for _, name := range slices.Backward(names) {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if p, ok := readProc(pid, buf); ok {
-			procs = append(procs, p)
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
 	}
-	return procs, nil
+	return pids, nil
+}
+
+// readProcs reads these processes, the last one first, and reports whether all
+// of them exist.
+func readProcs(pids []int) (procs []proc, complete bool) {
+	procs, complete = make([]proc, 0, len(pids)), true
+	buf := make([]byte, 1024)
+	for _, pid := range slices.Backward(pids) {
+		p, ok := readProc(pid, buf)
+		if !ok {
+			complete = false
+			continue
+		}
+		procs = append(procs, p)
+	}
+	return procs, complete
 }
 
 // readProc reads one process; it returns false if the process does not exist.
 // buf is scratch space.
 func readProc(pid int, buf []byte) (proc, bool) {
-	n, _ := readProcFile(pid, "stat", buf)
+	n, _ := readProcFile(pid, "stat", buf) // no bytes after an error
 	// The name in parentheses may contain parentheses and spaces.
 	end := bytes.LastIndexByte(buf[:n], ')')
 	if end < 0 {
@@ -66,20 +88,17 @@ func readProc(pid int, buf []byte) (proc, bool) {
 	return p, true
 }
 
-// readProcFile reads /proc/<pid>/<name> into buf and returns the bytes read, and
-// false with 0 bytes after an error. It uses system calls directly: it runs once for each process
+// readProcFile reads /proc/<pid>/<name> into buf and returns the bytes read, 0
+// with an error. It uses system calls directly: it runs once for each process
 // of the machine, and os.File would double the number of calls.
-func readProcFile(pid int, name string, buf []byte) (n int, ok bool) {
+func readProcFile(pid int, name string, buf []byte) (int, error) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, false
+		return 0, err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	n, err = unix.Read(fd, buf)
-	if err != nil {
-		return 0, false
-	}
-	return n, true
+	n, err := unix.Read(fd, buf)
+	return max(n, 0), err
 }
 
 // descendants returns all live processes of procs that descend from root,

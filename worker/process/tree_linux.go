@@ -24,7 +24,7 @@ const (
 // terminateTree sends SIGTERM to all processes of the tree. It continues
 // stopped ones, which could not handle it otherwise.
 func (s *supervisor) terminateTree() {
-	procs, err := allProcs()
+	procs, _, err := allProcs()
 	if err != nil {
 		return // killTree tries again after the grace
 	}
@@ -77,7 +77,7 @@ func freezeTree() map[int]proc {
 	frozen := make(map[int]proc)
 	groups := map[int]bool{self: true} // the supervisor's own group must not be stopped
 	for range freezeRounds {
-		procs, err := allProcs()
+		procs, _, err := allProcs()
 		if err != nil {
 			return frozen
 		}

@@ -180,7 +180,7 @@ func TestNothingOutlivesAKilledWorker(t *testing.T) {
 
 func childrenOf(t *testing.T, pid int) []proc {
 	t.Helper()
-	procs, err := allProcs()
+	procs, _, err := allProcs()
 	if err != nil {
 		t.Fatal(err)
 	}
