@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
 // Kinds of kills.
@@ -43,17 +46,23 @@ type commandKiller struct {
 	group *errgroup.Group
 	end   context.CancelFunc // no new kills from then on
 
-	mu    sync.Mutex // guards kills
+	mu    sync.Mutex // guards the rest
 	kills map[string]int
+	log   *os.File
 }
 
 // startKiller starts to kill. An error ends all kills, and stop returns it.
 func startKiller(t *testing.T, r *commandsRun, seed uint64) *commandKiller {
 	t.Helper()
+	log, err := os.Create(filepath.Join(r.c.Dir, "kills"))
+	clustertest.Must(t, err)
 	until, end := context.WithCancel(t.Context())
 	group, ctx := errgroup.WithContext(t.Context())
-	k := &commandKiller{r: r, group: group, end: end, kills: make(map[string]int)}
-	t.Cleanup(func() { _ = k.stop() }) // the test has reported it, or failed before
+	k := &commandKiller{r: r, group: group, end: end, kills: make(map[string]int), log: log}
+	t.Cleanup(func() {
+		_ = k.stop()    // the test has reported it, or failed before
+		_ = log.Close() // as in count
+	})
 	for i, w := range r.c.Workers() {
 		random := rand.New(rand.NewPCG(seed, uint64(310+i)))
 		group.Go(func() error { return k.harass(until, ctx, w, random) })
@@ -69,11 +78,12 @@ func (k *commandKiller) stop() error {
 	return k.group.Wait()
 }
 
-// count counts a kill.
-func (k *commandKiller) count(kind string) {
+// count counts a kill, and adds it to a file for the search for a failure's cause.
+func (k *commandKiller) count(kind string, pid int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.kills[kind]++
+	_, _ = fmt.Fprintln(k.log, time.Now().Format(time.StampMicro), kind, pid) // only for people
 }
 
 // enough reports whether there were enough kills of each kind.
@@ -137,10 +147,14 @@ func (k *commandKiller) killSupervisor(ctx context.Context, w *cluster.Worker, r
 	} else if kind = killIdle; len(childrenOf(pid)) > 0 {
 		kind = killBusy
 	}
-	if signalChild(w, pid, syscall.SIGKILL) {
-		k.count(kind)
+	if !signalChild(w, pid, syscall.SIGKILL) {
+		return nil
 	}
-	return nil
+	k.count(kind, pid)
+	// Until then it has no orphans.
+	return k.r.awaitGone(ctx, "a killed supervisor ends", func() []int {
+		return slices.DeleteFunc([]int{pid}, func(pid int) bool { return !isSupervisor(pid) || parentOf(pid) != w.Pid() })
+	})
 }
 
 // chooseSupervisor chooses a supervisor of a worker for a kill, or returns 0. If a
@@ -187,10 +201,11 @@ func (k *commandKiller) killWorker(ctx context.Context, w *cluster.Worker, rando
 		}
 	}
 	for range 1 + random.IntN(5)/4 {
+		pid := w.Pid()
 		if err := w.Kill(); err != nil {
 			return err
 		}
-		k.count(killWorker)
+		k.count(killWorker, pid)
 		if err := pause(ctx, random, 50*time.Millisecond); err != nil {
 			return err
 		}
@@ -222,7 +237,7 @@ func (k *commandKiller) killLeaders(until, ctx context.Context, random *rand.Ran
 		if err := leader.Kill(); err != nil {
 			return err
 		}
-		k.count(killLeader)
+		k.count(killLeader, leader.Pid())
 		if err := pause(ctx, random, 200*time.Millisecond); err != nil {
 			return err
 		}

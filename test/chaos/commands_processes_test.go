@@ -35,7 +35,7 @@ func (r *commandsRun) processes() []int { return cluster.ProcessesWith(markVaria
 func (r *commandsRun) orphans() []int {
 	return slices.DeleteFunc(r.processes(), func(pid int) bool {
 		for pid > 1 {
-			if nameOf(pid) == supervisorName {
+			if isSupervisor(pid) {
 				return true
 			}
 			pid = parentOf(pid)
@@ -54,7 +54,7 @@ func (r *commandsRun) supervisors() []int {
 	var found []int
 	for _, link := range links {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(link)))
-		if path, err := os.Readlink(link); err == nil && path == program && nameOf(pid) == supervisorName {
+		if path, err := os.Readlink(link); err == nil && path == program && isSupervisor(pid) {
 			found = append(found, pid)
 		}
 	}
@@ -78,7 +78,7 @@ func childrenOf(pid int) []int {
 
 // supervisorsOf returns the supervisors that a worker has at this moment.
 func supervisorsOf(w *cluster.Worker) []int {
-	return slices.DeleteFunc(childrenOf(w.Pid()), func(pid int) bool { return nameOf(pid) != supervisorName })
+	return slices.DeleteFunc(childrenOf(w.Pid()), func(pid int) bool { return !isSupervisor(pid) })
 }
 
 // signalChild sends a signal to a process, but only if it is a supervisor of that
@@ -90,25 +90,35 @@ func signalChild(w *cluster.Worker, pid int, signal syscall.Signal) bool {
 		return false
 	}
 	defer func() { _ = process.Release() }() // always nil
-	return nameOf(pid) == supervisorName && parentOf(pid) == w.Pid() && process.Signal(signal) == nil
+	return isSupervisor(pid) && parentOf(pid) == w.Pid() && process.Signal(signal) == nil
 }
 
-// nameOf returns the name of a process, or "".
-func nameOf(pid int) string {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // one that is missing has ended
-	return strings.TrimSpace(string(text))
+// isSupervisor reports whether a process is a supervisor that has not ended.
+func isSupervisor(pid int) bool {
+	name, state, _ := statOf(pid)
+	return name == supervisorName && state != "Z" && state != "X"
 }
 
 // parentOf returns the parent of a process, or 0.
 func parentOf(pid int) int {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // as above
-	// The name in parentheses may contain anything.
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(fields) < 2 {
-		return 0
-	}
-	parent, _ := strconv.Atoi(string(fields[1]))
+	_, _, parent := statOf(pid)
 	return parent
+}
+
+// statOf returns the name, the state and the parent of a process. They are empty if
+// it does not exist.
+func statOf(pid int) (name, state string, parent int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // one that is missing has ended
+	start, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if start < 0 || end < start {
+		return "", "", 0
+	}
+	fields := strings.Fields(string(text[end+1:]))
+	if len(fields) < 2 {
+		return "", "", 0
+	}
+	parent, _ = strconv.Atoi(fields[1])
+	return string(text[start+1 : end]), fields[0], parent
 }
 
 // describe shows processes in messages.
