@@ -67,14 +67,5 @@ func inWorkers() []Mutant {
 			Edits:  []Edit{{"worker/attempt_table.go", `if a.phase != phaseCommitted && outcome`, `if a.phase != phaseEnded && outcome`}},
 			Caught: []Checker{{Package: "./worker", Run: "."}},
 		},
-		{
-			Name: "a-killed-worker-leaves-processes",
-			Edits: []Edit{{
-				"worker/process/supervisor_linux.go",
-				"\t\t\t\ts.killTree()\n\t\t\t\treturn\n\t\t\t}\n\t\t\tif !s.out.Stopped {",
-				"\t\t\t\tif ok {\n\t\t\t\t\ts.killTree()\n\t\t\t\t}\n\t\t\t\treturn\n\t\t\t}\n\t\t\tif !s.out.Stopped {",
-			}},
-			Caught: []Checker{{Package: "./worker/process", Run: "Outlives|Tree"}},
-		},
 	}
 }

@@ -2,6 +2,8 @@ package process
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -96,6 +98,73 @@ func TestNothingOfOneProgramReachesTheNext(t *testing.T) {
 				t.Errorf("after %q a program inherits:\n%s\ninstead of:\n%s", text, got, want)
 			}
 		})
+	}
+}
+
+// How a program ended, or was stopped, does not show in the exit of a later one.
+func TestAProgramEndsAsIfItWereTheFirstOfItsSupervisor(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	first := supervisorPid(t, pool)
+	for _, x := range []struct {
+		text string
+		stop bool
+		want Exit
+	}{
+		{"exit 3", false, Exit{Code: 3}},
+		{"kill -SEGV $$", false, Exit{Code: -1, Signal: "SIGSEGV"}},
+		{"exit 0", false, Exit{}},
+		{"echo up; exec sleep 1000", true, Exit{Code: -1, Signal: "SIGTERM"}},
+		{"sleep 0.05; exit 5", false, Exit{Code: 5}},
+		{"trap '' TERM; echo up; exec sleep 1000", true, Exit{Code: -1, Signal: "SIGKILL"}},
+		{"sleep 0.05; exit 6", false, Exit{Code: 6}},
+		{"sleep 1000 & kill -KILL $$", false, Exit{Code: -1, Signal: "SIGKILL"}},
+		{"sleep 0.05", false, Exit{}},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		out := newOutput()
+		p := shell(t, x.text)
+		p.Stdout, p.KillGrace = out, 100*time.Millisecond
+		done := make(chan result, 1)
+		go func() {
+			exit, err := pool.Run(ctx, p.Spec)
+			done <- result{exit, err}
+		}()
+		if x.stop {
+			out.waitFor(t, "up\n")
+			cancel()
+		}
+		if r := wait(t, done); r.exit != x.want || errors.Is(r.err, context.Canceled) != x.stop || !x.stop && r.err != nil {
+			t.Errorf("%q: got %+v, want %+v, stopped %v", x.text, r, x.want, x.stop)
+		}
+		cancel()
+	}
+	if last := supervisorPid(t, pool); last != first {
+		t.Error("another supervisor ran the programs")
+	}
+}
+
+func TestASupervisorKeepsNoDescriptorsOfItsPrograms(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	descriptors := func(pid int) int {
+		entries, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	pid := supervisorPid(t, pool)
+	before := descriptors(pid)
+	for _, text := range []string{"true", "sleep 0.05", "sleep 1000 & true", "kill -KILL $$", "exec 7</etc/passwd"} {
+		outputOf(t, pool, text)
+	}
+	_, err := pool.Run(t.Context(), Spec{Argv: []string{"/etc/passwd"}, Dir: "/"}) // cannot start
+	if err == nil {
+		t.Error("a file without the right to execute it has started")
+	}
+	if after := descriptors(pid); after != before {
+		t.Errorf("the supervisor has %d descriptors, before %d", after, before)
 	}
 }
 
