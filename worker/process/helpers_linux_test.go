@@ -97,6 +97,14 @@ func shell(t *testing.T, text string) *program {
 		t.Fatal(err)
 	}
 	execution := fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano())
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		for _, left := range aliveOf(t, execution) { // also with a planted bug
+			left.signal(syscall.SIGKILL)
+		}
+	})
 	return &program{execution: execution, Spec: Spec{
 		Shell: text,
 		Dir:   t.TempDir(),
