@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"github.com/dtask/dtask/internal/taskbody"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // workers has the workers, and for each of them the number of its live
@@ -26,8 +29,9 @@ type workers struct {
 // handles all types.
 const TypeLabel = "dtask.type"
 
-// CommandType is the type of tasks that have none: commands and scripts.
-const CommandType = "command"
+// RequiredType returns the type that a worker must handle to run tasks of this
+// policy.
+func RequiredType(p *dtaskv1.TaskPolicy) string { return cmp.Or(p.GetType(), taskbody.CommandType) }
 
 // Types returns the types of tasks that the worker handles, sorted as it
 // announced them; nil: all.

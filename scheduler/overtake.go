@@ -5,8 +5,9 @@ package scheduler
 // wait for a slot there. The worker starts it before them. A task that is never
 // prefetched may do that, too: it gets the worker's next free slot.
 //
-// It costs nothing unless attempts of a lower priority wait; then it reads all
-// workers for each class with such tasks.
+// It costs nothing unless attempts of a lower priority wait. Then it looks for a
+// worker from where the last search ended, so that a crowd of urgent tasks is
+// spread evenly and costs one look at each worker.
 func (s *Scheduler) overtake(valid func(TaskRef) bool) (Assignment, bool) {
 	lower := s.held[Low] + s.held[Normal] + s.held[High]
 	for p := Urgent; p > Low; p-- {
@@ -46,31 +47,33 @@ func (s *Scheduler) isStale(e *entry, valid func(TaskRef) bool) bool {
 	return s.isSuperseded(e) || valid != nil && !valid(e.task())
 }
 
-// overtakable returns the worker with the least load of this and higher
-// priorities where a task may overtake, or nil.
-func (s *Scheduler) overtakable(c *class, p Priority) (best *worker) {
-	load := func(w *worker) (n uint64) {
-		for q := p; q <= Urgent; q++ {
-			n += uint64(w.byPriority[q])
-		}
-		return n
-	}
-	for _, w := range s.sorted {
-		if !w.ranked() || w.waiting == 0 || load(w) == uint64(w.used) {
-			continue
-		}
-		most := uint64(w.slots)
-		if c.prefetchable {
-			most += uint64(w.prefetch)
-		}
-		if load(w) >= most || !w.fitsWithSlot(c) {
-			continue
-		}
-		if best == nil || load(w)*uint64(best.slots) < load(best)*uint64(w.slots) {
-			best = w
+// overtakable returns the next worker where a task may overtake, or nil.
+func (s *Scheduler) overtakable(c *class, p Priority) *worker {
+	for i := range s.sorted {
+		at := (s.overtaken + i) % len(s.sorted)
+		if w := s.sorted[at]; w.mayBeOvertaken(c, p) {
+			s.overtaken = at + 1
+			return w
 		}
 	}
-	return best
+	return nil
+}
+
+// mayBeOvertaken reports whether an attempt of this class and priority may wait
+// at the worker ahead of others: some have a lower priority, and those that have
+// not leave it room.
+func (w *worker) mayBeOvertaken(c *class, p Priority) bool {
+	if !w.ranked() || w.waiting == 0 {
+		return false
+	}
+	ahead, room := uint32(0), w.slots
+	for q := p; q <= Urgent; q++ {
+		ahead += w.byPriority[q]
+	}
+	if c.prefetchable {
+		room += w.prefetch
+	}
+	return ahead < w.used && ahead < room && w.fitsWithSlot(c)
 }
 
 // reserve makes one worker prefetch nothing until it has a free slot, for a

@@ -23,6 +23,8 @@ type Scheduler struct {
 	held    [Urgent + 1]int      // attempts that workers hold, by priority
 	choices uint64               // number of assignments: see draw
 
+	overtaken int // position in sorted after the last worker at which a task overtook others
+
 	pages   pages
 	pushes  uint64                        // the last seq
 	depth   [Urgent + 1]int               // entries by priority

@@ -43,7 +43,9 @@
 // are lower than the highest seen, its sender is a deposed leader: the message
 // has no effect and the session ends. A message of another cluster is rejected
 // and logged as an error. If a leader is silent for two seconds, the worker
-// closes the connection, even if it looks healthy.
+// closes the connection, even if it looks healthy. After 250 ms it asks other
+// coordinators for a leader of a later term, and moves there as soon as there is
+// one (successor.go).
 //
 // # Names
 //

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dtask/dtask/internal/taskbody"
 	"github.com/dtask/dtask/worker/process"
 )
 
@@ -89,18 +90,14 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	return w, nil
 }
 
-// commandType is the type that workers announce for commands and scripts, which
-// have no type of their own.
-const commandType = "command"
-
 // Handle registers the handler of tasks whose type is name: the worker gets
 // tasks of this type. It must be called before Run. Like the registration of
 // HTTP handlers, it panics if the name is empty or "command", the handler is
 // nil, or the name has a handler already.
 func (w *Worker) Handle(name string, h func(ctx context.Context, t *Task) (result []byte, err error)) {
 	switch {
-	case name == "" || name == commandType || h == nil:
-		panic("worker: Handle needs a name, which must not be " + commandType + ", and a handler")
+	case name == "" || name == taskbody.CommandType || h == nil:
+		panic("worker: Handle needs a name, which must not be " + taskbody.CommandType + ", and a handler")
 	case w.handlers[name] != nil:
 		panic("worker: duplicate handler for " + name)
 	case w.ran.Load():
@@ -114,7 +111,7 @@ func (w *Worker) Handle(name string, h func(ctx context.Context, t *Task) (resul
 func (w *Worker) taskTypes() (types []string, noCommands error) {
 	types = slices.Sorted(maps.Keys(w.handlers))
 	if noCommands = process.Ready(); noCommands == nil {
-		types = append(types, commandType)
+		types = append(types, taskbody.CommandType)
 	}
 	return types, noCommands
 }

@@ -1,13 +1,13 @@
 package api
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -61,9 +61,9 @@ type requirement struct {
 }
 
 func requirements(p *dtaskv1.TaskPolicy) []requirement {
-	typ := cmp.Or(p.GetType(), fsm.CommandType)
+	typ := fsm.RequiredType(p)
 	text := fmt.Sprintf("handles tasks of type %q", typ)
-	if typ == fsm.CommandType {
+	if typ == taskbody.CommandType {
 		text = "runs commands"
 	}
 	list := []requirement{{text, func(w *fsm.Worker) bool {
@@ -74,7 +74,7 @@ func requirements(p *dtaskv1.TaskPolicy) []requirement {
 		label := fsm.Label{Key: key, Value: p.GetRequire()[key]}
 		list = append(list, requirement{
 			fmt.Sprintf("has the label %s=%s", label.Key, label.Value),
-			func(w *fsm.Worker) bool { return slices.Contains(w.Labels, label) },
+			func(w *fsm.Worker) bool { return key != fsm.TypeLabel && slices.Contains(w.Labels, label) },
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {

@@ -162,7 +162,9 @@ func (h *holdings) oldest(slots int) map[fsm.AttemptRef]bool {
 	received := func(x, y held) int {
 		return cmp.Or(cmp.Compare(waiting(x), waiting(y)), cmp.Compare(x.number, y.number), compareAttempts(x.AttemptRef, y.AttemptRef))
 	}
-	urgent := func(x, y held) int { return cmp.Or(cmp.Compare(y.priority, x.priority), received(x, y)) }
+	urgent := func(x, y held) int {
+		return cmp.Or(cmp.Compare(waiting(x), waiting(y)), cmp.Compare(y.priority, x.priority), received(x, y))
+	}
 	oldest := make(map[fsm.AttemptRef]bool, min(2*slots, len(list)))
 	for _, order := range []func(x, y held) int{urgent, received} {
 		slices.SortFunc(list, order)

@@ -154,7 +154,7 @@ func (p *policyTable) remove(id fsm.JobID) {
 }
 
 func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
-	d := scheduler.Demand{Type: cmp.Or(p.GetType(), fsm.CommandType), NoPrefetch: p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}
+	d := scheduler.Demand{Type: fsm.RequiredType(p), NoPrefetch: p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}
 	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
 		d.Resources = append(d.Resources, scheduler.Quantity{Name: name, Amount: p.GetResources()[name]})
 	}

@@ -100,17 +100,20 @@ func mayAsk(now time.Time, w *worker) bool {
 		now.Sub(w.assignedAt) >= stealMinIdle && now.Sub(w.stealAsked) >= stealRetryDelay
 }
 
-// ask asks a worker for the attempts that it got last, which it starts last,
-// and returns their number. It skips those known to have started.
+// ask asks a worker for attempts that wait there, and returns their number: the
+// most urgent ones, which must not wait while others begin elsewhere, and of
+// those the ones that it got last, which it starts last. It skips those that may
+// have started.
 func ask(b *batch, w *worker, r scheduler.StealRequest) int {
+	mayRun := w.held.oldest(w.prefetch.slots)
 	var list []*held
 	for i := range w.held.list {
-		if x := &w.held.list[i]; x.class == r.Class && x.started == 0 && !x.stopped && x.drained == 0 {
+		if x := &w.held.list[i]; x.class == r.Class && !mayRun[x.AttemptRef] && !x.stopped && x.drained == 0 {
 			list = append(list, x)
 		}
 	}
 	slices.SortFunc(list, func(x, y *held) int {
-		return cmp.Or(cmp.Compare(x.priority, y.priority), cmp.Compare(y.number, x.number))
+		return cmp.Or(cmp.Compare(y.priority, x.priority), cmp.Compare(y.number, x.number))
 	})
 	list = list[:min(len(list), r.N)]
 	if len(list) > 0 {

@@ -17,6 +17,10 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
+// CommandType is the type of tasks that have none, which are commands and
+// scripts. Workers announce it like the types of their handlers.
+const CommandType = "command"
+
 // Numbers of the fields that are read from encoded bodies.
 const (
 	commandField  protowire.Number = 1

@@ -146,8 +146,8 @@ func commandJob(l commandLoad, count int) string {
 	return fmt.Sprintf("job:\n  name: commands\n  tasks:\n    - {id: all, command: [%s], array: {range: 0-%d}}\n", strings.Join(argv, ", "), count-1)
 }
 
-// cpuWithChildren returns the CPU time of a cluster's processes and of all commands that
-// they have executed so far; 0 if it is unknown.
+// cpuWithChildren returns the CPU time of a cluster's processes, of the supervisors, and of
+// all commands that they have executed so far; 0 if it is unknown.
 func cpuWithChildren(c *cluster.Cluster) (total time.Duration) {
 	var processes []*cluster.Process
 	for _, n := range c.Coordinators() {
@@ -157,12 +157,11 @@ func cpuWithChildren(c *cluster.Cluster) (total time.Duration) {
 		processes = append(processes, w.Process)
 	}
 	for _, p := range processes {
-		own, err := cpuOf(p.Pid())
-		children, errChildren := childrenCPU(p.Pid())
-		if errors.Join(err, errChildren) != nil {
+		tree, err := treeCPU(p.Pid())
+		if err != nil {
 			return 0
 		}
-		total += own + children
+		total += tree
 	}
 	return total
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -25,9 +27,34 @@ const (
 // unknown.
 func cpuOf(pid int) (time.Duration, error) { return timesOf(pid, userTime) }
 
-// childrenCPU returns the user and system time of all descendants of a process that have
-// ended.
-func childrenCPU(pid int) (time.Duration, error) { return timesOf(pid, childrenTime) }
+// treeCPU returns the user and system time of a process and of all its descendants, alive
+// or ended. A descendant that ends meanwhile may be missing.
+func treeCPU(pid int) (total time.Duration, err error) {
+	for _, first := range []int{userTime, childrenTime} {
+		n, err := timesOf(pid, first)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is valid
+	for _, list := range lists {
+		text, err := os.ReadFile(list) //nolint:gosec // of the kernel
+		if err != nil {
+			continue // the thread has ended
+		}
+		for child := range strings.FieldsSeq(string(text)) {
+			number, err := strconv.Atoi(child)
+			if err != nil {
+				return 0, fmt.Errorf("reading children of process %d: %w", pid, err)
+			}
+			if n, err := treeCPU(number); err == nil { // else it has ended
+				total += n
+			}
+		}
+	}
+	return total, nil
+}
 
 func timesOf(pid, first int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

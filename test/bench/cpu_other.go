@@ -10,5 +10,5 @@ import (
 // cpuOf requires /proc.
 func cpuOf(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
 
-// childrenCPU requires /proc.
-func childrenCPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
+// treeCPU requires /proc.
+func treeCPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }

@@ -40,8 +40,8 @@ type Pool struct {
 //
 // When ctx is done, all processes of the tree get SIGTERM and, after
 // s.KillGrace, SIGKILL. The error then wraps context.Cause(ctx), beside a valid
-// Exit if the program had started. If the program ended before the stop, there
-// is no error. See the package comment for the other errors.
+// Exit if the program had started. It is nil if the program ended before the
+// stop. The package comment describes the other errors.
 func (p *Pool) Run(ctx context.Context, s Spec) (Exit, error) {
 	if err := Ready(); err != nil {
 		return Exit{}, err
