@@ -1,6 +1,8 @@
 package sequencer_test
 
 import (
+	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // A leader whose clock was set forward must not remove ended jobs on all
@@ -49,6 +52,48 @@ func TestNothingExpiresWhileTheClockIsInDoubt(t *testing.T) {
 			t.Error("the job is still there after a year")
 		}
 	})
+}
+
+// A leader whose clock was an hour ahead decided a retry and died. The next one, whose
+// clock is right, must not wait for an hour.
+func TestARetryWaitsAtMostItsDelayAfterALeaderWithAWrongClock(t *testing.T) {
+	t.Parallel()
+	for what, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c, clock := newCluster(t), new(wallClock)
+				c.config = func(cfg *sequencer.Config) { cfg.WallClock = clock.now }
+				clock.add(ahead)
+				s, end := c.lead()
+				w := attachWorker(t, s, "w", "a", 1, func(it fsm.AssignItem) *dtaskv1.Outcome {
+					if it.Attempt == 1 {
+						return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, ExitCode: 3}
+					}
+					return succeed(it)
+				})
+				retry := &dtaskv1.RetryPolicy{Max: 3, InitialMs: 10_000, MultiplierPermille: 1000, MaxDelayMs: 60_000}
+				id := mustSubmit(t, s, spec{key: "k", n: 1, policy: &dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, Retry: retry}})
+				c.await("the failure", func() bool { return c.task(id, 0).State == fsm.Scheduled })
+				s.Detach(w.id, w)
+				if err := end(); !errors.Is(err, context.Canceled) {
+					t.Fatal(err)
+				}
+
+				clock.add(-ahead)
+				elected := time.Now()
+				s, _ = c.lead()
+				w = attachWorker(t, s, "w", "a", 1, succeed)
+				if job := c.awaitEnd(id); job.State != fsm.JobCompleted || c.task(id, 0).Attempt != 2 {
+					t.Errorf("job is %v after %d attempts", job.State, c.task(id, 0).Attempt)
+				}
+				if waited := time.Since(elected); waited > 11*time.Second {
+					t.Errorf("the retry came %v after the election, its delay is 10 s", waited)
+				}
+				s.Detach(w.id, w)
+			})
+		})
+	}
 }
 
 // Completed jobs leave early if they are too many. Jobs that can be retried

@@ -18,8 +18,8 @@ type batcher struct {
 func (m *batcher) next(view *fsm.State) *batch {
 	now := time.Now()
 	m.count++
-	b := &batch{cfg: m.cfg, number: m.count, view: view, now: now, at: monoTime(now.Sub(m.origin))}
-	b.entry = fsm.NewEntryBuilder(view, m.cfg.WallClock().UnixMilli(), &b.fx)
+	b := &batch{cfg: m.cfg, number: m.count, view: view, now: now, at: monoTime(now.Sub(m.origin)), wall: m.cfg.WallClock()}
+	b.entry = fsm.NewEntryBuilder(view, b.wall.UnixMilli(), &b.fx)
 	return b
 }
 
@@ -33,6 +33,7 @@ type batch struct {
 	fx     fsm.Effects
 	now    time.Time // start of the batch, by the monotonic clock
 	at     monoTime  // the same
+	wall   time.Time // the same, by the wall clock; read once, because it may be set meanwhile
 
 	out   []addressed // to workers, in order of first use
 	after []func(index uint64, err error)
@@ -54,7 +55,7 @@ func (b *batch) full() bool {
 // monotonic returns when the wall clock will show wallMS, by the monotonic
 // clock.
 func (b *batch) monotonic(wallMS int64) time.Time {
-	return b.now.Add(time.UnixMilli(wallMS).Sub(b.cfg.WallClock()))
+	return b.now.Add(time.UnixMilli(wallMS).Sub(b.wall))
 }
 
 // to returns the message that goes to a worker after the commit. The worker

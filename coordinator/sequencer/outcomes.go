@@ -133,8 +133,7 @@ func (x *outcomes) fail(
 		if it.CountsAsRetry {
 			failures++
 		}
-		seed := uint64(h.Job)<<32 ^ uint64(h.Index)
-		d := x.policies.numbered(b.view, h.Job, t.Policy).rules.Decide(f, failures, seed)
+		d := x.policies.numbered(b.view, h.Job, t.Policy).rules.Decide(f, failures, backoffSeed(h.TaskRef))
 		switch d.Action {
 		case backoff.Retry:
 			it.Next, it.Due = fsm.NextRetry, b.entry.NowMS()+d.Delay.Milliseconds()
@@ -151,3 +150,6 @@ func (x *outcomes) fail(
 	}
 	return r
 }
+
+// backoffSeed spreads the delays of tasks that failed together.
+func backoffSeed(t fsm.TaskRef) uint64 { return uint64(t.Job)<<32 ^ uint64(t.Index) }

@@ -2,6 +2,7 @@ package sequencer
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -215,7 +216,7 @@ func (s *Sequencer) absorb(b *batch) {
 		s.dispatch.pushRun(b, run)
 	}
 	for _, d := range b.fx.Scheduled {
-		s.timers.addDue(b, d.AttemptRef, d.DueMS)
+		s.timers.addDue(b, d.AttemptRef, d.DueMS, math.MaxInt64)
 	}
 	for _, t := range b.fx.Reordered {
 		s.dispatch.reorder(b, t)

@@ -7,6 +7,12 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
+// simRetry is the retry after a failed attempt.
+type simRetry struct {
+	decided time.Time // in virtual time
+	delay   time.Duration
+}
+
 // simLedger records what was committed and what workers really executed. The
 // checks use it.
 type simLedger struct {
@@ -28,6 +34,7 @@ type simLedger struct {
 	begun    map[fsm.TaskRef]int           // of at-most-once tasks
 	drained  map[*simWorker]simDrain
 	floor    map[fsm.TaskRef]uint32 // attempts up to it are from before a retry of the job
+	retries  map[fsm.AttemptRef]simRetry
 
 	gap          bool                 // an entry may have been committed without one before it of the same term
 	notCancelled map[string]fsm.JobID // reasons of requests that all leaders answered as not done
@@ -46,6 +53,7 @@ func newSimLedger(c *sim) simLedger {
 		c: c, attempts: map[fsm.TaskRef]uint32{}, given: map[fsm.AttemptRef]fsm.WorkerID{}, completed: map[fsm.TaskRef]uint32{},
 		ended: map[fsm.TaskRef]fsm.TaskState{}, forgotten: map[fsm.JobID]bool{}, revives: map[fsm.JobID]int{}, purges: map[fsm.JobID]bool{}, keyed: map[string]bool{},
 		executed: map[fsm.AttemptRef]bool{}, running: map[fsm.AttemptRef]*simWorker{}, begun: map[fsm.TaskRef]int{}, floor: map[fsm.TaskRef]uint32{},
+		retries: map[fsm.AttemptRef]simRetry{},
 		drained: map[*simWorker]simDrain{}, notCancelled: map[string]fsm.JobID{}, notified: simNotifications{received: map[uint64]bool{}},
 	}
 }
@@ -220,7 +228,11 @@ func (l *simLedger) beforeFail(s *fsm.State, e fsm.Entry, op *fsm.Fail) {
 	for _, it := range op.Items {
 		p := s.Policy(it.TaskRef)
 		t, ok := s.Task(it.TaskRef)
-		if !ok || it.Next != fsm.NextRetry || !it.CountsAsRetry {
+		if !ok || it.Next != fsm.NextRetry {
+			continue
+		}
+		l.retries[it.AttemptRef] = simRetry{time.Now(), time.Duration(it.Due-e.NowMS) * time.Millisecond}
+		if !it.CountsAsRetry {
 			continue
 		}
 		if t.Failures+1 > p.GetRetry().GetMax() {
@@ -232,11 +244,16 @@ func (l *simLedger) beforeFail(s *fsm.State, e fsm.Entry, op *fsm.Fail) {
 	}
 }
 
-// beforeDue checks that no task is due early, by the clock of the leader.
+// beforeDue checks that no task is due early by the clock of the leader. Only a retry
+// whose delay has passed may be: a leader with a clock that was ahead decided it.
 func (l *simLedger) beforeDue(s *fsm.State, e fsm.Entry, op *fsm.Due) {
 	for _, a := range op.Items {
-		if t, ok := s.Task(a.TaskRef); ok && t.State == fsm.Scheduled && t.Attempt == a.Attempt && t.DueMS > e.NowMS+1 {
-			l.c.fail("%v is due at %d and became ready at %d", a, t.DueMS, e.NowMS)
+		t, ok := s.Task(a.TaskRef)
+		if !ok || t.State != fsm.Scheduled || t.Attempt != a.Attempt || t.DueMS <= e.NowMS+1 {
+			continue
+		}
+		if r, ok := l.retries[a]; !ok || time.Since(r.decided) < r.delay {
+			l.c.fail("%v is due at %d and became ready at %d, %v after its failure: %+v", a, t.DueMS, e.NowMS, time.Since(r.decided), r)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package sequencer
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -98,12 +99,23 @@ func (s *Sequencer) rebuildJob(b *batch, job fsm.Job) {
 	}
 }
 
+// longestWait returns how long a scheduled task may wait from now, whatever the wall
+// clocks show: a retry at most its delay, because the due time is by the clock of the
+// leader that decided it, which may have been an hour ahead. A start time is a time of
+// day and has no limit.
+func (d *dispatcher) longestWait(b *batch, ref fsm.TaskRef, t fsm.Task) time.Duration {
+	if t.Attempt == 0 {
+		return math.MaxInt64
+	}
+	return d.policies.numbered(b.view, ref.Job, t.Policy).rules.Backoff.Delay(int(t.Failures), backoffSeed(ref))
+}
+
 // rebuildTask adds a task that waits for a time, or has a live attempt.
 func (d *dispatcher) rebuildTask(b *batch, ref fsm.TaskRef) {
 	t, _ := b.view.Task(ref)
 	a := fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}
 	if t.State == fsm.Scheduled {
-		d.timers.addDue(b, a, t.DueMS)
+		d.timers.addDue(b, a, t.DueMS, d.longestWait(b, ref, t))
 		return
 	}
 	d.workers.rebuildAttempt(b, fsm.HeldAttempt{AttemptRef: a, Worker: t.Worker}, t.StartLogged)

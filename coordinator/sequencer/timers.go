@@ -32,9 +32,10 @@ type timers struct{ h timerHeap }
 
 func (t *timers) add(x timer) { heap.Push(&t.h, x) }
 
-// addDue adds the timer of a scheduled task.
-func (t *timers) addDue(b *batch, a fsm.AttemptRef, dueMS int64) {
-	t.add(timer{at: b.monotonic(dueMS), kind: timerDue, task: a.TaskRef, attempt: a.Attempt, due: dueMS})
+// addDue adds the timer of a scheduled task, which waits at most for a time.
+func (t *timers) addDue(b *batch, a fsm.AttemptRef, dueMS int64, atMost time.Duration) {
+	wait := min(b.monotonic(dueMS).Sub(b.now), atMost)
+	t.add(timer{at: b.now.Add(wait), kind: timerDue, task: a.TaskRef, attempt: a.Attempt, due: dueMS})
 }
 
 // addDeadline adds the timer of a job's deadline, which its cleanup tasks don't

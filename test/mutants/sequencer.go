@@ -73,8 +73,13 @@ func inSequencer() []Mutant {
 		},
 		{
 			Name:   "a-new-leader-forgets-retries",
-			Edits:  []Edit{{"coordinator/sequencer/term.go", `d.timers.addDue(b, a, t.DueMS)`, `new(timers).addDue(b, a, t.DueMS)`}},
+			Edits:  []Edit{{"coordinator/sequencer/term.go", `d.timers.addDue(b, a, t.DueMS, d.longestWait(b, ref, t))`, `new(timers).addDue(b, a, t.DueMS, d.longestWait(b, ref, t))`}},
 			Caught: []Checker{simulated},
+		},
+		{
+			Name:   "a-retry-waits-for-the-clock-of-a-dead-leader",
+			Edits:  []Edit{{"coordinator/sequencer/term.go", `if t.Attempt == 0 {`, `if t.Attempt >= 0 {`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AfterALeaderWithAWrongClock"}},
 		},
 		{
 			Name:   "a-new-leader-puts-back-what-runs",
