@@ -39,40 +39,69 @@ func logsOf(first, term uint64, values ...uint64) (logs []*raft.Log) {
 	return logs
 }
 
+// A follower is a replica whose leader the test plays.
+type follower struct {
+	*testNode
+
+	leader Server
+	sender *transport.Transport
+}
+
+// newFollower starts a follower whose log has nothing but the configuration.
+func newFollower(t *testing.T) *follower {
+	t.Helper()
+	f := &follower{testNode: newTestNode(t, "n1", nil), leader: Server{ID: "n2", Address: "127.0.0.1:1", Voter: true}}
+	f.tune = func(cfg *Config) {
+		endless(cfg)
+		cfg.TrailingLogs = 1
+	}
+	f.peers = []Server{{ID: f.id, Address: f.address, Voter: true}, f.leader}
+	f.start(t, f.peers)
+	f.sender = leaderAt(t, f.testNode, f.leader)
+	return f
+}
+
+// accepts sends a request of the leader in term 3, which has committed all that it
+// sends, and fails the test if it is not accepted.
+func (f *follower) accepts(t *testing.T, prev, prevTerm uint64, entries ...*raft.Log) {
+	t.Helper()
+	f.acceptsAt(t, prev+uint64(len(entries)), prev, prevTerm, entries...)
+}
+
+// acceptsAt is accepts with the commit index of the leader.
+func (f *follower) acceptsAt(t *testing.T, committed, prev, prevTerm uint64, entries ...*raft.Log) {
+	t.Helper()
+	q := &raft.AppendEntriesRequest{
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(f.leader.ID), Addr: []byte(f.leader.Address)},
+		Term:      3, PrevLogEntry: prev, PrevLogTerm: prevTerm, Entries: entries, LeaderCommitIndex: committed,
+	}
+	var resp raft.AppendEntriesResponse
+	if err := f.sender.AppendEntries(raft.ServerID(f.id), raft.ServerAddress(f.address), q, &resp); err != nil || !resp.Success {
+		t.Fatalf("the request was not accepted: %+v, %v", resp, err)
+	}
+}
+
 // TestAnOlderTailIsNotCommittedBeforeItIsCompared has a replica that was away with
 // entries of an earlier leader, which were never committed. The next leader sends it
 // the committed entries, in several requests. The first ends before the place where the
 // logs differ, and its commit index is beyond it.
 func TestAnOlderTailIsNotCommittedBeforeItIsCompared(t *testing.T) {
 	t.Parallel()
-	n, leader := newTestNode(t, "n1", nil), Server{ID: "n2", Address: "127.0.0.1:1", Voter: true}
-	n.tune = endless
-	n.peers = []Server{{ID: n.id, Address: n.address, Voter: true}, leader}
-	n.start(t, n.peers)
-	n.stop(t)
-	s := openStore(t, n.dir, n.logStore())
+	f := newFollower(t)
+	f.stop(t)
+	s := openStore(t, f.dir, f.logStore())
 	if err := errors.Join(s.SetUint64([]byte("CurrentTerm"), 2), s.StoreLogs(logsOf(2, 2, 1, 90, 91, 92)), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	n.restart(t)
-
-	l := leaderAt(t, n, leader)
-	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.ID), Addr: []byte(leader.Address)}
-	for _, q := range []raft.AppendEntriesRequest{
-		{PrevLogEntry: 1, PrevLogTerm: 1, Entries: logsOf(2, 2, 1)},
-		{PrevLogEntry: 2, PrevLogTerm: 2, Entries: logsOf(3, 3, 2, 3, 4)},
-	} {
-		q.RPCHeader, q.Term, q.LeaderCommitIndex = header, 3, 5
-		var resp raft.AppendEntriesResponse
-		if err := l.AppendEntries(raft.ServerID(n.id), raft.ServerAddress(n.address), &q, &resp); err != nil || !resp.Success {
-			t.Fatalf("the request was not accepted: %+v, %v", resp, err)
-		}
-		if want := q.Entries[len(q.Entries)-1].Index; n.CommitIndex() != want {
-			t.Errorf("committed up to %d, and the request ends at %d", n.CommitIndex(), want)
-		}
+	f.restart(t)
+	const committed = 5
+	f.acceptsAt(t, committed, 1, 1, logsOf(2, 2, 1)...)
+	if got := f.CommitIndex(); got != 2 {
+		t.Errorf("committed up to %d, and the request ends at 2", got)
 	}
-	eventually(t, "all is applied", func() bool { return n.AppliedIndex() == 5 })
-	if got, want := n.fsm.all(), []uint64{1, 2, 3, 4}; !slices.Equal(got, want) {
+	f.acceptsAt(t, committed, 2, 2, logsOf(3, 3, 2, 3, 4)...)
+	eventually(t, "all is applied", func() bool { return f.AppliedIndex() == committed })
+	if got, want := f.fsm.all(), []uint64{1, 2, 3, 4}; !slices.Equal(got, want) {
 		t.Errorf("applied %v, want %v", got, want)
 	}
 }

@@ -117,7 +117,7 @@ func (n *Node) checkRequest(command any) error {
 		if a.PrevLogEntry > 0 && a.PrevLogEntry <= committed && n.contradicts(a.PrevLogEntry, a.PrevLogTerm, nil) {
 			return n.store.Fail("storing received entries", n.refuse(a.PrevLogEntry, string(a.ID), a.Term))
 		}
-		n.skipStored(a)
+		n.compareWithSnapshot(a)
 	case *raft.InstallSnapshotRequest:
 		if a.Term < r.CurrentTerm() {
 			return nil
@@ -197,27 +197,17 @@ func (n *Node) addCommands(h *termHistory, first, last uint64) error {
 	return nil
 }
 
-// skipStored changes a request that continues after this replica's newest snapshot, so
-// that raft can check it. Raft compares the entry before a request with the log only, or
-// with the snapshot if the log is empty: it would refuse the request, and the leader
-// would send its snapshot instead, without end if that ends earlier. So the entries that
-// the log has are removed. If the log has others in their place, of an earlier leader,
-// the request gets the form of one that begins with the first entry of all: raft
-// replaces what differs, and compares nothing before it.
-func (n *Node) skipStored(a *raft.AppendEntriesRequest) {
+// compareWithSnapshot changes a request that continues after this replica's newest
+// snapshot, so that raft accepts it. Raft compares the entry before a request with the
+// log only, or with the snapshot if the log is empty: if the log has nothing but entries
+// after the snapshot, raft would refuse the request, also one without entries, and the
+// leader would send its own snapshot, without end if that ends earlier. So the request
+// gets the form of one that begins with the first entry of all: raft compares nothing
+// before it, skips the entries that the log has, and replaces those that differ.
+func (n *Node) compareWithSnapshot(a *raft.AppendEntriesRequest) {
 	at, term := n.snapshotFiles.newest()
-	if at == 0 || a.PrevLogEntry != at || a.PrevLogTerm != term || len(a.Entries) == 0 {
-		return
-	}
-	var stored raft.Log
-	for len(a.Entries) > 0 && n.logs.GetLog(a.Entries[0].Index, &stored) == nil {
-		if stored.Term != a.Entries[0].Term {
-			if a.PrevLogEntry == at {
-				a.PrevLogEntry, a.PrevLogTerm = 0, 0
-			}
-			return
-		}
-		a.PrevLogEntry, a.PrevLogTerm, a.Entries = stored.Index, stored.Term, a.Entries[1:]
+	if at > 0 && a.PrevLogEntry == at && a.PrevLogTerm == term {
+		a.PrevLogEntry, a.PrevLogTerm = 0, 0
 	}
 }
 

@@ -392,34 +392,38 @@ func TestALogThatContradictsACommittedEntryIsRecognized(t *testing.T) {
 // continued after it.
 func TestALeaderThatSendsASnapshotAgainContinuesAfterIt(t *testing.T) {
 	t.Parallel()
-	n := newCluster(t, 1, func(cfg *Config) {
-		slow(cfg)
-		cfg.TrailingLogs = 1
-	})[0]
-	n.propose(t, 1, 20)
-	if err := n.Snapshot(t.Context()); err != nil {
+	f := newFollower(t)
+	f.accepts(t, 1, 1, logsOf(2, 3, 1, 2, 3)...)
+	if err := f.Snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.propose(t, 21, 20)
-	at, term := n.snapshotFiles.newest()
-	again := &raft.InstallSnapshotRequest{Term: term, LastLogIndex: at, LastLogTerm: term}
-	if err := n.checkRequest(again); !errors.Is(err, transport.ErrSnapshotStored) {
+	f.accepts(t, 4, 3, logsOf(5, 3, 4, 5)...)
+	again := &raft.InstallSnapshotRequest{Term: 3, LastLogIndex: 4, LastLogTerm: 3}
+	if err := f.checkRequest(again); !errors.Is(err, transport.ErrSnapshotStored) {
 		t.Fatalf("the snapshot that is stored: %v", err)
 	}
-	next := &raft.AppendEntriesRequest{Term: term, PrevLogEntry: at, PrevLogTerm: term}
-	for i := at + 1; i <= n.LastIndex(); i++ {
-		entry := new(raft.Log)
-		if err := n.logs.GetLog(i, entry); err != nil {
-			t.Fatal(err)
-		}
-		next.Entries = append(next.Entries, entry)
+	f.accepts(t, 4, 3, logsOf(5, 3, 4, 5, 6)...)
+	f.holds(t, 6)
+	cluster{f.testNode}.wantNoFatals(t)
+}
+
+// The log has nothing but an uncommitted entry of an earlier leader, directly after the
+// snapshot. The first request of the next leader has no entries.
+func TestARequestWithoutEntriesContinuesAfterTheSnapshot(t *testing.T) {
+	t.Parallel()
+	f := newFollower(t)
+	f.accepts(t, 1, 1, logsOf(2, 2, 1, 2, 3)...)
+	f.snapshotAll(t)
+	f.stop(t)
+	s := openStore(t, f.dir, f.logStore())
+	if err := errors.Join(s.DeleteRange(1, 4), s.StoreLogs(logsOf(5, 2, 777)), s.Close()); err != nil {
+		t.Fatal(err)
 	}
-	next.Entries = append(next.Entries, &raft.Log{Index: n.LastIndex() + 1, Term: term})
-	if err := n.checkRequest(next); err != nil || next.PrevLogEntry != n.LastIndex() || len(next.Entries) != 1 {
-		t.Errorf("after the check the request continues after entry %d with %d entries (%v), want after %d with 1",
-			next.PrevLogEntry, len(next.Entries), err, n.LastIndex())
-	}
-	cluster{n}.wantNoFatals(t)
+	f.restart(t)
+	f.accepts(t, 4, 2)
+	f.accepts(t, 4, 2, logsOf(5, 3, 4, 5)...)
+	f.holds(t, 5)
+	cluster{f.testNode}.wantNoFatals(t)
 }
 
 // Without the check of requests, raft would delete the entries; the log refuses.

@@ -51,8 +51,13 @@ func inCommitted() []Mutant {
 		},
 		{
 			Name:   "an-entry-directly-after-a-snapshot-stays",
-			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `if a.PrevLogEntry == at {`, `if a.PrevLogEntry > at {`}},
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `a.PrevLogEntry == at && a.PrevLogTerm == term {`, `a.PrevLogEntry == 0 && a.PrevLogTerm == term {`}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "DirectlyAfterASnapshot"}},
+		},
+		{
+			Name:   "a-request-without-entries-is-not-compared-with-the-snapshot",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `if at > 0 && a.PrevLogEntry == at`, `if len(a.Entries) > 0 && a.PrevLogEntry == at`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "WithoutEntriesContinues"}},
 		},
 		{
 			Name:   "an-overtaken-snapshot-is-another-history",
@@ -82,11 +87,6 @@ func inCommitted() []Mutant {
 		{
 			Name:   "a-snapshot-that-is-sent-again-is-refused",
 			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `known && term == a.LastLogTerm {`, `known && term < a.LastLogTerm {`}},
-			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "SendsASnapshotAgain"}},
-		},
-		{
-			Name:   "a-leader-cannot-continue-after-a-stored-snapshot",
-			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `for len(a.Entries) > 0 && n.logs`, `for len(a.Entries) > 1<<20 && n.logs`}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "SendsASnapshotAgain"}},
 		},
 	}
