@@ -107,11 +107,11 @@ func duration(least, most time.Duration) func(string) (time.Duration, error) {
 	}
 }
 
-// parsePriority parses the name of a priority.
+// parsePriority parses the name or the number of a priority.
 func parsePriority(text string) (dtaskv1.Priority, error) {
 	p, err := spec.ParsePriority(text)
 	if err != nil {
-		return 0, errors.New("must be low, normal, high or urgent")
+		return 0, errors.New("must be low, normal, high or urgent, or 0 to 3")
 	}
 	return p, nil
 }

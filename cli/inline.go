@@ -29,10 +29,7 @@ type inlineJob struct {
 // build makes the job: one task, or a batch of equal ones.
 func (j inlineJob) build(opts spec.Options) (*dtaskv1.JobSpec, error) {
 	if j.taskType == "" {
-		j.taskType = batchType
-		if j.payload == "" {
-			j.payload = batchPayload
-		}
+		j.taskType, j.payload = batchType, batchPayload
 	}
 	job, err := spec.Single(spec.SingleTask{
 		Type: j.taskType, Payload: []byte(j.payload), Priority: j.priority, Name: j.name, Options: opts,

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -70,7 +71,7 @@ exports it.`,
 		"validate the jobs and print their levels without submitting")
 	fl.StringVar(&f.taskType, "type", "", "handler `TYPE` of a one-task job without a file")
 	fl.StringVar(&f.payload, "payload", "", "payload `TEXT` of the task")
-	bind(fl, &f.priority, "priority", "", "`PRIORITY` of the task: low, normal, high or urgent", func(text string) (string, error) {
+	bind(fl, &f.priority, "priority", "", "`PRIORITY` of the task: low, normal, high or urgent, or 0 to 3", func(text string) (string, error) {
 		_, err := parsePriority(text)
 		return text, err
 	})
@@ -83,6 +84,9 @@ exports it.`,
 
 // args requires files, or the flags of a job without a file.
 func (f *submitFlags) args(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 && f.taskType == "" && cmd.Flags().Changed("payload") {
+		return fmt.Errorf("--payload needs --type: %s, or a type of your own workers (dtaskctl worker list -o json)", strings.Join(spec.BuiltInTypes(), ", "))
+	}
 	if len(args) == 0 && f.taskType == "" && f.batch == 0 {
 		return errors.New("missing job file: use - for standard input, or --type for a job without a file")
 	}

@@ -32,7 +32,7 @@ of their own. The exit code is 5 if the task, or every task, has started.`,
 		Args: oneArg,
 	}
 	fl := cmd.Flags()
-	bind(fl, &r.Priority, "priority", "", "new `PRIORITY`: low, normal, high or urgent",
+	bind(fl, &r.Priority, "priority", "", "new `PRIORITY`: low, normal, high or urgent, or 0 to 3",
 		parsePriority)
 	fl.StringVar(&payload, "payload", "", "new payload of a task: `TEXT`, @FILE, or @- for standard input")
 	fl.Func("max-retries", "`N` retries after the first attempt", func(text string) error {

@@ -41,6 +41,7 @@ type Checker struct {
 	headerBytes  int // 0: the header was not checked or has faults
 	opt          CheckOptions
 	ids          idSet
+	outputs      outputSet
 	begun        bool
 	unfilled     bool // timeout and retry may be missing
 	tasks        int

@@ -153,7 +153,8 @@ func (at taskPlace) body(t *checkedTask, p *dtaskv1.TaskPolicy) {
 		}
 	}
 	if b.GetOutput() != "" {
-		at.refuse("output", pathProblem(b.GetOutput()))
+		at.refuse("output", outputProblem(b.GetOutput()))
+		at.refuse("output", at.c.outputs.add(t.id, b.GetOutput(), t.array))
 	}
 	switch pure := p.GetReuseMs() != 0; {
 	case pure:

@@ -82,6 +82,8 @@ func TestDecodedJobIsCheckedAgainstEveryRule(t *testing.T) {
 		`task "a": command: contains a NUL`:                                       func(j *job) { j.Tasks[0].Body.Command = []string{"a", "\x00"} },
 		`task "b": inputs[0]: is empty`:                                           func(j *job) { j.Tasks[1].Body.Inputs = []string{""} },
 		`task "b": output: has 4,097 bytes`:                                       func(j *job) { j.Tasks[1].Body.Output = strings.Repeat("p", MaxPathBytes+1) },
+		`task "b": output: "b.json" is relative`:                                  func(j *job) { j.Tasks[1].Body.Output = "b.json" },
+		`task "b": output: "/x" is the output of task "a", too`:                   func(j *job) { j.Tasks[0].Body.Output, j.Tasks[1].Body.Output = "/x", "/x" },
 		`task "b": payload: has 131,073 bytes`:                                    func(j *job) { j.Tasks[1].Body.Payload = make([]byte, MaxPayload+1) },
 		`task "b": has 400,0`:                                                     func(j *job) { j.Tasks[1].Body.Inputs = []string{strings.Repeat("p", 400_000)} },
 		"job.tasks[0]: must have exactly one of command, run and type, but has 0": func(j *job) { j.Tasks[0] = nil },

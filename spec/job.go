@@ -17,6 +17,7 @@ type jobBuilder struct {
 	tasks     []taskBuilder
 	listed    bool // the field tasks exists
 	policies  policyTable
+	outputs   outputSet
 	tolerated int64 // max_failures in thousandths of a percent of the ordinary tasks; 0 = it is a number
 	// fields is jobFields. The functions that read tasks can't name that table, which
 	// refers to them: its initialization would be a cycle.

@@ -18,7 +18,7 @@ var jobFields = fields[*jobBuilder]{
 		j.header.Owner, _ = r.checked(e.value, ownerProblem)
 	},
 	"priority": func(r *reader, j *jobBuilder, e entry) {
-		if v, ok := readKeyword(r, e.value, priorities); ok {
+		if v, ok := readPriority(r, e.value); ok {
 			j.header.Priority = v
 		}
 	},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -227,6 +228,24 @@ func TestOneTaskNeedsNoFile(t *testing.T) {
 	}
 	if diff := cmp.Diff(file, job, protocmp.Transform()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestAPriorityIsANameOrANumber(t *testing.T) {
+	t.Parallel()
+	const file = "job: {name: x, priority: %s, tasks: [{id: a, run: x, priority: %s}]}"
+	for number, name := range []string{"low", "normal", "high", "urgent"} {
+		want, err := Parse("f", fmt.Appendf(nil, file, name, name), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Parse("f", fmt.Appendf(nil, file, strconv.Itoa(number), strconv.Quote(strconv.Itoa(number))), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			t.Errorf("%s and %d differ: %s", name, number, diff)
+		}
 	}
 }
 

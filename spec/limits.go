@@ -15,7 +15,8 @@ const (
 	DefaultPayload = 64 << 10  // payload of a task by default
 	MaxPayload     = 128 << 10 // highest configurable limit
 
-	MaxNameLength   = 63       // characters of job names, task IDs, types and label names
+	MaxNameLength   = 63       // characters of job names, types and label names
+	MaxIDLength     = 128      // characters of task IDs
 	MaxOwnerBytes   = 63       // a job's owner
 	MaxEnvBytes     = 64 << 10 // environment of a task together with its job's: names, values, and 2 for each pair
 	MaxCommandBytes = 32 << 10 // argument list (and 1 for each argument) or shell text

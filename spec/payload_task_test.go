@@ -44,7 +44,7 @@ func TestPayloadTaskIsCheckedLikeItsTaskSpec(t *testing.T) {
 			}
 			switch r.IntN(200) {
 			case 0:
-				task.Id = []string{"", "a b", strings.Repeat("x", 64), "t0", "\xff", "."}[r.IntN(6)]
+				task.Id = []string{"", "a b", strings.Repeat("x", 129), "t0", "\xff", "."}[r.IntN(6)]
 			case 1:
 				task.Policy = r.Uint32N(6)
 			case 2:

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.yaml.in/yaml/v4"
+
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -60,9 +62,21 @@ func builtIn() policy {
 	}
 }
 
+// readPriority reads a priority: its name, or its number.
+func readPriority(r *reader, n *yaml.Node) (is dtaskv1.Priority, ok bool) {
+	s := n.Value
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" {
+		if s, ok = r.text(n); !ok {
+			return is, false
+		}
+	}
+	is, p := priority(s)
+	return is, r.holds(n, p)
+}
+
 var policyFields = fields[*policy]{
 	"priority": func(r *reader, p *policy, e entry) {
-		if v, ok := readKeyword(r, e.value, priorities); ok {
+		if v, ok := readPriority(r, e.value); ok {
 			p.priority = v
 		}
 	},

@@ -34,7 +34,7 @@ func quote(s string) string {
 // nameProblem checks job names, handler types and label names.
 func nameProblem(s string) problem {
 	const do = "use 1–63 of a–z, A–Z, 0–9, -, _ and ."
-	if p := lengthProblem(s, do); p.bad() {
+	if p := lengthProblem(s, MaxNameLength, do); p.bad() {
 		return p
 	}
 	for _, c := range s {
@@ -48,8 +48,8 @@ func nameProblem(s string) problem {
 // idProblem checks task IDs. They may have more characters than names, but
 // must be unambiguous in JOB/TASK, in array[17] and within messages.
 func idProblem(s string) problem {
-	const do = "an id is 1–63 characters without white space, / \\ [ or ]"
-	if p := lengthProblem(s, do); p.bad() {
+	const do = "an id is 1–128 characters without white space, / \\ [ or ]"
+	if p := lengthProblem(s, MaxIDLength, do); p.bad() {
 		return p
 	}
 	for _, c := range s {
@@ -63,14 +63,15 @@ func idProblem(s string) problem {
 	return dotsProblem(s)
 }
 
-func lengthProblem(s, do string) problem {
+// lengthProblem checks that a name has 1 to most characters.
+func lengthProblem(s string, most int, do string) problem {
 	if s == "" {
 		return problem{"is empty", do}
 	}
-	if len(s) <= MaxNameLength { // bytes, at least as many as characters
+	if len(s) <= most { // bytes, at least as many as characters
 		return problem{}
 	}
-	if n := utf8.RuneCountInString(s); n > MaxNameLength {
+	if n := utf8.RuneCountInString(s); n > most {
 		return problem{fmt.Sprintf("has %d characters", n), do}
 	}
 	return problem{}
@@ -386,9 +387,20 @@ func parseKeyword[T any](words []keyword[T], s string) (is T, p problem) {
 	return is, problem{fmt.Sprintf("unknown value %s", quote(s)), didYouMean(s, texts)}
 }
 
-// ParsePriority parses low, normal, high or urgent.
+// priority returns the value of a priority's name, or of its number from 0 to 3.
+func priority(s string) (is dtaskv1.Priority, p problem) {
+	if len(s) == 1 && '0' <= s[0] && int(s[0]-'0') < len(priorities) {
+		return priorities[s[0]-'0'].is, problem{}
+	}
+	if _, err := strconv.Atoi(s); err == nil {
+		return is, problem{"unknown priority " + s, "write low, normal, high or urgent, or 0 to 3"}
+	}
+	return parseKeyword(priorities, s)
+}
+
+// ParsePriority parses low, normal, high or urgent, or 0 to 3 in this order.
 func ParsePriority(s string) (dtaskv1.Priority, error) {
-	is, p := parseKeyword(priorities, s)
+	is, p := priority(s)
 	if p.bad() {
 		return is, p
 	}

@@ -8,7 +8,7 @@ import (
 type SingleTask struct {
 	Type     string // built-in or registered handler
 	Payload  []byte
-	Priority string // low, normal, high or urgent; empty = normal
+	Priority string // low, normal, high or urgent, or 0 to 3; empty = normal
 	Name     string // of the job; empty = the type
 	ID       string // of the task; empty = the type
 	// Options are those of a job file.
@@ -24,10 +24,10 @@ func Single(t SingleTask) (*dtaskv1.JobSpec, error) {
 			c.add(0, 0, where, p.what, p.do)
 		}
 	}
-	priority := dtaskv1.Priority_PRIORITY_NORMAL
+	level := dtaskv1.Priority_PRIORITY_NORMAL
 	if t.Priority != "" {
 		var p problem
-		priority, p = parseKeyword(priorities, t.Priority)
+		level, p = priority(t.Priority)
 		refuse("priority", p)
 	}
 	name, id := t.Name, t.ID
@@ -55,7 +55,7 @@ func Single(t SingleTask) (*dtaskv1.JobSpec, error) {
 	p.kind = t.Type
 	return &dtaskv1.JobSpec{
 		Header: &dtaskv1.JobHeader{
-			Name: name, Owner: t.Options.Owner, Priority: priority, OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP,
+			Name: name, Owner: t.Options.Owner, Priority: level, OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP,
 			Policies: []*dtaskv1.TaskPolicy{p.proto(t.Options.Defaults, !t.Options.Unfilled)},
 		},
 		Tasks: []*dtaskv1.TaskSpec{{Id: id, Body: &dtaskv1.TaskBody{Payload: t.Payload}}},

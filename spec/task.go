@@ -117,7 +117,7 @@ var taskFields = fields[*taskParts]{
 		t.body.ReuseKey, t.policy.reuse, t.policy.own = u.key, u.lasts, true
 	},
 	"output": func(r *reader, t *taskParts, e entry) {
-		t.body.Output, _ = r.checked(e.value, pathProblem)
+		t.body.Output, _ = r.checked(e.value, outputProblem)
 	},
 	"payload": func(r *reader, t *taskParts, e entry) {
 		v, ok := r.payload(e.value)
@@ -202,6 +202,7 @@ func (r *reader) readTask(j *jobBuilder, d *taskBuilder, n *yaml.Node) {
 		t.taskBuilder.array.JsonPayload = t.json
 	}
 	r.template(t, n)
+	r.addOutput(j, t, n)
 	r.place(j, d, n, &t.policy)
 }
 
@@ -284,7 +285,7 @@ func (r *reader) readID(d *taskBuilder, n *yaml.Node, es []entry) {
 		}
 		return
 	}
-	r.fault(n, "id is missing", "write id: with 1–63 characters, unique in the job")
+	r.fault(n, "id is missing", "write id: with 1–128 characters, unique in the job")
 }
 
 func (r *reader) unknownInTask(j *jobBuilder, e entry) (meant string) {

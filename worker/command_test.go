@@ -105,9 +105,10 @@ func TestOutputsOfCommands(t *testing.T) {
 			work{task: 1, body: &dtaskv1.TaskBody{Run: "echo direct > " + direct, Output: direct}},
 			work{task: 2, body: &dtaskv1.TaskBody{Run: "true", Output: old}},
 			work{task: 3, body: &dtaskv1.TaskBody{Run: "mkdir $DTASK_OUTPUT", Output: filepath.Join(dir, "directory")}},
+			work{task: 4, body: &dtaskv1.TaskBody{Run: "true", Output: "relative.txt"}},
 		)
-		got := l.outcomes(t, 4)
-		for number, want := range map[uint64]string{1: "", 2: "", 3: "missing output", 4: "not a regular file"} {
+		got := l.outcomes(t, 5)
+		for number, want := range map[uint64]string{1: "", 2: "", 3: "missing output", 4: "not a regular file", 5: `output "relative.txt" is relative`} {
 			if o := got[number]; (o.GetError() == "") != (want == "") || !strings.Contains(o.GetError(), want) {
 				t.Errorf("outcome %d = %v, want %q", number, o, want)
 			}

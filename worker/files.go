@@ -81,6 +81,9 @@ func prepareOutput(raw string, r ref) (*output, error) {
 		return nil, nil //nolint:nilnil // most tasks have no output
 	}
 	final, err := localPath(raw)
+	if err == nil && !strings.HasPrefix(raw, "/") && !scheme.MatchString(raw) {
+		err = fmt.Errorf("output %q is relative: write an absolute path", raw)
+	}
 	if err != nil {
 		return nil, &notStartedError{err: err, fatal: true}
 	}

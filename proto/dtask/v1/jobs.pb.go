@@ -596,7 +596,7 @@ func (x *RetryPolicy) GetExcept() []string {
 // TaskSpec is one task.
 type TaskSpec struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
-	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`                             // 1–63 characters; unique in its job
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`                             // 1–128 characters; unique in its job
 	Policy       uint32                 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`                    // index into JobHeader.policies
 	Dependencies []uint32               `protobuf:"varint,3,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"` // indexes of tasks, each lower than this task's own; ascending, unique
 	Body         *TaskBody              `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
