@@ -63,7 +63,7 @@ func (b *bench) load(ctx context.Context, c *cluster.Cluster, f fleet) (loaded, 
 	if f.perJob == 0 {
 		f.perJob = 10_000
 	}
-	path, err := b.tools.needLoader(ctx)
+	path, err := b.tools.need(ctx, "loader")
 	if err != nil {
 		return loaded{}, err
 	}

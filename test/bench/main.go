@@ -38,6 +38,7 @@ type section struct {
 var sections = []section{
 	{"throughput", "throughput by size of tasks, CPU and log for each", throughput},
 	{"shapes", "throughput by shape of jobs", shapes},
+	{"singles", "jobs of one task, beside NATS JetStream", singles},
 	{"large", "one job of a million tasks", large},
 	{"workers", "throughput by workers and slots", workers},
 	{"replicas", "throughput by replicas", replicas},

@@ -13,8 +13,8 @@ import (
 
 // tools are programs of the bench itself, built on first use.
 type tools struct {
-	dir    string
-	loader string // path of test/bench/loader; empty until it is built
+	dir   string
+	paths map[string]string // of those that are built
 }
 
 func newTools() (*tools, error) {
@@ -22,25 +22,26 @@ func newTools() (*tools, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating directory: %w", err)
 	}
-	return &tools{dir: dir}, nil
+	return &tools{dir: dir, paths: make(map[string]string)}, nil
 }
 
-// needLoader returns the path of the load tool.
-func (t *tools) needLoader(ctx context.Context) (string, error) {
-	if t.loader != "" {
-		return t.loader, nil
+// need returns the path of the tool in a directory of test/bench, which may be a module
+// of its own.
+func (t *tools) need(ctx context.Context, name string) (string, error) {
+	if path := t.paths[name]; path != "" {
+		return path, nil
 	}
 	root, err := cluster.Root()
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(t.dir, "loader")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./test/bench/loader")
-	cmd.Dir = root
+	path := filepath.Join(t.dir, name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, ".")
+	cmd.Dir = filepath.Join(root, "test", "bench", name)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building load tool: %w\n%s", err, out)
+		return "", fmt.Errorf("building %s: %w\n%s", name, err, out)
 	}
-	t.loader = path
+	t.paths[name] = path
 	return path, nil
 }
 
