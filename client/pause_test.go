@@ -37,3 +37,25 @@ func TestBackoffDoublesDuringOverload(t *testing.T) {
 		}
 	})
 }
+
+func TestABusyClusterIsNotAskedAgainRightBeforeTheTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const timeout, took = time.Second, 50 * time.Millisecond
+		for range 100 {
+			began := time.Now()
+			ctx, w := newRetryLoop(t.Context(), timeout, operation{})
+			w.full, w.took = true, took
+			for w.pause(ctx) {
+				if left := timeout - time.Since(began); left < slowerAtMost*took {
+					t.Errorf("another attempt begins %s before the timeout, and the one before took %s", left, took)
+				}
+				time.Sleep(took)
+			}
+			if waited := time.Since(began); waited != timeout {
+				t.Errorf("gave up after %s", waited)
+			}
+			w.end()
+		}
+	})
+}

@@ -16,6 +16,9 @@ const (
 	maxPause = time.Second
 )
 
+// slowerAtMost is how many times as long as the round before the next one may take.
+const slowerAtMost = 4
+
 // errTimeout is the cause of a retryLoop's context after no coordinator has
 // taken the call for Config.Timeout.
 var errTimeout = errors.New("client: deadline exceeded")
@@ -23,14 +26,16 @@ var errTimeout = errors.New("client: deadline exceeded")
 // A retryLoop is the state of one operation across coordinators and rounds. It
 // belongs to the goroutine that called do.
 type retryLoop struct {
-	cancel  context.CancelCauseFunc
-	timeout time.Duration
-	timer   *time.Timer // fires after timeout; stopped while a stream is connected
+	cancel   context.CancelCauseFunc
+	timeout  time.Duration
+	timer    *time.Timer // fires after timeout; stopped while a stream is connected
+	deadline time.Time   // when timer fires, unless it is stopped
 
 	op         operation
 	limit      time.Duration // of the next attempt
 	backoff    time.Duration // next delay, before jitter
 	minBackoff time.Duration // that a coordinator requested
+	took       time.Duration // by the last round
 	connected  bool          // the stream of the current attempt has received a message
 	unknown    bool          // some attempt may have had its effect
 	full       bool          // the last attempt failed because the cluster is overloaded
@@ -43,7 +48,7 @@ type retryLoop struct {
 func newRetryLoop(parent context.Context, timeout time.Duration, op operation) (context.Context, *retryLoop) {
 	ctx, cancel := context.WithCancelCause(parent)
 	return ctx, &retryLoop{
-		cancel: cancel, timeout: timeout,
+		cancel: cancel, timeout: timeout, deadline: time.Now().Add(timeout),
 		timer: time.AfterFunc(timeout, func() { cancel(errTimeout) }),
 		op:    op, limit: op.timeout, backoff: minPause,
 		last: make(map[string]string), foreign: make(map[string]bool),
@@ -70,6 +75,7 @@ func (w *retryLoop) noteConnected() {
 func (w *retryLoop) noteDisconnected() {
 	if w.connected {
 		w.timer.Reset(w.timeout)
+		w.deadline = time.Now().Add(w.timeout)
 	}
 }
 
@@ -93,6 +99,9 @@ func (w *retryLoop) noteInterrupted(j classifiedError) { w.unknown = w.unknown |
 // which doubles while the cluster is overloaded. While no leader is known it
 // grows by a quarter, so that the caller waits for at most a quarter longer
 // than the election takes. It reports false if the loop ended.
+//
+// A cluster that is overloaded has not taken the call. Another attempt that the timeout
+// ends would make that unknown, so there is none if it would hardly end before.
 func (w *retryLoop) pause(ctx context.Context) bool {
 	d := max(w.backoff/2+rand.N(w.backoff), min(w.minBackoff, maxPause*5)) //nolint:gosec // spreads clients; not a secret
 	longer := w.backoff / 4
@@ -100,6 +109,10 @@ func (w *retryLoop) pause(ctx context.Context) bool {
 		longer = w.backoff
 	}
 	w.backoff, w.minBackoff = min(w.backoff+longer, maxPause), 0
+	if left := time.Until(w.deadline) - d; w.full && !w.unknown && left < min(slowerAtMost*w.took, w.timeout/4) {
+		<-ctx.Done()
+		return false
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -57,7 +57,9 @@ func (c *Client) do(ctx context.Context, op operation) error {
 	walking, w := newRetryLoop(ctx, c.cfg.Timeout, op)
 	defer w.end()
 	for {
+		began := time.Now()
 		done, err := c.round(walking, w)
+		w.took = time.Since(began)
 		if done {
 			return err
 		}
