@@ -87,14 +87,14 @@ func randomTask(r *rand.Rand, index uint32, spoiled bool) *dtaskv1.TaskSpec {
 	case 2:
 		t.Policy, t.Body.ReuseKey = 2, "key"
 	case 3:
-		t.Body.Output = "/out"
+		t.Body.Output = fmt.Sprint("/out/", index)
 	}
 	if !spoiled || r.IntN(4) > 0 {
 		return t
 	}
 	switch r.IntN(9) {
 	case 0:
-		t.Id = []string{"", "a/b", "\xff", strings.Repeat("x", 64), "..", "t0"}[r.IntN(6)]
+		t.Id = []string{"", "a/b", "\xff", strings.Repeat("x", 129), "..", "t0"}[r.IntN(6)]
 	case 1:
 		t.Dependencies = append(t.GetDependencies(), index+r.Uint32N(2))
 	case 2:
@@ -108,7 +108,7 @@ func randomTask(r *rand.Rand, index uint32, spoiled bool) *dtaskv1.TaskSpec {
 	case 6:
 		t.Policy = 3
 	case 7:
-		t.Body.Output = "relative"
+		t.Body.Output = []string{"relative", "/out/0"}[r.IntN(2)]
 	case 8:
 		t.Body.ReuseKey = "unused"
 	}
