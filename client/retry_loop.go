@@ -101,7 +101,7 @@ func (w *retryLoop) noteInterrupted(j classifiedError) { w.unknown = w.unknown |
 // than the election takes. It reports false if the loop ended.
 //
 // A cluster that is overloaded has not taken the call. Another attempt that the timeout
-// ends would make that unknown, so there is none if it would hardly end before.
+// ends would make that unknown, so it is not begun if it would hardly end before.
 func (w *retryLoop) pause(ctx context.Context) bool {
 	d := max(w.backoff/2+rand.N(w.backoff), min(w.minBackoff, maxPause*5)) //nolint:gosec // spreads clients; not a secret
 	longer := w.backoff / 4
