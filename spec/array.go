@@ -120,7 +120,14 @@ func itemProblem(encoded []byte) problem {
 
 // templates calls may for the texts of a task that contain ${{. Most tasks
 // have none, and must not pay for it.
-func templates(b *dtaskv1.TaskBody, payload []byte, may func(field, text string)) {
+func templates(b *dtaskv1.TaskBody, payload []byte, p *dtaskv1.TaskPolicy, may func(field, text string)) {
+	if len(p.GetEnv()) > 0 {
+		for _, name := range namesOf(p.GetEnv()) {
+			if text := p.GetEnv()[name]; array.Opens(text) {
+				may("env", text)
+			}
+		}
+	}
 	taskbody.EachText(b, func(field string, text *string) {
 		if array.Opens(*text) {
 			may(field, *text)
@@ -139,7 +146,7 @@ const (
 // arrayProblem checks the template of a task and returns the first faulty
 // field.
 func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *dtaskv1.TaskPolicy) (field string, bad problem) {
-	templates(b, payload, func(name, text string) {
+	templates(b, payload, p, func(name, text string) {
 		if bad.bad() {
 			return
 		}
@@ -223,7 +230,7 @@ func (c *Checker) array(t *checkedTask) int {
 			return int(min(tasksOf(a), 2*MaxTasks)) //nolint:gosec // bounded
 		}
 		c.open = &arrayCheck{id: t.id, total: array.Items(a), chunk: array.Chunk(a)}
-		templates(t.body, t.payload, func(_, text string) { c.open.fields = append(c.open.fields, array.Fields(text)...) })
+		templates(t.body, t.payload, c.policyOf(t), func(_, text string) { c.open.fields = append(c.open.fields, array.Fields(text)...) })
 	} else if missing, index, lacks := missingField(a, c.open.fields); lacks {
 		at.refuse("array", problem{fmt.Sprintf("item %d of part %d has no field %s", index, a.GetPart(), quote(missing)), "give it to each item"})
 	}

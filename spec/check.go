@@ -231,6 +231,10 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 		c.refuseIn(at, "priority", enumProblem(p.GetPriority(), priorities))
 	}
 	c.env(at+"env", p.GetEnv(), c.header.GetEnv())
+	if len(p.GetShell()) > 0 {
+		c.refuseIn(at, "shell", shellProblem(p.GetShell()))
+	}
+	c.refuseIn(at, "umask", umaskProblem(p.GetUmask()))
 	if !c.unfilled || p.GetTimeoutMs() != 0 {
 		c.refuseIn(at, "timeout", durationProblem(p.GetTimeoutMs(), 1))
 	}

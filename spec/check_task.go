@@ -93,6 +93,14 @@ func (c *Checker) task(t *checkedTask) {
 	place.refuse(arrayProblem(t.array, t.body, t.payload, policies[t.policy]))
 }
 
+// policyOf returns the policy of a task; nil if it is unknown.
+func (c *Checker) policyOf(t *checkedTask) *dtaskv1.TaskPolicy {
+	if list := c.header.GetPolicies(); int64(t.policy) < int64(len(list)) {
+		return list[t.policy]
+	}
+	return nil
+}
+
 // taskPlace is the location of a task's faults, which is formatted only if
 // there is a fault.
 type taskPlace struct {
@@ -153,8 +161,14 @@ func (at taskPlace) body(t *checkedTask, p *dtaskv1.TaskPolicy) {
 		}
 	}
 	if b.GetOutput() != "" {
-		at.refuse("output", outputProblem(b.GetOutput()))
+		at.refuse("output", fileProblem(b.GetOutput()))
 		at.refuse("output", at.c.outputs.add(t.id, b.GetOutput(), t.array))
+	}
+	if b.GetCwd() != "" {
+		at.refuse("cwd", absoluteProblem(b.GetCwd()))
+	}
+	if b.GetStdin() != "" {
+		at.refuse("stdin", fileProblem(b.GetStdin()))
 	}
 	switch pure := p.GetReuseMs() != 0; {
 	case pure:

@@ -37,10 +37,10 @@ var futureFields = []string{
 // foreignNames maps field names of other systems to those of this format.
 // Similar names need no entry.
 var foreignNames = map[string]string{
-	"after": "dependencies", "args": "command", "argv": "command", "attempts": "retry: {max: N}", "cmd": "command",
+	"after": "dependencies", "args": "command", "argv": "command", "attempts": "retry: {max: N}", "cmd": "command", "workdir": "cwd", "working_directory": "cwd", "chdir": "cwd", "input_file": "stdin",
 	"constraints": "require", "depends": "dependencies", "deps": "dependencies", "environment": "env", "exec": "command",
 	"handler": "type", "label": "labels", "max_retries": "retry: {max: N}", "outputs": "output", "requires": "dependencies",
-	"requirements": "require", "retries": "retry: {max: N}", "script": "run", "shell": "run", "steps": "tasks",
+	"requirements": "require", "retries": "retry: {max: N}", "script": "run", "steps": "tasks",
 	"timeout_seconds": "timeout: 30s", "user": "owner", "callback": "webhook", "matrix": "array: {items: […]}", "foreach": "array: {items: […]}", "for_each": "array: {items: […]}", "with_items": "array: {items: […]}",
 	"parallel": "array: {range: 0-99}", "notify": "webhook", "webhooks": "webhook",
 }

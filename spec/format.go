@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -88,11 +89,20 @@ func (f *formatter) task(t *dtaskv1.TaskSpec) (object, error) {
 		return nil, errors.New("unknown policy")
 	}
 	o, b := object{"id": t.GetId()}, t.GetBody()
-	formatPolicy(o, f.job.GetHeader().GetPolicies()[t.GetPolicy()], b.GetReuseKey())
+	if t.GetArray() == nil {
+		b = proto.CloneOf(b)
+		taskbody.EachText(b, func(_ string, text *string) { *text = escaped(*text) })
+		if b != nil {
+			b.Payload = []byte(escaped(string(b.GetPayload())))
+		}
+	}
+	formatPolicy(o, f.job.GetHeader().GetPolicies()[t.GetPolicy()], b.GetReuseKey(), t.GetArray() == nil)
 	set(o, "command", b.GetCommand(), len(b.GetCommand()) > 0)
 	set(o, "run", b.GetRun(), b.GetRun() != "")
 	set(o, "inputs", b.GetInputs(), len(b.GetInputs()) > 0)
 	set(o, "output", b.GetOutput(), b.GetOutput() != "")
+	set(o, "cwd", b.GetCwd(), b.GetCwd() != "")
+	set(o, "stdin", b.GetStdin(), b.GetStdin() != "")
 	var needs []string
 	for _, dep := range t.GetDependencies() {
 		needs = append(needs, f.ids[dep])
@@ -130,10 +140,18 @@ func arrayOf(a *dtaskv1.ArraySpec) object {
 }
 
 // formatPolicy adds the fields of a policy to a task.
-func formatPolicy(o object, p *dtaskv1.TaskPolicy, reuseKey string) {
+func formatPolicy(o object, p *dtaskv1.TaskPolicy, reuseKey string, literal bool) {
 	set(o, "type", p.GetType(), p.GetType() != "")
 	set(o, "priority", keywordOf(priorities, p.GetPriority()), p.GetPriority() != 0)
-	set(o, "env", p.GetEnv(), len(p.GetEnv()) > 0)
+	env := maps.Clone(p.GetEnv())
+	for name, text := range env {
+		if literal {
+			env[name] = escaped(text)
+		}
+	}
+	set(o, "env", env, len(env) > 0)
+	set(o, "shell", p.GetShell(), len(p.GetShell()) > 0)
+	set(o, "umask", fmt.Sprintf("%03o", p.GetUmask()), p.Umask != nil)
 	set(o, "timeout", milliseconds(p.GetTimeoutMs()), p.GetTimeoutMs() != 0)
 	set(o, "queue_timeout", milliseconds(p.GetQueueTimeoutMs()), p.GetQueueTimeoutMs() != 0)
 	set(o, "start_timeout", milliseconds(p.GetStartTimeoutMs()), p.GetStartTimeoutMs() != 0)
@@ -163,6 +181,9 @@ func retryOf(r *dtaskv1.RetryPolicy) object {
 	set(o, "except", r.GetExcept(), len(r.GetExcept()) > 0)
 	return o
 }
+
+// escaped writes a text that has no expressions.
+func escaped(text string) string { return strings.ReplaceAll(text, "${{", "$${{") }
 
 func milliseconds(ms int64) string { return strconv.FormatInt(ms, 10) + "ms" }
 

@@ -16,6 +16,7 @@ var jobFields = fields[*jobBuilder]{
 	},
 	"owner": func(r *reader, j *jobBuilder, e entry) {
 		j.header.Owner, _ = r.checked(e.value, ownerProblem)
+		r.holds(e.value, plainText(j.header.GetOwner()))
 	},
 	"priority": func(r *reader, j *jobBuilder, e entry) {
 		if v, ok := readPriority(r, e.value); ok {
@@ -24,6 +25,7 @@ var jobFields = fields[*jobBuilder]{
 	},
 	"env": func(r *reader, j *jobBuilder, e entry) {
 		j.header.Env = r.env(e, nil)
+		r.plainEnv(e, j.header.GetEnv())
 		j.defaults.jobEnv = j.header.GetEnv()
 		r.holds(e.value, envSizeProblem(j.header.GetEnv(), nil))
 	},
@@ -40,6 +42,7 @@ var jobFields = fields[*jobBuilder]{
 	},
 	"webhook": func(r *reader, j *jobBuilder, e entry) {
 		j.header.Webhook, _ = r.checked(e.value, webhookProblem)
+		r.holds(e.value, plainText(j.header.GetWebhook()))
 	},
 	"max_failures": func(r *reader, j *jobBuilder, e entry) {
 		if percent, ok := strings.CutSuffix(e.value.Value, "%"); ok && isText(e.value) {
@@ -67,6 +70,7 @@ var jobFields = fields[*jobBuilder]{
 			}
 			r.unknown(u, policyFields.names, elsewhere)
 		})
+		r.plainEnv(e, j.defaults.env)
 	},
 	"tasks": readTasks,
 }

@@ -47,6 +47,8 @@ const (
 	maxGrowth = 64 << 20 // expansion by aliases, in bytes of text plus nodeWeight per node
 	maxCycles = 10       // cycles that are reported per group
 
+	maxShellArgs = 32 // arguments of a shell before its text
+
 	// nodeWeight is the cost of each node that an alias repeats.
 	nodeWeight = 16
 )

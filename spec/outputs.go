@@ -13,21 +13,6 @@ import (
 
 const fileScheme = "file://"
 
-// outputProblem checks the output of a task by itself. An output that begins with an
-// expression can be checked by the worker only.
-func outputProblem(s string) problem {
-	if p := pathProblem(s); p.bad() {
-		return p
-	}
-	if strings.HasPrefix(s, "/") || strings.Contains(s, "://") || strings.HasPrefix(s, "${{") {
-		return problem{}
-	}
-	return problem{
-		fmt.Sprintf("%s is relative, and workers have no directory for it", quote(s)),
-		fmt.Sprintf("write an absolute path, such as %s", quote(path.Join("/data", s))),
-	}
-}
-
 // outputSet has the outputs of a job's tasks, by path. Two tasks with one output would
 // overwrite each other's. Outputs with expressions are not compared: what they become
 // depends on the items.

@@ -26,10 +26,13 @@ type policy struct {
 	kind                           string
 	priority                       dtaskv1.Priority
 	env                            map[string]string
-	timeout                        int64 // ms; 0 = unset
-	queueTimeout, heartbeatTimeout int64 // ms; 0 = none
-	startTimeout                   int64 // ms; 0 = the leader's default
-	killGrace                      int64 // ms
+	shell                          []string
+	cwd                            string  // of commands; it becomes a part of their bodies
+	umask                          *uint32 // nil = 022
+	timeout                        int64   // ms; 0 = unset
+	queueTimeout, heartbeatTimeout int64   // ms; 0 = none
+	startTimeout                   int64   // ms; 0 = the leader's default
+	killGrace                      int64   // ms
 	retry                          retry
 	execution                      dtaskv1.Execution
 	resources                      map[string]int64
@@ -83,6 +86,21 @@ var policyFields = fields[*policy]{
 	"env": func(r *reader, p *policy, e entry) {
 		p.env = r.env(e, p.env)
 		r.holds(e.value, envSizeProblem(p.jobEnv, p.env))
+	},
+	"shell": func(r *reader, p *policy, e entry) {
+		if v, ok := r.texts(e.value, `shell: [bash, -euo, pipefail, -c]`, plainText); ok && r.holds(e.value, shellProblem(v)) {
+			p.shell = v
+		}
+	},
+	"cwd": func(r *reader, p *policy, e entry) {
+		if v, ok := r.checked(e.value, absoluteProblem); ok {
+			p.cwd = v
+		}
+	},
+	"umask": func(r *reader, p *policy, e entry) {
+		if v, ok := r.umask(e.value); ok {
+			p.umask = v
+		}
 	},
 	"timeout": func(r *reader, p *policy, e entry) {
 		if v, ok := r.duration(e.value, false); ok {
@@ -179,9 +197,22 @@ func (r *reader) env(e entry, base map[string]string) map[string]string {
 	return dictionary(r, e.value, base, "env: {LANG: C}", envNameProblem, func(v entry) (string, bool) { return r.text(v.value) })
 }
 
+// plainEnv reports expressions in an environment that tasks with and without an array
+// share.
+func (r *reader) plainEnv(e entry, env map[string]string) {
+	for _, name := range namesOf(env) {
+		if p := plainText(env[name]); p.bad() {
+			r.enter(name)
+			r.holds(e.value, p)
+			r.leave()
+		}
+	}
+}
+
 func (r *reader) labels(e entry, base map[string]string, example string) map[string]string {
 	out := dictionary(r, e.value, base, e.key+": "+example, labelNameProblem, func(v entry) (string, bool) {
-		return r.checked(v.value, labelValueProblem)
+		s, ok := r.checked(v.value, labelValueProblem)
+		return s, ok && r.holds(v.value, plainText(s))
 	})
 	r.holds(e.value, labelsProblem(len(out)))
 	return out
@@ -209,7 +240,7 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		Type: p.kind, Priority: p.priority, Env: p.env,
 		TimeoutMs: p.timeout, QueueTimeoutMs: p.queueTimeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
 		Execution: p.execution, Resources: p.resources, Require: p.require, KillGraceMs: p.killGrace,
-		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout,
+		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask,
 	}
 	if t := &p.retry; t.said {
 		out.Retry = &dtaskv1.RetryPolicy{

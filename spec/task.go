@@ -117,7 +117,10 @@ var taskFields = fields[*taskParts]{
 		t.body.ReuseKey, t.policy.reuse, t.policy.own = u.key, u.lasts, true
 	},
 	"output": func(r *reader, t *taskParts, e entry) {
-		t.body.Output, _ = r.checked(e.value, outputProblem)
+		t.body.Output, _ = r.checked(e.value, fileProblem)
+	},
+	"stdin": func(r *reader, t *taskParts, e entry) {
+		t.body.Stdin, _ = r.checked(e.value, fileProblem)
 	},
 	"payload": func(r *reader, t *taskParts, e entry) {
 		v, ok := r.payload(e.value)
@@ -187,6 +190,10 @@ func (r *reader) readTask(j *jobBuilder, d *taskBuilder, n *yaml.Node) {
 		read(r, &t.policy, e)
 		r.leave()
 	})
+	r.onlyCommands(t, es)
+	if t.body.GetCommand() != nil || t.body.GetRun() != "" {
+		t.body.Cwd = t.policy.cwd
+	}
 	r.onlyOne(t.runs, "leave exactly one of command, run and type")
 	r.onlyOne(t.inputs, "input is for one path, inputs for a list; leave one of them")
 	r.onlyOne(t.lists, "they mean the same; leave one of them")
@@ -212,8 +219,11 @@ func (r *reader) template(t *taskParts, n *yaml.Node) {
 	if t.array != nil && !t.array.fine {
 		return
 	}
-	p := &dtaskv1.TaskPolicy{ReuseMs: t.policy.reuse}
+	p := &dtaskv1.TaskPolicy{ReuseMs: t.policy.reuse, Env: t.policy.env}
 	field, bad := arrayProblem(t.taskBuilder.array, t.body, t.body.GetPayload(), p)
+	if !bad.bad() && t.taskBuilder.array == nil {
+		field, bad = literal(t.body, &t.policy)
+	}
 	if !bad.bad() {
 		return
 	}

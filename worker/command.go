@@ -10,10 +10,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/dtask/dtask/internal/array"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/worker/process"
 )
@@ -51,13 +53,19 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	if err != nil {
 		return failed(&notStartedError{err: err, fatal: true})
 	}
+	cwd := dir
+	if body.GetCwd() != "" {
+		if cwd, err = absolutePath(body.GetCwd()); err != nil {
+			return failed(&notStartedError{err: err, fatal: true})
+		}
+	}
 	log := w.openLog(a)
 	defer w.closeLog(a)
 	lines := process.NewLines(func(p process.Progress) { t.Progress(p.Fraction, p.Text) })
 	lines.OnCheckpoint = a.checkpointer.Load().request // environ created it
 	errorLines := process.NewLines(nil)
 	exit, err := w.runProgram(a, &process.Spec{
-		Argv: body.GetCommand(), Shell: body.GetRun(), Env: env, Dir: dir,
+		Argv: argv(body, a.policy), Env: env, Dir: cwd, Umask: a.policy.Umask,
 		// A full disk must cost only the log, not the attempt.
 		Stdout:    io.MultiWriter(lines, bestEffortWriter{log.stdout}),
 		Stderr:    io.MultiWriter(errorLines, bestEffortWriter{log.stderr}),
@@ -82,7 +90,7 @@ var errNotBegun = errors.New(notBegun)
 // confirmation.
 func (w *Worker) runProgram(a *attempt, s *process.Spec) (process.Exit, error) {
 	for {
-		stdin, err := standardInput(&a.invocation().task)
+		stdin, err := standardInput(&a.invocation().task, a.body.GetStdin())
 		if err != nil {
 			return process.Exit{}, &notStartedError{err: err}
 		}
@@ -143,6 +151,13 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		user = map[string]string{}
 	}
 	maps.Copy(user, a.policy.GetEnv())
+	if a.item != nil {
+		for name, text := range a.policy.GetEnv() {
+			if user[name], err = array.Expand(text, *a.item, false); err != nil {
+				return nil, fmt.Errorf("expanding %s of the environment: %w", name, err)
+			}
+		}
+	}
 	env, err := process.Environ(process.Vars{
 		JobID: strconv.FormatUint(t.Job, 10), JobName: t.JobName, TaskID: t.ID,
 		Attempt: t.Attempt, FencingToken: t.FencingToken,
@@ -158,9 +173,29 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 	return env, nil
 }
 
-// standardInput returns the input file if there is exactly one, or the payload,
-// or nil.
-func standardInput(t *Task) (io.Reader, error) {
+// argv returns the arguments of a command. Shell texts end at the first command that
+// fails: otherwise their success would say nothing about any but the last one.
+func argv(body *dtaskv1.TaskBody, p *dtaskv1.TaskPolicy) []string {
+	if body.GetRun() == "" {
+		return body.GetCommand()
+	}
+	shell := p.GetShell()
+	if len(shell) == 0 {
+		shell = []string{"/bin/sh", "-e", "-c"}
+	}
+	return slices.Concat(shell, []string{body.GetRun()})
+}
+
+// standardInput returns the file that the task names, or the input file if there is
+// exactly one, or the payload, or nil.
+func standardInput(t *Task, file string) (io.Reader, error) {
+	if file != "" {
+		path, err := absolutePath(file)
+		if err != nil {
+			return nil, err
+		}
+		return openInput(path)
+	}
 	switch {
 	case len(t.Inputs) == 1:
 		return openInput(t.Inputs[0])

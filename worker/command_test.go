@@ -90,6 +90,52 @@ func TestOutcomesOfCommands(t *testing.T) {
 	})
 }
 
+func TestHowACommandIsExecuted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	input := filepath.Join(dir, "in")
+	if err := os.WriteFile(input, []byte("from a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mask := func(m uint32) *uint32 { return &m }
+	cases := map[string]struct {
+		body   *dtaskv1.TaskBody
+		policy *dtaskv1.TaskPolicy
+		want   string // its result; "exit N" or another error
+	}{
+		"the shell ends at the first failure":  {shell("echo one; false; echo two"), nil, "exit code 1"},
+		"another shell does not":               {shell("echo one; false; echo two"), &dtaskv1.TaskPolicy{Shell: []string{"sh", "-c"}}, "two"},
+		"options of a shell":                   {shell("echo $-"), &dtaskv1.TaskPolicy{Shell: []string{"/bin/sh", "-uc"}}, "u"},
+		"a shell that is no shell":             {shell("x y"), &dtaskv1.TaskPolicy{Shell: []string{"echo", "text:"}}, "text: x y"},
+		"an argument list has no shell":        {&dtaskv1.TaskBody{Command: []string{"echo", "a  b"}}, &dtaskv1.TaskPolicy{Shell: []string{"false"}}, "a  b"},
+		"the working directory":                {&dtaskv1.TaskBody{Command: []string{"pwd"}, Cwd: dir}, nil, dir},
+		"a working directory that is missing":  {&dtaskv1.TaskBody{Command: []string{"pwd"}, Cwd: dir + "/gone"}, nil, "no such file or directory"},
+		"a working directory that is relative": {&dtaskv1.TaskBody{Command: []string{"pwd"}, Cwd: "gone"}, nil, `path "gone" is relative`},
+		"standard input":                       {&dtaskv1.TaskBody{Command: []string{"cat"}, Stdin: "file://" + input, Payload: []byte("payload")}, nil, "from a file"},
+		"standard input that is missing":       {&dtaskv1.TaskBody{Command: []string{"cat"}, Stdin: input + "2"}, nil, "no such file or directory"},
+		"the umask":                            {shell("umask; mkdir " + dir + "/a; stat -c %a " + dir + "/a"), nil, "755"},
+		"another umask":                        {shell("umask; mkdir " + dir + "/b; stat -c %a " + dir + "/b"), &dtaskv1.TaskPolicy{Umask: mask(0o077)}, "700"},
+		"no umask":                             {shell("umask; mkdir " + dir + "/c; stat -c %a " + dir + "/c"), &dtaskv1.TaskPolicy{Umask: mask(0)}, "777"},
+	}
+	withLeader(t, Config{Slots: 2}, func(b *harness, l *leaderEnd) {
+		t := b.t
+		var names []string
+		var tasks []work
+		for name, c := range cases {
+			tasks = append(tasks, work{task: uint32(len(tasks)), body: c.body, policy: c.policy})
+			names = append(names, name)
+		}
+		l.assign(t, tasks...)
+		for _, o := range l.outcomes(t, len(cases)) {
+			name := names[o.GetAttempt().GetTask()]
+			want := cases[name].want
+			if string(o.GetResult()) != want && (o.GetError() == "" || !strings.Contains(o.GetError(), want)) {
+				t.Errorf("%s: got %q and the error %q, want %q", name, o.GetResult(), o.GetError(), want)
+			}
+		}
+	})
+}
+
 func TestOutputsOfCommands(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -108,7 +154,7 @@ func TestOutputsOfCommands(t *testing.T) {
 			work{task: 4, body: &dtaskv1.TaskBody{Run: "true", Output: "relative.txt"}},
 		)
 		got := l.outcomes(t, 5)
-		for number, want := range map[uint64]string{1: "", 2: "", 3: "missing output", 4: "not a regular file", 5: `output "relative.txt" is relative`} {
+		for number, want := range map[uint64]string{1: "", 2: "", 3: "missing output", 4: "not a regular file", 5: `path "relative.txt" is relative`} {
 			if o := got[number]; (o.GetError() == "") != (want == "") || !strings.Contains(o.GetError(), want) {
 				t.Errorf("outcome %d = %v, want %q", number, o, want)
 			}
@@ -258,7 +304,7 @@ func TestACheckpointNeverReachesAnotherTask(t *testing.T) {
 			withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
 				t := b.t
 				// It fails: what it left is kept for the next attempt.
-				leave := shell(command + "cat $DTASK_CHECKPOINT_DIR/saved; echo $DTASK_TASK_ID >$DTASK_CHECKPOINT_DIR/saved; exit 1")
+				leave := shell(command + "cat $DTASK_CHECKPOINT_DIR/saved || :; echo $DTASK_TASK_ID >$DTASK_CHECKPOINT_DIR/saved; exit 1")
 				list := shell("ls -A $DTASK_CHECKPOINT_DIR | tr '\\n' ' '")
 				for attempt := range uint32(3) {
 					l.assign(t,

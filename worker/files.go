@@ -46,6 +46,15 @@ func localPath(raw string) (string, error) {
 	return abs, nil
 }
 
+// absolutePath is localPath for a path that must not be relative: that depends on how
+// the worker was started.
+func absolutePath(raw string) (string, error) {
+	if !strings.HasPrefix(raw, "/") && !scheme.MatchString(raw) {
+		return "", fmt.Errorf("path %q is relative: write an absolute one", raw)
+	}
+	return localPath(raw)
+}
+
 // localPaths is localPath for several paths.
 func localPaths(raw []string) ([]string, error) {
 	if len(raw) == 0 {
@@ -80,15 +89,12 @@ func prepareOutput(raw string, r ref) (*output, error) {
 	if raw == "" {
 		return nil, nil //nolint:nilnil // most tasks have no output
 	}
-	final, err := localPath(raw)
-	if err == nil && !strings.HasPrefix(raw, "/") && !scheme.MatchString(raw) {
-		err = fmt.Errorf("output %q is relative: write an absolute path", raw)
-	}
+	final, err := absolutePath(raw)
 	if err != nil {
 		return nil, &notStartedError{err: err, fatal: true}
 	}
 	o := &output{final: final, temp: final + "." + r.String() + ".tmp"}
-	err = os.MkdirAll(filepath.Dir(final), 0o750)
+	err = os.MkdirAll(filepath.Dir(final), 0o755) //nolint:gosec // like those that a command makes
 	if err == nil {
 		err = os.RemoveAll(o.temp)
 	}

@@ -26,6 +26,8 @@ func fullJob() *dtaskv1.JobSpec {
 	pure.Priority, pure.Env, pure.QueueTimeoutMs, pure.HeartbeatTimeoutMs = dtaskv1.Priority_PRIORITY_HIGH, map[string]string{"A": "1"}, 2000, 3000
 	pure.Resources, pure.Require, pure.KillGraceMs, pure.ReuseMs = map[string]int64{"cpu": 500}, map[string]string{"zone": "a"}, 4000, 5000
 	pure.StartTimeoutMs = 6000
+	mask := uint32(0o77)
+	command.Shell, command.Umask = []string{"bash", "-c"}, &mask
 	cleanup.Finally = true
 	return &dtaskv1.JobSpec{
 		Header: &dtaskv1.JobHeader{
@@ -37,7 +39,7 @@ func fullJob() *dtaskv1.JobSpec {
 			{Id: "plain", Body: &dtaskv1.TaskBody{Payload: []byte("p")}},
 			{Id: "pure", Policy: 1, Dependencies: []uint32{0}, Body: &dtaskv1.TaskBody{Payload: []byte("q"), ReuseKey: "key", Output: "/out", Inputs: []string{"/in", "/more"}}},
 			{Id: "command", Policy: 2, Body: &dtaskv1.TaskBody{Command: []string{"echo", "x"}}},
-			{Id: "run", Policy: 2, Body: &dtaskv1.TaskBody{Run: "echo x"}},
+			{Id: "run", Policy: 2, Body: &dtaskv1.TaskBody{Run: "echo x", Cwd: "/work", Stdin: "/in"}},
 			{Id: "range", Body: &dtaskv1.TaskBody{Payload: []byte(`{"n": "${{ index }}"}`)}, Array: &dtaskv1.ArraySpec{
 				Ranges: []*dtaskv1.ArrayRange{{First: 1, Last: 5, Step: 2}}, MaxParallel: 2, JsonPayload: true,
 			}},

@@ -55,7 +55,7 @@ func Append(b []byte, body *dtaskv1.TaskBody) ([]byte, error) {
 
 func hasOnlyPayload(body *dtaskv1.TaskBody) bool {
 	return len(body.GetCommand()) == 0 && body.GetRun() == "" && len(body.GetInputs()) == 0 && body.GetOutput() == "" &&
-		body.GetReuseKey() == "" && len(body.ProtoReflect().GetUnknown()) == 0
+		body.GetReuseKey() == "" && body.GetCwd() == "" && body.GetStdin() == "" && len(body.ProtoReflect().GetUnknown()) == 0
 }
 
 // Decode decodes an encoded body into an empty one, which may share its
@@ -167,5 +167,7 @@ func EachText(body *dtaskv1.TaskBody, f func(field string, text *string)) {
 		f("inputs", &body.Inputs[i])
 	}
 	f("output", &body.Output)
+	f("cwd", &body.Cwd)
+	f("stdin", &body.Stdin)
 	f("reuse.key", &body.ReuseKey)
 }

@@ -43,7 +43,7 @@ func inSupervisors() []Mutant {
 		},
 		{
 			Name:   "a-supervisor-has-the-umask-of-its-worker",
-			Edits:  []Edit{{supervisor, `unix.Umask(0o077)`, ``}},
+			Edits:  []Edit{{supervisor, `unix.Umask(o.Umask)`, ``}},
 			Caught: caught("Isolated"),
 		},
 		{

@@ -31,7 +31,7 @@
 //   - If the supervisor dies, the kernel kills the program (its parent-death signal is
 //     SIGKILL). Run kills the rest of the tree and returns a [SupervisorError].
 //
-// The program gets no_new_privs, umask 077, no core files, default signal
+// The program gets no_new_privs, umask 022 unless its Spec has another one, no core files, default signal
 // dispositions, three file descriptors and exactly the environment of the Spec.
 // no_new_privs keeps the tree killable for a worker that is not root: a
 // set-user-id program in it gains no privileges.

@@ -21,7 +21,7 @@ func Example() {
 	var programs process.Pool // for the whole life of a worker
 	defer programs.Close()
 	exit, err := programs.Run(context.Background(), process.Spec{
-		Shell:     `echo "$GREETING from $DTASK_TASK_ID, attempt $DTASK_ATTEMPT"; exit 75`,
+		Argv:      []string{"/bin/sh", "-c", `echo "$GREETING from $DTASK_TASK_ID, attempt $DTASK_ATTEMPT"; exit 75`},
 		Env:       env,
 		Dir:       os.TempDir(),
 		Stdout:    lines,

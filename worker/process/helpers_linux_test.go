@@ -26,7 +26,7 @@ var programs Pool
 
 func TestMain(m *testing.M) {
 	if os.Getenv(helperVar) == "unready" {
-		_, err := programs.Run(context.Background(), Spec{Shell: "true", Dir: "/"})
+		_, err := programs.Run(context.Background(), Spec{Argv: script("true"), Dir: "/"})
 		fmt.Println(err)
 		os.Exit(0)
 	}
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 // helperWorker is a worker that is killed while it runs a program.
 func helperWorker() {
 	_, err := programs.Run(context.Background(), Spec{
-		Shell:     os.Getenv("HELPER_SHELL"),
+		Argv:      script(os.Getenv("HELPER_SHELL")),
 		Env:       []string{"PATH=" + DefaultPath, executionVar + os.Getenv("HELPER_EXECUTION"), "SELF=" + os.Getenv("SELF")},
 		Dir:       "/",
 		KillGrace: time.Hour,
@@ -83,6 +83,9 @@ func detach(shell string) string {
 	return helperVar + `=detach HELPER_DETACHED='` + shell + `' "$SELF"`
 }
 
+// script returns the arguments that execute a shell script.
+func script(text string) []string { return []string{"/bin/sh", "-c", text} }
+
 // A program is a Spec with a name that identifies its processes.
 type program struct {
 	Spec
@@ -106,9 +109,9 @@ func shell(t *testing.T, text string) *program {
 		}
 	})
 	return &program{execution: execution, Spec: Spec{
-		Shell: text,
-		Dir:   t.TempDir(),
-		Env:   []string{"PATH=" + DefaultPath, executionVar + execution, "SELF=" + self},
+		Argv: script(text),
+		Dir:  t.TempDir(),
+		Env:  []string{"PATH=" + DefaultPath, executionVar + execution, "SELF=" + self},
 	}}
 }
 

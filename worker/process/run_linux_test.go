@@ -228,9 +228,8 @@ func TestAProgramThatCannotStartIsAStartError(t *testing.T) {
 		"missing interpreter": {Spec{Argv: []string{file("script", "#!/no/such/shell\n", 0o700)}, Dir: dir}, fs.ErrNotExist},
 		"no directory":        {Spec{Argv: []string{"true"}, Dir: filepath.Join(dir, "gone")}, fs.ErrNotExist},
 		"file as directory":   {Spec{Argv: []string{"true"}, Dir: plain}, syscall.ENOTDIR},
-		"too long":            {Spec{Shell: strings.Repeat("x", 1<<20), Dir: dir}, syscall.E2BIG},
-		"nothing":             {Spec{Dir: dir}, errOneOf},
-		"both":                {Spec{Argv: []string{"true"}, Shell: "true", Dir: dir}, errOneOf},
+		"too long":            {Spec{Argv: script(strings.Repeat("x", 1<<20)), Dir: dir}, syscall.E2BIG},
+		"nothing":             {Spec{Dir: dir}, errNoArgv},
 		"NUL in an argument":  {Spec{Argv: []string{"true", "a\x00b"}, Dir: dir}, errNUL},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +247,7 @@ func TestAProgramThatCannotStartIsAStartError(t *testing.T) {
 func TestAnEnvironmentEntryNeedsANameAndNoNUL(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{"", "NAME", "=value", "A=b\x00c"} {
-		_, err := programs.Run(t.Context(), Spec{Shell: "true", Env: []string{entry}, Dir: t.TempDir()})
+		_, err := programs.Run(t.Context(), Spec{Argv: script("true"), Env: []string{entry}, Dir: t.TempDir()})
 		if !errors.Is(err, errEnvEntry) {
 			t.Errorf("%q: got %v", entry, err)
 		}
@@ -277,7 +276,8 @@ grep -E '^(NoNewPrivs|SigIgn|SigBlk):' /proc/self/status | tr -d '\t' | tr '\n' 
 ls -m /proc/$$/fd
 grep flags /proc/self/fdinfo/1
 cut -d' ' -f5,6 /proc/$$/stat; echo $$ $PPID`)
-	p.Stdout = &out
+	mask := uint32(0o027)
+	p.Stdout, p.Umask = &out, &mask
 	if exit, err := programs.Run(t.Context(), p.Spec); err != nil || exit.Code != 0 {
 		t.Fatalf("got %+v, %v", exit, err)
 	}
@@ -286,7 +286,7 @@ cut -d' ' -f5,6 /proc/$$/stat; echo $$ $PPID`)
 	// inherited them.
 	lines[2] = regexp.MustCompile(`SigIgn:0{7}[0-7][08]`).ReplaceAllString(lines[2], "SigIgn:000000000")
 	for i, want := range []string{
-		"0077", "0", "SigBlk:0000000000000000 SigIgn:0000000000000000 NoNewPrivs:1 ", "0, 1, 2", "flags:\t01",
+		"0027", "0", "SigBlk:0000000000000000 SigIgn:0000000000000000 NoNewPrivs:1 ", "0, 1, 2", "flags:\t01",
 	} {
 		if strings.TrimLeft(lines[i], "0") != strings.TrimLeft(want, "0") {
 			t.Errorf("line %d: got %q, want %q", i, lines[i], want)

@@ -8,18 +8,22 @@ import (
 	"time"
 )
 
-// A Spec is one program to run. Exactly one of Argv and Shell is set.
+// DefaultUmask is the file mode creation mask of a program: what it creates can be read
+// by everybody, and changed by its owner.
+const DefaultUmask = 0o022
+
+// A Spec is one program to run.
 type Spec struct {
 	// Argv is the program and its arguments. A name without a slash is searched
 	// in the absolute directories of the PATH in Env; a relative path starts at
 	// Dir.
 	Argv []string
-	// Shell is a script for /bin/sh -c.
-	Shell string
 	// Env is the complete environment, KEY=VALUE; nothing is inherited.
 	Env []string
 	// Dir is the working directory; it must exist.
 	Dir string
+	// Umask is the file mode creation mask; nil means [DefaultUmask].
+	Umask *uint32
 	// Stdin is standard input; nil is empty input. An *os.File is passed to the
 	// program itself. Run copies from any other reader, and does not return
 	// while a Read blocks.
@@ -51,28 +55,24 @@ type Exit struct {
 
 // Reasons of StartErrors that do not come from the operating system.
 var (
-	errOneOf    = errors.New("exactly one of argument list and shell script is required")
+	errNoArgv   = errors.New("argument list is empty")
 	errNUL      = errors.New("contains a NUL byte")
 	errEnvEntry = errors.New("environment entry is not NAME=VALUE")
 )
 
 // order checks the Spec and returns the start order for the supervisor.
 func (s *Spec) order() (*startOrder, error) {
-	argv := s.Argv
-	if s.Shell != "" {
-		argv = []string{"/bin/sh", "-c", s.Shell}
+	if len(s.Argv) == 0 || s.Argv[0] == "" {
+		return nil, &StartError{Path: "program", Err: errNoArgv}
 	}
-	if len(argv) == 0 || argv[0] == "" || (s.Shell != "" && len(s.Argv) > 0) {
-		return nil, &StartError{Path: "program", Err: errOneOf}
-	}
-	for _, arg := range argv {
+	for _, arg := range s.Argv {
 		if strings.ContainsRune(arg, 0) {
 			return nil, &StartError{Path: "program", Err: errNUL}
 		}
 	}
 	for _, entry := range s.Env {
 		if strings.IndexByte(entry, '=') < 1 || strings.ContainsRune(entry, 0) {
-			return nil, &StartError{Path: argv[0], Err: errEnvEntry}
+			return nil, &StartError{Path: s.Argv[0], Err: errEnvEntry}
 		}
 	}
 	dir, err := filepath.Abs(s.Dir)
@@ -82,9 +82,13 @@ func (s *Spec) order() (*startOrder, error) {
 	if err = checkDir(dir); err != nil {
 		return nil, err
 	}
-	program, err := lookPath(argv[0], dir, s.Env)
+	program, err := lookPath(s.Argv[0], dir, s.Env)
 	if err != nil {
 		return nil, err
 	}
-	return &startOrder{Path: program, Argv: argv, Env: s.Env, Dir: dir, StartBefore: s.StartBefore}, nil
+	umask := DefaultUmask
+	if s.Umask != nil {
+		umask = int(*s.Umask & 0o777)
+	}
+	return &startOrder{Path: program, Argv: s.Argv, Env: s.Env, Dir: dir, Umask: umask, StartBefore: s.StartBefore}, nil
 }

@@ -158,7 +158,6 @@ func isolate() error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("disabling core files: %w", err)
 	}
-	unix.Umask(0o077)
 	// For ps, which would show "exe". An error has no other effect.
 	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0)
 	return nil
@@ -176,6 +175,7 @@ func (s *supervisor) start(o *startOrder) *startFailure {
 	if o.StartBefore != 0 && Monotonic() >= o.StartBefore {
 		return &startFailure{TooLate: true}
 	}
+	unix.Umask(o.Umask)                                             // the program inherits it
 	pid, err := syscall.ForkExec(o.Path, o.Argv, &syscall.ProcAttr{ //nolint:gosec // running programs is its purpose
 		Dir:   o.Dir,
 		Env:   o.Env,

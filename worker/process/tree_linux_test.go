@@ -159,7 +159,7 @@ func TestNothingOutlivesAKilledWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker := exec.CommandContext(t.Context(), self)
-	worker.Env = []string{helperVar + "=worker", "HELPER_SHELL=" + p.Shell, "HELPER_EXECUTION=" + p.execution, "SELF=" + self}
+	worker.Env = []string{helperVar + "=worker", "HELPER_SHELL=" + p.Argv[2], "HELPER_EXECUTION=" + p.execution, "SELF=" + self}
 	worker.Stderr = os.Stderr
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)

@@ -16,10 +16,11 @@ type order struct {
 // A startOrder is sent with three file descriptors: the program's standard
 // streams.
 type startOrder struct {
-	Path string
-	Argv []string
-	Env  []string
-	Dir  string
+	Path  string
+	Argv  []string
+	Env   []string
+	Dir   string
+	Umask int
 
 	StartBefore time.Duration
 }

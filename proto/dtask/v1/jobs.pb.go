@@ -368,8 +368,13 @@ type TaskPolicy struct {
 	// default. An attempt that exceeds it ends, and the task is retried without counting
 	// it, unless retry.except has "timeout".
 	StartTimeoutMs int64 `protobuf:"varint,14,opt,name=start_timeout_ms,json=startTimeoutMs,proto3" json:"start_timeout_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Program and options that execute a task's shell text, which is added as the last
+	// argument; at most 32 arguments. Empty = /bin/sh -e -c.
+	Shell []string `protobuf:"bytes,15,rep,name=shell,proto3" json:"shell,omitempty"`
+	// File mode creation mask of a command; at most 0777. Unset = 022.
+	Umask         *uint32 `protobuf:"varint,16,opt,name=umask,proto3,oneof" json:"umask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskPolicy) Reset() {
@@ -496,6 +501,20 @@ func (x *TaskPolicy) GetReuseMs() int64 {
 func (x *TaskPolicy) GetStartTimeoutMs() int64 {
 	if x != nil {
 		return x.StartTimeoutMs
+	}
+	return 0
+}
+
+func (x *TaskPolicy) GetShell() []string {
+	if x != nil {
+		return x.Shell
+	}
+	return nil
+}
+
+func (x *TaskPolicy) GetUmask() uint32 {
+	if x != nil && x.Umask != nil {
+		return *x.Umask
 	}
 	return 0
 }
@@ -843,6 +862,8 @@ type TaskBody struct {
 	Output        string                 `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`                     // path or URL; published only if the attempt succeeds
 	Payload       []byte                 `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`                   // at most 64 KiB by default
 	ReuseKey      string                 `protobuf:"bytes,6,opt,name=reuse_key,json=reuseKey,proto3" json:"reuse_key,omitempty"` // 1–256 bytes if the policy has reuse_ms, else empty
+	Cwd           string                 `protobuf:"bytes,7,opt,name=cwd,proto3" json:"cwd,omitempty"`                           // absolute path of a command's working directory; empty = a directory of its own
+	Stdin         string                 `protobuf:"bytes,8,opt,name=stdin,proto3" json:"stdin,omitempty"`                       // absolute path or file:// URL of a command's standard input; empty = the only input, or the payload
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -915,6 +936,20 @@ func (x *TaskBody) GetPayload() []byte {
 func (x *TaskBody) GetReuseKey() string {
 	if x != nil {
 		return x.ReuseKey
+	}
+	return ""
+}
+
+func (x *TaskBody) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *TaskBody) GetStdin() string {
+	if x != nil {
+		return x.Stdin
 	}
 	return ""
 }
@@ -3934,7 +3969,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcc\x06\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -3952,7 +3987,9 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\rkill_grace_ms\x18\v \x01(\x03R\vkillGraceMs\x12\x18\n" +
 	"\afinally\x18\f \x01(\bR\afinally\x12\x19\n" +
 	"\breuse_ms\x18\r \x01(\x03R\areuseMs\x12(\n" +
-	"\x10start_timeout_ms\x18\x0e \x01(\x03R\x0estartTimeoutMs\x1a6\n" +
+	"\x10start_timeout_ms\x18\x0e \x01(\x03R\x0estartTimeoutMs\x12\x14\n" +
+	"\x05shell\x18\x0f \x03(\tR\x05shell\x12\x19\n" +
+	"\x05umask\x18\x10 \x01(\rH\x00R\x05umask\x88\x01\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -3961,7 +3998,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a:\n" +
 	"\fRequireEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
+	"\x06_umask\"\xd1\x01\n" +
 	"\vRetryPolicy\x12\x10\n" +
 	"\x03max\x18\x01 \x01(\rR\x03max\x12\x1d\n" +
 	"\n" +
@@ -3991,14 +4029,16 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"ArrayRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\rR\x04last\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\rR\x04step\"\x9d\x01\n" +
+	"\x04step\x18\x03 \x01(\rR\x04step\"\xc5\x01\n" +
 	"\bTaskBody\x12\x18\n" +
 	"\acommand\x18\x01 \x03(\tR\acommand\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\tR\x03run\x12\x16\n" +
 	"\x06inputs\x18\x03 \x03(\tR\x06inputs\x12\x16\n" +
 	"\x06output\x18\x04 \x01(\tR\x06output\x12\x18\n" +
 	"\apayload\x18\x05 \x01(\fR\apayload\x12\x1b\n" +
-	"\treuse_key\x18\x06 \x01(\tR\breuseKey\"8\n" +
+	"\treuse_key\x18\x06 \x01(\tR\breuseKey\x12\x10\n" +
+	"\x03cwd\x18\a \x01(\tR\x03cwd\x12\x14\n" +
+	"\x05stdin\x18\b \x01(\tR\x05stdin\"8\n" +
 	"\rSubmitRequest\x12'\n" +
 	"\x05parts\x18\x01 \x03(\v2\x11.dtask.v1.JobPartR\x05parts\"\x9b\x02\n" +
 	"\aJobPart\x12\x10\n" +
@@ -4492,6 +4532,7 @@ func file_dtask_v1_jobs_proto_init() {
 		return
 	}
 	file_dtask_v1_common_proto_init()
+	file_dtask_v1_jobs_proto_msgTypes[2].OneofWrappers = []any{}
 	file_dtask_v1_jobs_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
