@@ -59,7 +59,8 @@ type Config struct {
 	// RaftHeartbeat is how long a leader may be silent before an election; default
 	// 500 ms.
 	RaftHeartbeat time.Duration
-	// SnapshotBytes is the size of the log between two snapshots; default 64 MiB.
+	// SnapshotBytes is the size of the log between two snapshots, unless the snapshots
+	// are larger: then it is their size. Default 64 MiB.
 	SnapshotBytes uint64
 	// LogStore is the store of the log; default LogBolt. A data directory cannot change
 	// its store.

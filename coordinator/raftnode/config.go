@@ -74,8 +74,8 @@ type Config struct {
 	// ends; default 1.5 s. Time in which the whole process was stopped does not count.
 	StoreHangTimeout time.Duration
 
-	// SnapshotBytes is how many bytes of log since the last snapshot cause the next
-	// one; default 64 MiB.
+	// SnapshotBytes is how many bytes of log since the last snapshot cause the next one,
+	// unless the last one is larger: then it is that size. Default 64 MiB.
 	SnapshotBytes uint64
 	// SnapshotInterval is the minimum time between two snapshots; default 10 s.
 	SnapshotInterval time.Duration

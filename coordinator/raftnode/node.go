@@ -156,7 +156,7 @@ func (n *Node) start(ctx context.Context) {
 	v, cfg := n.view, &n.cfg
 	n.proposer = &proposer{view: v, timeout: cfg.EnqueueTimeout, err: n.Err, queue: make(chan *Proposal, maxInFlight), gone: make(chan struct{})}
 	n.reader = &reader{view: v, timeout: cfg.EnqueueTimeout, applied: n.fsm.applied.Load, err: n.Err, closing: n.closing, wake: make(chan struct{}, 1)}
-	n.snapshots = &snapshotter{view: v, log: n.log, store: n.store, bytes: cfg.SnapshotBytes, interval: cfg.SnapshotInterval}
+	n.snapshots = &snapshotter{view: v, log: n.log, store: n.store, files: n.snapshotFiles, bytes: cfg.SnapshotBytes, interval: cfg.SnapshotInterval}
 	n.failover = &failover{
 		view: v, transport: n.transport, space: n.space, advertise: cfg.Advertise, heartbeat: cfg.Heartbeat, timeScale: cfg.TimeScale, log: n.log,
 	}

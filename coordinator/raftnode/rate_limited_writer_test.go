@@ -90,3 +90,30 @@ func TestReplicasTakeTheirFirstSnapshotsAtDifferentTimes(t *testing.T) {
 		t.Errorf("the first snapshots are due after %v bytes, want %v", due, want)
 	}
 }
+
+func TestTheNextSnapshotIsDueWhenTheLogIsAsLargeAsTheLast(t *testing.T) {
+	t.Parallel()
+	const least = 100
+	n := newCluster(t, 1, func(cfg *Config) {
+		slow(cfg)
+		cfg.SnapshotBytes = least
+	})[0]
+	if got := n.snapshots.due(false); got != least {
+		t.Errorf("without a snapshot one is due after %d bytes, want %d", got, least)
+	}
+	n.propose(t, 1, 50)
+	n.snapshotAll(t)
+	snapshots, err := n.snapshotFiles.List()
+	if err != nil || len(snapshots) == 0 || snapshots[0].Size <= least {
+		t.Fatalf("got the snapshots %+v, %v", snapshots, err)
+	}
+	size := uint64(snapshots[0].Size)
+	if got := n.snapshots.due(false); got != size {
+		t.Errorf("after a snapshot of %d bytes the next is due after %d", size, got)
+	}
+	n.stop(t)
+	n.restart(t)
+	if got := n.snapshots.due(false); got != size {
+		t.Errorf("after a restart the next snapshot is due after %d bytes, and the last has %d", got, size)
+	}
+}

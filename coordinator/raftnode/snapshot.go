@@ -16,23 +16,25 @@ import (
 // Config.SnapshotBytes.
 const snapshotInterval = time.Second
 
-// snapshotter takes a snapshot when the log has grown by a number of bytes. Raft's own
-// trigger counts entries, which means little: an entry may hold one operation or
-// thousands.
+// snapshotter takes a snapshot when the log has grown by a number of bytes, and by as
+// many as the newest snapshot has: a replica whose state is large would otherwise write
+// little else. So all snapshots together have at most as many bytes as the log.
+//
+// Raft's own trigger counts entries, which means little: an entry may hold one operation
+// or thousands.
 type snapshotter struct {
 	*view
 
 	log      *slog.Logger
 	store    *logstore.Store
-	bytes    uint64        // of log that cause a snapshot
+	files    *snapshotStore
+	bytes    uint64        // of log that cause a snapshot, at least
 	interval time.Duration // minimum between two snapshots
 
 	snapshots, failures atomic.Uint64
 }
 
-// run takes snapshots until ctx is done, and checks for them every tick. The first
-// snapshot comes earlier, at each replica at another time: if all of them wrote at
-// once, none could answer the leader quickly.
+// run takes snapshots until ctx is done, and checks for them every tick.
 func (s *snapshotter) run(ctx context.Context, tick time.Duration) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -42,11 +44,7 @@ func (s *snapshotter) run(ctx context.Context, tick time.Duration) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			due := s.bytes
-			if last.IsZero() {
-				due = s.share(due)
-			}
-			if s.store.BytesSinceSnapshot() < due || now.Sub(last) < s.interval {
+			if s.store.BytesSinceSnapshot() < s.due(last.IsZero()) || now.Sub(last) < s.interval {
 				continue
 			}
 			last = now
@@ -57,6 +55,17 @@ func (s *snapshotter) run(ctx context.Context, tick time.Duration) {
 			}
 		}
 	}
+}
+
+// due returns after how many bytes of log a snapshot is due. The first one comes
+// earlier, at each replica at another time: if all of them wrote at once, none could
+// answer the leader quickly.
+func (s *snapshotter) due(first bool) uint64 {
+	bytes := max(s.bytes, s.files.size())
+	if first {
+		return s.share(bytes)
+	}
+	return bytes
 }
 
 // share returns this replica's share of n: for the third of five replicas, by id, three

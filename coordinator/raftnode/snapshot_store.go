@@ -47,8 +47,11 @@ type snapshotStore struct {
 	last snapshotEnd
 }
 
-// snapshotEnd is the last entry of a snapshot.
-type snapshotEnd struct{ index, term uint64 }
+// snapshotEnd is the last entry of a snapshot, and the snapshot's size.
+type snapshotEnd struct {
+	index, term uint64
+	bytes       uint64
+}
 
 // openSnapshots opens the snapshots of a data directory, after it removed those that
 // are unfinished.
@@ -85,7 +88,7 @@ func (s *snapshotStore) check(dataDir string, contents *logstore.Contents) error
 		return fmt.Errorf("listing snapshots: %w", err)
 	}
 	if len(readable) > 0 {
-		s.last = snapshotEnd{readable[0].Index, readable[0].Term}
+		s.last = snapshotEnd{readable[0].Index, readable[0].Term, uint64(readable[0].Size)} //nolint:gosec // not negative
 	}
 	if len(readable) == 0 && contents.First != 1 {
 		return &logstore.DamageError{
@@ -136,7 +139,7 @@ func (s *snapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	if err := durable.SyncDir(filepath.Join(s.dir, sink.ID()+tmpSuffix)); err != nil {
 		return nil, errors.Join(fmt.Errorf("syncing snapshot directory: %w", err), sink.Cancel())
 	}
-	return &snapshotSink{SnapshotSink: sink, store: s, end: snapshotEnd{index, term}}, nil
+	return &snapshotSink{SnapshotSink: sink, store: s, end: snapshotEnd{index: index, term: term}}, nil
 }
 
 // snapshotSink checks the header of a leader's snapshot before the snapshot is finished,
@@ -153,6 +156,7 @@ type snapshotSink struct {
 // Write implements io.Writer.
 func (s *snapshotSink) Write(p []byte) (int, error) {
 	s.head = append(s.head, p[:min(len(p), maxHeader-len(s.head))]...)
+	s.end.bytes += uint64(len(p))
 	return s.SnapshotSink.Write(p) //nolint:wrapcheck // raft logs it
 }
 
@@ -189,6 +193,13 @@ func (s *snapshotStore) newest() (index, term uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last.index, s.last.term
+}
+
+// size returns the bytes of the newest readable snapshot; 0 without one.
+func (s *snapshotStore) size() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last.bytes
 }
 
 // snapshotNames lists the finished snapshots of a data directory, readable or not.

@@ -12,9 +12,24 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
+// Names of the log stores.
+const (
+	boltStore = "bolt"
+	walStore  = "wal"
+)
+
+// on returns the configuration of a cluster on a log store.
+func on(store string, cfg cluster.Config) cluster.Config {
+	cfg.CoordinatorFlags = []string{"--log-store", store}
+	return cfg
+}
+
 // logstore compares the log stores: a cluster on each, with alternating rounds,
 // because disk speed varies over time.
 func logstore(ctx context.Context, b *bench) error {
+	if err := b.payloads(ctx); err != nil {
+		return err
+	}
 	if err := b.onBoth(ctx, b.usualCluster(), pair.throughput); err != nil {
 		return err
 	}
@@ -23,12 +38,8 @@ func logstore(ctx context.Context, b *bench) error {
 
 // onBoth starts a cluster on each store.
 func (b *bench) onBoth(ctx context.Context, cfg cluster.Config, measure func(pair, context.Context) error) error {
-	on := func(store string) cluster.Config {
-		cfg.CoordinatorFlags = []string{"--log-store", store}
-		return cfg
-	}
-	return with(ctx, on("bolt"), func(bolt *cluster.Cluster) error {
-		return with(ctx, on("wal"), func(wal *cluster.Cluster) error {
+	return with(ctx, on(boltStore, cfg), func(bolt *cluster.Cluster) error {
+		return with(ctx, on(walStore, cfg), func(wal *cluster.Cluster) error {
 			return measure(pair{bench: b, bolt: bolt, wal: wal}, ctx)
 		})
 	})
@@ -41,42 +52,69 @@ type pair struct {
 	bolt, wal *cluster.Cluster
 }
 
-// Sizes of large payloads.
-const (
-	pagePayload  = 4 << 10
-	largePayload = 16 << 10
-)
+// payloads measures tasks with large payloads. Each round has a cluster of its own, alone
+// on the machine: the disk is still busy with what the one before has written.
+func (b *bench) payloads(ctx context.Context) error {
+	for _, f := range []struct {
+		what        string
+		size, tasks int
+	}{
+		{"tasks of 4 KiB", 4 << 10, b.tasks / 20},
+		{"tasks of 16 KiB", 16 << 10, b.tasks / 100},
+	} {
+		args := []string{"--payload", strconv.Itoa(f.size)}
+		err := b.alternate(ctx, rateAndCPU(f.what, f.tasks, f.size, b.usual()), func(ctx context.Context, store string) (got []float64, err error) {
+			err = with(ctx, on(store, b.usualCluster()), func(c *cluster.Cluster) error {
+				if _, err := oneRound(ctx, c, max(1, f.tasks/10), args); err != nil {
+					return err
+				}
+				r, err := oneRound(ctx, c, f.tasks, args)
+				got = r.rateAndCPU()
+				return err
+			})
+			return got, err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.what, err)
+		}
+	}
+	return nil
+}
 
-// throughput measures small and large jobs, and tasks with large payloads.
+// rateAndCPU are the figures of a load on both stores.
+func rateAndCPU(what string, tasks, size int, usual string) []figure {
+	return []figure{
+		{what, "tasks/s", fmt.Sprintf("%d tasks of %d B, %s", tasks, size, usual)},
+		{what + ": CPU", "µs/task", "all processes"},
+	}
+}
+
+func (r round) rateAndCPU() []float64 {
+	var used time.Duration
+	for _, one := range r.cpu {
+		used += one
+	}
+	return []float64{r.TasksPerSecond, float64(used.Microseconds()) / r.Tasks}
+}
+
+// throughput measures small and large jobs.
 func (p pair) throughput(ctx context.Context) error {
 	for _, f := range []struct {
 		what  string
 		tasks int
-		size  int // of a payload
 		args  []string
 	}{
-		{"jobs of 10 tasks, one call each, 64 callers", p.tasks / 5, pendingPayload, []string{"--tasks-per-job", "10", "--clients", "64"}},
-		{"jobs of 10 tasks, one call each, 8 callers", p.tasks / 10, pendingPayload, []string{"--tasks-per-job", "10", "--clients", "8"}},
-		{"jobs of 10 tasks, 100 in a call", p.tasks / 5, pendingPayload, []string{"--tasks-per-job", "10", "--batch", "100"}},
-		{"jobs of 10,000 tasks", p.tasks, pendingPayload, nil},
-		{"tasks of 4 KiB", p.tasks / 10, pagePayload, []string{"--payload", strconv.Itoa(pagePayload)}},
-		{"tasks of 16 KiB", p.tasks / 50, largePayload, []string{"--payload", strconv.Itoa(largePayload)}},
+		{"jobs of 10 tasks, one call each, 64 callers", p.tasks / 5, []string{"--tasks-per-job", "10", "--clients", "64"}},
+		{"jobs of 10 tasks, one call each, 8 callers", p.tasks / 10, []string{"--tasks-per-job", "10", "--clients", "8"}},
+		{"jobs of 10 tasks, 100 in a call", p.tasks / 5, []string{"--tasks-per-job", "10", "--batch", "100"}},
+		{"jobs of 10,000 tasks", p.tasks, nil},
 	} {
-		setting := fmt.Sprintf("%d tasks of %d B, %s", f.tasks, f.size, p.usual())
-		rate, cpu := figure{f.what, "tasks/s", setting}, figure{f.what + ": CPU", "µs/task", "all processes"}
-		err := p.inTurn(ctx, []figure{rate, cpu}, func(ctx context.Context, c *cluster.Cluster) ([]float64, error) {
+		err := p.inTurn(ctx, rateAndCPU(f.what, f.tasks, pendingPayload, p.usual()), func(ctx context.Context, c *cluster.Cluster) ([]float64, error) {
 			r, err := oneRound(ctx, c, f.tasks, f.args)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", f.what, err)
-			}
-			var used time.Duration
-			for _, one := range r.cpu {
-				used += one
-			}
-			return []float64{r.TasksPerSecond, float64(used.Microseconds()) / r.Tasks}, nil
+			return r.rateAndCPU(), err
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", f.what, err)
 		}
 	}
 	return nil
@@ -113,22 +151,32 @@ func (p pair) latency(ctx context.Context) error {
 // A figure is one result of a round.
 type figure struct{ what, unit, setting string }
 
-// inTurn runs rounds alternately on both, without counting the first, and adds for
-// each figure its values and the ratio of consecutive pairs.
+// inTurn is alternate with the two clusters.
 func (p pair) inTurn(ctx context.Context, figures []figure, run func(context.Context, *cluster.Cluster) ([]float64, error)) error {
+	return p.alternate(ctx, figures, func(ctx context.Context, store string) ([]float64, error) {
+		if store == boltStore {
+			return run(ctx, p.bolt)
+		}
+		return run(ctx, p.wal)
+	})
+}
+
+// alternate runs rounds alternately on both stores, without counting the first, and adds
+// for each figure its values and the ratio of consecutive pairs.
+func (b *bench) alternate(ctx context.Context, figures []figure, run func(ctx context.Context, store string) ([]float64, error)) error {
 	onBolt, onWAL := make([][]float64, len(figures)), make([][]float64, len(figures))
-	for n := range p.rounds + 1 {
-		first, second := p.bolt, p.wal
+	for n := range b.rounds + 1 {
+		first, second := boltStore, walStore
 		if n%2 == 1 {
 			first, second = second, first
 		}
-		for _, c := range []*cluster.Cluster{first, second} {
-			got, err := run(ctx, c)
+		for _, store := range []string{first, second} {
+			got, err := run(ctx, store)
 			if err != nil {
 				return err
 			}
 			into := onBolt
-			if c == p.wal {
+			if store == walStore {
 				into = onWAL
 			}
 			for i := range figures {
@@ -142,13 +190,13 @@ func (p pair) inTurn(ctx context.Context, figures []figure, run func(context.Con
 		if slices.Contains(onBolt[i], 0) {
 			continue // not measurable here
 		}
-		ratios := make([]float64, p.rounds)
+		ratios := make([]float64, b.rounds)
 		for n := range ratios {
 			ratios[n] = onWAL[i][n] / onBolt[i][n]
 		}
-		p.table.add(f.what+", bolt", f.unit, f.setting, onBolt[i]...)
-		p.table.add(f.what+", wal", f.unit, "", onWAL[i]...)
-		p.table.add("  wal ÷ bolt", "", "of consecutive pairs of rounds", ratios...)
+		b.table.add(f.what+", bolt", f.unit, f.setting, onBolt[i]...)
+		b.table.add(f.what+", wal", f.unit, "", onWAL[i]...)
+		b.table.add("  wal ÷ bolt", "", "of consecutive pairs of rounds", ratios...)
 	}
 	return nil
 }
