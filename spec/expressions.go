@@ -15,7 +15,7 @@ import (
 // plainText checks a text in which no expression is possible.
 func plainText(s string) problem {
 	if array.Opens(s) {
-		return problem{"has an expression, which is not possible here", "expressions may stand in command, run, cwd, stdin, inputs, output, env, payload and reuse.key of a task with array"}
+		return problem{"has an expression, which is not possible here", "expressions may stand in command, run, cwd, stdin, inputs, output, env and payload of a task with array"}
 	}
 	return problem{}
 }

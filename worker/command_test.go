@@ -106,7 +106,7 @@ func TestHowACommandIsExecuted(t *testing.T) {
 		"the shell ends at the first failure":  {shell("echo one; false; echo two"), nil, "exit code 1"},
 		"another shell does not":               {shell("echo one; false; echo two"), &dtaskv1.TaskPolicy{Shell: []string{"sh", "-c"}}, "two"},
 		"options of a shell":                   {shell("echo $-"), &dtaskv1.TaskPolicy{Shell: []string{"/bin/sh", "-uc"}}, "u"},
-		"a shell that is no shell":             {shell("x y"), &dtaskv1.TaskPolicy{Shell: []string{"echo", "text:"}}, "text: x y"},
+		"another program as the shell":         {shell("x y"), &dtaskv1.TaskPolicy{Shell: []string{"echo", "text:"}}, "text: x y"},
 		"an argument list has no shell":        {&dtaskv1.TaskBody{Command: []string{"echo", "a  b"}}, &dtaskv1.TaskPolicy{Shell: []string{"false"}}, "a  b"},
 		"the working directory":                {&dtaskv1.TaskBody{Command: []string{"pwd"}, Cwd: dir}, nil, dir},
 		"a working directory that is missing":  {&dtaskv1.TaskBody{Command: []string{"pwd"}, Cwd: dir + "/gone"}, nil, "no such file or directory"},

@@ -126,7 +126,7 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.DurationVar(&s.taskTimeout, "task-timeout", time.Hour, "timeout of an attempt, for tasks without one")
 	f.DurationVar(&s.startTimeout, "start-timeout", time.Minute, "time for a worker to start an assigned attempt before it is moved, for tasks without a start_timeout")
 	f.Uint32Var(&s.maxRetries, "max-retries", 3, "retries after failed attempts, for tasks without a number")
-	f.Uint64Var(&s.snapshotBytes, "snapshot-bytes", 64<<20, "bytes of log between two snapshots, or as many as the last snapshot has, if that is more")
+	f.Uint64Var(&s.snapshotBytes, "snapshot-bytes", 64<<20, "minimum size of the log between two snapshots, in bytes (the size of the last snapshot if that is larger)")
 	f.StringVar(&s.logStore, "log-store", string(coordinator.LogBolt), "log store, bolt or wal (lower latency, docs/tuning.md); a data directory keeps its first one")
 	f.DurationVar(&s.keepFor, "keep-for", 7*24*time.Hour, "retention of finished jobs that can be retried, and of their dead letters, before they move to the history")
 	f.IntVar(&s.keepJobs, "keep-jobs", 10_000, "finished jobs kept before they move to the history")

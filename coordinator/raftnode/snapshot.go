@@ -16,9 +16,9 @@ import (
 // Config.SnapshotBytes.
 const snapshotInterval = time.Second
 
-// snapshotter takes a snapshot when the log has grown by a number of bytes, and by as
-// many as the newest snapshot has: a replica whose state is large would otherwise write
-// little else. So all snapshots together have at most as many bytes as the log.
+// snapshotter takes a snapshot when the log has grown by a number of bytes, and by at
+// least the size of the newest snapshot. Otherwise, a replica with a large state would
+// write many times as many bytes for snapshots as for the log.
 //
 // Raft's own trigger counts entries, which means little: an entry may hold one operation
 // or thousands.
