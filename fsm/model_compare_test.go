@@ -209,7 +209,42 @@ func compareJob(s *State, want *modelJob) string {
 			return fmt.Sprintf("task %d: %s", i, diff)
 		}
 	}
+	if diff := compareWalks(s, want); diff != "" {
+		return diff
+	}
 	return compareUniformRuns(s, j)
+}
+
+// compareWalks checks the walks over all tasks of a job, or some of them.
+func compareWalks(s *State, want *modelJob) string {
+	id, n := JobID(want.id), uint32(len(want.tasks))
+	for _, part := range [][2]uint32{{0, n}, {n / 3, n - n/3}, {n / 2, n + 10}} {
+		next, counts := part[0], [numStates]uint32{}
+		for i, got := range s.AttemptStates(id, part[0], part[1]) {
+			if i != next || got.State.String() != want.tasks[i].state {
+				return fmt.Sprintf("walk %v: got task %d %v, want %d %s", part, i, got, next, want.tasks[next].state)
+			}
+			counts[got.State]++
+			next++
+		}
+		if got := s.CountStates(id, part[0], part[1]); next != max(part[0], min(part[1], n)) || got != counts {
+			return fmt.Sprintf("walk %v: ended before task %d, counted %v, want %v", part, next, got, counts)
+		}
+	}
+	level, counts := make([]int, n), []uint32(nil)
+	for i := range n {
+		for _, dep := range s.Dependencies(ref(id, i)) {
+			level[i] = max(level[i], level[dep]+1)
+		}
+		if level[i] >= len(counts) {
+			counts = append(counts, make([]uint32, level[i]+1-len(counts))...)
+		}
+		counts[level[i]]++
+	}
+	if got := s.LevelCounts(id); !slices.Equal(got, counts) {
+		return fmt.Sprintf("got levels %v, want %v", got, counts)
+	}
+	return ""
 }
 
 // compareUniformRuns checks that the runs of a job's tasks cover all of them, and

@@ -94,6 +94,58 @@ func TestAnArrayIsListedWholeBriefAndByState(t *testing.T) {
 	}
 }
 
+func TestEachArrayCountsItsOwnTasks(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	// Tasks before, between and behind three arrays of 4, 10 and 2 tasks.
+	id := r.submitArrays(t, 20, task("a"), ranged("small", 3), task("b"), task("c"), ranged("large", 1), ranged("tiny", 5), task("z"))
+	w := r.worker(t)
+	for _, i := range []uint32{0, 1, 5, 8, 9, 10, 17, 19} {
+		r.complete(t, held(id, i, 1, w), "")
+	}
+	running := map[uint32]sequencer.Observation{9: {Attempt: 1}}
+	for _, i := range []uint32{2, 6, 11, 12, 18} {
+		r.assign(t, held(id, i, 1, w))
+		running[i] = sequencer.Observation{Attempt: 1}
+	}
+	r.assign(t, held(id, 13, 1, w))
+	running[13] = sequencer.Observation{Attempt: 2} // of another attempt
+	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{id: running}
+
+	want := make(map[string]map[string]uint32)
+	pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var brief []string
+	for _, page := range pages {
+		for _, one := range page.GetTasks() {
+			name := strings.ToLower(strings.TrimPrefix(one.GetState().String(), "TASK_STATE_"))
+			if a := one.GetArray(); a != "" {
+				if want[a] == nil {
+					want[a] = make(map[string]uint32)
+				}
+				want[a][name]++
+			}
+			if one.GetArray() == "" || name == "running" {
+				brief = append(brief, one.GetId())
+			}
+		}
+	}
+	job, err := r.jobs.GetJob(t.Context(), &dtaskv1.GetJobRequest{Id: "1", WithLevels: true})
+	if err != nil || len(job.GetArrays()) != 3 {
+		t.Fatalf("got %v, %v", job, err)
+	}
+	for _, got := range job.GetArrays() {
+		if !maps.Equal(got.GetTasksByState(), want[got.GetId()]) {
+			t.Errorf("got array %v, want %v", got, want[got.GetId()])
+		}
+	}
+	if got := r.named(t, &dtaskv1.ListTasksRequest{Brief: true}); !slices.Equal(got, brief) {
+		t.Errorf("brief: got %v, want %v", got, brief)
+	}
+}
+
 func TestATaskOfAnArrayIsNamedByAnyOfItsItems(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

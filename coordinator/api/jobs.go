@@ -27,9 +27,7 @@ func (j *jobs) GetJob(ctx context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.J
 	if err != nil {
 		return nil, err
 	}
-	if shown.Levels, err = j.levels(ctx, tasks); err != nil {
-		return nil, err
-	}
+	shown.Levels = j.levels(tasks)
 	shown.Arrays, err = tasks.arrays(ctx)
 	return shown, err
 }

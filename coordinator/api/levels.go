@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"sync"
 
 	"github.com/dtask/dtask/fsm"
@@ -39,27 +38,13 @@ func (c *levelsCache) put(id fsm.JobID, counts []uint32) {
 	c.total += len(counts)
 }
 
-// levels counts the tasks of a job by topological level: level 0 has those without
-// dependencies, every other task is one above the highest that it depends on. The
-// counts are shared: never change them.
-func (s *Server) levels(ctx context.Context, r *taskReader) ([]uint32, error) {
-	if counts, ok := s.levelsCache.get(r.job.ID); ok {
-		return counts, nil
+// levels counts the tasks of a job by topological level. The counts are shared: never
+// change them.
+func (s *Server) levels(r *taskReader) []uint32 {
+	counts, ok := s.levelsCache.get(r.job.ID)
+	if !ok {
+		counts = r.st.LevelCounts(r.job.ID)
+		s.levelsCache.put(r.job.ID, counts)
 	}
-	level := make([]uint32, r.job.Total)
-	var counts []uint32
-	for i := range r.job.Total {
-		if err := ended(ctx, i); err != nil {
-			return nil, err
-		}
-		for _, dep := range r.st.Dependencies(r.ref(i)) {
-			level[i] = max(level[i], level[dep]+1)
-		}
-		if int(level[i]) == len(counts) {
-			counts = append(counts, 0)
-		}
-		counts[level[i]]++
-	}
-	s.levelsCache.put(r.job.ID, counts)
-	return counts, nil
+	return counts
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"iter"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -66,18 +67,13 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 		}
 		return page.send(page.tasks)
 	}
-	for i := first; i < end; i++ {
-		if err := ended(ctx, i); err != nil {
+	for i := range filter.selected(ctx, first, end) {
+		if err := page.add(tasks.read(i)); err != nil {
 			return err
 		}
-		if filter.skips(i) {
-			continue
-		}
-		if t := tasks.read(i); filter.matches(t.GetState()) {
-			if err := page.add(t); err != nil {
-				return err
-			}
-		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return page.send(page.tasks)
 }
@@ -220,12 +216,15 @@ type taskFilter struct {
 	tasks  *taskReader
 	states map[dtaskv1.TaskState]bool // empty = all
 	brief  bool                       // and the job has arrays
+	// ahead is how many tasks that failed or are assigned were not visited yet.
+	ahead uint32
 }
 
 func newTaskFilter(tasks *taskReader, r *dtaskv1.ListTasksRequest) (*taskFilter, error) {
 	f := &taskFilter{
 		tasks: tasks, states: make(map[dtaskv1.TaskState]bool),
 		brief: r.GetBrief() && len(tasks.st.Arrays(tasks.job.ID)) > 0,
+		ahead: tasks.job.Failed() + tasks.job.Counts[fsm.Assigned],
 	}
 	if n := r.GetMostUrgent(); n > maxPageTasks {
 		return nil, invalid("invalid most_urgent %d: must be at most %d", n, maxPageTasks)
@@ -239,58 +238,60 @@ func newTaskFilter(tasks *taskReader, r *dtaskv1.ListTasksRequest) (*taskFilter,
 	return f, nil
 }
 
-// skips reports, without reading all of a task, whether a brief listing leaves it out:
-// it belongs to an array, did not fail and does not run.
-func (f *taskFilter) skips(i uint32) bool {
-	if !f.brief {
-		return false
+// selected iterates over the tasks that the filter selects of those from first up to
+// but not including end, and their states. It ends early when ctx is done: check that.
+func (f *taskFilter) selected(ctx context.Context, first, end uint32) iter.Seq2[uint32, dtaskv1.TaskState] {
+	return func(yield func(uint32, dtaskv1.TaskState) bool) {
+		id := f.tasks.job.ID
+		for _, a := range f.tasks.st.Arrays(id) {
+			from, to := max(first, a.First), min(end, a.First+a.Count)
+			if !f.brief || from >= to {
+				continue
+			}
+			if !f.walk(ctx, first, from, false, yield) || !f.walk(ctx, from, to, true, yield) {
+				return
+			}
+			first = to
+		}
+		f.walk(ctx, first, end, false, yield)
 	}
-	r, ref := f.tasks, f.tasks.ref(i)
-	if _, ok := r.st.ArrayTask(ref); !ok {
-		return false
-	}
-	attempt, state := r.st.AttemptState(ref)
-	switch state {
-	case fsm.Failed, fsm.Dead, fsm.Lost:
-		return false
-	case fsm.Assigned:
-		_, running := r.running(i, attempt, state)
-		return !running
-	case fsm.Blocked, fsm.Scheduled, fsm.Pending, fsm.Completed, fsm.Cancelled:
+}
+
+// walk is selected for tasks that are all in an array or all outside. A brief listing
+// leaves out all tasks of arrays but those that failed or run. It reports whether the
+// iteration continues.
+func (f *taskFilter) walk(ctx context.Context, first, end uint32, brief bool, yield func(uint32, dtaskv1.TaskState) bool) bool {
+	r := f.tasks
+	for i, t := range r.st.AttemptStates(r.job.ID, first, end) {
+		if ended(ctx, i) != nil {
+			return false
+		}
+		if f.brief && failedOrAssigned(t.State) {
+			f.ahead--
+		} else if brief {
+			if f.ahead == 0 {
+				return true
+			}
+			continue
+		}
+		state := r.state(i, t.Attempt, t.State)
+		if brief && state == dtaskv1.TaskState_TASK_STATE_ASSIGNED {
+			continue
+		}
+		if f.matches(state) && !yield(i, state) {
+			return false
+		}
 	}
 	return true
 }
 
-func (f *taskFilter) matches(s dtaskv1.TaskState) bool { return len(f.states) == 0 || f.states[s] }
-
-// arrays counts the tasks of each array of the job by state.
-func (r *taskReader) arrays(ctx context.Context) ([]*dtaskv1.ArrayStatus, error) {
-	var list []*dtaskv1.ArrayStatus
-	for _, a := range r.st.Arrays(r.job.ID) {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		var counts [256]uint32
-		running, aggregated := uint32(0), uint32(0)
-		for i := a.First; i < a.First+a.Count; i++ {
-			attempt, state := r.st.AttemptState(r.ref(i))
-			counts[state]++
-			if _, ok := r.running(i, attempt, state); ok {
-				running++
-			}
-		}
-		// Other tasks depend on all tasks of an array or on none.
-		if isAggregated(r.st, r.job.State, r.ref(a.First), fsm.Completed) {
-			aggregated = counts[fsm.Completed]
-		}
-		status := &dtaskv1.ArrayStatus{
-			Id: a.Name, First: a.First, Tasks: a.Count, Items: a.Items, MaxParallel: a.MaxParallel,
-			TasksByState: namedCounts(counts[:], running, aggregated),
-		}
-		if counts[fsm.Pending] > 0 {
-			status.PendingReason = r.pendingReason(r.ref(a.First)) // all tasks of an array have one policy
-		}
-		list = append(list, status)
+func failedOrAssigned(s fsm.TaskState) bool {
+	switch s {
+	case fsm.Failed, fsm.Dead, fsm.Lost, fsm.Assigned:
+		return true
+	case fsm.Blocked, fsm.Scheduled, fsm.Pending, fsm.Completed, fsm.Cancelled:
 	}
-	return list, nil
+	return false
 }
+
+func (f *taskFilter) matches(s dtaskv1.TaskState) bool { return len(f.states) == 0 || f.states[s] }

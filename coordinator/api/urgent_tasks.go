@@ -31,23 +31,15 @@ const leastUrgent = 6
 // the state of each task, and no task as a whole.
 func (f *taskFilter) mostUrgent(ctx context.Context, first, end, limit uint32) (indexes []uint32, selected uint32, err error) {
 	var found [leastUrgent + 1][]uint32
-	for i := first; i < end; i++ {
-		if err := ended(ctx, i); err != nil {
-			return nil, 0, err
-		}
-		if f.skips(i) {
-			continue
-		}
-		attempt, stored := f.tasks.st.AttemptState(f.tasks.ref(i))
-		state := f.tasks.state(i, attempt, stored)
-		if !f.matches(state) {
-			continue
-		}
+	for i, state := range f.selected(ctx, first, end) {
 		selected++
 		u := urgency[state]
 		if len(found[u]) < int(limit) {
 			found[u] = append(found[u], i)
 		}
+	}
+	if ctx.Err() != nil {
+		return nil, 0, context.Cause(ctx)
 	}
 	indexes = slices.Concat(found[:]...)
 	return indexes[:min(len(indexes), int(limit))], selected, nil

@@ -136,6 +136,7 @@ func live(t *testing.T, seed uint64, l life) record.Run {
 	defer over()
 	c.running.Go(func() { c.ledger.submit(storm, 8*time.Second) })
 	c.nemesis(storm.Done())
+	c.calm.Store(false)
 	c.rest()
 	c.compare()
 	lived := time.Since(c.began).Seconds()
@@ -162,13 +163,24 @@ func (c *cluster) rest() {
 	}
 }
 
-// compare checks that all replicas have the same digest at the same index.
+// compare checks that all replicas have the same digest at the same index. A replica
+// that has just restarted knows only the digests of entries since its snapshot, so that
+// entries are added meanwhile; one that has just stopped itself is started again.
 func (c *cluster) compare() {
+	defer c.rest()
+	ctx, cancel := context.WithCancel(c.t.Context())
+	var submitting sync.WaitGroup
+	submitting.Go(func() { c.ledger.submit(ctx, 2*time.Second) })
+	defer submitting.Wait()
+	defer cancel()
 	limit := time.Now().Add(c.pace.Scale(time.Minute))
 	for !c.t.Failed() {
-		seen := make(map[uint64][]uint64)
+		c.revive()
+		seen, known := make(map[uint64][]uint64), ""
 		for _, r := range c.replicas {
-			for _, d := range c.digests(r) {
+			list := c.digests(r)
+			known += "; " + describe(r, list)
+			for _, d := range list {
 				seen[d.GetIndex()] = append(seen[d.GetIndex()], d.GetValue())
 			}
 		}
@@ -184,10 +196,21 @@ func (c *cluster) compare() {
 		case common:
 			return
 		case time.Now().After(limit):
-			c.fail("the replicas have no common entry a minute after the last fault")
+			c.fail("the replicas have no common entry a minute after the last fault%s", known)
 		}
 		<-time.After(c.pace.Scale(time.Second))
 	}
+}
+
+// describe says which entries a replica has digests of.
+func describe(r *replica, list []*dtaskv1.Digest) string {
+	switch {
+	case r.ended():
+		return r.id + " has stopped"
+	case len(list) == 0:
+		return r.id + " knows no digest"
+	}
+	return fmt.Sprintf("%s knows digests of %d to %d", r.id, list[0].GetIndex(), list[len(list)-1].GetIndex())
 }
 
 func (c *cluster) digests(r *replica) []*dtaskv1.Digest {

@@ -22,6 +22,7 @@ type ledger struct {
 	rng       *rand.Rand
 	executed  map[string]bool // by execution id; true: completed
 	done      map[string]bool // job/index of tasks with a successful attempt
+	submitted int
 	acked     int
 	tasks     int
 	completed int
@@ -97,7 +98,11 @@ func (l *ledger) job(n int) *dtaskv1.JobSpec {
 // submit is a client that submits one job after another until ctx is done. It
 // waits for the acknowledgment of each job; follow waits for its end.
 func (l *ledger) submit(ctx context.Context, every time.Duration) {
-	for n := 1; ctx.Err() == nil; n++ {
+	for ctx.Err() == nil {
+		l.mu.Lock()
+		l.submitted++
+		n := l.submitted
+		l.mu.Unlock()
 		job := l.job(n)
 		got, err := l.c.client.Submit(ctx, job, client.SubmitOptions{Key: fmt.Sprintf("key-%d", n)})
 		if err != nil {

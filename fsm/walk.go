@@ -1,0 +1,93 @@
+package fsm
+
+import "iter"
+
+// The walks below visit all tasks of a job in much less time than one lookup for each.
+
+// AttemptState is the last attempt of a task, 0 if it had none, and the state of the
+// task.
+type AttemptState struct {
+	Attempt uint32
+	State   TaskState
+}
+
+// AttemptStates iterates over the tasks of a sealed job from first up to but not
+// including end, in order. It visits nothing if there is no such job.
+func (s *State) AttemptStates(id JobID, first, end uint32) iter.Seq2[uint32, AttemptState] {
+	return func(yield func(uint32, AttemptState) bool) {
+		i := first
+		for page := range s.recordPages(id, first, end) {
+			for k := range page {
+				if !yield(i, AttemptState{page[k].attempt, page[k].state}) {
+					return
+				}
+				i++
+			}
+		}
+	}
+}
+
+// CountStates counts the tasks of a sealed job from first up to but not including end
+// by TaskState.
+func (s *State) CountStates(id JobID, first, end uint32) (counts [numStates]uint32) {
+	for page := range s.recordPages(id, first, end) {
+		for k := range page {
+			counts[page[k].state]++
+		}
+	}
+	return counts
+}
+
+// recordPages iterates over the records of a sealed job's tasks, page by page.
+func (s *State) recordPages(id JobID, first, end uint32) iter.Seq[[]record] {
+	return func(yield func([]record) bool) {
+		j := s.sealedJob(id)
+		if j == nil {
+			return
+		}
+		for i, end := first, min(end, j.total); i < end; {
+			page := j.records.pages[i/pageSize].recs[i%pageSize:]
+			page = page[:min(uint32(len(page)), end-i)] //nolint:gosec // a page is small
+			if !yield(page) {
+				return
+			}
+			i += uint32(len(page)) //nolint:gosec // a page is small
+		}
+	}
+}
+
+// LevelCounts counts the tasks of a sealed job by topological level: level 0 has those
+// without dependencies, every other task is one above the highest that it depends on.
+// It returns nil if there is no such job. It visits all dependencies, once.
+func (s *State) LevelCounts(id JobID) []uint32 {
+	j := s.sealedJob(id)
+	if j == nil {
+		return nil
+	}
+	var counts []uint32
+	level := make([]uint32, j.total) // by task; of an array, only of its first task
+	add := func(self, n uint32) {
+		for int(level[self]) >= len(counts) {
+			counts = append(counts, 0)
+		}
+		counts[level[self]] += n
+	}
+	for _, c := range j.chunks {
+		switch {
+		case c.array != nil:
+			for _, dep := range c.array.Deps {
+				level[c.First] = max(level[c.First], level[dep]+1)
+			}
+		case !c.ofArray:
+			for i := range c.off {
+				_, deps := c.edgesOf(uint32(i)) //nolint:gosec // ≤ 1,000,000
+				deps.each(func(dep uint32) { level[deps.self] = max(level[deps.self], level[dep]+1) })
+				add(deps.self, 1)
+			}
+		}
+	}
+	for _, a := range j.arrays {
+		add(a.first, a.count)
+	}
+	return counts
+}
