@@ -66,23 +66,21 @@ the job failed.`,
 	return cmd
 }
 
-// jobView reads the job before its tasks, so that the tasks are never behind it. Text
-// shows the most urgent tasks, of arrays only those that failed or run; JSON and YAML
-// have all.
+// jobView reads a job with its tasks. Text shows the most urgent tasks, of arrays only
+// those that failed or run; JSON and YAML have all, and the job was read before them.
 func (o *output) jobView(ctx context.Context, c *client.Client, id string) (view, error) {
-	job, err := c.Job(ctx, id, client.ReadOptions{Levels: true})
-	if err != nil {
-		return view{}, err
-	}
-	doc := document.NewJobWithTasks(job, nil)
 	if !o.textOutput() {
-		return view{doc: doc, tasks: c.Tasks(ctx, id, client.TaskFilter{})}, nil
+		job, err := c.Job(ctx, id, client.ReadOptions{Levels: true})
+		if err != nil {
+			return view{}, err
+		}
+		return view{doc: document.NewJobWithTasks(job, nil), tasks: c.Tasks(ctx, id, client.TaskFilter{})}, nil
 	}
-	tasks, selected, err := c.MostUrgentTasks(ctx, id, client.TaskFilter{Brief: true}, show.MaxRows)
+	job, tasks, selected, err := c.JobWithTasks(ctx, id, client.TaskFilter{Brief: true}, show.MaxRows)
 	if err != nil {
 		return view{}, err
 	}
-	return view{doc: doc, text: func(p *show.Printer) {
+	return view{doc: document.NewJobWithTasks(job, nil), text: func(p *show.Printer) {
 		p.Job(job)
 		p.Arrays(job.GetArrays())
 		if len(tasks) > 0 || len(job.GetArrays()) == 0 {

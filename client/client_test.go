@@ -277,6 +277,31 @@ func TestTheMostUrgentTasksAreReadAgainAsAWhole(t *testing.T) {
 	}
 }
 
+func TestAJobIsReadWithItsTasksInOneCall(t *testing.T) {
+	t.Parallel()
+	for _, with := range []bool{true, false} {
+		n, c := setup(t, Config{Addrs: []string{"a:1"}})
+		f := &fake{
+			tasks: func(s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
+				page := &dtaskv1.ListTasksResponse{Tasks: []*dtaskv1.Task{{Index: 7}}, Selected: 9}
+				if with { // a coordinator of an older version knows no such field
+					page.Job = &dtaskv1.Job{Id: "1", Levels: []uint32{9}}
+				}
+				return s.Send(page)
+			},
+			getJob: func(string) (*dtaskv1.Job, error) { return &dtaskv1.Job{Id: "1", Levels: []uint32{9}}, nil },
+		}
+		n.serve(t, "a:1", f)
+		job, tasks, selected, err := c.JobWithTasks(t.Context(), "1", TaskFilter{}, 2)
+		if err != nil || job.GetId() != "1" || len(job.GetLevels()) != 1 || len(tasks) != 1 || selected != 9 {
+			t.Errorf("got %v with %v of %d, %v", job, tasks, selected, err)
+		}
+		if calls := f.calls.Load(); with != (calls == 1) {
+			t.Errorf("with the job in the answer: %t, calls: %d", with, calls)
+		}
+	}
+}
+
 func TestLogsResumeAfterTheLastByte(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})

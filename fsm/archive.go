@@ -86,9 +86,13 @@ func (j *job) aggregated() uint32 {
 	case j.succ == nil:
 		return j.counts[Completed]
 	}
-	n := uint32(0)
+	n, arrays := uint32(0), len(j.arrays) > 0
 	for i := range j.total {
-		if j.records.at(i).state == Completed && len(j.dependents(i)) == 0 {
+		unit := i
+		if arrays {
+			unit = j.unit(i)
+		}
+		if j.succ.from[unit] == j.succ.from[unit+1] && j.records.at(i).state == Completed {
 			n++
 		}
 	}

@@ -191,3 +191,28 @@ func BenchmarkSnapshotRead(b *testing.B) {
 	perTask(b)
 	b.ReportMetric(float64(data.Len())/memoryTasks, "B/task")
 }
+
+// BenchmarkWalks visits all tasks of a large job, as its status does.
+func BenchmarkWalks(b *testing.B) {
+	s := largeState(b)
+	b.Run("AttemptStates", func(b *testing.B) {
+		for b.Loop() {
+			n := 0
+			for _, t := range s.AttemptStates(1, 0, memoryTasks) {
+				if t.State == Completed {
+					n++
+				}
+			}
+		}
+	})
+	b.Run("CountStates", func(b *testing.B) {
+		for b.Loop() {
+			s.CountStates(1, 0, memoryTasks)
+		}
+	})
+	b.Run("LevelCounts", func(b *testing.B) {
+		for b.Loop() {
+			s.LevelCounts(1)
+		}
+	})
+}

@@ -45,15 +45,25 @@ func (s *State) recordPages(id JobID, first, end uint32) iter.Seq[[]record] {
 		if j == nil {
 			return
 		}
-		for i, end := first, min(end, j.total); i < end; {
+		last := min(end, j.total)
+		for i := first; i < last; {
 			page := j.records.pages[i/pageSize].recs[i%pageSize:]
-			page = page[:min(uint32(len(page)), end-i)] //nolint:gosec // a page is small
+			page = page[:min(uint32(len(page)), last-i)] //nolint:gosec // a page is small
 			if !yield(page) {
 				return
 			}
 			i += uint32(len(page)) //nolint:gosec // a page is small
 		}
 	}
+}
+
+// Aggregated counts the tasks that are part of a sealed job's result: the job and the
+// tasks have completed, and no other task depends on them.
+func (s *State) Aggregated(id JobID) uint32 {
+	if j := s.sealedJob(id); j != nil {
+		return j.aggregated()
+	}
+	return 0
 }
 
 // LevelCounts counts the tasks of a sealed job by topological level: level 0 has those

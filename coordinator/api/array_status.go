@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"sort"
 
@@ -12,10 +11,10 @@ import (
 
 // arrays counts the tasks of each array of the job by state. The tasks of the largest
 // array are not visited: they are those of the job without all others.
-func (r *taskReader) arrays(ctx context.Context) ([]*dtaskv1.ArrayStatus, error) {
+func (r *taskReader) arrays() []*dtaskv1.ArrayStatus {
 	arrays := r.st.Arrays(r.job.ID)
 	if len(arrays) == 0 {
-		return nil, nil
+		return nil
 	}
 	largest := slices.MaxFunc(arrays, func(a, b fsm.ArrayTask) int { return cmp.Compare(a.Count, b.Count) }).First
 	rest, running := r.job.Counts, r.runningIn(arrays)
@@ -29,9 +28,6 @@ func (r *taskReader) arrays(ctx context.Context) ([]*dtaskv1.ArrayStatus, error)
 	list, counts := make([]*dtaskv1.ArrayStatus, len(arrays)), make([][len(rest)]uint32, len(arrays))
 	next := uint32(0) // first task that was not visited
 	for k, a := range arrays {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
 		visit(next, a.First)
 		if next = a.First + a.Count; a.First != largest {
 			counts[k] = visit(a.First, next)
@@ -44,7 +40,7 @@ func (r *taskReader) arrays(ctx context.Context) ([]*dtaskv1.ArrayStatus, error)
 		}
 		list[k] = r.arrayStatus(a, counts[k][:], running[k])
 	}
-	return list, nil
+	return list
 }
 
 // runningIn counts the tasks of each array that are observed to run.

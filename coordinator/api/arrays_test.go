@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -143,6 +144,10 @@ func TestEachArrayCountsItsOwnTasks(t *testing.T) {
 	}
 	if got := r.named(t, &dtaskv1.ListTasksRequest{Brief: true}); !slices.Equal(got, brief) {
 		t.Errorf("brief: got %v, want %v", got, brief)
+	}
+	pages, err = r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", WithJob: true, MostUrgent: 1})
+	if err != nil || len(pages) != 1 || !proto.Equal(pages[0].GetJob(), job) {
+		t.Errorf("got %v, %v; want the job as it is read alone, %v", pages, err, job)
 	}
 }
 

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"strings"
 	"sync"
 
@@ -63,7 +62,7 @@ func (s *Server) readJob(id fsm.JobID) (jobView, error) {
 			v.running = countRunning(st, v.job, observed)
 			v.changed = st.JobChanged(id)
 			if v.job.State == fsm.JobCompleted && v.job.Total <= maxInlineCount {
-				v.counted, v.aggregated = true, countAggregated(st, &v.job, 0, v.job.Total)
+				v.counted, v.aggregated = true, st.Aggregated(id)
 			}
 		}
 	})
@@ -151,11 +150,11 @@ func namedCounts(byState []uint32, running, aggregated uint32) map[string]uint32
 }
 
 // showJob shows a job that was just read.
-func (s *Server) showJob(ctx context.Context, v *jobView) (*dtaskv1.Job, error) {
+func (s *Server) showJob(v *jobView) (*dtaskv1.Job, error) {
 	if v.counted {
 		return v.show(v.aggregated), nil
 	}
-	aggregated, err := s.aggregated(ctx, nil, &v.job)
+	aggregated, err := s.aggregated(nil, &v.job)
 	if err != nil {
 		return nil, err
 	}
@@ -163,17 +162,35 @@ func (s *Server) showJob(ctx context.Context, v *jobView) (*dtaskv1.Job, error) 
 }
 
 // currentJob reads and shows a job, with its freshness.
-func (s *Server) currentJob(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, error) {
+func (s *Server) currentJob(id fsm.JobID) (*dtaskv1.Job, error) {
 	v, err := s.readJob(id)
 	if err != nil {
 		return nil, err
 	}
-	shown, err := s.showJob(ctx, &v)
+	shown, err := s.showJob(&v)
 	if err == nil {
-		shown.Freshness, shown.Key = s.freshness(v.index), v.job.Key
-		shown.Digest = v.job.Digest[:]
+		s.addMeta(shown, &v)
 	}
 	return shown, err
+}
+
+// addMeta adds what only a single job is shown with.
+func (s *Server) addMeta(shown *dtaskv1.Job, v *jobView) {
+	shown.Freshness, shown.Key = s.freshness(v.index), v.job.Key
+	shown.Digest = v.job.Digest[:]
+}
+
+// jobOf shows the job of tasks that are being read, with its levels and arrays.
+func (s *Server) jobOf(r *taskReader, index uint64) (*dtaskv1.Job, error) {
+	v := jobView{job: r.job, index: index, running: countRunning(r.st, r.job, r.observed), counted: true}
+	var err error
+	if v.aggregated, err = s.aggregated(r.st, &v.job); err != nil {
+		return nil, err
+	}
+	shown := v.show(v.aggregated)
+	s.addMeta(shown, &v)
+	shown.Levels, shown.Arrays = s.levels(r), r.arrays()
+	return shown, nil
 }
 
 // isAggregated reports whether a task is part of its job's result: the task and the
@@ -217,7 +234,7 @@ func (c *aggregatedCache) put(job *fsm.Job, n uint32) {
 // aggregated counts the tasks of a job that are part of its result, in a state that has
 // the job. If st is nil it forks one when needed: a completed job changes only if it is
 // retried, so that a later state mostly has the same.
-func (s *Server) aggregated(ctx context.Context, st *fsm.State, job *fsm.Job) (n uint32, err error) {
+func (s *Server) aggregated(st *fsm.State, job *fsm.Job) (n uint32, err error) {
 	if job.State != fsm.JobCompleted {
 		return 0, nil
 	}
@@ -229,34 +246,9 @@ func (s *Server) aggregated(ctx context.Context, st *fsm.State, job *fsm.Job) (n
 			return 0, err
 		}
 	}
-	for i := uint32(0); i < job.Total; i += walkStride {
-		if err := ended(ctx, i); err != nil {
-			return 0, err
-		}
-		n += countAggregated(st, job, i, min(i+walkStride, job.Total))
-	}
+	n = st.Aggregated(job.ID)
 	s.aggregatedCache.put(job, n)
 	return n, nil
-}
-
-// countAggregated counts the aggregated tasks of a completed job with indexes of at
-// least from and below to.
-func countAggregated(st *fsm.State, job *fsm.Job, from, to uint32) (n uint32) {
-	all := job.Counts[fsm.Completed] == job.Total
-	for i := from; i < to; i++ {
-		ref := fsm.TaskRef{Job: job.ID, Index: i}
-		if st.Dependents(ref) > 0 {
-			continue
-		}
-		t := fsm.Task{State: fsm.Completed}
-		if !all {
-			t, _ = st.Task(ref)
-		}
-		if t.State == fsm.Completed {
-			n++
-		}
-	}
-	return n
 }
 
 // JobView shows a job of st as GetJob does, without what only sessions and history

@@ -14,22 +14,19 @@ type jobs struct {
 }
 
 // GetJob implements JobService.
-func (j *jobs) GetJob(ctx context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.Job, error) {
+func (j *jobs) GetJob(_ context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.Job, error) {
 	id, err := jobID(r.GetId())
 	if err != nil {
 		return nil, err
 	}
-	shown, err := j.currentJob(ctx, id)
-	if err != nil || !r.GetWithLevels() {
-		return shown, err
+	if !r.GetWithLevels() {
+		return j.currentJob(id)
 	}
-	tasks, _, err := j.openTasks(r.GetId())
+	tasks, index, err := j.openTasks(r.GetId())
 	if err != nil {
 		return nil, err
 	}
-	shown.Levels = j.levels(tasks)
-	shown.Arrays, err = tasks.arrays(ctx)
-	return shown, err
+	return j.jobOf(tasks, index)
 }
 
 // Cancel implements JobService.

@@ -106,7 +106,7 @@ func (p *jobPage) addLive(job fsm.Job) (more bool) {
 		return true
 	}
 	var aggregated uint32
-	if aggregated, p.err = p.server.aggregated(p.ctx, p.st, &job); p.err != nil {
+	if aggregated, p.err = p.server.aggregated(p.st, &job); p.err != nil {
 		return false
 	}
 	v := jobView{job: job}

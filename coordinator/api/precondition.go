@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -67,12 +66,12 @@ func (j *jobs) once(r changeRequest, apply func(c change) (sequencer.ChangeResul
 // changedJob shows a job after a change. A repeated request may find the job expired, or
 // in the part of history that this replica lacks. The change was made all the same, so
 // that the job then has only its id and the version after the change.
-func (j *jobs) changedJob(ctx context.Context, job string, done sequencer.ChangeResult) (*dtaskv1.Job, error) {
+func (j *jobs) changedJob(job string, done sequencer.ChangeResult) (*dtaskv1.Job, error) {
 	id, err := jobID(job)
 	if err != nil {
 		return nil, err
 	}
-	shown, err := j.currentJob(ctx, id)
+	shown, err := j.currentJob(id)
 	if _, unreadable := errors.AsType[*Error](err); unreadable {
 		return &dtaskv1.Job{Id: job, Version: done.Version}, nil
 	}

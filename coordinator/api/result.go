@@ -20,7 +20,7 @@ func (j *jobs) GetResult(ctx context.Context, r *dtaskv1.GetResultRequest) (*dta
 	if err != nil {
 		return nil, err
 	}
-	aggregated, err := j.aggregated(ctx, tasks.st, &tasks.job)
+	aggregated, err := j.aggregated(tasks.st, &tasks.job)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (j *jobs) Retry(ctx context.Context, r *dtaskv1.RetryRequest) (*dtaskv1.Ret
 	if err != nil {
 		return nil, err
 	}
-	job, err := j.changedJob(ctx, r.GetJob(), done)
+	job, err := j.changedJob(r.GetJob(), done)
 	return &dtaskv1.RetryResponse{Job: job, Version: done.Version, Existed: done.Existed}, err
 }
 

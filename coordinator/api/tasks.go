@@ -47,11 +47,17 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 	if err != nil {
 		return err
 	}
+	var job *dtaskv1.Job
+	if r.GetWithJob() {
+		if job, err = j.jobOf(tasks, index); err != nil {
+			return err
+		}
+	}
 	selected := uint32(0)
 	page := taskPage{send: func(tasks []*dtaskv1.Task) error {
 		resp := &dtaskv1.ListTasksResponse{Tasks: tasks}
 		if index > 0 { // in the first page only
-			resp.Freshness, resp.Selected, index = j.freshness(index), selected, 0
+			resp.Freshness, resp.Selected, resp.Job, index = j.freshness(index), selected, job, 0
 		}
 		return stream.Send(resp)
 	}}

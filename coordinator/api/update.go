@@ -24,7 +24,7 @@ func (j *jobs) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (*dtaskv1.U
 	if err != nil {
 		return nil, err
 	}
-	job, err := j.changedJob(ctx, r.GetJob(), done)
+	job, err := j.changedJob(r.GetJob(), done)
 	return &dtaskv1.UpdateResponse{Job: job, Version: done.Version, Existed: done.Existed}, err
 }
 

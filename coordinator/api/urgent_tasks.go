@@ -28,14 +28,22 @@ const leastUrgent = 6
 
 // mostUrgent returns the indexes of the limit most urgent tasks that the filter selects
 // of those from first up to but not including end, and how many it selects. It reads
-// the state of each task, and no task as a whole.
+// the state of each task, and no task as a whole. Of a whole job it knows the number of
+// tasks in each state before, and ends with the last one that it returns.
 func (f *taskFilter) mostUrgent(ctx context.Context, first, end, limit uint32) (indexes []uint32, selected uint32, err error) {
+	quota, known := f.quota(first, end, limit)
 	var found [leastUrgent + 1][]uint32
+	left := min(limit, f.tasks.job.Total)
 	for i, state := range f.selected(ctx, first, end) {
 		selected++
 		u := urgency[state]
-		if len(found[u]) < int(limit) {
-			found[u] = append(found[u], i)
+		if len(found[u]) == int(quota[u]) {
+			continue
+		}
+		found[u] = append(found[u], i)
+		if left--; known && left == 0 {
+			selected = f.tasks.job.Total
+			break
 		}
 	}
 	if ctx.Err() != nil {
@@ -43,4 +51,24 @@ func (f *taskFilter) mostUrgent(ctx context.Context, first, end, limit uint32) (
 	}
 	indexes = slices.Concat(found[:]...)
 	return indexes[:min(len(indexes), int(limit))], selected, nil
+}
+
+// quota returns how many tasks of each urgency may be among the limit most urgent ones.
+// If the filter selects the whole job, that is known exactly.
+func (f *taskFilter) quota(first, end, limit uint32) (quota [leastUrgent + 1]uint32, known bool) {
+	job := f.tasks.job
+	if f.brief || len(f.states) > 0 || end-first < job.Total {
+		for u := range quota {
+			quota[u] = limit
+		}
+		return quota, false
+	}
+	for state, n := range job.Counts {
+		quota[urgency[shownTaskStates[state]]] += n
+	}
+	for u := range quota {
+		quota[u] = min(quota[u], limit)
+		limit -= quota[u]
+	}
+	return quota, true
 }

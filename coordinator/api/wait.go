@@ -156,7 +156,7 @@ func (w *wait) add(ctx context.Context, id fsm.JobID) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	job, err := w.show(ctx, id)
+	job, err := w.show(id)
 	known, _ := errors.AsType[*Error](err)
 	switch {
 	case known != nil && known.Kind == KindNotFound:
@@ -179,7 +179,7 @@ func (w *wait) add(ctx context.Context, id fsm.JobID) error {
 }
 
 // show reads and shows a job as the caller asked for.
-func (w *wait) show(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, error) {
+func (w *wait) show(id fsm.JobID) (*dtaskv1.Job, error) {
 	v, err := w.readJob(id)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (w *wait) show(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, error) {
 	if w.outline {
 		return v.outline(), nil
 	}
-	return w.showJob(ctx, &v)
+	return w.showJob(&v)
 }
 
 // send sends the page and starts another.

@@ -45,7 +45,7 @@ func (j *jobs) WatchJob(r *dtaskv1.WatchJobRequest, stream grpc.ServerStreamingS
 	}
 	defer w.changes.Close()
 	for {
-		v, err := w.read(ctx)
+		v, err := w.read()
 		if err != nil {
 			return err
 		}
@@ -96,12 +96,12 @@ type watchView struct {
 
 // read reads the job. With tasks it shows only what is in the log, so that the job is
 // the same at every replica.
-func (w *watch) read(ctx context.Context) (v watchView, err error) {
+func (w *watch) read() (v watchView, err error) {
 	if w.tasks {
 		v.fork, v.job, v.index, err = w.forkJob(w.id)
 		if err == nil {
 			v.changed, v.counted = v.fork.JobChanged(w.id), true
-			v.aggregated, err = w.aggregated(ctx, v.fork, &v.job)
+			v.aggregated, err = w.aggregated(v.fork, &v.job)
 		}
 	} else {
 		v.jobView, err = w.readJob(w.id)
@@ -109,7 +109,7 @@ func (w *watch) read(ctx context.Context) (v watchView, err error) {
 	if err != nil {
 		return watchView{}, err
 	}
-	if v.shown, err = w.showJob(ctx, &v.jobView); err == nil {
+	if v.shown, err = w.showJob(&v.jobView); err == nil {
 		v.shown.Freshness = w.freshness(v.index)
 	}
 	return v, err

@@ -53,7 +53,7 @@ type follower struct {
 func (f *follower) resume(t *rapid.T, s *Server) {
 	out := &sink{}
 	w := &watch{Server: s, id: 1, tasks: true, sent: f.index, stream: out}
-	v, err := w.read(context.Background())
+	v, err := w.read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func (f *follower) resume(t *rapid.T, s *Server) {
 func (f *follower) check(t *rapid.T, s *Server) {
 	st, _ := s.cfg.Machine.Fork()
 	job, _ := st.Job(1)
-	aggregated, err := s.aggregated(context.Background(), st, &job)
+	aggregated, err := s.aggregated(st, &job)
 	if err != nil {
 		t.Fatal(err)
 	}

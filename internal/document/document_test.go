@@ -50,10 +50,10 @@ func conversions() map[string]conversion {
 		"task_with_history": from(new(dtaskv1.Task), func(m *dtaskv1.Task) any { return NewTaskWithHistory("42", m) }, task...),
 		"array_with_tasks": from(new(dtaskv1.ListTasksResponse), func(m *dtaskv1.ListTasksResponse) any {
 			return NewArrayWithTasks("42", "map", m.GetTasks())
-		}, "freshness", "selected"),
+		}, "freshness", "selected", "job"),
 		"change": from(new(dtaskv1.ListTasksResponse), func(m *dtaskv1.ListTasksResponse) any {
 			return NewChange(7, true, filled, m.GetTasks())
-		}, "freshness", "selected"),
+		}, "freshness", "selected", "job"),
 		"attempt": from(new(dtaskv1.AttemptRecord), newAttempt),
 		"results": from(new(dtaskv1.GetResultResponse), NewResults),
 		"result":  from(new(dtaskv1.TaskResult), newResult, "task", "state"),

@@ -71,7 +71,7 @@ func (b *bench) largeJob(ctx context.Context, what, form string, job *dtaskv1.Jo
 }
 
 // showInterval is the number of status calls for each dtaskctl status.
-const showInterval = 10
+const showInterval = 5
 
 func oneLarge(ctx context.Context, c *cluster.Cluster, cl *client.Client, job *dtaskv1.JobSpec) (largeRun, error) {
 	var r largeRun

@@ -2241,7 +2241,9 @@ type ListTasksRequest struct {
 	// At most this many tasks, the most urgent first: those that failed, run, wait for a
 	// retry, are pending, are blocked, were cancelled, and have completed. Tasks that are
 	// equally urgent are in the order of their indexes. At most 1,000; 0 = all, by index.
-	MostUrgent    uint32 `protobuf:"varint,9,opt,name=most_urgent,json=mostUrgent,proto3" json:"most_urgent,omitempty"`
+	MostUrgent uint32 `protobuf:"varint,9,opt,name=most_urgent,json=mostUrgent,proto3" json:"most_urgent,omitempty"`
+	// Fill ListTasksResponse.job: cheaper than GetJob before this call.
+	WithJob       bool `protobuf:"varint,10,opt,name=with_job,json=withJob,proto3" json:"with_job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2339,11 +2341,19 @@ func (x *ListTasksRequest) GetMostUrgent() uint32 {
 	return 0
 }
 
+func (x *ListTasksRequest) GetWithJob() bool {
+	if x != nil {
+		return x.WithJob
+	}
+	return false
+}
+
 type ListTasksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*Task                `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	Freshness     *Freshness             `protobuf:"bytes,2,opt,name=freshness,proto3" json:"freshness,omitempty"` // in the first page
 	Selected      uint32                 `protobuf:"varint,3,opt,name=selected,proto3" json:"selected,omitempty"`  // in the first page, with most_urgent: tasks that were selected by all but it
+	Job           *Job                   `protobuf:"bytes,4,opt,name=job,proto3" json:"job,omitempty"`             // in the first page, with with_job: the job in the same state, with levels and arrays
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2397,6 +2407,13 @@ func (x *ListTasksResponse) GetSelected() uint32 {
 		return x.Selected
 	}
 	return 0
+}
+
+func (x *ListTasksResponse) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
 }
 
 type WatchJobRequest struct {
@@ -4172,7 +4189,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\vreused_task\x18\x13 \x01(\tR\n" +
 	"reusedTask\x12\x14\n" +
 	"\x05array\x18\x14 \x01(\tR\x05array\x12%\n" +
-	"\x0epending_reason\x18\x15 \x01(\tR\rpendingReason\"\xc8\x02\n" +
+	"\x0epending_reason\x18\x15 \x01(\tR\rpendingReason\"\xe3\x02\n" +
 	"\x10ListTasksRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12+\n" +
@@ -4183,11 +4200,14 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06states\x18\a \x03(\x0e2\x13.dtask.v1.TaskStateR\x06states\x12\x14\n" +
 	"\x05brief\x18\b \x01(\bR\x05brief\x12\x1f\n" +
 	"\vmost_urgent\x18\t \x01(\rR\n" +
-	"mostUrgent\"\x88\x01\n" +
+	"mostUrgent\x12\x19\n" +
+	"\bwith_job\x18\n" +
+	" \x01(\bR\awithJob\"\xa9\x01\n" +
 	"\x11ListTasksResponse\x12$\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x0e.dtask.v1.TaskR\x05tasks\x121\n" +
 	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1a\n" +
-	"\bselected\x18\x03 \x01(\rR\bselected\"\x98\x01\n" +
+	"\bselected\x18\x03 \x01(\rR\bselected\x12\x1f\n" +
+	"\x03job\x18\x04 \x01(\v2\r.dtask.v1.JobR\x03job\"\x98\x01\n" +
 	"\x0fWatchJobRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x1d\n" +
@@ -4474,56 +4494,57 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	60, // 40: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
 	23, // 41: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
 	17, // 42: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	59, // 43: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 44: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	23, // 45: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	59, // 46: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 47: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	17, // 48: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	56, // 49: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	18, // 50: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	18, // 51: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	36, // 52: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	59, // 53: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	37, // 54: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	17, // 55: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	59, // 56: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	60, // 57: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	18, // 58: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	43, // 59: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	2,  // 60: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	2,  // 61: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	11, // 62: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	20, // 63: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	21, // 64: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	24, // 65: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	26, // 66: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	28, // 67: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	30, // 68: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	32, // 69: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	42, // 70: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	34, // 71: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	38, // 72: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	40, // 73: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	45, // 74: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	14, // 75: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	18, // 76: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	22, // 77: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	25, // 78: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	27, // 79: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	29, // 80: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	31, // 81: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	33, // 82: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	44, // 83: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	35, // 84: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	39, // 85: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	41, // 86: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	46, // 87: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	75, // [75:88] is the sub-list for method output_type
-	62, // [62:75] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	18, // 43: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	59, // 44: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 45: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	23, // 46: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	59, // 47: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 48: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	17, // 49: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	56, // 50: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	18, // 51: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	18, // 52: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	36, // 53: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	59, // 54: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	37, // 55: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	17, // 56: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	59, // 57: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	60, // 58: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	18, // 59: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	43, // 60: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	2,  // 61: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	2,  // 62: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	11, // 63: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	20, // 64: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	21, // 65: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	24, // 66: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	26, // 67: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	28, // 68: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	30, // 69: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	32, // 70: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	42, // 71: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	34, // 72: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	38, // 73: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	40, // 74: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	45, // 75: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	14, // 76: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	18, // 77: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	22, // 78: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	25, // 79: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	27, // 80: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	29, // 81: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	31, // 82: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	33, // 83: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	44, // 84: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	35, // 85: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	39, // 86: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	41, // 87: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	46, // 88: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	76, // [76:89] is the sub-list for method output_type
+	63, // [63:76] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
