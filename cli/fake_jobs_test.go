@@ -186,7 +186,20 @@ func (f *fakeLeader) GetResult(_ context.Context, r *dtaskv1.GetResultRequest) (
 	if j.results == nil && len(j.tasks) == 1 {
 		return &dtaskv1.GetResultResponse{Job: j.job, Results: []*dtaskv1.TaskResult{{Task: j.tasks[0].GetId(), State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Result: []byte("hello")}}}, nil
 	}
-	return &dtaskv1.GetResultResponse{Job: j.job, Results: j.results}, nil
+	if r.GetTask() == "" {
+		return &dtaskv1.GetResultResponse{Job: j.job, Results: j.results}, nil
+	}
+	// Each page has one task; "each" names all tasks, as an array does.
+	for i, one := range j.results {
+		if i >= int(r.GetFrom()) && (r.GetTask() == "each" || r.GetTask() == one.GetTask()) {
+			resp := &dtaskv1.GetResultResponse{Job: j.job, Results: []*dtaskv1.TaskResult{one}}
+			if r.GetTask() == "each" && i+1 < len(j.results) {
+				resp.Next = uint32(i + 1)
+			}
+			return resp, nil
+		}
+	}
+	return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "task "+r.GetTask()+" not found")
 }
 
 func (f *fakeLeader) Logs(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {

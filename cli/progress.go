@@ -18,7 +18,7 @@ const lineInterval = 10 * time.Second
 // A step is a state of progress.
 type step struct {
 	done, total int64
-	detail      string // 16 running, 1 retrying
+	detail      string // 16 running, 1 scheduled
 }
 
 // jobStep returns the progress of a job.

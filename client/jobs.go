@@ -98,3 +98,22 @@ func (c *Client) Result(ctx context.Context, id string) (*dtaskv1.GetResultRespo
 	req := &dtaskv1.GetResultRequest{Job: id}
 	return call(ctx, c, operation{name: "reading the result of job " + id}, dtaskv1.JobServiceClient.GetResult, req)
 }
+
+// TaskResults returns a job and the results of some of its tasks, in topological order:
+// of one task, of an array, or of the tasks with items of NAME[FIRST-LAST]. A task that
+// has not completed has an empty result. The job is as it was read with the last task.
+func (c *Client) TaskResults(ctx context.Context, id, task string) (*dtaskv1.GetResultResponse, error) {
+	var results []*dtaskv1.TaskResult
+	req := &dtaskv1.GetResultRequest{Job: id, Task: task}
+	for {
+		page, err := call(ctx, c, operation{name: "reading the result of task " + id + "/" + task}, dtaskv1.JobServiceClient.GetResult, req)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, page.GetResults()...)
+		if req.From = page.GetNext(); req.GetFrom() == 0 {
+			page.Results = results
+			return page, nil
+		}
+	}
+}

@@ -53,6 +53,7 @@ func (w *model) assign(it AssignItem) string {
 		return "stale attempt"
 	}
 	t.state, t.attempt, t.worker, t.begun = "assigned", it.Attempt, uint32(it.Worker), false
+	t.started = w.now
 	if j.state == "pending" {
 		j.state, j.started = "running", w.now
 	}
@@ -100,7 +101,6 @@ func (w *model) complete(it CompleteItem) string {
 		return "malformed"
 	}
 	t.state, t.ended, t.started, t.err = "completed", w.now, w.now-int64(it.DurationMS), ""
-	t.past = nil
 	t.result, t.outSHA, t.outSize = string(it.Result), string(it.OutputSHA256), 0
 	if len(it.OutputSHA256) > 0 {
 		t.outSize = it.OutputSize
@@ -148,7 +148,7 @@ func (w *model) requeue(h HeldAttempt, lost bool) string {
 		return "wrong state"
 	}
 	if lost {
-		t.started, t.err = w.now, "worker marked down while the attempt ran"
+		t.err = "worker marked down while the attempt ran"
 		w.remember(t, t.err)
 	}
 	if j.stopping && !t.final {

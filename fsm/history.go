@@ -33,11 +33,40 @@ func (j *job) lastAttemptNote(i uint32) uint32 {
 	switch k, value := j.notes.get(note); k {
 	case noteAttempt:
 		return note
-	case noteEnd:
+	case noteEnd, noteRecovered:
 		return (&decoder{b: value}).end().before
 	case noteResult, noteReused, noteError:
 	}
 	return 0
+}
+
+// recoveredNote returns the note of a task that completes with a result, 0 for none,
+// and keeps its history. Most tasks have none and cost nothing more.
+func (s *State) recoveredNote(j *job, i, result uint32) uint32 {
+	past := j.lastAttemptNote(i)
+	if past == 0 {
+		return result
+	}
+	return s.linkNote(j, noteRecovered, past, result)
+}
+
+// resultNote returns the note of a completed task's result, reused or not; 0 for none.
+func (j *job) resultNote(i uint32) (noteKind, []byte) {
+	kind, value := j.notes.get(j.records.at(i).note)
+	if kind == noteRecovered {
+		return j.notes.get((&decoder{b: value}).end().text)
+	}
+	return kind, value
+}
+
+// linkNote adds a note of two links: position + 1 of the last attempt, and of what the
+// task ended with.
+func (s *State) linkNote(j *job, kind noteKind, past, with uint32) uint32 {
+	var e encoder
+	e.u64(uint64(past))
+	e.u64(uint64(with))
+	s.mixBytes(e.b)
+	return j.notes.add(s.own, kind, e.b)
 }
 
 // endReason returns the text of a task's note.
@@ -48,7 +77,7 @@ func (j *job) endReason(i uint32) string {
 		text = (&decoder{b: value}).attempt().text
 	case noteEnd:
 		text = (&decoder{b: value}).end().text
-	case noteResult, noteReused:
+	case noteResult, noteReused, noteRecovered:
 		return ""
 	case noteError:
 	}
@@ -57,21 +86,17 @@ func (j *job) endReason(i uint32) string {
 }
 
 // endNote stores why a task ended other than with an attempt, and keeps its
-// history. Its contents are: position + 1 of the last attempt, and of the
-// text.
+// history.
 func (s *State) endNote(j *job, i uint32, why string) uint32 {
 	text, past := s.textNote(j, why), j.lastAttemptNote(i)
 	if past == 0 {
 		return text
 	}
-	var e encoder
-	e.u64(uint64(past))
-	e.u64(uint64(text))
-	s.mixBytes(e.b)
-	return j.notes.add(s.own, noteEnd, e.b)
+	return s.linkNote(j, noteEnd, past, text)
 }
 
-// endValue is the contents of an end note.
+// endValue is the contents of a note of two links; text is the result of a task that
+// completed.
 type endValue struct{ before, text uint32 }
 
 func (d *decoder) end() endValue {
@@ -129,7 +154,7 @@ func (d *decoder) attempt() attemptValue {
 }
 
 // History returns the failed and lost attempts of a task, oldest first: at
-// most 50, including the last one. It is empty for a completed task.
+// most 50, including the last one. A completed task has those before its success.
 func (s *State) History(t TaskRef) []Attempt {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -179,9 +204,25 @@ func (n *notes) check(note uint32) error {
 			return errBadLink
 		}
 		return n.checkHistory(v.before, value)
+	case noteRecovered:
+		return n.checkRecovered(note, (&decoder{b: value}).end())
 	case noteResult, noteReused, noteError:
 	}
 	return nil
+}
+
+func (n *notes) checkRecovered(note uint32, v endValue) error {
+	if v.text != 0 {
+		kind, _, err := n.read(v.text)
+		if err != nil || kind != noteResult && kind != noteReused || v.text >= note {
+			return errBadLink
+		}
+	}
+	kind, value, err := n.read(v.before)
+	if err != nil || kind != noteAttempt || v.before >= note {
+		return errBadLink
+	}
+	return n.checkHistory(v.before, value)
 }
 
 func (n *notes) checkHistory(note uint32, value []byte) error {

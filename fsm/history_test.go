@@ -34,9 +34,41 @@ func TestAHistoryKeepsTheFirstAttemptsAndTheLast(t *testing.T) {
 			}
 		}
 	}
+	before := w.s.History(ref(1, 0))
+	w.do(&Complete{Items: []CompleteItem{{HeldAttempt: w.assign(0, 1), Result: []byte("r")}}})
+	w.s = restored(t, snapshotOf(t, w.s))
+	if got := w.s.History(ref(1, 0)); !slices.Equal(got, before) {
+		t.Errorf("completed task: got history %v, want %v", got, before)
+	}
+	if got := w.s.Result(ref(1, 0)); string(got.Data) != "r" || got.Error != "" {
+		t.Errorf("completed task: got result %+v", got)
+	}
+}
+
+func TestATaskThatSucceedsAtOnceHasNoNoteForItsAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil, nil))
 	w.do(complete(w.assign(0, 1)))
-	if got := w.s.History(ref(1, 0)); got != nil {
-		t.Errorf("completed task: got history %v, want none", got)
+	if n := w.s.jobs.get(1).notes.size; n != 0 {
+		t.Errorf("a task without a result: %d bytes of notes", n)
+	}
+	w.do(&Complete{Items: []CompleteItem{{HeldAttempt: w.assign(1, 1), Result: []byte("r")}}})
+	if n := w.s.jobs.get(1).notes.size; n != 5 { // kind, length, size of the output, length of its digest, result
+		t.Errorf("a task with a result of one byte: %d bytes of notes", n)
+	}
+}
+
+func TestALostAttemptBeganWhenItWasAssigned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil))
+	h := w.assign(0, 1)
+	v, _ := w.s.Task(ref(1, 0))
+	assigned := v.StartedMS
+	w.do(&RequeueLost{Items: []HeldAttempt{h}})
+	if got := w.s.History(ref(1, 0)); len(got) != 1 || assigned == 0 || got[0].StartedMS != assigned || got[0].EndedMS <= assigned {
+		t.Errorf("assigned at %d, got history %+v", assigned, got)
 	}
 }
 
@@ -155,6 +187,12 @@ func TestADamagedHistoryIsRefused(t *testing.T) {
 		"end of itself":         {noteEnd, end(17, 1), false},
 		"end of a result":       {noteEnd, end(13, 1), false},
 		"end with a bad text":   {noteEnd, end(4, 2), false},
+		"recovered":             {noteRecovered, end(4, 13), true},
+		"recovered, no result":  {noteRecovered, end(4, 0), true},
+		"recovered, no attempt": {noteRecovered, end(0, 13), false},
+		"recovered by itself":   {noteRecovered, end(4, 17), false},
+		"recovered by a text":   {noteRecovered, end(4, 1), false},
+		"recovered from a text": {noteRecovered, end(1, 13), false},
 		"text within a text":    {noteAttempt, attempt(2, 4, 3), false},
 		"unknown end of a text": {noteEnd, end(4, 99), false},
 	} {

@@ -18,11 +18,12 @@ const noteSize = 64 << 10
 type noteKind byte
 
 const (
-	noteResult  noteKind = iota + 1 // result and output of a completed task
-	noteError                       // why a task without a history ended, or the text of another note
-	noteAttempt                     // a failed or lost attempt, and a link to the previous one
-	noteEnd                         // why a task with a history was cancelled or failed, and a link to its last attempt
-	noteReused                      // job and name of the task that produced it, then as a result
+	noteResult    noteKind = iota + 1 // result and output of a completed task
+	noteError                         // why a task without a history ended, or the text of another note
+	noteAttempt                       // a failed or lost attempt, and a link to the previous one
+	noteEnd                           // why a task with a history was cancelled or failed, and a link to its last attempt
+	noteReused                        // job and name of the task that produced it, then as a result
+	noteRecovered                     // of a completed task with a history: a link to its last attempt, and to its result or a reused one
 )
 
 // notes are the texts and results that records of a job point to. They are
@@ -185,7 +186,7 @@ func (d *decoder) note() error {
 	case noteError:
 	case noteAttempt:
 		value.attempt()
-	case noteEnd:
+	case noteEnd, noteRecovered:
 		value.end()
 	case noteResult, noteReused:
 		if kind == noteReused {

@@ -69,7 +69,7 @@ func (assignOp) apply(s *State, it AssignItem, _ *Effects) Reason {
 	}
 	j = s.jobs.write(s.own, it.Job)
 	r = s.move(j, it.Index, Assigned)
-	r.attempt, r.worker, r.startLogged = it.Attempt, it.Worker, false
+	r.attempt, r.worker, r.startLogged, r.started = it.Attempt, it.Worker, false, s.now
 	s.workers.writeHeld(s.own)[at]++
 	s.mixRecord(r)
 	if j.state == JobPending {

@@ -61,14 +61,16 @@ func (completeOp) apply(s *State, it CompleteItem, fx *Effects) Reason {
 		return Malformed
 	}
 	r := s.move(j, it.Index, Completed)
-	r.ended, r.started, r.note = s.now, s.now-int64(it.DurationMS), 0
+	r.ended, r.started = s.now, s.now-int64(it.DurationMS)
+	result := uint32(0)
 	if len(it.Result) > 0 || len(it.OutputSHA256) > 0 {
 		head := resultHead(it)
-		r.note = j.notes.add(s.own, noteResult, head, it.OutputSHA256, it.Result)
+		result = j.notes.add(s.own, noteResult, head, it.OutputSHA256, it.Result)
 		s.mixBytes(head)
 		s.mixBytes(it.Result)
 		s.mixBytes(it.OutputSHA256)
 	}
+	r.note = s.recoveredNote(j, it.Index, result)
 	s.mixRecord(r)
 	s.release(j, it.Index, fx)
 	s.settle(j, fx)

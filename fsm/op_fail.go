@@ -119,7 +119,6 @@ func (s *State) requeue(h HeldAttempt, lost bool, fx *Effects) Reason {
 	if lost {
 		r := j.records.write(s.own, h.Index)
 		s.mixRecord(r)
-		r.started = s.now
 		r.note = s.attemptNote(j, h.Index, workerLost)
 	}
 	if j.stops(h.Index) {

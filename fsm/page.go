@@ -14,7 +14,7 @@ type ownership struct {
 // cluster. Think twice before adding a field.
 type record struct {
 	changed         uint64 // see changes.go; not replicated
-	started         int64  // ms; start of the last attempt that ended, or of a running at-most-once one
+	started         int64  // ms; start of the last attempt; until it ends, when it was assigned or its start was logged
 	ended           int64  // ms; end of the last attempt; while Scheduled: the due time
 	attempt         uint32 // 0 = none yet
 	worker          WorkerID

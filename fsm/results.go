@@ -86,7 +86,7 @@ func (rememberOp) apply(s *State, it RememberItem, _ *Effects) Reason {
 	}
 	key, output, ok := j.reuse(it.Task.Index)
 	r := j.records.at(it.Task.Index)
-	kind, value := j.notes.get(r.note)
+	kind, value := j.resultNote(it.Task.Index)
 	if !ok || r.state != Completed || kind == noteReused {
 		return WrongState
 	}
@@ -144,8 +144,8 @@ func (reuseOp) apply(s *State, t TaskRef, fx *Effects) Reason {
 	if len(x.value) == 0 {
 		e.b = append(e.b, resultHead(CompleteItem{})...)
 	}
-	r.note = j.notes.add(s.own, noteReused, e.b)
 	s.mixBytes(e.b)
+	r.note = s.recoveredNote(j, t.Index, j.notes.add(s.own, noteReused, e.b))
 	s.mixRecord(r)
 	if j.state == JobPending {
 		j.state, j.started = JobRunning, s.now

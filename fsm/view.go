@@ -126,7 +126,7 @@ type Task struct {
 	Pending     uint32   // dependencies that have not completed
 	Failures    uint32   // failed attempts that count as retries: another attempt follows
 	Losses      uint8    // requeued attempts whose worker was marked down; at most 255
-	StartedMS   int64
+	StartedMS   int64    // start of the last attempt; while assigned, when it was assigned or its start was logged
 	EndedMS     int64
 	DueMS       int64  // while scheduled
 	StartLogged bool   // the start of its at-most-once attempt is logged
@@ -334,7 +334,7 @@ func (s *State) Result(t TaskRef) Result {
 	if j == nil || t.Index >= j.total {
 		return Result{}
 	}
-	k, b := j.notes.get(j.records.at(t.Index).note)
+	k, b := j.resultNote(t.Index)
 	var from Result
 	switch k {
 	case noteResult:
@@ -342,7 +342,7 @@ func (s *State) Result(t TaskRef) Result {
 		d := decoder{b: b}
 		from.ReusedJob, from.ReusedTask = JobID(d.u64()), d.str()
 		b = d.b
-	case noteError, noteAttempt, noteEnd:
+	case noteError, noteAttempt, noteEnd, noteRecovered:
 		fallthrough
 	default:
 		return Result{Error: j.endReason(t.Index)}

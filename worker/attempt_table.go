@@ -199,7 +199,12 @@ func (t *attemptTable) completeLocked(a *attempt, outcome *dtaskv1.Outcome, now 
 	}
 	a.ctx.end(nil)
 	t.endLocked(a, outcome)
-	t.outcomes[len(t.outcomes)-1].TookMS = uint32(min(now.Sub(a.started).Milliseconds(), math.MaxUint32)) //nolint:gosec // bounded, and not negative
+	t.outcomes[len(t.outcomes)-1].TookMS = milliseconds(now.Sub(a.started))
+}
+
+// milliseconds returns a duration as reports have it.
+func milliseconds(d time.Duration) uint32 {
+	return uint32(max(0, min(d.Milliseconds(), math.MaxUint32))) //nolint:gosec // bounded
 }
 
 // endLocked gives an attempt its outcome.

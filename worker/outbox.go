@@ -53,6 +53,7 @@ type outbox struct {
 func (t *attemptTable) startSession() (held, ended []*dtaskv1.AttemptRef, next uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	now := time.Now()
 	t.sent, t.requestsDue = 0, len(t.requesting) > 0
 	t.started = nil
 	for _, p := range t.checkpoints {
@@ -62,7 +63,7 @@ func (t *attemptTable) startSession() (held, ended []*dtaskv1.AttemptRef, next u
 		held = append(held, a.message())
 		if a.announced && a.phase != phaseEnded {
 			// Repeated because the leader may be another one.
-			t.started = append(t.started, &dtaskv1.Started{Attempt: a.message(), AtMs: a.started.UnixMilli()})
+			t.started = append(t.started, &dtaskv1.Started{Attempt: a.message(), RanMs: milliseconds(now.Sub(a.started))})
 		}
 	}
 	for i := range t.outcomes {
@@ -238,7 +239,7 @@ func (t *attemptTable) flushReports() {
 	for ; i < len(t.justStarted) && now.Sub(t.justStarted[i].started) >= startedReportDelay; i++ {
 		if a := t.justStarted[i]; a.phase == phaseRunning {
 			a.announced = true
-			t.started = append(t.started, &dtaskv1.Started{Attempt: a.message(), AtMs: a.started.UnixMilli()})
+			t.started = append(t.started, &dtaskv1.Started{Attempt: a.message(), RanMs: milliseconds(now.Sub(a.started))})
 		}
 	}
 	clear(t.justStarted[:i])

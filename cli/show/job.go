@@ -49,20 +49,12 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 }
 
 // JobDetail returns how many tasks are in the states of interest: "16 running, 1
-// retrying".
+// scheduled".
 func JobDetail(j *dtaskv1.Job) string {
 	var parts []string
-	for _, s := range []struct{ state, text string }{
-		{"running", "running"},
-		{"assigned", "assigned"},
-		{"scheduled", "retrying"},
-		{"failed", "failed"},
-		{"dead", "dead"},
-		{"lost", "lost"},
-		{"cancelled", "cancelled"},
-	} {
-		if n := j.GetTasksByState()[s.state]; n > 0 {
-			parts = append(parts, Count(n)+" "+s.text)
+	for _, state := range []string{"running", "assigned", "scheduled", "failed", "dead", "lost", "cancelled"} {
+		if n := j.GetTasksByState()[state]; n > 0 {
+			parts = append(parts, Count(n)+" "+state)
 		}
 	}
 	return strings.Join(parts, ", ")

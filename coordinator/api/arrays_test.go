@@ -151,6 +151,44 @@ func TestEachArrayCountsItsOwnTasks(t *testing.T) {
 	}
 }
 
+func TestTheResultsOfAnArrayComeInPages(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	const n = 1000
+	t1 := task("run")
+	t1.Array = &dtaskv1.ArraySpec{Ranges: []*dtaskv1.ArrayRange{{First: 1, Last: n, Step: 1}}, Chunk: 1}
+	id := r.submitArrays(t, n+2, task("a"), t1, task("z", 1))
+	w := r.worker(t)
+	for i := range uint32(n) {
+		r.complete(t, held(id, 1+i, 1, w), strings.Repeat("x", 4000)+fmt.Sprint(i))
+	}
+	got, pages := 0, 0
+	req := &dtaskv1.GetResultRequest{Job: "1", Task: "run"}
+	for {
+		page, err := r.jobs.GetResult(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages++
+		for _, one := range page.GetResults() {
+			if want := fmt.Sprintf("run[%d]", got+1); one.GetTask() != want || !strings.HasSuffix(string(one.GetResult()), "x"+fmt.Sprint(got)) {
+				t.Fatalf("got %s with %d bytes, want %s", one.GetTask(), len(one.GetResult()), want)
+			}
+			got++
+		}
+		if req.From = page.GetNext(); req.GetFrom() == 0 {
+			break
+		}
+	}
+	if got != n || pages < 4 {
+		t.Errorf("got %d results in %d pages, want %d", got, pages, n)
+	}
+	some, err := r.jobs.GetResult(t.Context(), &dtaskv1.GetResultRequest{Job: "1", Task: "run[5-7]"})
+	if err != nil || len(some.GetResults()) != 3 || some.GetResults()[0].GetTask() != "run[5]" {
+		t.Errorf("run[5-7]: got %v, %v", some, err)
+	}
+}
+
 func TestATaskOfAnArrayIsNamedByAnyOfItsItems(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

@@ -25,26 +25,59 @@ func (j *jobs) GetResult(ctx context.Context, r *dtaskv1.GetResultRequest) (*dta
 		return nil, err
 	}
 	v := jobView{job: tasks.job, running: countRunning(tasks.st, tasks.job, tasks.observed)}
-	resp, size := &dtaskv1.GetResultResponse{Job: v.show(aggregated)}, 0
+	resp := &dtaskv1.GetResultResponse{Job: v.show(aggregated)}
 	resp.Job.Freshness = j.freshness(index)
-	for i := range tasks.job.Total {
+	if r.GetTask() != "" {
+		err = tasks.namedResults(ctx, r, resp)
+	} else {
+		err = tasks.terminalResults(ctx, resp)
+	}
+	return resp, err
+}
+
+// terminalResults adds the results of all tasks on which no other task depends.
+func (r *taskReader) terminalResults(ctx context.Context, resp *dtaskv1.GetResultResponse) error {
+	size := 0
+	for i := range r.job.Total {
 		if err := ended(ctx, i); err != nil {
-			return nil, err
+			return err
 		}
-		if tasks.st.Dependents(tasks.ref(i)) > 0 {
+		if r.st.Dependents(r.ref(i)) > 0 {
 			continue
 		}
-		result := tasks.result(i)
+		result := r.result(i)
 		if size += proto.Size(result); size > maxResult {
-			return nil, refused("the result of job %d exceeds %d MiB: list its tasks with their results instead",
-				tasks.job.ID, maxResult>>20)
+			return refused("the result of job %d exceeds %d MiB: ask for the results of a task or an array instead",
+				r.job.ID, maxResult>>20)
 		}
 		resp.Results = append(resp.Results, result)
 	}
-	return resp, nil
+	return nil
 }
 
-// result shows the result of a terminal task.
+// namedResults adds the results of the tasks that a request names, as many as fit into
+// a page.
+func (r *taskReader) namedResults(ctx context.Context, req *dtaskv1.GetResultRequest, resp *dtaskv1.GetResultResponse) error {
+	first, end, ok := findTasks(r.st, r.job.ID, req.GetTask())
+	if !ok {
+		return taskNotFound(r.st, r.job.ID, req.GetTask())
+	}
+	size := 0
+	for i := max(first, req.GetFrom()); i < end; i++ {
+		if err := ended(ctx, i); err != nil {
+			return err
+		}
+		result := r.result(i)
+		if size += proto.Size(result); size > maxPageBytes && len(resp.GetResults()) > 0 {
+			resp.Next = i
+			return nil
+		}
+		resp.Results = append(resp.Results, result)
+	}
+	return nil
+}
+
+// result shows the result of a task.
 func (r *taskReader) result(i uint32) *dtaskv1.TaskResult {
 	ref := r.ref(i)
 	t, result := r.read(i), r.st.Result(ref)

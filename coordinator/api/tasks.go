@@ -188,6 +188,9 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	if c, ok := r.st.Checkpoint(ref); ok {
 		shown.CheckpointAt = c.AtMS
 	}
+	if t.State == fsm.Assigned && !t.StartLogged {
+		shown.StartedAt = 0 // when it was assigned
+	}
 	if o, ok := r.running(i, t.Attempt, t.State); ok {
 		shown.StartedAt, shown.ProgressPermille, shown.ProgressText = o.StartedMS, o.Permille, o.Text
 	}

@@ -244,6 +244,12 @@ func TestTheResultHasTheTerminalTasksInOrder(t *testing.T) {
 	if got := after.GetJob().GetTasksByState()["aggregated"]; got != 2 {
 		t.Errorf("got %d aggregated tasks, want 2", got)
 	}
+	inner, err := r.jobs.GetResult(t.Context(), &dtaskv1.GetResultRequest{Job: "1", Task: "b"})
+	if got := inner.GetResults(); err != nil || len(got) != 1 || got[0].GetTask() != "b" || string(got[0].GetResult()) != "inner" || inner.GetNext() != 0 {
+		t.Errorf("a task with dependents: got %v, %v", inner, err)
+	}
+	_, err = r.jobs.GetResult(t.Context(), &dtaskv1.GetResultRequest{Job: "1", Task: "nobody"})
+	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 	for _, id := range []string{"x", "2"} {
 		_, err := r.jobs.GetResult(t.Context(), &dtaskv1.GetResultRequest{Job: id})
 		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)

@@ -95,10 +95,15 @@ func (p *report) run(b *batch) bool {
 		x.outcome(b, w, p.outcomes.Next())
 	}
 	for _, r := range p.r.GetStarted() {
-		x.progress(b, w, AttemptOf(r.GetAttempt()), nil)
+		began := func(o *Observation) { o.StartedMS = b.entry.NowMS() - int64(r.GetRanMs()) }
+		if attempt := x.runs(b, w, AttemptOf(r.GetAttempt()), began); attempt != nil {
+			x.workers.began(w, attempt, b.at)
+		}
 	}
 	for _, r := range p.r.GetProgress() {
-		x.progress(b, w, AttemptOf(r.GetAttempt()), r)
+		x.runs(b, w, AttemptOf(r.GetAttempt()), func(o *Observation) {
+			o.Permille, o.Text = min(r.GetPermille(), 1000), r.GetText()
+		})
 	}
 	for _, a := range p.r.GetStartRequests() {
 		x.recordStart(b, w, AttemptOf(a))
@@ -153,25 +158,24 @@ func verdict(r fsm.Reason) dtaskv1.Verdict {
 	return dtaskv1.Verdict_VERDICT_SUPERSEDED
 }
 
-// progress records that an attempt runs and, unless p is nil, how far it has
-// come.
-func (x *reportHandler) progress(b *batch, w *worker, a fsm.AttemptRef, p *dtaskv1.Progress) {
+// runs records that an attempt runs, and what the worker reported about it. It returns
+// nil if the worker does not hold the attempt, or must stop it.
+func (x *reportHandler) runs(b *batch, w *worker, a fsm.AttemptRef, reported func(*Observation)) *held {
 	attempt := w.held.find(a)
 	if attempt == nil || attempt.stopped {
-		return
+		return nil
 	}
 	attempt.progressed = b.at
-	if p == nil || attempt.started == 0 {
+	if attempt.started == 0 {
 		x.workers.began(w, attempt, b.at)
 	}
 	x.workers.running.update(a, func(o *Observation) {
-		if p == nil || o.StartedMS == 0 {
+		if o.StartedMS == 0 {
 			o.StartedMS = b.entry.NowMS()
 		}
-		if p != nil {
-			o.Permille, o.Text = min(p.GetPermille(), 1000), p.GetText()
-		}
+		reported(o)
 	})
+	return attempt
 }
 
 // recordStart logs the start of an at-most-once attempt. The worker may start

@@ -89,7 +89,7 @@ type SubmitOutcome struct {
 // Observation is what a worker reported about a running task.
 type Observation struct {
 	Attempt   uint32
-	StartedMS int64 // when the report arrived, by the leader's clock
+	StartedMS int64 // by the leader's clock
 	Permille  uint32
 	Text      string
 }

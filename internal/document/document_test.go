@@ -54,9 +54,10 @@ func conversions() map[string]conversion {
 		"change": from(new(dtaskv1.ListTasksResponse), func(m *dtaskv1.ListTasksResponse) any {
 			return NewChange(7, true, filled, m.GetTasks())
 		}, "freshness", "selected", "job"),
-		"attempt": from(new(dtaskv1.AttemptRecord), newAttempt),
-		"results": from(new(dtaskv1.GetResultResponse), NewResults),
-		"result":  from(new(dtaskv1.TaskResult), newResult, "task", "state"),
+		"attempt":     from(new(dtaskv1.AttemptRecord), newAttempt),
+		"results":     from(new(dtaskv1.GetResultResponse), NewResults, "next"),
+		"result":      from(new(dtaskv1.TaskResult), newResult, "task"),
+		"task_result": from(new(dtaskv1.TaskResult), NewTaskResult),
 		"dead_letters": from(new(dtaskv1.ListDeadLettersResponse), func(m *dtaskv1.ListDeadLettersResponse) any {
 			return NewDeadLetters(m.GetDeadLetters())
 		}, "next_page_token", "freshness"),
@@ -144,7 +145,7 @@ func TestValuesKeepJSONAndQuoteOtherText(t *testing.T) {
 		"null": "null", "\"quoted\"\n": `"quoted"`, "\xff": `"\ufffd"`,
 	} {
 		got, err := Marshal(newResult(&dtaskv1.TaskResult{Result: []byte(value)}))
-		if err != nil || !strings.HasPrefix(string(got), `{"result":`+want+`,`) {
+		if err != nil || !strings.HasPrefix(string(got), `{"state":"unspecified","result":`+want+`,`) {
 			t.Errorf("value %q: got %s, %v; want result %s", value, got, err, want)
 		}
 	}

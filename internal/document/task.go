@@ -52,14 +52,21 @@ type Attempt struct {
 	Error     string  `json:"error"`
 }
 
-// Result is the result of a task. Its value is JSON if the task wrote JSON, a
+// Result is the result of a task, empty until it has completed. Its value is JSON if the task wrote JSON, a
 // string if it wrote anything else, and null if it wrote nothing.
 type Result struct {
+	State        string          `json:"state"`
 	Result       json.RawMessage `json:"result"`
 	Output       string          `json:"output"`
 	OutputSize   *int64          `json:"output_size"`
 	OutputSHA256 string          `json:"output_sha256"`
 	Error        string          `json:"error"`
+}
+
+// TaskResult is the result of a task with its ID, for lists.
+type TaskResult struct {
+	ID string `json:"id"` // TASK
+	Result
 }
 
 // Logs is the output of one attempt.
@@ -154,9 +161,14 @@ func newAttempt(a *dtaskv1.AttemptRecord) Attempt {
 	}
 }
 
+// NewTaskResult converts a result.
+func NewTaskResult(r *dtaskv1.TaskResult) TaskResult {
+	return TaskResult{ID: r.GetTask(), Result: newResult(r)}
+}
+
 func newResult(r *dtaskv1.TaskResult) Result {
 	doc := Result{
-		Result: rawValue(r.GetResult()), Output: r.GetOutput(),
+		State: TaskState(r.GetState()), Result: rawValue(r.GetResult()), Output: r.GetOutput(),
 		OutputSHA256: r.GetOutputSha256(), Error: r.GetError(),
 	}
 	if r.GetOutputSha256() != "" {

@@ -3635,9 +3635,13 @@ func (x *PurgeDeadLettersResponse) GetExisted() bool {
 }
 
 type GetResultRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Consistency   Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Job         string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Consistency Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
+	// A task, an array, or the tasks with items of name[first-last]. Empty = the terminal
+	// tasks, on which nothing depends.
+	Task          string `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	From          uint32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"` // with task: index of the first task to return; 0 = the first of all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3686,7 +3690,21 @@ func (x *GetResultRequest) GetConsistency() Consistency {
 	return Consistency_CONSISTENCY_UNSPECIFIED
 }
 
-// TaskResult is the result of a terminal task, on which nothing depends.
+func (x *GetResultRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *GetResultRequest) GetFrom() uint32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+// TaskResult is the result of a task. It is empty until the task has completed.
 type TaskResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
@@ -3783,6 +3801,7 @@ type GetResultResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Results       []*TaskResult          `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"` // in topological order
+	Next          uint32                 `protobuf:"varint,3,opt,name=next,proto3" json:"next,omitempty"`      // with task: index of the first task that did not fit; 0 = none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3829,6 +3848,13 @@ func (x *GetResultResponse) GetResults() []*TaskResult {
 		return x.Results
 	}
 	return nil
+}
+
+func (x *GetResultResponse) GetNext() uint32 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
 }
 
 type LogsRequest struct {
@@ -4319,10 +4345,12 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x18PurgeDeadLettersResponse\x12\x16\n" +
 	"\x06purged\x18\x01 \x01(\rR\x06purged\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x18\n" +
-	"\aexisted\x18\x03 \x01(\bR\aexisted\"]\n" +
+	"\aexisted\x18\x03 \x01(\bR\aexisted\"\x85\x01\n" +
 	"\x10GetResultRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
-	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"\xd7\x01\n" +
+	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x12\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\rR\x04from\"\xd7\x01\n" +
 	"\n" +
 	"TaskResult\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12)\n" +
@@ -4332,10 +4360,11 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\voutput_size\x18\x05 \x01(\x03R\n" +
 	"outputSize\x12#\n" +
 	"\routput_sha256\x18\x06 \x01(\tR\foutputSha256\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error\"d\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"x\n" +
 	"\x11GetResultResponse\x12\x1f\n" +
 	"\x03job\x18\x01 \x01(\v2\r.dtask.v1.JobR\x03job\x12.\n" +
-	"\aresults\x18\x02 \x03(\v2\x14.dtask.v1.TaskResultR\aresults\"\x92\x01\n" +
+	"\aresults\x18\x02 \x03(\v2\x14.dtask.v1.TaskResultR\aresults\x12\x12\n" +
+	"\x04next\x18\x03 \x01(\rR\x04next\"\x92\x01\n" +
 	"\vLogsRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x18\n" +

@@ -754,12 +754,14 @@ func (x *Hello) GetLockId() string {
 
 // Reports contains what has happened at the worker since its last reports.
 type Reports struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Outcomes      *Outcomes              `protobuf:"bytes,1,opt,name=outcomes,proto3" json:"outcomes,omitempty"`                                // repeated until acknowledged
-	Started       []*Started             `protobuf:"bytes,2,rep,name=started,proto3" json:"started,omitempty"`                                  // attempts that have run for 100 ms; not repeated, not acknowledged
-	StartRequests []*AttemptRef          `protobuf:"bytes,3,rep,name=start_requests,json=startRequests,proto3" json:"start_requests,omitempty"` // at-most-once attempts that wait for a grant; repeated until granted or stopped
-	Progress      []*Progress            `protobuf:"bytes,4,rep,name=progress,proto3" json:"progress,omitempty"`
-	Checkpoints   []*Checkpoint          `protobuf:"bytes,5,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"` // applied before the outcomes; repeated until answered
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Outcomes *Outcomes              `protobuf:"bytes,1,opt,name=outcomes,proto3" json:"outcomes,omitempty"` // repeated until acknowledged
+	// Attempts that have run for 100 ms, and in a new session all that run; not
+	// acknowledged.
+	Started       []*Started    `protobuf:"bytes,2,rep,name=started,proto3" json:"started,omitempty"`
+	StartRequests []*AttemptRef `protobuf:"bytes,3,rep,name=start_requests,json=startRequests,proto3" json:"start_requests,omitempty"` // at-most-once attempts that wait for a grant; repeated until granted or stopped
+	Progress      []*Progress   `protobuf:"bytes,4,rep,name=progress,proto3" json:"progress,omitempty"`
+	Checkpoints   []*Checkpoint `protobuf:"bytes,5,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"` // applied before the outcomes; repeated until answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -987,7 +989,7 @@ func (x *CheckpointResult) GetError() string {
 type Started struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attempt       *AttemptRef            `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	AtMs          int64                  `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	RanMs         uint32                 `protobuf:"varint,3,opt,name=ran_ms,json=ranMs,proto3" json:"ran_ms,omitempty"` // for how long it has run, by the worker's clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1029,9 +1031,9 @@ func (x *Started) GetAttempt() *AttemptRef {
 	return nil
 }
 
-func (x *Started) GetAtMs() int64 {
+func (x *Started) GetRanMs() uint32 {
 	if x != nil {
-		return x.AtMs
+		return x.RanMs
 	}
 	return 0
 }
@@ -2311,10 +2313,10 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x10CheckpointResult\x12.\n" +
 	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06number\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"N\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"V\n" +
 	"\aStarted\x12.\n" +
-	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x13\n" +
-	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"j\n" +
+	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x15\n" +
+	"\x06ran_ms\x18\x03 \x01(\rR\x05ranMsJ\x04\b\x02\x10\x03\"j\n" +
 	"\bProgress\x12.\n" +
 	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x1a\n" +
 	"\bpermille\x18\x02 \x01(\rR\bpermille\x12\x12\n" +
