@@ -9,6 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/dtask/dtask/internal/array"
+
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -51,6 +53,9 @@ func idProblem(s string) problem {
 	const do = "an id is 1–128 characters without white space, / \\ [ or ]"
 	if p := lengthProblem(s, MaxIDLength, do); p.bad() {
 		return p
+	}
+	if array.Opens(s) {
+		return problem{"has an expression, which is not possible here", "the tasks of an array are named by its id and their items, as in map[17]"}
 	}
 	for _, c := range s {
 		if isWordRune(c) {
