@@ -125,8 +125,8 @@ var jobOutcomes = map[dtaskv1.JobState]string{
 	dtaskv1.JobState_JOB_STATE_RUNNING:     "",
 }
 
-// call calls the handler. It turns a panic into an error, and writes the stack
-// to the attempt's log.
+// call calls the handler. It turns a panic into an error with the innermost calls, and
+// writes the whole stack to the attempt's log.
 func (w *Worker) call(a *attempt, handler Handler, t *Task) (result []byte, err error) {
 	defer func() {
 		cause := recover()
@@ -134,8 +134,8 @@ func (w *Worker) call(a *attempt, handler Handler, t *Task) (result []byte, err 
 			return
 		}
 		stack := debug.Stack()
-		err = fmt.Errorf("panic: %v", cause)
-		if logErr := w.logs.write(a.ref, fmt.Appendf(nil, "%v\n\n%s", err, stack)); logErr != nil {
+		err = panicError(cause)
+		if logErr := w.logs.write(a.ref, fmt.Appendf(nil, "panic: %v\n\n%s", cause, stack)); logErr != nil {
 			w.log.Warn("handler panicked; writing its log failed", a.attrs(), slog.Any("err", logErr), slog.String("stack", string(stack)))
 		}
 	}()
