@@ -2,9 +2,11 @@ package coordinator_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -37,6 +39,33 @@ func TestSubmissionsAboveAnOwnersRateAreRefusedAndCounted(t *testing.T) {
 	page := scrape(t, "http://"+at+"/metrics")
 	if strings.Contains(page, `dtask_submissions_refused_total{reason="rate"} 0`) || !strings.Contains(page, `dtask_submissions_refused_total{reason="rate"}`) {
 		t.Error("the refusals are not counted")
+	}
+}
+
+func TestMetricsCountJobsTasksAndTheProgram(t *testing.T) {
+	t.Parallel()
+	at := ""
+	c, stop := runWith(t, coordinator.Config{
+		DataDir: t.TempDir(), HTTP: "127.0.0.1:0", MinFree: &coordinator.MinFree{}, Version: "v1",
+		Started: func(_, address string) { at = address },
+	})
+	defer stop()
+	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Submit(t.Context(), job, client.SubmitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	page := scrape(t, "http://"+at+"/metrics")
+	for _, line := range []string{
+		`dtask_jobs{state="pending"} 1`, `dtask_jobs{state="running"} 0`, `dtask_tasks{state="pending"} 1`, `dtask_tasks{state="dead"} 0`,
+		`dtask_attempts_failed_total{reason="error",type="(others)"} 0`, `dtask_attempts_orphaned 0`,
+		fmt.Sprintf(`dtask_build_info{goversion="%s",version="v1"} 1`, runtime.Version()),
+	} {
+		if !strings.Contains(page, "\n"+line+"\n") {
+			t.Errorf("missing: %s", line)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"maps"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,7 @@ func (r *replica) registry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
 	reg.MustRegister(collectors.NewGoCollector(), process, alarmMetrics{r.currentAlarms}, metrics{
-		totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
+		version: r.cfg.Version, totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
 		machine: r.machine, history: r.history, refused: r.api.Refused, node: &r.node,
 	})
 	return reg
@@ -40,6 +41,7 @@ func (r *replica) registry() *prometheus.Registry {
 // metrics reads counters where they are kept, at the time of a scrape. A metric is one
 // row in Collect.
 type metrics struct {
+	version       string
 	totals        *sequencer.Totals
 	leadership    *leadership
 	clock         *clockMonitor
@@ -70,7 +72,6 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		{"sequencer_entry_bytes_total", "Bytes of proposed log entries.", s.Bytes},
 		{"tasks_assigned_total", "Assignments made.", s.Assignments},
 		{"tasks_completed_total", "Completions accepted.", s.Completions},
-		{"attempts_failed_total", "Failed attempts accepted.", s.Failures},
 		{
 			"attempts_requeued_total",
 			"Attempts requeued although they neither failed nor were lost: released, drained, stolen or not begun.", s.Requeues,
@@ -116,11 +117,18 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	for reason, n := range m.refused() {
 		ch <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(n), reason)
 	}
+	failed := desc("attempts_failed_total", "Failed attempts accepted, by task type and reason; types beyond the first 50 count as "+sequencer.OtherTypes+".", "type", "reason")
+	for k, n := range t.Failed.Counts() {
+		ch <- prometheus.MustNewConstMetric(failed, prometheus.CounterValue, float64(n), k.Type, k.Reason)
+	}
+	ch <- prometheus.MustNewConstMetric(desc("build_info", "Always 1; the labels name the program.", "version", "goversion"),
+		prometheus.GaugeValue, 1, m.version, runtime.Version())
 	leads := truth(m.leadership.term.Load() != nil) // multiplies what a former leader still remembers
 	notifications, deadLetters := 0, map[string]int(nil)
 	m.machine.Read(func(st *fsm.State, _ uint64) {
 		notifications, deadLetters = st.NotificationCount(), st.DeadLettersByType()
 	})
+	m.collectStates(ch, leads)
 	for _, g := range []struct {
 		name, help string
 		value      float64
@@ -131,16 +139,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 			"1 while the leader's wall clock agrees with a majority of the members; otherwise nothing expires by age.",
 			truth(m.clock.agrees()),
 		},
-		{
-			"replicas_disputed",
-			"1 while no majority of the replicas agrees on the state.",
-			truth(m.leadership.disputed.Load()),
-		},
-		{
-			"fsm_applied_index",
-			"Log index of the last applied entry.", float64(m.machine.Index()),
-		},
 		{"attempts_held", "Attempts assigned to workers.", leads * float64(t.Held.Load())},
+		{
+			"attempts_orphaned",
+			"Attempts of workers without a session: they may still run, or are given to others once their worker is down.",
+			leads * float64(t.Orphaned.Load()),
+		},
 		{"workers_attached", "Workers with a session.", leads * float64(t.Workers.Load())},
 		{
 			"notifications_pending",
@@ -175,6 +179,21 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// collectStates counts the jobs of the replicated state, and their tasks, by state. It
+// visits all jobs, of a fork, so that nothing waits for it.
+func (m metrics) collectStates(ch chan<- prometheus.Metric, leads float64) {
+	st, _ := m.machine.Fork()
+	jobs, tasks := st.CountByState()
+	for state, n := range jobs {
+		ch <- prometheus.MustNewConstMetric(desc("jobs", "Jobs by state; finished ones leave for the history.", "state"),
+			prometheus.GaugeValue, leads*float64(n), state.String())
+	}
+	for state, n := range tasks {
+		ch <- prometheus.MustNewConstMetric(desc("tasks", "Tasks of these jobs by state; those that run are assigned.", "state"),
+			prometheus.GaugeValue, leads*float64(n), state.String())
+	}
+}
+
 // collectTasks collects what has a label or buckets. leads is 1 on the leader, and 0 on
 // other replicas.
 func (m metrics) collectTasks(ch chan<- prometheus.Metric, leads float64, deadLetters map[string]int) {
@@ -192,23 +211,19 @@ func (m metrics) collectTasks(ch chan<- prometheus.Metric, leads float64, deadLe
 	histogram(ch, desc("task_run_seconds", "Seconds from start to end of successful attempts."), t.Run.Counts())
 }
 
-// maxDeadLetterTypes bounds the series of dead letters. otherTypes is not a valid task
-// type.
-const (
-	maxDeadLetterTypes = 50
-	otherTypes         = "(others)"
-)
+// maxDeadLetterTypes bounds the series of dead letters.
+const maxDeadLetterTypes = 50
 
-// mostFrequent keeps the most frequent types and adds up the others. otherTypes is
-// always present, so that the registry has the metric from the start.
+// mostFrequent keeps the most frequent types and adds up the others as OtherTypes, which
+// is always present, so that the registry has the metric from the start.
 func mostFrequent(counts map[string]int, most int) map[string]int {
 	kinds := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
-	out := map[string]int{otherTypes: 0}
+	out := map[string]int{sequencer.OtherTypes: 0}
 	for i, kind := range kinds {
 		if i >= most {
-			kind = otherTypes
+			kind = sequencer.OtherTypes
 		}
 		out[kind] += counts[kinds[i]]
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
 )
 
 func TestSeriesOfDeadLettersAreBounded(t *testing.T) {
@@ -13,10 +15,10 @@ func TestSeriesOfDeadLettersAreBounded(t *testing.T) {
 		counts[fmt.Sprintf("type%02d", i)] = 1
 	}
 	got := mostFrequent(counts, 50)
-	if len(got) != 51 || got["often"] != 100 || got["run"] != 7 || got["type47"] != 1 || got[otherTypes] != 12 {
+	if len(got) != 51 || got["often"] != 100 || got["run"] != 7 || got["type47"] != 1 || got[sequencer.OtherTypes] != 12 {
 		t.Errorf("got %d series: %v", len(got), got)
 	}
-	if got := mostFrequent(nil, 50); !maps.Equal(got, map[string]int{otherTypes: 0}) {
+	if got := mostFrequent(nil, 50); !maps.Equal(got, map[string]int{sequencer.OtherTypes: 0}) {
 		t.Errorf("without dead letters: %v", got)
 	}
 }

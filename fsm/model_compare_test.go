@@ -80,7 +80,33 @@ func compare(s *State, w *model, fx *Effects) string {
 			return fmt.Sprintf("job %d: %s", j.id, diff)
 		}
 	}
+	if diff := compareCounts(s, w); diff != "" {
+		return diff
+	}
 	return compareEffects(fx, w)
+}
+
+func compareCounts(s *State, w *model) string {
+	jobs, tasks := s.CountByState()
+	got, want := make(map[string]uint64), make(map[string]uint64)
+	for state, n := range jobs {
+		got["job "+state.String()] = n
+		want["job "+state.String()] = 0
+	}
+	for state, n := range tasks {
+		got["task "+state.String()] = n
+		want["task "+state.String()] = 0
+	}
+	for _, j := range w.jobs {
+		if j.state == "uploading" {
+			continue
+		}
+		want["job "+j.state]++
+		for _, t := range j.tasks {
+			want["task "+t.state]++
+		}
+	}
+	return cmp.Diff(want, got)
 }
 
 // facts are the values that are compared directly.

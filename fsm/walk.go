@@ -57,6 +57,30 @@ func (s *State) recordPages(id JobID, first, end uint32) iter.Seq[[]record] {
 	}
 }
 
+// CountByState counts the sealed jobs and their tasks by state. Each state has an
+// entry. It visits all jobs, and no task.
+func (s *State) CountByState() (jobs map[JobState]uint64, tasks map[TaskState]uint64) {
+	var byJob [numJobStates]uint64
+	var byTask [numStates]uint64
+	for j := range s.jobs.all() {
+		byJob[j.state]++
+		if j.state == JobUploading {
+			continue
+		}
+		for state, n := range j.counts {
+			byTask[state] += uint64(n)
+		}
+	}
+	jobs, tasks = make(map[JobState]uint64), make(map[TaskState]uint64)
+	for state := JobPending; state < numJobStates; state++ {
+		jobs[state] = byJob[state]
+	}
+	for state := Blocked; state < numStates; state++ {
+		tasks[state] = byTask[state]
+	}
+	return jobs, tasks
+}
+
 // Aggregated counts the tasks that are part of a sealed job's result: the job and the
 // tasks have completed, and no other task depends on them.
 func (s *State) Aggregated(id JobID) uint32 {

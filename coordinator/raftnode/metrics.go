@@ -22,7 +22,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		kind  prometheus.ValueType
 		value float64
 	}{
-		{"leading", "1 while this replica is the leader.", prometheus.GaugeValue, boolValue(s.State == "leader")},
+		{"leading", "1 while Raft has this replica as leader; dtask_leader is 1 once it schedules.", prometheus.GaugeValue, boolValue(s.State == "leader")},
 		{"watching", "1 while a watch connection to the leader is up.", prometheus.GaugeValue, boolValue(s.Watching)},
 		{"term", "Current term.", prometheus.GaugeValue, float64(s.Term)},
 		{"last_index", "Index of the last entry of the log.", prometheus.GaugeValue, float64(s.LastIndex)},

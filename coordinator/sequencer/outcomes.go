@@ -145,6 +145,7 @@ func (x *outcomes) fail(
 	r := b.entry.Fail(it)
 	if r == fsm.Accepted {
 		x.cfg.Totals.Failures.Add(1)
+		x.cfg.Totals.Failed.add(b.view.TaskType(h.TaskRef), f.Kind)
 		x.cfg.Logger.Info("attempt failed", "job_id", uint64(h.Job), "task_id", b.view.Name(h.TaskRef),
 			"attempt", h.Attempt, "worker_id", uint32(h.Worker), "err", text, "retry", it.Next == fsm.NextRetry)
 	}

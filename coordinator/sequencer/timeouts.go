@@ -134,6 +134,7 @@ func (t *attemptTimeouts) endUnstarted(b *batch, w *worker, h fsm.HeldAttempt, t
 	counter := &t.cfg.Totals.Requeues
 	if it.Next == fsm.NextFailed {
 		counter = &t.cfg.Totals.Failures
+		t.cfg.Totals.Failed.add(b.view.TaskType(h.TaskRef), backoff.Timeout)
 	}
 	counter.Add(1)
 	t.cfg.Logger.Warn("attempt not started in time", "job_id", uint64(h.Job), "task_id", b.view.Name(h.TaskRef),

@@ -25,9 +25,12 @@ type Totals struct {
 
 	// Depth is the number of ready tasks by priority, index scheduler.Priority.
 	Depth [scheduler.Urgent + 1]atomic.Int64
+	// Failed counts the failed attempts again.
+	Failed FailedAttempts
+
 	// Workers is the number of workers with a session, Held that of attempts on
-	// workers.
-	Workers, Held atomic.Int64
+	// workers, Orphaned that of those on workers without a session.
+	Workers, Held, Orphaned atomic.Int64
 }
 
 // NewTotals returns totals that are all zero.

@@ -230,13 +230,16 @@ func (t *workerTable) isStopping(id fsm.JobID) bool {
 
 // gauge sets the gauges of workers and attempts.
 func (t *workerTable) gauge() {
-	sessions, attempts := int64(0), int64(0)
+	sessions, attempts, orphaned := int64(0), int64(0), int64(0)
 	for _, w := range t.byID {
 		attempts += int64(w.held.len())
 		if w.session != nil {
 			sessions++
+		} else {
+			orphaned += int64(w.held.len())
 		}
 	}
+	t.cfg.Totals.Orphaned.Store(orphaned)
 	t.cfg.Totals.Workers.Store(sessions)
 	t.cfg.Totals.Held.Store(attempts)
 }
