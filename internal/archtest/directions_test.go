@@ -29,8 +29,8 @@ var mayImport = map[string][]string{
 	"fsm":           {"proto/...", "internal/taskbody"},
 
 	// The component that calls.
-	"client":  {"proto/dtask/v1", "internal/array", "internal/columns", "internal/taskbody", "internal/sendqueue"},
-	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/document"},
+	"client":  {"proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/columns", "internal/taskbody", "internal/sendqueue"},
+	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/document"},
 
 	// The component that executes.
 	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/sendqueue", "internal/taskbody"},
@@ -57,6 +57,7 @@ var mayImport = map[string][]string{
 	// Packages that every component may use; they use no component.
 	"internal/archtest":  {},
 	"internal/array":     {"proto/dtask/v1"},
+	"internal/buildinfo": {},
 	"internal/columns":   {"proto/dtask/v1"},
 	"internal/config":    {},
 	"internal/document":  {"proto/dtask/v1"},
@@ -69,8 +70,8 @@ var mayImport = map[string][]string{
 	"internal/taskbody":  {"proto/dtask/v1"},
 
 	// The programs: flags and configuration, then Run, then an exit code.
-	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/config", "internal/program"},
-	"cmd/dtask-worker": {"worker/...", "internal/config", "internal/program"},
+	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program"},
+	"cmd/dtask-worker": {"worker/...", "internal/buildinfo", "internal/config", "internal/program"},
 	"cmd/dtaskctl":     {"cli/...", "internal/program"},
 
 	// Suites of whole processes, and the demo and benchmark programs.
