@@ -220,7 +220,7 @@ func (n *notes) checkLastAttempt(note, attempt uint32) error {
 	return n.checkHistory(attempt, value)
 }
 
-// checkResult checks a note's link to a result; 0 is none.
+// checkResult checks a note's link to a result; 0 means no result.
 func (n *notes) checkResult(note, result uint32) error {
 	if result == 0 {
 		return nil
