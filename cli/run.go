@@ -31,12 +31,7 @@ type runFlags struct {
 	wait                       bool
 }
 
-func newRun(a *app) *cobra.Command {
-	var f runFlags
-	cmd := &cobra.Command{
-		Use:   "run [FLAG]... -- COMMAND [ARGUMENT]...",
-		Short: "Run a command as a job",
-		Long: `Submit a job of one task, which executes a command on a worker, without a job file. The
+const runHelp = `Submit a job of one task, which executes a command on a worker, without a job file. The
 command is executed with its arguments as they are, without a shell. With --array,
 ${{ index }} in the command, --env and --cwd is replaced by the index of each task.
 
@@ -55,7 +50,14 @@ standard error, and standard output is the finished job. The exit code is
       is incomplete although the command succeeded;
   130 after Ctrl-C. The job continues.
 
-Without --wait, the exit codes are those of submit.`,
+Without --wait, the exit codes are those of submit.`
+
+func newRun(a *app) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [FLAG]... -- COMMAND [ARGUMENT]...",
+		Short: "Run a command as a job",
+		Long: runHelp,
 		Example: `  dtaskctl run -- make -C /srv/app test
   dtaskctl run --array 0-99 --resource cpu=2 -- render --frame '${{ index }}'
   dtaskctl run --wait --cwd /srv/app --env CI=1 -- sh -c 'make 2>&1 | tail -n 20'
