@@ -40,14 +40,16 @@ is lost is repeated on another one.
 
 With --wait, the output of the command is copied while it runs: standard output to
 standard output, standard error to standard error. Lines of an array start with the ID
-of their task. Workers keep output within a bound. With -o json or yaml, both go to
-standard error, and standard output is the finished job. The exit code is
+of their task. A worker keeps the first and the last MiB of each stream; what is omitted
+before it was copied is replaced by a line "[dtask: N bytes omitted]". With -o json or
+yaml, both streams go to standard error, and standard output is the finished job. The
+exit code is
 
   that of the command, or of the failed task of the array with the lowest index;
   128 + N if signal N ended that command, such as 137 for SIGKILL;
   125 if dtaskctl failed: usage, no coordinator, the job was rejected or cancelled, the
-      task timed out, was lost or could not be started, --timeout passed, or the output
-      is incomplete although the command succeeded;
+      task timed out, was lost or could not be started, --timeout passed, or the command
+      succeeded, but its output could not be read;
   130 after Ctrl-C. The job continues.
 
 Without --wait, the exit codes are those of submit.`
@@ -57,7 +59,7 @@ func newRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [FLAG]... -- COMMAND [ARGUMENT]...",
 		Short: "Run a command as a job",
-		Long: runHelp,
+		Long:  runHelp,
 		Example: `  dtaskctl run -- make -C /srv/app test
   dtaskctl run --array 0-99 --resource cpu=2 -- render --frame '${{ index }}'
   dtaskctl run --wait --cwd /srv/app --env CI=1 -- sh -c 'make 2>&1 | tail -n 20'
