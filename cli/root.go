@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/buildinfo"
 )
 
 // An outputFormat is a value of --output.
@@ -40,6 +41,7 @@ func newRoot(a *app) *cobra.Command {
   dtaskctl status 42
   dtaskctl result 42 -o json
   dtaskctl cluster status`,
+		Version:       buildinfo.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          unknownCommand,
