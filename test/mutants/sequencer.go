@@ -4,6 +4,11 @@ package mutants
 func inSequencer() []Mutant {
 	return []Mutant{
 		{
+			Name:   "an-attempt-starts-when-it-is-reported",
+			Edits:  []Edit{{"coordinator/sequencer/reports.go", `b.entry.NowMS() - int64(r.GetRanMs())`, `b.entry.NowMS()`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAnAttemptStartedAsLongAgo"}},
+		},
+		{
 			Name:   "a-repeated-change-is-a-conflict",
 			Edits:  []Edit{{"coordinator/sequencer/change.go", `FirstOutcome(b.view, id, p); known {`, `FirstOutcome(b.view, id, p); known && err != nil {`}},
 			Caught: []Checker{simulated},

@@ -20,6 +20,16 @@ func inState() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: "TestAPurgeKeepsItsNumber"}, twins},
 		},
 		{
+			Name:   "a-completed-task-forgets-its-attempts",
+			Edits:  []Edit{{"fsm/op_complete.go", `r.note = s.recoveredNote(j, it.Index, result)`, `r.note = result`}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestAHistoryKeepsTheFirst"}, twins},
+		},
+		{
+			Name:   "a-lost-attempt-began-when-it-ended",
+			Edits:  []Edit{{"fsm/op_assign.go", `r.startLogged, r.started = it.Attempt, it.Worker, false, s.now`, `r.startLogged, r.started = it.Attempt, it.Worker, false, 0`}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestALostAttemptBegan"}, twins},
+		},
+		{
 			Name:   "completions-of-any-attempt-count",
 			Edits:  []Edit{{"fsm/op_assign.go", `case r.attempt != h.Attempt || r.worker != h.Worker:`, `case r.worker != h.Worker:`}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestAZombieCompletesNothing|TestOnlyTheLiveAttempt"}, simulated},
