@@ -32,7 +32,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/dtaskd, bin/dtask-worker and bin/dtaskctl
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ ./cmd/dtaskd ./cmd/dtask-worker ./cmd/dtaskctl
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/dtask/dtask/internal/buildinfo.version=$(VERSION)" -o bin/ ./cmd/dtaskd ./cmd/dtask-worker ./cmd/dtaskctl
 
 .PHONY: generate
 generate: ## regenerate the code under proto/ from its .proto files

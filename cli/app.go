@@ -19,6 +19,10 @@ type app struct {
 	// started is set after flags and arguments are parsed: earlier errors are usage
 	// errors.
 	started bool
+	args    []string // as the user typed them
+	// ownExit is the exit code of all of dtaskctl's errors but interrupts; 0 = by
+	// exitTable. It keeps them apart from the exit code of a command.
+	ownExit int
 
 	addrs      []string
 	cluster    string // --cluster-id

@@ -11,5 +11,6 @@
 // With -o json, standard output is one JSON document and nothing else. A command
 // returns an error; exit.go alone turns it into an exit code, a message and a hint.
 //
-// Only progress bars and bench start goroutines, and both wait for them.
+// Only progress bars, bench and run --wait start goroutines, and all wait for them.
+// With run --wait, standard output is that of a command, and so is the exit code.
 package cli

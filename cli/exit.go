@@ -23,8 +23,28 @@ const (
 	exitRefused     = 6
 	exitUnreachable = 7
 	exitWaitTimeout = 8
+	exitOwn         = 125 // of all of dtaskctl's errors with run --wait, but interrupts
 	exitInterrupted = 130
 )
+
+// An exitError is the error of `run --wait` if the command failed. The exit code is the
+// command's, whatever that number means for dtaskctl.
+type exitError struct {
+	err  error
+	code int
+	hint string
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// ownFailuresAs gives all errors of dtaskctl the exit code 125 from now on if wait is
+// set: the other codes are those of the command that is waited for.
+func (a *app) ownFailuresAs(wait bool) {
+	if wait {
+		a.ownExit = exitOwn
+	}
+}
 
 // errWaitTimeout is returned when --timeout passed before a job finished; the
 // user may wait again.
@@ -73,6 +93,19 @@ var exitTable = []struct {
 
 // explain prints an error with a hint and returns the exit code.
 func (a *app) explain(ctx context.Context, command string, err error) int {
+	if end, ok := errors.AsType[*exitError](err); ok {
+		a.report(end.Error(), nil, end.hint)
+		return end.code
+	}
+	code := a.explainOwn(ctx, command, err)
+	if code == exitInterrupted {
+		return code
+	}
+	return cmp.Or(a.ownExit, code)
+}
+
+// explainOwn is explain for errors of dtaskctl.
+func (a *app) explainOwn(ctx context.Context, command string, err error) int {
 	own, ok := errors.AsType[*commandError](err)
 	if !ok {
 		own = new(commandError)

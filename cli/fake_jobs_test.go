@@ -115,7 +115,7 @@ func (f *fakeLeader) ListTasks(r *dtaskv1.ListTasksRequest, s grpc.ServerStreami
 	}
 	out := &dtaskv1.ListTasksResponse{}
 	for _, t := range j.tasks {
-		if r.GetTask() == "" || r.GetTask() == t.GetId() {
+		if (r.GetTask() == "" || r.GetTask() == t.GetId()) && (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), t.GetState())) {
 			out.Tasks = append(out.Tasks, t)
 		}
 	}
@@ -208,6 +208,9 @@ func (f *fakeLeader) GetResult(_ context.Context, r *dtaskv1.GetResultRequest) (
 }
 
 func (f *fakeLeader) Logs(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
+	if j, err := f.find(r.GetJob()); err == nil && j.output != nil {
+		return j.output(r, s)
+	}
 	if r.GetAttempt() > 4 {
 		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "the log has expired")
 	}

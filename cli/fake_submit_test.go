@@ -116,13 +116,14 @@ func (f *fakeLeader) store(m *dtaskv1.JobPart) *dtaskv1.StoredJob {
 
 // finished returns a submitted job after it has finished.
 func finished(id string, m *dtaskv1.JobPart) *fakeJob {
-	n := uint32(len(m.GetTasks()))
+	tasks := expanded(m.GetTasks())
+	n := uint32(len(tasks)) //nolint:gosec // a few
 	j := &fakeJob{job: &dtaskv1.Job{
 		Id: id, Name: m.GetHeader().GetName(), Owner: m.GetHeader().GetOwner(), Priority: m.GetHeader().GetPriority(),
 		State: dtaskv1.JobState_JOB_STATE_COMPLETED, SubmittedAt: ago(10 * time.Second), StartedAt: ago(9 * time.Second), CompletedAt: ago(200 * time.Millisecond),
 		TasksTotal: n, TasksCompleted: n, Retries: 1, TasksByState: map[string]uint32{"completed": n},
 	}}
-	for i, t := range m.GetTasks() {
+	for i, t := range tasks {
 		j.tasks = append(j.tasks, &dtaskv1.Task{Id: t.GetId(), Index: uint32(i), State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Attempt: 1, Worker: fmt.Sprintf("w%d", i%2+1)})
 	}
 	switch j.job.GetName() {
@@ -137,6 +138,8 @@ func finished(id string, m *dtaskv1.JobPart) *fakeJob {
 		}
 	case "slow":
 		j.job.State, j.job.TasksCompleted, j.job.CompletedAt = dtaskv1.JobState_JOB_STATE_RUNNING, 0, 0
+	default:
+		j.endAs(j.job.GetName())
 	}
 	return j
 }

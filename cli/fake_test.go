@@ -26,6 +26,7 @@ type fakeJob struct {
 	job     *dtaskv1.Job
 	tasks   []*dtaskv1.Task
 	results []*dtaskv1.TaskResult
+	output  func(*dtaskv1.LogsRequest, grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error // nil = the usual
 }
 
 // A fakeLeader is a coordinator with four jobs. Submitted jobs complete immediately,

@@ -137,7 +137,11 @@ func TestErrorsOfACoordinatorAreReportedInPlainWords(t *testing.T) {
 						continue
 					}
 					a, _, stderr := setup(t, map[string]string{"DTASK_ADDR": addr})
-					run(t.Context(), append(args[1:], "--timeout=20ms"), a)
+					end := len(args)
+					if i := slices.Index(args, "--"); i >= 0 {
+						end = i // the rest is another command's
+					}
+					run(t.Context(), slices.Insert(args, end, "--timeout=20ms")[1:], a)
 					for _, word := range foreign {
 						if strings.Contains(stderr.String(), word) {
 							t.Errorf("%s: %q in %s", path, word, stderr)

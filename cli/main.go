@@ -16,6 +16,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 // run is Main in a given environment.
 func run(ctx context.Context, args []string, a *app) int {
 	root := newRoot(a) //nolint:contextcheck // cobra passes the context on
+	a.args = args
 	root.SetArgs(args)
 	root.SetIn(a.in)
 	root.SetOut(a.out)

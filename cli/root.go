@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/buildinfo"
 )
 
 // An outputFormat is a value of --output.
@@ -36,10 +37,11 @@ func newRoot(a *app) *cobra.Command {
 		Use:   "dtaskctl",
 		Short: "Submit jobs to a dtask cluster and manage the cluster",
 		Example: `  dtaskctl submit job.yaml --wait
-  dtaskctl submit --type prime --payload 999999937 --priority high
+  dtaskctl run --wait -- make -C /srv/app test
   dtaskctl status 42
   dtaskctl result 42 -o json
   dtaskctl cluster status`,
+		Version:       buildinfo.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          unknownCommand,
@@ -62,7 +64,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 
 	root.AddCommand(
-		newSubmit(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newUpdate(a), newRetry(a), newWait(a), newWatch(a),
+		newSubmit(a), newRun(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newUpdate(a), newRetry(a), newWait(a), newWatch(a),
 		newDLQ(a), newWorker(a), newCluster(a), newBench(a), newVersion(a),
 	)
 	return root

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/buildinfo"
 	"github.com/dtask/dtask/internal/document"
 )
 
@@ -18,7 +19,7 @@ func newVersion(a *app) *cobra.Command {
 		Example: "  dtaskctl version",
 		Args:    noArgs,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
-			doc, server := document.Versions{Client: client.Version()}, "not reachable"
+			doc, server := document.Versions{Client: buildinfo.Version()}, "not reachable"
 			if got, err := c.Identify(ctx); err == nil {
 				doc.Server = new(got.GetVersion())
 				server = fmt.Sprintf("%s (%s)", show.Clean(got.GetVersion()),

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/dtask/dtask/internal/buildinfo"
 )
 
 // DefaultAddr is the address of a coordinator that runs with default settings.
@@ -166,7 +168,7 @@ func (c *Client) conn(addr string) (*grpc.ClientConn, error) {
 // slow on purpose: the guard pings coordinators during calls, and servers may
 // close connections that send too many keepalive pings.
 func (c *Client) dialOptions() []grpc.DialOption {
-	agent := "dtask-client/" + Version()
+	agent := "dtask-client/" + buildinfo.Version()
 	if c.cfg.UserAgent != "" {
 		agent = c.cfg.UserAgent + " " + agent
 	}

@@ -61,7 +61,7 @@ func TestMetricsCountJobsTasksAndTheProgram(t *testing.T) {
 	for _, line := range []string{
 		`dtask_jobs{state="pending"} 1`, `dtask_jobs{state="running"} 0`, `dtask_tasks{state="pending"} 1`, `dtask_tasks{state="dead"} 0`,
 		`dtask_attempts_failed_total{reason="error",type="(others)"} 0`, `dtask_attempts_orphaned 0`,
-		fmt.Sprintf(`dtask_build_info{goversion="%s",version="v1"} 1`, runtime.Version()),
+		fmt.Sprintf(`dtask_build_info{goversion=%q,version="v1"} 1`, runtime.Version()),
 	} {
 		if !strings.Contains(page, "\n"+line+"\n") {
 			t.Errorf("missing: %s", line)

@@ -199,30 +199,37 @@ func (n *notes) check(note uint32) error {
 		if err := n.checkText(note, v.text); err != nil {
 			return err
 		}
-		kind, value, err := n.read(v.before)
-		if err != nil || kind != noteAttempt || v.before >= note {
-			return errBadLink
-		}
-		return n.checkHistory(v.before, value)
+		return n.checkLastAttempt(note, v.before)
 	case noteRecovered:
-		return n.checkRecovered(note, (&decoder{b: value}).end())
+		v := (&decoder{b: value}).end()
+		if err := n.checkResult(note, v.text); err != nil {
+			return err
+		}
+		return n.checkLastAttempt(note, v.before)
 	case noteResult, noteReused, noteError:
 	}
 	return nil
 }
 
-func (n *notes) checkRecovered(note uint32, v endValue) error {
-	if v.text != 0 {
-		kind, _, err := n.read(v.text)
-		if err != nil || kind != noteResult && kind != noteReused || v.text >= note {
-			return errBadLink
-		}
-	}
-	kind, value, err := n.read(v.before)
-	if err != nil || kind != noteAttempt || v.before >= note {
+// checkLastAttempt checks a note's link to the last attempt of a task.
+func (n *notes) checkLastAttempt(note, attempt uint32) error {
+	kind, value, err := n.read(attempt)
+	if err != nil || kind != noteAttempt || attempt >= note {
 		return errBadLink
 	}
-	return n.checkHistory(v.before, value)
+	return n.checkHistory(attempt, value)
+}
+
+// checkResult checks a note's link to a result; 0 means no result.
+func (n *notes) checkResult(note, result uint32) error {
+	if result == 0 {
+		return nil
+	}
+	kind, _, err := n.read(result)
+	if err != nil || kind != noteResult && kind != noteReused || result >= note {
+		return errBadLink
+	}
+	return nil
 }
 
 func (n *notes) checkHistory(note uint32, value []byte) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -228,6 +229,88 @@ func TestOneTaskNeedsNoFile(t *testing.T) {
 	}
 	if diff := cmp.Diff(file, job, protocmp.Transform()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestACommandNeedsNoFile(t *testing.T) {
+	t.Parallel()
+	retries := uint32(0)
+	job, err := Single(SingleTask{
+		Command: []string{"render", "--frame", "${{ index }}", "no"}, Name: "sweep", ID: "run", Array: "0-99", Cwd: "/srv/${{ index }}",
+		Env: map[string]string{"B": "1", "A": "${{ item }}"}, Labels: map[string]string{"team": "data"},
+		Resources: map[string]string{"cpu": "0.5", "memory": "64MiB", "gpu": "2"}, Timeout: 90 * time.Second, Retries: &retries,
+		Options: Options{Owner: "me", Unfilled: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := Parse("f", []byte(`job:
+  name: sweep
+  labels: {team: data}
+  tasks:
+    - id: run
+      command: [render, --frame, "${{ index }}", "no"]
+      array: {range: 0-99}
+      cwd: /srv/${{ index }}
+      env: {A: "${{ item }}", B: "1"}
+      resources: {cpu: 0.5, memory: 64MiB, gpu: 2}
+      timeout: 90s
+      retry: {max: 0}
+`), Options{Owner: "me", Unfilled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(file, job, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFaultsOfOneTaskNameItsFields(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", MaxPathBytes+1)
+	for where, task := range map[string]SingleTask{
+		"type":            {Type: "a b"},
+		"payload":         {Type: "noop", Payload: make([]byte, DefaultPayload+1)},
+		"name":            {Type: "noop", Name: "a b"},
+		"id":              {Type: "noop", ID: "a/b"},
+		"priority":        {Type: "noop", Priority: "hgh"},
+		"command[1]":      {Command: []string{"echo", "\xff"}},
+		"command":         {Command: []string{"echo", "${{ index }}"}},
+		"array.range":     {Command: []string{"echo"}, Array: "9-0"},
+		"array":           {Command: []string{"echo"}, Array: "0-1000000"},
+		"cwd":             {Command: []string{"echo"}, Cwd: "/" + long},
+		"env":             {Command: []string{"echo"}, Env: map[string]string{"A=B": "x"}},
+		"env.A":           {Command: []string{"echo"}, Env: map[string]string{"A": "\xff"}},
+		"labels.team":     {Command: []string{"echo"}, Labels: map[string]string{"team": "\n"}},
+		"resources.cpu":   {Command: []string{"echo"}, Resources: map[string]string{"cpu": "much"}},
+		"resources.gpu":   {Command: []string{"echo"}, Resources: map[string]string{"gpu": "-1"}},
+		"resources":       {Command: []string{"echo"}, Resources: map[string]string{"a b": "1"}},
+		"retry.max":       {Command: []string{"echo"}, Retries: new(uint32(math.MaxUint32))},
+		"timeout":         {Command: []string{"echo"}, Timeout: MaxDuration + time.Hour},
+		"resources.disk":  {Command: []string{"echo"}, Resources: map[string]string{"disk": "1e9"}},
+		"resources.slots": {Command: []string{"echo"}, Resources: map[string]string{"slots": "inf"}},
+	} {
+		if task.Type == "" {
+			task.Name, task.ID = "x", "run"
+		}
+		_, err := Single(task)
+		got := faultsOf(t, err)
+		if len(got) != 1 || got[0].Where != where || got[0].Line != 0 {
+			t.Errorf("want a fault of %s, got %v", where, got)
+		}
+	}
+}
+
+func TestThePayloadOfOneTaskIsPassedOnAsItIs(t *testing.T) {
+	t.Parallel()
+	for _, payload := range []string{"\xff\x00", "${{ index }}", "$${{", "{n: 1}"} {
+		job, err := Single(SingleTask{Type: "echo", Payload: []byte(payload)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(job.GetTasks()[0].GetBody().GetPayload()); got != payload {
+			t.Errorf("got %q, want %q", got, payload)
+		}
 	}
 }
 

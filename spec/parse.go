@@ -35,7 +35,11 @@ func (o Options) maxPayload() int {
 // concurrent use.
 func Parse(path string, text []byte, opt Options) (*dtaskv1.JobSpec, error) {
 	r := &reader{collector: collector{file: path}, opt: opt}
-	root := r.load(text)
+	return r.parse(r.load(text))
+}
+
+// parse reads a job from the tree of a file; nil if the tree could not be loaded.
+func (r *reader) parse(root *yaml.Node) (*dtaskv1.JobSpec, error) {
 	if root == nil || !r.survey(root) {
 		return nil, r.err()
 	}

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/dtask/dtask/internal/array"
-
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 

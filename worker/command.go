@@ -16,13 +16,10 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/exitstatus"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/worker/process"
 )
-
-// exitTemporary is the exit code of a failure that is always retried
-// (EX_TEMPFAIL of sysexits.h).
-const exitTemporary = 75
 
 // resultFile is the suffix of $DTASK_RESULT_FILE: a path beside the command's
 // directory, so that the directory is empty at the start.
@@ -239,25 +236,24 @@ func commandError(exit process.Exit, err error) *dtaskv1.Outcome {
 // commandOutcome returns the outcome of a command that ended. lastLine is the
 // last line of its standard output, lastError that of its standard error.
 func commandOutcome(exit process.Exit, resultPath, lastLine, lastError string) *dtaskv1.Outcome {
-	out := &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, ExitCode: exitCode(exit), Signal: strings.TrimPrefix(exit.Signal, "SIG")}
-	switch {
-	case exit.OOM:
-		out.Error, out.ErrorName = "killed by SIGKILL, probably out of memory", "oom"
-	case exit.Signal != "":
-		out.Error = "killed by " + exit.Signal
-	case exit.Code == exitTemporary:
-		out.Error, out.Temporary = "exit code 75 (temporary)", true
-	case exit.Code != 0:
-		out.Error = fmt.Sprintf("exit code %d", exit.Code)
-	default:
+	signal := strings.TrimPrefix(exit.Signal, "SIG")
+	if exit.Code == 0 && signal == "" {
 		result, err := commandResult(resultPath, lastLine)
 		if err != nil {
 			return failed(err)
 		}
-		out.Kind, out.Result = dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, result
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: result}
 	}
-	if out.GetError() != "" && lastError != "" {
-		out.Error = clip(out.GetError()+": "+lastError, maxError)
+	status := exitstatus.Status{Code: int(exitCode(exit)), Signal: exit.Signal, OOM: exit.OOM}
+	out := &dtaskv1.Outcome{
+		Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, ExitCode: exitCode(exit), Signal: signal,
+		Error: clip(status.WithOutput(lastError), maxError),
+	}
+	switch {
+	case exit.OOM:
+		out.ErrorName = "oom"
+	case signal == "" && exit.Code == exitstatus.Temporary:
+		out.Temporary = true
 	}
 	return out
 }

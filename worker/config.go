@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -136,7 +137,8 @@ func (c *Config) Validate() error {
 		problems = append(problems, errors.New("missing --join: at least one HOST:PORT is required"))
 	}
 	for _, addr := range c.Join {
-		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+		_, port, err := net.SplitHostPort(addr)
+		if number, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || number == 0 {
 			problems = append(problems, fmt.Errorf("invalid --join %q: must be HOST:PORT", addr))
 		}
 	}

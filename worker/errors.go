@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/dtask/dtask/internal/exitstatus"
 )
 
 // handlerError is an error that Fatal, Retryable, Named or Exit returned.
@@ -39,7 +41,7 @@ func Named(name string, err error) error { return mark(handlerError{err: err, na
 // and retry.except. Code 75 is also Retryable, as it is for commands. It can be
 // combined with the others. Exit of a nil error is nil.
 func Exit(code uint8, err error) error {
-	return mark(handlerError{err: err, exit: int32(code), temporary: code == exitTemporary})
+	return mark(handlerError{err: err, exit: int32(code), temporary: code == exitstatus.Temporary})
 }
 
 func mark(h handlerError) error {

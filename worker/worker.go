@@ -163,7 +163,8 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer w.lease.close()
 	defer w.removals.Wait()
 
-	w.log.InfoContext(ctx, "worker started", "slots", w.cfg.Slots, "incarnation", w.incarnation, "work_dir", w.dirs.root)
+	w.log.InfoContext(ctx, "worker started", "version", w.cfg.Version, "slots", w.cfg.Slots, "types", w.types,
+		"resources", w.resources, "labels", w.cfg.Labels, "incarnation", w.incarnation, "work_dir", w.dirs.root)
 	for {
 		refused, err := w.runNamed(ctx, base)
 		if refused == nil {

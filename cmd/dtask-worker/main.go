@@ -12,16 +12,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/dtask/dtask/internal/buildinfo"
 	"github.com/dtask/dtask/internal/config"
 	"github.com/dtask/dtask/internal/program"
 	"github.com/dtask/dtask/worker"
 	"github.com/dtask/dtask/worker/builtin"
 	"github.com/dtask/dtask/worker/process"
 )
-
-// version is set by the build.
-var version = "dev"
 
 // gcHeadroom is how much a worker allocates before a garbage collection, in bytes
 // beside its live heap, which is small.
@@ -88,7 +87,7 @@ func command(stderr io.Writer) *cobra.Command {
 			"directory; 130 exited without waiting.\n\n" +
 			"Every flag can also be set as an environment variable, such as DTASK_DRAIN_TIMEOUT, and\n" +
 			"in the --config file.",
-		Version:       version,
+		Version:       buildinfo.Version(),
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -96,7 +95,7 @@ func command(stderr io.Writer) *cobra.Command {
 			if err := config.Fill(cmd.Flags(), os.LookupEnv); err != nil {
 				return &program.UsageError{Err: err}
 			}
-			return s.run(cmd.Context(), stderr)
+			return s.run(cmd.Context(), cmd.Flags(), stderr)
 		},
 	}
 	// Errors that Cobra returns for arguments and flags are usage errors.
@@ -125,7 +124,7 @@ func command(stderr io.Writer) *cobra.Command {
 }
 
 // run builds the worker and runs it until it is drained.
-func (s *settings) run(ctx context.Context, stderr io.Writer) error {
+func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stderr io.Writer) error {
 	log, err := program.NewLogger(stderr, s.logLevel, s.logFormat)
 	if err != nil {
 		return &program.UsageError{Err: err}
@@ -149,12 +148,13 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 			*d = -1 // none; 0 means the default
 		}
 	}
-	s.worker.Version = version
+	s.worker.Version = buildinfo.Version()
 	w, err := worker.New(s.worker, worker.WithLogger(log))
 	if err != nil {
 		return &program.UsageError{Err: err}
 	}
 	builtin.Register(w)
+	log.InfoContext(ctx, "configuration", config.Values(flags)...)
 
 	ctx, stop := program.UntilSignal(ctx, log, w.Hurry)
 	defer stop()

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dtask/dtask/internal/buildinfo"
 	"github.com/dtask/dtask/internal/program"
 	"github.com/dtask/dtask/worker/process"
 )
@@ -62,7 +63,7 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 func TestVersionIsPrinted(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	if code := run([]string{"--version"}, &stdout, &stderr); code != 0 || !strings.Contains(stdout.String(), version) {
+	if code := run([]string{"--version"}, &stdout, &stderr); code != 0 || !strings.Contains(stdout.String(), buildinfo.Version()) {
 		t.Errorf("exit %d, %q, %q", code, stdout.String(), stderr.String())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dtask/dtask/coordinator"
+	"github.com/dtask/dtask/internal/buildinfo"
 	"github.com/dtask/dtask/internal/program"
 	"github.com/dtask/dtask/worker"
 	"github.com/dtask/dtask/worker/builtin"
@@ -63,7 +64,7 @@ func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.
 func runDevWorker(ctx context.Context, s *settings, cfg coordinator.Config, address string) error {
 	w, err := worker.New(worker.Config{
 		Join: []string{address}, Name: "dev-worker", Slots: s.slots,
-		WorkDir: filepath.Join(cfg.DataDir, "worker"), Version: version,
+		WorkDir: filepath.Join(cfg.DataDir, "worker"), Version: buildinfo.Version(),
 	}, worker.WithLogger(cfg.Logger))
 	if err != nil {
 		return &program.UsageError{Err: err}

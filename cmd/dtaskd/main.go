@@ -16,14 +16,12 @@ import (
 
 	"github.com/dtask/dtask/coordinator"
 	"github.com/dtask/dtask/coordinator/offline"
+	"github.com/dtask/dtask/internal/buildinfo"
 	"github.com/dtask/dtask/internal/config"
 	"github.com/dtask/dtask/internal/program"
 	"github.com/dtask/dtask/worker"
 	"github.com/dtask/dtask/worker/process"
 )
-
-// version is set by the build.
-var version = "dev"
 
 // extraGarbage is the garbage in bytes, beyond the size of the live heap, that a
 // coordinator may accumulate before a collection. A follower has a small heap and
@@ -92,7 +90,7 @@ func command(args []string, stdout, stderr io.Writer) *cobra.Command {
 		Use:           "dtaskd",
 		Short:         "Run one coordinator of a dtask cluster",
 		Long:          long,
-		Version:       version,
+		Version:       buildinfo.Version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArguments,
@@ -101,7 +99,7 @@ func command(args []string, stdout, stderr io.Writer) *cobra.Command {
 				return &program.UsageError{Err: err}
 			}
 			s.retriesSet = cmd.Flags().Changed("max-retries")
-			return s.run(cmd.Context(), stdout, stderr)
+			return s.run(cmd.Context(), cmd.Flags(), stdout, stderr)
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &program.UsageError{Err: config.FlagError(err)} })

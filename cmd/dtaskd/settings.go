@@ -11,7 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/dtask/dtask/coordinator"
+	"github.com/dtask/dtask/internal/buildinfo"
+	"github.com/dtask/dtask/internal/config"
 	"github.com/dtask/dtask/internal/program"
 )
 
@@ -53,7 +57,7 @@ type settings struct {
 }
 
 // run validates the settings and runs what they describe.
-func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) error {
+func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
 	log, err := program.NewLogger(stderr, s.logLevel, s.logFormat)
 	if err != nil {
 		return &program.UsageError{Err: err}
@@ -76,6 +80,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := cfg.Validate(); err != nil {
 		return &program.UsageError{Err: err}
 	}
+	log.InfoContext(ctx, "configuration", append([]any{"version", buildinfo.Version()}, config.Values(flags)...)...)
 	ctx, stop := program.UntilSignal(ctx, log)
 	defer stop()
 	return coordinator.Run(ctx, cfg)
@@ -131,7 +136,7 @@ func (s *settings) check() error {
 func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coordinator.Config {
 	cfg := coordinator.Config{
 		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers,
-		Version: version, Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
+		Version: buildinfo.Version(), Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
 		AutoRejoin: s.autoRejoin, Command: commandLine(s.args),
 		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout, StartTimeout: s.startTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs,

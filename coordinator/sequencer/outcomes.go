@@ -2,12 +2,12 @@ package sequencer
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/columns"
+	"github.com/dtask/dtask/internal/exitstatus"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/scheduler/backoff"
 )
@@ -95,9 +95,9 @@ func failureText(o *dtaskv1.Outcome) string {
 	if text == "" {
 		switch {
 		case o.GetSignal() != "":
-			text = "killed by SIG" + o.GetSignal()
+			text = exitstatus.Status{Signal: "SIG" + o.GetSignal()}.String()
 		case o.GetExitCode() != 0:
-			text = fmt.Sprintf("exit code %d", o.GetExitCode())
+			text = exitstatus.Status{Code: int(o.GetExitCode())}.String()
 		default:
 			text = "failed without an error message"
 		}

@@ -29,18 +29,18 @@ var mayImport = map[string][]string{
 	"fsm":           {"proto/...", "internal/taskbody"},
 
 	// The component that calls.
-	"client":  {"proto/dtask/v1", "internal/array", "internal/columns", "internal/taskbody", "internal/sendqueue"},
-	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/document"},
+	"client":  {"proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/columns", "internal/taskbody", "internal/sendqueue"},
+	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/document", "internal/exitstatus"},
 
 	// The component that executes.
-	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/sendqueue", "internal/taskbody"},
+	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/exitstatus", "internal/sendqueue", "internal/taskbody"},
 
 	// The component that decides and remembers.
 	"coordinator/logstore":   {"internal/durable", "internal/mmap"},
 	"coordinator/transport":  {"internal/loglimit", "internal/timescale"},
 	"coordinator/raftnode":   {"coordinator/logstore", "coordinator/membership/datadir", "coordinator/transport", "internal/durable", "internal/loglimit", "internal/timescale"},
 	"coordinator/leader":     {"internal/timescale"},
-	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/timescale"},
+	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/exitstatus", "internal/timescale"},
 	"coordinator/history":    {"fsm", "coordinator/history/...", "proto/...", "internal/mmap"},
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
@@ -55,22 +55,24 @@ var mayImport = map[string][]string{
 	"coordinator/history/index":      {"fsm", "coordinator/history/format"},
 
 	// Packages that every component may use; they use no component.
-	"internal/archtest":  {},
-	"internal/array":     {"proto/dtask/v1"},
-	"internal/columns":   {"proto/dtask/v1"},
-	"internal/config":    {},
-	"internal/document":  {"proto/dtask/v1"},
-	"internal/durable":   {},
-	"internal/loglimit":  {},
-	"internal/mmap":      {},
-	"internal/sendqueue": {},
-	"internal/timescale": {},
-	"internal/program":   {},
-	"internal/taskbody":  {"proto/dtask/v1"},
+	"internal/archtest":   {},
+	"internal/array":      {"proto/dtask/v1"},
+	"internal/buildinfo":  {},
+	"internal/columns":    {"proto/dtask/v1"},
+	"internal/config":     {},
+	"internal/document":   {"proto/dtask/v1"},
+	"internal/durable":    {},
+	"internal/loglimit":   {},
+	"internal/mmap":       {},
+	"internal/sendqueue":  {},
+	"internal/timescale":  {},
+	"internal/program":    {},
+	"internal/taskbody":   {"proto/dtask/v1"},
+	"internal/exitstatus": {},
 
 	// The programs: flags and configuration, then Run, then an exit code.
-	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/config", "internal/program"},
-	"cmd/dtask-worker": {"worker/...", "internal/config", "internal/program"},
+	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program"},
+	"cmd/dtask-worker": {"worker/...", "internal/buildinfo", "internal/config", "internal/program"},
 	"cmd/dtaskctl":     {"cli/...", "internal/program"},
 
 	// Suites of whole processes, and the demo and benchmark programs.

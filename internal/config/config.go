@@ -65,6 +65,18 @@ func Fill(flags *pflag.FlagSet, lookup func(name string) (string, bool)) error {
 	return errors.Join(faults...)
 }
 
+// Values returns the names and values of all flags, in the order of their names, for
+// structured logs. Lists and maps are as the flags print them.
+func Values(flags *pflag.FlagSet) []any {
+	var list []any
+	flags.VisitAll(func(f *pflag.Flag) {
+		if settable(f.Name) || f.Name == FileFlag {
+			list = append(list, f.Name, f.Value.String())
+		}
+	})
+	return list
+}
+
 // settable reports whether a flag may be set outside of the command line.
 func settable(name string) bool {
 	return name != "help" && name != "version" && name != FileFlag

@@ -37,7 +37,7 @@ func conversions() map[string]conversion {
 	filled := new(dtaskv1.Job)
 	fill(filled.ProtoReflect())
 	// These fields are shown only by the text of dtaskctl status.
-	job := []string{"labels", "error", "tasks_by_state", "levels", "freshness", "key", "digest"}
+	job := []string{"error", "tasks_by_state", "levels", "freshness", "key", "digest"}
 	task := []string{"index", "progress_permille", "progress_text", "result", "array", "due_at", "dependencies"}
 	return map[string]conversion{
 		"job":            from(new(dtaskv1.Job), NewJob, append(job, "arrays")...),

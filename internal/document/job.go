@@ -4,17 +4,18 @@ import dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 
 // Job is a job without its tasks.
 type Job struct {
-	ID             string  `json:"id"`
-	Name           string  `json:"name"`
-	State          string  `json:"state"`
-	Owner          string  `json:"owner"`
-	Priority       string  `json:"priority"`
-	SubmittedAt    *string `json:"submitted_at"`
-	StartedAt      *string `json:"started_at"`
-	CompletedAt    *string `json:"completed_at"`
-	TasksTotal     uint32  `json:"tasks_total"`
-	TasksCompleted uint32  `json:"tasks_completed"`
-	TasksFailed    uint32  `json:"tasks_failed"`
+	ID             string            `json:"id"`
+	Name           string            `json:"name"`
+	State          string            `json:"state"`
+	Owner          string            `json:"owner"`
+	Priority       string            `json:"priority"`
+	Labels         map[string]string `json:"labels,omitempty"`
+	SubmittedAt    *string           `json:"submitted_at"`
+	StartedAt      *string           `json:"started_at"`
+	CompletedAt    *string           `json:"completed_at"`
+	TasksTotal     uint32            `json:"tasks_total"`
+	TasksCompleted uint32            `json:"tasks_completed"`
+	TasksFailed    uint32            `json:"tasks_failed"`
 	// Retries are failures, timeouts and losses that are followed by another attempt.
 	Retries uint64 `json:"retries"`
 	// Requeues are other attempts that are followed by another: released by their
@@ -75,7 +76,7 @@ type Results struct {
 func NewJob(j *dtaskv1.Job) Job {
 	doc := Job{
 		ID: j.GetId(), Name: j.GetName(), State: JobState(j.GetState()),
-		Owner: j.GetOwner(), Priority: Priority(j.GetPriority()),
+		Owner: j.GetOwner(), Priority: Priority(j.GetPriority()), Labels: j.GetLabels(),
 		SubmittedAt: optionalTime(j.GetSubmittedAt()),
 		StartedAt:   optionalTime(j.GetStartedAt()), CompletedAt: optionalTime(j.GetCompletedAt()),
 		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(),

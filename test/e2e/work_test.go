@@ -21,6 +21,7 @@ func TestAHealthyCluster(t *testing.T) { //nolint:tparallel // its subtests shar
 		{"a fan of 10000 runs in order", fan},
 		{"random graphs end as their reference models", randomGraphs},
 		{"every exit code", exitCodes},
+		{"commands run as jobs", runsCommands},
 		{"cancel leaves no process", cancelKills},
 		{"cleanup runs after every end of a job", cleansUp},
 		{"a client that knows only a follower can do everything", followersOnly},

@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// runsCommands runs commands as jobs, as a script does.
+func runsCommands(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	for _, tt := range []struct {
+		name           string
+		args           []string
+		code           int
+		stdout, stderr string // all of it, without the lines that dtaskctl wrote
+	}{
+		{"success", []string{"--", "sh", "-c", "echo out; echo err >&2"}, 0, "out\n", "err\n"},
+		{"failure", []string{"--", "sh", "-c", "echo out; echo err >&2; exit 3"}, 3, "out\n", "err\n"},
+		{"temporary failure", []string{"--", "sh", "-c", "exit 75"}, 75, "", ""},
+		{"signal", []string{"--", "sh", "-c", "echo out; kill -KILL $$"}, 137, "out\n", ""},
+		{"retries", []string{"--retries", "1", "--", "sh", "-c", "echo attempt $DTASK_ATTEMPT; exit $((2 - DTASK_ATTEMPT))"}, 0, "attempt 1\nattempt 2\n", ""},
+		{"timeout", []string{"--task-timeout", "200ms", "--", "sleep", "60"}, 125, "", ""},
+		{"no such program", []string{"--", "/no/such/program"}, 125, "", ""},
+		{"no shell", []string{"--", "echo", "a  b", "$HOME", "*"}, 0, "a  b $HOME *\n", ""},
+		{"environment", []string{"--cwd", "/", "--env", "A=1,2", "--", "sh", "-c", "echo $A; pwd"}, 0, "1,2\n/\n", ""},
+		{"unfinished line", []string{"--", "printf", "%s", "no end"}, 0, "no end", ""},
+	} {
+		a := c.Run(t.Context(), slices.Concat([]string{"run", "--wait"}, tt.args)...)
+		if a.Code != tt.code || a.Stdout != tt.stdout || withoutOwnLines(a.Stderr) != tt.stderr {
+			t.Errorf("%s: want exit code %d, standard output %q and standard error %q, got %s", tt.name, tt.code, tt.stdout, tt.stderr, a)
+		}
+	}
+	sweeps(t, c)
+}
+
+// sweeps runs an array of which two tasks fail: the exit code is that of the first.
+func sweeps(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	a := c.Run(t.Context(), "run", "--wait", "--array", "0-9", "--", "sh", "-c", `echo "item $1"; echo "err $1" >&2`, "sh", "${{ index }}")
+	out, errs := strings.Split(strings.TrimSpace(a.Stdout), "\n"), strings.Split(strings.TrimSpace(withoutOwnLines(a.Stderr)), "\n")
+	slices.Sort(out)
+	slices.Sort(errs)
+	want := strings.Fields("0 1 2 3 4 5 6 7 8 9")
+	for i, index := range want {
+		if len(out) != len(want) || out[i] != "run["+index+"]: item "+index || len(errs) != len(want) || errs[i] != "run["+index+"]: err "+index {
+			t.Fatalf("got %s", a)
+		}
+	}
+	if a.Code != 0 {
+		t.Errorf("want exit code 0, got %s", a)
+	}
+	// A failure stops tasks that have not started, so each waits for the other.
+	const both = `touch "$1/$2"; until [ -e "$1/3" ] && [ -e "$1/4" ]; do sleep 0.01; done; exit "$2"`
+	a = c.Run(t.Context(), "run", "--wait", "--array", "3-4", "--", "sh", "-c", both, "sh", t.TempDir(), "${{ index }}")
+	if a.Code != 3 || !strings.Contains(a.Stderr, "run[3] failed: exit code 3") {
+		t.Errorf("want exit code 3, got %s", a)
+	}
+}
+
+// withoutOwnLines removes from standard error what dtaskctl wrote about the job.
+func withoutOwnLines(stderr string) string {
+	var b strings.Builder
+	for line := range strings.Lines(stderr) {
+		if !strings.HasPrefix(line, "dtaskctl: ") && !strings.HasPrefix(line, "hint: ") && !strings.HasPrefix(line, "job ") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
