@@ -169,9 +169,9 @@ const nameTimeout = 2 * time.Second
 // command has changed. The name is left out if it can't be read.
 func (r jobRef) withName(ctx context.Context, c *client.Client) jobRef {
 	if r.name == "" && r.symbolic {
-		ctx, cancel := context.WithTimeout(ctx, nameTimeout)
+		limited, cancel := context.WithTimeout(ctx, nameTimeout)
 		defer cancel()
-		if job, err := c.Job(ctx, r.job, client.ReadOptions{}); err == nil {
+		if job, err := c.Job(limited, r.job, client.ReadOptions{}); err == nil {
 			r.name = job.GetName()
 		}
 	}
