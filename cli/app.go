@@ -28,6 +28,8 @@ type app struct {
 	cluster    string // --cluster-id
 	timeout    time.Duration
 	timeoutSet bool // the user set --timeout, which then also limits waiting for jobs
+
+	resolved map[string]jobRef // the jobs that @NAME meant so far, by NAME
 }
 
 // connected runs a command with a client and prints the view that it returns. A

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,41 +23,38 @@ has no further effect.`,
 		Example: `  dtaskctl cancel 42
   dtaskctl cancel 42 --now
   dtaskctl cancel 42/fetch --reason "wrong input"
-  dtaskctl cancel '42/map[17]'`,
+  dtaskctl cancel '42/map[17]'
+  dtaskctl cancel @last
+  dtaskctl cancel @etl/fetch`,
 		Args: oneArg,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
-			job, task, err := parseRef(args[0])
+			if now && strings.Contains(args[0], "/") {
+				return view{}, usagef("--now requires a whole job: use JOB instead of JOB/TASK")
+			}
+			r, err := a.ref(ctx, c, args[0])
 			if err != nil {
 				return view{}, err
 			}
 			var already bool
-			switch {
-			case now && task != "":
-				return view{}, usagef("--now requires a whole job: use JOB instead of JOB/TASK")
-			case now:
-				already, err = c.CancelNow(ctx, job, reason)
-			default:
-				already, err = c.Cancel(ctx, job, task, reason)
+			if now {
+				already, err = c.CancelNow(ctx, r.job, reason)
+			} else {
+				already, err = c.Cancel(ctx, r.job, r.task, reason)
 			}
 			if err != nil {
 				return view{}, err
 			}
-			line := refNoun(task) + " " + args[0] + " cancelled"
+			if a.textOutput() {
+				r = r.withName(ctx, c)
+			}
+			line := r.describe() + " cancelled"
 			if already {
 				line += " earlier"
 			}
-			return lines(document.Cancellation{ID: args[0], Already: already}, line), nil
+			return lines(document.Cancellation{ID: r.String(), Already: already}, line), nil
 		}),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` shown in the status")
 	cmd.Flags().BoolVar(&now, "now", false, "end the job's cleanup tasks too")
 	return cmd
-}
-
-// refNoun is what a reference with this task ID names.
-func refNoun(task string) string {
-	if task == "" {
-		return "job"
-	}
-	return "task"
 }

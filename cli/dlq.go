@@ -27,10 +27,10 @@ func bindDeadLetterFilter(fl *pflag.FlagSet, f *client.DeadLetterFilter) {
 	fl.StringVar(&f.Type, "type", "", "only dead letters of this handler `TYPE`, or command or run")
 }
 
-// listDeadLetters reads all dead letters that match f.
-func listDeadLetters(ctx context.Context, c *client.Client, f client.DeadLetterFilter) ([]*dtaskv1.DeadLetter, error) {
+// deadLetters reads all dead letters that match f, whose job may be @last or @NAME.
+func (a *app) deadLetters(ctx context.Context, c *client.Client, f client.DeadLetterFilter) (_ []*dtaskv1.DeadLetter, err error) {
 	if f.Job != "" {
-		if _, err := parseJobID(f.Job); err != nil {
+		if f.Job, err = a.job(ctx, c, f.Job); err != nil {
 			return nil, err
 		}
 	}
@@ -72,17 +72,19 @@ func (s *deadLetterSelector) args(cmd *cobra.Command, args []string) error {
 }
 
 // selections lists the selected dead letters by job.
-func (s *deadLetterSelector) selections(ctx context.Context, c *client.Client, args []string) ([]selection, error) {
-	if len(args) == 0 {
-		letters, err := listDeadLetters(ctx, c, s.filter)
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range letters {
-			args = append(args, l.GetJob()+"/"+l.GetTask())
-		}
+func (s *deadLetterSelector) selections(ctx context.Context, a *app, c *client.Client, args []string) ([]selection, error) {
+	if len(args) > 0 {
+		return a.selections(ctx, c, args)
 	}
-	return parseSelections(args)
+	letters, err := a.deadLetters(ctx, c, s.filter)
+	if err != nil {
+		return nil, err
+	}
+	refs := make([]jobRef, 0, len(letters))
+	for _, l := range letters {
+		refs = append(refs, jobRef{job: l.GetJob(), task: l.GetTask(), name: l.GetJobName()})
+	}
+	return groupRefs(refs), nil
 }
 
 // confirm asks the user about --all unless --yes is set.
@@ -95,49 +97,4 @@ func (s *deadLetterSelector) confirm(o *output, verb string, selected []selectio
 	}
 	return o.ask(fmt.Sprintf("%s %s of %s?", verb,
 		show.Plural(countSelected(selected), "dead letter"), show.Plural(len(selected), "job")))
-}
-
-// A deadLetterChange is what dlq requeue and dlq purge do with dead letters.
-type deadLetterChange struct {
-	verb  string // requeue
-	apply func(ctx context.Context, c *client.Client, s selection, ifVersion uint64, key string) (int, error)
-	doc   func(n int) any
-}
-
-// changeDeadLetters completes a command that changes dead letters, job by job, and
-// prints how many were changed.
-func (a *app) changeDeadLetters(cmd *cobra.Command, change deadLetterChange) *cobra.Command {
-	s := new(deadLetterSelector)
-	bindDeadLetterFilter(cmd.Flags(), &s.filter)
-	cmd.Flags().BoolVar(&s.all, "all", false,
-		"all dead letters of the cluster (asks for confirmation)")
-	bindPrecondition(cmd.Flags(), &s.precondition, change.verb)
-	cmd.Flags().BoolVar(&s.yes, "yes", false, "no confirmation")
-	cmd.Args = s.args
-	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
-		selected, err := s.selections(ctx, c, args)
-		if err != nil {
-			return view{}, err
-		}
-		if ok, err := s.confirm(&a.output, change.verb, selected); err != nil {
-			return view{}, err
-		} else if !ok {
-			selected = nil
-		}
-		selected = splitSelections(selected)
-		if err := s.check(len(selected)); err != nil {
-			return view{}, err
-		}
-		n, p := 0, s.precondition
-		failed := a.each(selected, func(call int, s selection) error {
-			changed, err := change.apply(ctx, c, s, p.ifVersion, p.keyOf(call, len(selected)))
-			n += changed
-			return err
-		})
-		if n == 0 && failed != nil {
-			return view{}, failed
-		}
-		return lines(change.doc(n), show.Plural(n, "dead letter")+" "+change.verb+"d"), failed
-	})
-	return cmd
 }

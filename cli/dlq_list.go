@@ -17,11 +17,12 @@ func newDLQList(a *app) *cobra.Command {
 		Short: "List dead letters, newest job first",
 		Example: `  dtaskctl dlq list
   dtaskctl dlq list --job 42
+  dtaskctl dlq list --job @last
   dtaskctl dlq list --type prime --limit 10 -o json
   dtaskctl dlq list -q --limit 0`,
 		Args: noArgs,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
-			letters, err := listDeadLetters(ctx, c, f)
+			letters, err := a.deadLetters(ctx, c, f)
 			if err != nil {
 				return view{}, err
 			}

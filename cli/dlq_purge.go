@@ -16,15 +16,16 @@ func newDLQPurge(a *app) *cobra.Command {
 		Short: "Remove dead letters; their tasks stay failed",
 		Example: `  dtaskctl dlq purge 42/fetch
   dtaskctl dlq purge --job 42
+  dtaskctl dlq purge --job @etl
   dtaskctl dlq purge --type prime
   dtaskctl dlq purge --all --yes`,
 	}, deadLetterChange{
 		verb: "purge",
-		apply: func(ctx context.Context, c *client.Client, s selection, ifVersion uint64, key string) (int, error) {
+		apply: func(ctx context.Context, c *client.Client, s selection, ifVersion uint64, key string) (int, string, error) {
 			purged, err := c.PurgeDeadLetters(ctx, &dtaskv1.PurgeDeadLettersRequest{
 				Job: s.job, Tasks: s.tasks, IfVersion: ifVersion, IdempotencyKey: key,
 			})
-			return purged.Tasks, err
+			return purged.Tasks, "", err
 		},
 		doc: func(n int) any { return document.Purge{Purged: n} },
 	})

@@ -18,16 +18,15 @@ func newDLQRequeue(a *app) *cobra.Command {
 them are rerun too. It is the same as dtaskctl retry for the selected tasks.`,
 		Example: `  dtaskctl dlq requeue 42/fetch 42/count
   dtaskctl dlq requeue --job 42
+  dtaskctl dlq requeue --job @etl
   dtaskctl dlq requeue --type prime
   dtaskctl dlq requeue --all --yes`,
 	}, deadLetterChange{
 		verb: "requeue",
-		apply: func(ctx context.Context, c *client.Client, s selection, ifVersion uint64, key string) (int, error) {
+		apply: func(ctx context.Context, c *client.Client, s selection, ifVersion uint64, key string) (int, string, error) {
 			r := &dtaskv1.RetryRequest{Job: s.job, Tasks: s.tasks, IfVersion: ifVersion, IdempotencyKey: key}
-			if _, err := c.Retry(ctx, r); err != nil {
-				return 0, err
-			}
-			return len(s.tasks), nil
+			retried, err := c.Retry(ctx, r)
+			return len(s.tasks), retried.Job.GetName(), err
 		},
 		doc: func(n int) any { return document.Requeue{Requeued: n} },
 	})

@@ -15,21 +15,22 @@ func newDLQShow(a *app) *cobra.Command {
 		Use:   "show JOB/TASK",
 		Short: "Show the payload and the attempts of a dead letter",
 		Example: `  dtaskctl dlq show 42/fetch
-  dtaskctl dlq show 42/fetch -o json`,
+  dtaskctl dlq show 42/fetch -o json
+  dtaskctl dlq show @last/fetch`,
 		Args: oneArg,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
-			job, task, err := parseTaskRef(args[0])
+			r, err := a.taskRef(ctx, c, args[0])
 			if err != nil {
 				return view{}, err
 			}
-			letters, err := listDeadLetters(ctx, c,
-				client.DeadLetterFilter{Job: job, Task: task, History: true})
+			letters, err := a.deadLetters(ctx, c,
+				client.DeadLetterFilter{Job: r.job, Task: r.task, History: true})
 			if err != nil {
 				return view{}, err
 			}
 			if len(letters) == 0 {
-				return view{}, withHint(notFound("task %s is not a dead letter", args[0]),
-					"dtaskctl status %s shows its state; dtaskctl dlq list shows the dead letters", args[0])
+				return view{}, withHint(notFound("task %s is not a dead letter", r),
+					"dtaskctl status %s shows its state; dtaskctl dlq list shows the dead letters", r)
 			}
 			return view{
 				doc:  document.NewDeadLetterWithHistory(letters[0]),

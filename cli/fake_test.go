@@ -55,7 +55,7 @@ type fakeFollower struct {
 
 // serve serves a leader on a loopback port until done is called.
 func (f *fakeLeader) serve() (addr string, done func(), err error) {
-	s := grpc.NewServer()
+	s := grpc.NewServer(announcing(fakeCluster)...)
 	dtaskv1.RegisterJobServiceServer(s, f)
 	dtaskv1.RegisterClusterServiceServer(s, f)
 	dtaskv1.RegisterAdminServiceServer(s, f)
@@ -72,19 +72,36 @@ func (f *fakeFollower) serve() (addr string, done func(), err error) {
 // serveForeign serves a coordinator of another cluster, which refuses nothing, until
 // done is called.
 func serveForeign() (addr string, done func(), err error) {
-	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		if err := grpc.SetHeader(ctx, metadata.Pairs("dtask-cluster-id", foreignCluster)); err != nil {
-			return nil, err
-		}
-		return handle(ctx, req)
-	}))
+	s := grpc.NewServer(announcing(foreignCluster)...)
 	leader := newFakeLeader()
 	dtaskv1.RegisterJobServiceServer(s, leader)
 	dtaskv1.RegisterClusterServiceServer(s, leader)
 	return listenAndServe(s)
 }
 
-const foreignCluster = "ffffffffffffffffffffffffffffffff"
+// announcing returns the options of a server that announces its cluster.
+func announcing(cluster string) []grpc.ServerOption {
+	md := metadata.Pairs("dtask-cluster-id", cluster)
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			if err := grpc.SetHeader(ctx, md); err != nil {
+				return nil, err
+			}
+			return handle(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			if err := s.SetHeader(md); err != nil {
+				return err
+			}
+			return handle(srv, s)
+		}),
+	}
+}
+
+const (
+	fakeCluster    = "0123456789abcdef0123456789abcdef"
+	foreignCluster = "ffffffffffffffffffffffffffffffff"
+)
 
 func listenAndServe(s *grpc.Server) (addr string, done func(), err error) {
 	var lc net.ListenConfig

@@ -27,13 +27,15 @@ The worker keeps the output within a bound. With --follow, the exit code is 1 if
 task failed.`,
 		Example: `  dtaskctl logs 42/fetch
   dtaskctl logs 42/fetch --follow
-  dtaskctl logs 42/fetch --attempt 1 --stderr`,
+  dtaskctl logs 42/fetch --attempt 1 --stderr
+  dtaskctl logs @last/fetch`,
 		Args: oneArg,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
-			var err error
-			if r.Job, r.Task, err = parseTaskRef(args[0]); err != nil {
+			ref, err := a.taskRef(ctx, c, args[0])
+			if err != nil {
 				return view{}, err
 			}
+			r.Job, r.Task = ref.job, ref.task
 			var out, errs strings.Builder
 			r.Stdout, r.Stderr = &out, &errs
 			if a.textOutput() {
@@ -58,7 +60,7 @@ task failed.`,
 			var v view
 			if !a.textOutput() {
 				v.doc = document.Logs{
-					ID: args[0], Attempt: attempt, Stdout: out.String(),
+					ID: ref.String(), Attempt: attempt, Stdout: out.String(),
 					Stderr: errs.String(),
 				}
 			}

@@ -27,16 +27,18 @@ cancelled, and 8 if it has not ended.`,
 		Example: `  dtaskctl result 42
   dtaskctl result 42/fetch
   dtaskctl result 42/map --lines
-  dtaskctl result '42/map[10-19]' -o json`,
+  dtaskctl result '42/map[10-19]' -o json
+  dtaskctl result @last`,
 		Args: oneArg,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
 			if jsonLines && !a.textOutput() {
 				return view{}, usagef("--lines cannot be used with --output %s", a.format)
 			}
-			id, task, err := parseRef(args[0])
+			r, err := a.ref(ctx, c, args[0])
 			if err != nil {
 				return view{}, err
 			}
+			id, task := r.job, r.task
 			got, err := readResults(ctx, c, id, task)
 			if err != nil {
 				return view{}, err

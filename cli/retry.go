@@ -24,11 +24,12 @@ attempt numbers continue.`,
 		Example: `  dtaskctl retry 42
   dtaskctl retry 42 --wait
   dtaskctl retry 42/fetch 42/count 43
+  dtaskctl retry @etl --wait
   dtaskctl retry 42 --if-version 3
   dtaskctl list -q --state failed | xargs dtaskctl retry`,
 		Args: atLeastOne,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
-			selected, err := parseSelections(args)
+			selected, err := a.selections(ctx, c, args)
 			if err != nil {
 				return view{}, err
 			}

@@ -51,6 +51,7 @@ func newRoot(a *app) *cobra.Command {
 			a.started = true
 		},
 	}
+	root.Long = root.Short + ".\n\n" + jobForms
 	fl := root.PersistentFlags()
 	fl.StringArrayVar(&a.addrs, "addr", nil, "addresses of coordinators, `HOST:PORT`, comma-separated or repeated (default DTASK_ADDR, or "+client.DefaultAddr+")")
 	fl.StringVar(&a.cluster, "cluster-id", "", "`ID` of the cluster, 32 hexadecimal digits; others are refused (default DTASK_CLUSTER_ID, or the first that answers)")

@@ -19,6 +19,7 @@ func (a *app) runAndWait(ctx context.Context, c *client.Client, job *dtaskv1.Job
 	if err != nil {
 		return view{}, submitError(err)
 	}
+	a.remember(c, got.ID)
 	a.note("%s", submittedLine(job, got))
 	ctx, cancel := a.waitContext(ctx)
 	defer cancel()

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"slices"
 
 	"github.com/dtask/dtask/client"
@@ -8,33 +10,45 @@ import (
 
 // A selection is some tasks of a job, or the whole job.
 type selection struct {
-	job   string
+	jobRef // without a task
+
 	tasks []string // empty = the whole job
 }
 
-// parseSelections groups references such as 42 and 42/fetch by job, in order of
-// first appearance. A reference to a whole job includes all of its tasks.
-func parseSelections(refs []string) ([]selection, error) {
-	var selected []selection
-	index, seen := make(map[string]int), make(map[string]bool)
-	for _, ref := range refs {
-		job, task, err := parseRef(ref)
+// selections resolves references and groups them by job.
+func (a *app) selections(ctx context.Context, c *client.Client, args []string) ([]selection, error) {
+	refs := make([]jobRef, 0, len(args))
+	for _, arg := range args {
+		r, err := a.ref(ctx, c, arg)
 		if err != nil {
 			return nil, err
 		}
-		i, known := index[job]
+		refs = append(refs, r)
+	}
+	return groupRefs(refs), nil
+}
+
+// groupRefs groups references such as 42 and 42/fetch by job, in order of first
+// appearance. A reference to a whole job includes all of its tasks.
+func groupRefs(refs []jobRef) []selection {
+	var selected []selection
+	index, seen := make(map[string]int), make(map[string]bool)
+	for _, r := range refs {
+		i, known := index[r.job]
 		if !known {
 			i = len(selected)
-			index[job], selected = i, append(selected, selection{job: job})
+			index[r.job] = i
+			selected = append(selected, selection{jobRef: jobRef{job: r.job, name: r.name, symbolic: r.symbolic}})
 		}
-		switch {
-		case task == "":
-			seen[job], selected[i].tasks = true, nil
-		case !seen[job] && !seen[ref]:
-			seen[ref], selected[i].tasks = true, append(selected[i].tasks, task)
+		selected[i].name = cmp.Or(selected[i].name, r.name)
+		switch ref := r.String(); {
+		case r.task == "":
+			seen[r.job], selected[i].tasks = true, nil
+		case !seen[r.job] && !seen[ref]:
+			seen[ref], selected[i].tasks = true, append(selected[i].tasks, r.task)
 		}
 	}
-	return selected, nil
+	return selected
 }
 
 // countSelected returns the number of tasks that are selected by name.
@@ -52,7 +66,7 @@ func splitSelections(selected []selection) []selection {
 	var out []selection
 	for _, s := range selected {
 		for tasks := range slices.Chunk(s.tasks, client.MaxNamed) {
-			out = append(out, selection{job: s.job, tasks: tasks})
+			out = append(out, selection{jobRef: s.jobRef, tasks: tasks})
 		}
 	}
 	return out

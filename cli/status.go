@@ -34,7 +34,9 @@ the job failed.`,
   dtaskctl status 42/fetch
   dtaskctl status '42/map[17]'
   dtaskctl status 42 --watch
-  dtaskctl status 42 -o json`,
+  dtaskctl status 42 -o json
+  dtaskctl status @last
+  dtaskctl status @etl/fetch`,
 		Args: argCount(0, 1),
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
 			if watch && !a.textOutput() {
@@ -47,16 +49,16 @@ the job failed.`,
 				}
 				return read()
 			}
-			job, task, err := parseRef(args[0])
+			r, err := a.ref(ctx, c, args[0])
 			if err != nil {
 				return view{}, err
 			}
-			read := func() (view, error) { return a.jobView(ctx, c, job) }
-			if task != "" {
-				read = func() (view, error) { return a.taskView(ctx, c, job, task) }
+			read := func() (view, error) { return a.jobView(ctx, c, r.job) }
+			if r.task != "" {
+				read = func() (view, error) { return a.taskView(ctx, c, r.job, r.task) }
 			}
 			if watch {
-				return view{}, a.watchJob(ctx, c, job, read)
+				return view{}, a.watchJob(ctx, c, r.job, read)
 			}
 			return read()
 		}),

@@ -144,6 +144,7 @@ func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec
 	if err != nil {
 		return view{}, submitError(err)
 	}
+	a.remember(c, got.ID)
 	line := submittedLine(job, got)
 	if !f.wait {
 		if a.quiet && a.textOutput() {
@@ -197,6 +198,9 @@ func (a *app) submitMany(ctx context.Context, c *client.Client, jobs []*dtaskv1.
 			text = append(text, fmt.Sprintf("job (%s) rejected: %s", name, show.Clean(one.Error)))
 		}
 		doc.Jobs = append(doc.Jobs, one)
+	}
+	if len(ids) > 0 {
+		a.remember(c, ids[len(ids)-1])
 	}
 	switch {
 	case f.wait && first == nil:

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ completely or not at all. A job's new priority doesn't change tasks with a prior
 of their own. The exit code is 5 if the task, or every task, has started.`,
 		Example: `  dtaskctl update 42 --priority urgent
   dtaskctl update 42/fetch --payload @input.json --not-before 2h
+  dtaskctl update @etl --priority urgent
   dtaskctl update 42/fetch --max-retries 5 --task-timeout 30m --if-version 3`,
 		Args: oneArg,
 	}
@@ -62,9 +64,11 @@ of their own. The exit code is 5 if the task, or every task, has started.`,
 		if !slices.ContainsFunc(changes, fl.Changed) {
 			return view{}, usagef("nothing to update: set --priority, --payload, --max-retries, --task-timeout or --not-before")
 		}
-		if r.Job, r.Task, err = parseRef(args[0]); err != nil {
+		ref, err := a.ref(ctx, c, args[0])
+		if err != nil {
 			return view{}, err
 		}
+		r.Job, r.Task = ref.job, ref.task
 		done, err := c.Update(ctx, r)
 		if err != nil {
 			return view{}, err
@@ -73,9 +77,9 @@ of their own. The exit code is 5 if the task, or every task, has started.`,
 		if done.Existed {
 			verb = "updated earlier with this key"
 		}
-		return lines(document.Update{ID: args[0], Version: done.Version, Existed: done.Existed},
-			fmt.Sprintf("%s %s %s: version %d", refNoun(r.GetTask()), args[0], verb,
-				done.Version)), nil
+		ref.name = cmp.Or(done.Job.GetName(), ref.name)
+		return lines(document.Update{ID: ref.String(), Version: done.Version, Existed: done.Existed},
+			fmt.Sprintf("%s %s: version %d", ref.describe(), verb, done.Version)), nil
 	})
 	return cmd
 }

@@ -23,10 +23,11 @@ func newWait(a *app) *cobra.Command {
 failed or was cancelled, 4 if one is unknown, and 8 if --timeout passed.`,
 		Example: `  dtaskctl wait 42
   dtaskctl wait 42 --timeout 10m -o json
+  dtaskctl wait @last
   dtaskctl submit -q monday.yaml tuesday.yaml | xargs dtaskctl wait`,
 		Args: atLeastOne,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
-			ids, err := parseJobIDs(args)
+			ids, err := a.jobs(ctx, c, args)
 			if err != nil {
 				return view{}, err
 			}

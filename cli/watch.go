@@ -27,10 +27,11 @@ With -o json, every line is a document: index, whole (true if tasks lists all ta
 job, and the tasks that changed.`,
 		Example: `  dtaskctl watch 42
   dtaskctl watch 42 --from 1207
-  dtaskctl watch 42 -o json`,
+  dtaskctl watch 42 -o json
+  dtaskctl watch @last`,
 		Args: oneArg,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
-			id, err := parseJobID(args[0])
+			id, err := a.job(ctx, c, args[0])
 			if err != nil {
 				return view{}, err
 			}

@@ -110,6 +110,16 @@ func (s *identifiedStream) RecvMsg(m any) error {
 	return cmp.Or(s.identity.admit(header), err)
 }
 
+// Cluster returns the ID of the client's cluster: Config.Cluster, or that of the first
+// coordinator that answered. It is empty until one has, or if the ID is malformed.
+func (c *Client) Cluster() string {
+	id := c.identity.get()
+	if checkClusterID(id) != nil {
+		return "" // a coordinator sends what it likes, and callers name files by the ID
+	}
+	return id
+}
+
 // A ForeignAddress is the address of a coordinator that belongs to another
 // cluster than the client.
 type ForeignAddress struct {

@@ -135,3 +135,38 @@ func TestAMalformedClusterIDIsInvalid(t *testing.T) {
 		}
 	}
 }
+
+func TestTheClusterIsKnownAfterTheFirstResponse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"a:1"}})
+		n.serve(t, "a:1", member(clusterA))
+		if got := c.Cluster(); got != "" {
+			t.Errorf("before a response: got %q, want none", got)
+		}
+		if _, err := c.Submit(t.Context(), oneTask(), SubmitOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Cluster(); got != clusterA {
+			t.Errorf("after a submission: got %q, want %q", got, clusterA)
+		}
+		_, configured := setup(t, Config{Addrs: []string{"a:1"}, Cluster: clusterB})
+		if got := configured.Cluster(); got != clusterB {
+			t.Errorf("configured: got %q, want %q", got, clusterB)
+		}
+	})
+}
+
+func TestAMalformedClusterIDIsNotReturned(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"a:1"}})
+		n.serve(t, "a:1", member("../../etc/passwd"))
+		if _, err := c.Job(t.Context(), "1", ReadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Cluster(); got != "" {
+			t.Errorf("got %q, want none", got)
+		}
+	})
+}

@@ -39,7 +39,8 @@ func (c Ctl) Run(ctx context.Context, args ...string) Answer { return c.RunWith(
 func (c Ctl) RunWith(ctx context.Context, stdin string, args ...string) Answer {
 	cmd := exec.CommandContext(ctx, c.Programs.Path(ctlProgram), args...)
 	cmd.Env = append([]string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "DTASK_ADDR=" + strings.Join(c.Addrs, ","),
+		// Without a home directory, dtaskctl keeps no file for each of the many clusters.
+		"PATH=" + os.Getenv("PATH"), "HOME=/", "DTASK_ADDR=" + strings.Join(c.Addrs, ","),
 	}, c.Env...)
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
