@@ -65,6 +65,9 @@ func (a *app) changeDeadLetters(cmd *cobra.Command, change deadLetterChange) *co
 	return cmd
 }
 
+// maxShownJobs is how many jobs a command that changes dead letters names.
+const maxShownJobs = 10
+
 // changedDeadLetters counts the dead letters that a command changed, by job.
 type changedDeadLetters struct {
 	total  int
@@ -82,21 +85,20 @@ func (d *changedDeadLetters) add(job jobRef, n int) {
 	d.jobs, d.counts = append(d.jobs, job), append(d.counts, n)
 }
 
-// addNames adds the names of the jobs that the user named by @last.
+// addNames adds the names of the jobs that are shown.
 func (d *changedDeadLetters) addNames(ctx context.Context, c *client.Client) {
-	for i, job := range d.jobs {
+	for i, job := range d.jobs[:min(len(d.jobs), maxShownJobs)] {
 		d.jobs[i] = job.withName(ctx, c)
 	}
 }
 
 // lines has a line for each job, and a total for several.
 func (d *changedDeadLetters) lines(verb string) []string {
-	const maxJobs = 10
 	var text []string
-	for i, job := range d.jobs[:min(len(d.jobs), maxJobs)] {
+	for i, job := range d.jobs[:min(len(d.jobs), maxShownJobs)] {
 		text = append(text, fmt.Sprintf("%s of %s %sd", show.Plural(d.counts[i], "dead letter"), job.describe(), verb))
 	}
-	if more := len(d.jobs) - maxJobs; more > 0 {
+	if more := len(d.jobs) - maxShownJobs; more > 0 {
 		text = append(text, "… and those of "+show.Plural(more, "more job"))
 	}
 	if len(d.jobs) != 1 {

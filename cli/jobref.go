@@ -30,8 +30,6 @@ type jobRef struct {
 	job  string // ID
 	task string // empty = the whole job
 	name string // of the job; empty = unknown
-	// symbolic: the user named the job by @last or @NAME, and so may not know its ID.
-	symbolic bool
 }
 
 // String returns JOB or JOB/TASK with the ID of the job.
@@ -106,8 +104,8 @@ func unique(values []string) []string {
 // resolves a name once: @etl/a and @etl/b are tasks of the same job, even if another
 // job named etl is submitted in between.
 func (a *app) resolve(ctx context.Context, c *client.Client, arg string) (jobRef, error) {
-	name, symbolic := strings.CutPrefix(arg, "@")
-	if !symbolic {
+	name, named := strings.CutPrefix(arg, "@")
+	if !named {
 		id, err := parseJobID(arg)
 		return jobRef{job: id}, err
 	}
@@ -128,7 +126,6 @@ func (a *app) resolve(ctx context.Context, c *client.Client, arg string) (jobRef
 	if err != nil {
 		return jobRef{}, err
 	}
-	r.symbolic = true
 	if a.resolved == nil {
 		a.resolved = make(map[string]jobRef)
 	}
@@ -165,13 +162,13 @@ func newestJob(ctx context.Context, c *client.Client, name string) (jobRef, erro
 // nameTimeout bounds the read of a name. The change that it describes is made already.
 const nameTimeout = 2 * time.Second
 
-// withName adds the name of a job that the user named by @last, to show which one a
-// command has changed. The name is left out if it can't be read.
+// withName adds the name of a job, to show which one a command has changed. The name is
+// left out if it can't be read. Any replica knows it.
 func (r jobRef) withName(ctx context.Context, c *client.Client) jobRef {
-	if r.name == "" && r.symbolic {
+	if r.name == "" {
 		limited, cancel := context.WithTimeout(ctx, nameTimeout)
 		defer cancel()
-		if job, err := c.Job(limited, r.job, client.ReadOptions{}); err == nil {
+		if job, err := c.Job(limited, r.job, client.ReadOptions{Stale: true}); err == nil {
 			r.name = job.GetName()
 		}
 	}

@@ -38,7 +38,7 @@ func groupRefs(refs []jobRef) []selection {
 		if !known {
 			i = len(selected)
 			index[r.job] = i
-			selected = append(selected, selection{jobRef: jobRef{job: r.job, name: r.name, symbolic: r.symbolic}})
+			selected = append(selected, selection{jobRef: jobRef{job: r.job, name: r.name}})
 		}
 		selected[i].name = cmp.Or(selected[i].name, r.name)
 		switch ref := r.String(); {
