@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/dtask/dtask/client"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -17,16 +16,7 @@ func following(t *testing.T, arrayJob bool, output func(*dtaskv1.LogsRequest, gr
 	t.Helper()
 	leader := newFakeLeader()
 	leader.jobs["7"] = &fakeJob{job: &dtaskv1.Job{Id: "7"}, output: output}
-	addr, done, err := leader.serve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(done)
-	c, err := client.New(client.Config{Addrs: []string{addr}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := clientOf(t, leader)
 	a, out, errs := setup(t, nil)
 	a.format = outputTable
 	return a.newFollower(c, "7", arrayJob), out, errs

@@ -13,6 +13,12 @@ import (
 func leaderAndClient(t *testing.T) (*fakeLeader, *client.Client) {
 	t.Helper()
 	leader := newFakeLeader()
+	return leader, clientOf(t, leader)
+}
+
+// clientOf serves a leader and returns a client of it.
+func clientOf(t *testing.T, leader *fakeLeader) *client.Client {
+	t.Helper()
 	addr, done, err := leader.serve()
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +29,7 @@ func leaderAndClient(t *testing.T) (*fakeLeader, *client.Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return leader, c
+	return c
 }
 
 func TestAnIDIsResolvedWithoutACall(t *testing.T) {

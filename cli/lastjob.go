@@ -115,7 +115,7 @@ var errNoLastJob = errors.New("you have submitted no job from this machine to th
 // read returns the ID in the file. The error is errNoLastJob, or why the file is not used.
 func (l lastJob) read() (string, error) {
 	if l.dir == "" {
-		return "", errors.New("there is no home directory to keep it in")
+		return "", errors.New("missing home directory")
 	}
 	file, err := openWithoutWaiting(l.path())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -44,10 +44,11 @@ func (w *signalWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func TestAnInterruptedWaitExitsWith130AndAHint(t *testing.T) {
-	t.Parallel()
-	leader := newFakeLeader()
-	addr, done, err := leader.serve()
+// interrupted runs a command at a fake leader, interrupts it when standard error contains
+// text, and returns what standard error contains at the end.
+func interrupted(t *testing.T, text string, args ...string) string {
+	t.Helper()
+	addr, done, err := newFakeLeader().serve()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,16 +56,22 @@ func TestAnInterruptedWaitExitsWith130AndAHint(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	a, _, _ := setup(t, map[string]string{"DTASK_ADDR": addr})
-	stderr := &signalWriter{text: "job 42: ", seen: make(chan struct{})}
+	stderr := &signalWriter{text: text, seen: make(chan struct{})}
 	a.err = stderr
 	code := make(chan int, 1) // one exit code
-	go func() { code <- run(ctx, []string{"wait", "42"}, a) }()
+	go func() { code <- run(ctx, args, a) }()
 	<-stderr.seen
 	interrupt()
 	if got := <-code; got != exitInterrupted {
 		t.Errorf("got exit code %d, want %d", got, exitInterrupted)
 	}
-	if got := stderr.String(); !strings.Contains(got, "interrupted\nhint: the job is still running: run dtaskctl wait 42\n") {
+	return stderr.String()
+}
+
+func TestAnInterruptedWaitExitsWith130AndAHint(t *testing.T) {
+	t.Parallel()
+	got := interrupted(t, "job 42: ", "wait", "42")
+	if !strings.Contains(got, "interrupted\nhint: the job is still running: run dtaskctl wait 42\n") {
 		t.Errorf("got %q", got)
 	}
 }

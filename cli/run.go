@@ -128,7 +128,7 @@ func (f *runFlags) args(cmd *cobra.Command, args []string) error {
 	}
 	for where, text := range f.texts(args) {
 		if usesExpression(text) {
-			return fmt.Errorf("%s has an expression, but there is no array: add --array RANGE, or write $${{ for the text ${{", where)
+			return fmt.Errorf("%s has an expression, but --array is missing: add --array RANGE, or write $${{ for the text ${{", where)
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -14,24 +13,8 @@ import (
 
 func TestAnInterruptedRunLeavesTheJobAndNamesTheCommandThatCancelsIt(t *testing.T) {
 	t.Parallel()
-	addr, done, err := newFakeLeader().serve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(done)
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	a, _, _ := setup(t, map[string]string{"DTASK_ADDR": addr})
-	stderr := &signalWriter{text: "curl: 404", seen: make(chan struct{})}
-	a.err = stderr
-	code := make(chan int, 1) // one exit code
-	go func() { code <- run(ctx, []string{"run", "--wait", "--name", "slow", "--", "curl"}, a) }()
-	<-stderr.seen
-	interrupt()
-	if got := <-code; got != exitInterrupted {
-		t.Errorf("got exit code %d, want %d", got, exitInterrupted)
-	}
-	if got := stderr.String(); !strings.HasSuffix(got, "interrupted\nhint: the job continues: run dtaskctl wait 101 to wait for it, or dtaskctl cancel 101 to cancel it\n") {
+	got := interrupted(t, "curl: 404", "run", "--wait", "--name", "slow", "--", "curl")
+	if !strings.HasSuffix(got, "interrupted\nhint: the job continues: run dtaskctl wait 101 to wait for it, or dtaskctl cancel 101 to cancel it\n") {
 		t.Errorf("got %q", got)
 	}
 }

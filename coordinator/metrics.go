@@ -142,7 +142,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		{"attempts_held", "Attempts assigned to workers.", leads * float64(t.Held.Load())},
 		{
 			"attempts_orphaned",
-			"Attempts of workers without a session: they may still run, or are given to others once their worker is down.",
+			"Attempts on workers without a session; requeued when their worker is marked down.",
 			leads * float64(t.Orphaned.Load()),
 		},
 		{"workers_attached", "Workers with a session.", leads * float64(t.Workers.Load())},

@@ -12,7 +12,7 @@ type AttemptState struct {
 }
 
 // AttemptStates iterates over the tasks of a sealed job from first up to but not
-// including end, in order. It visits nothing if there is no such job.
+// including end, in order. It visits nothing if the job is unknown.
 func (s *State) AttemptStates(id JobID, first, end uint32) iter.Seq2[uint32, AttemptState] {
 	return func(yield func(uint32, AttemptState) bool) {
 		i := first
@@ -92,7 +92,7 @@ func (s *State) Aggregated(id JobID) uint32 {
 
 // LevelCounts counts the tasks of a sealed job by topological level: level 0 has those
 // without dependencies, every other task is one above the highest that it depends on.
-// It returns nil if there is no such job. It visits all dependencies, once.
+// It returns nil if the job is unknown. It visits each dependency once.
 func (s *State) LevelCounts(id JobID) []uint32 {
 	j := s.sealedJob(id)
 	if j == nil {

@@ -11,7 +11,7 @@ import (
 // valid task type.
 const OtherTypes = "(others)"
 
-// maxFailedTypes bounds the types that FailedAttempts tells apart: users choose them.
+// maxFailedTypes bounds the types with counts of their own, since users choose the types.
 const maxFailedTypes = 50
 
 // FailedAttempts counts failed attempts by task type and reason. The zero value is ready

@@ -25,7 +25,7 @@ type Totals struct {
 
 	// Depth is the number of ready tasks by priority, index scheduler.Priority.
 	Depth [scheduler.Urgent + 1]atomic.Int64
-	// Failed counts the failed attempts again.
+	// Failed has the failed attempts by task type and reason.
 	Failed FailedAttempts
 
 	// Workers is the number of workers with a session, Held that of attempts on

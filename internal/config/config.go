@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"strings"
 
@@ -66,15 +67,23 @@ func Fill(flags *pflag.FlagSet, lookup func(name string) (string, bool)) error {
 }
 
 // Values returns the names and values of all flags, in the order of their names, for
-// structured logs. Lists and maps are as the flags print them.
+// structured logs. Of a URL, which may contain a secret, only scheme and host are left.
+// Lists and maps are as the flags print them.
 func Values(flags *pflag.FlagSet) []any {
 	var list []any
 	flags.VisitAll(func(f *pflag.Flag) {
 		if settable(f.Name) || f.Name == FileFlag {
-			list = append(list, f.Name, f.Value.String())
+			list = append(list, f.Name, withoutSecret(f.Value.String()))
 		}
 	})
 	return list
+}
+
+func withoutSecret(value string) string {
+	if u, err := url.Parse(value); err == nil && u.Scheme != "" && u.Host != "" {
+		return u.Scheme + "://" + u.Host
+	}
+	return value
 }
 
 // settable reports whether a flag may be set outside of the command line.

@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,18 @@ func TestTheNearestSourceWins(t *testing.T) {
 	}
 	if p.slots != 4 || p.drain != 3*time.Second || p.secret != "from file" || p.join[0] != "default:1" {
 		t.Errorf("got %+v", p)
+	}
+}
+
+func TestValuesContainEverySettingAndNoSecretOfAURL(t *testing.T) {
+	t.Parallel()
+	p := newProgram()
+	if err := p.fill(t, []string{"--join", "a:1,b:2", "--secret", "https://user:word@hooks.example/T0/B0?token=x"}, nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	want := []any{"config", "", "drain-timeout", "1s", "join", "[a:1,b:2]", "label", "[]", "secret", "https://hooks.example", "slots", "1"}
+	if got := Values(p.flags); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
