@@ -192,6 +192,16 @@ func BenchmarkSnapshotRead(b *testing.B) {
 	b.ReportMetric(float64(data.Len())/memoryTasks, "B/task")
 }
 
+// levelsOf returns a job of n tasks in levels of a width. Each task but those of the
+// first level depends on two tasks of the previous one.
+func levelsOf(n, width int) *jobPlan {
+	deps := make([][]uint32, n)
+	for i := width; i < n; i++ {
+		deps[i] = []uint32{uint32(i - width), uint32(i - width + 1)}
+	}
+	return plan(deps...)
+}
+
 // BenchmarkWalks visits all tasks of a large job, as its status does.
 func BenchmarkWalks(b *testing.B) {
 	s := largeState(b)
@@ -210,9 +220,12 @@ func BenchmarkWalks(b *testing.B) {
 			s.CountStates(1, 0, memoryTasks)
 		}
 	})
+	wide := newWorld(b)
+	wide.submit(levelsOf(memoryTasks, 1000))
 	b.Run("LevelCounts", func(b *testing.B) {
 		for b.Loop() {
-			s.LevelCounts(1)
+			wide.s.LevelCounts(1)
 		}
+		perTask(b)
 	})
 }
