@@ -87,7 +87,7 @@ func (p *jobParts) addRow(part *dtaskv1.JobPart, t *dtaskv1.TaskSpec, size int) 
 			part.Columns = columns.ExpectTasks(len(p.tasks), len(t.GetId())+1, len(p.body))
 		}
 	}
-	columns.AddTask(part.GetColumns(), p.index, &columns.Task{ID: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Body: p.body})
+	columns.AddTask(part.GetColumns(), p.index, &columns.Task{ID: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Conditions: t.GetConditions(), Body: p.body})
 }
 
 // splitArrays splits arrays whose items don't fit into a message.

@@ -30,7 +30,9 @@ type Array struct {
 	// Deps are ascending indexes of tasks, each lower than that of the array's
 	// first task. The first task of another array stands for all of that array.
 	Deps []uint32
-	Body []byte // dtask.v1.TaskBody with expressions
+	// Conditions has one for each of Deps, or is empty if all are WhenCompleted.
+	Conditions []Condition `json:",omitempty"`
+	Body       []byte      // dtask.v1.TaskBody with expressions
 	// Ranges are the indexes, ascending and disjoint. Without ranges, the
 	// indexes are 0 to Items-1 and each has an item.
 	Ranges      []IndexRange
@@ -38,6 +40,14 @@ type Array struct {
 	Chunk       uint32 // ≥ 1
 	MaxParallel uint32 // concurrent attempts; 0 = unlimited
 	JSON        bool   // the payload of the body is JSON
+}
+
+// condition returns the condition of the k-th dependency.
+func (a *Array) condition(k int) Condition {
+	if len(a.Conditions) == 0 {
+		return WhenCompleted
+	}
+	return a.Conditions[k]
 }
 
 // Tasks is the number of tasks of the array.
@@ -159,6 +169,9 @@ func (a *Array) check(first uint32) error {
 	if a.Items == 0 || a.Chunk == 0 || a.Name == "" || a.Tasks() > maxArrayTasks || uint64(first)+uint64(a.Tasks()) > 1<<32-1 {
 		return errBadArray
 	}
+	if n := len(a.Conditions); n > 0 && n != len(a.Deps) {
+		return errBadArray
+	}
 	for i, dep := range a.Deps {
 		if dep >= first || i > 0 && dep <= a.Deps[i-1] {
 			return fmt.Errorf("array %q: dependencies must be lower than the array and ascend", a.Name)
@@ -175,10 +188,15 @@ func NewArrayChunk(first uint32, a Array, items [][]byte) *Chunk {
 	var e encoder
 	e.u64(0)
 	e.u64(uint64(a.Policy))
-	e.u64(uint64(len(a.Deps)))
+	conditions, n := significant(a.Conditions), uint64(len(a.Deps))
+	if conditions != nil {
+		n |= withConditions
+	}
+	e.u64(n)
 	for _, dep := range a.Deps {
 		e.u64(uint64(first - dep))
 	}
+	e.conditions(conditions)
 	e.str(a.Name)
 	e.bytes(a.Body)
 	e.u64(uint64(a.Chunk))
@@ -230,6 +248,7 @@ func (c *Chunk) indexArray() error {
 			return d.err
 		}
 		c.array, c.edges, size = a, uint32(len(a.Deps)), a.Chunk //nolint:gosec // bounded by the blob
+		c.conditions = significant(a.Conditions) != nil
 	} else {
 		size = d.u32()
 	}
@@ -263,13 +282,25 @@ func (c *Chunk) indexArray() error {
 
 func (d *decoder) arrayRecord(first uint32) *Array {
 	a := &Array{Policy: d.u32()}
-	for range d.count() {
+	n, conditions := d.dependencyCount()
+	for range n {
 		dist := d.u64()
 		if dist == 0 || dist > uint64(first) {
 			d.fail(errBadArray)
 			return a
 		}
 		a.Deps = append(a.Deps, first-uint32(dist)) //nolint:gosec // checked
+	}
+	for range n {
+		if !conditions {
+			break
+		}
+		c := d.u64()
+		if c >= uint64(numConditions) {
+			d.fail(&UnknownError{What: "condition of a dependency"})
+			return a
+		}
+		a.Conditions = append(a.Conditions, Condition(c))
 	}
 	a.Name, a.Body = d.str(), d.bytes()
 	a.Chunk, a.MaxParallel, a.JSON = d.u32(), d.u32(), d.bool()
@@ -360,10 +391,10 @@ func (j *job) unit(i uint32) uint32 {
 	return i - a.skip - (a.count - 1)
 }
 
-// dependents returns the heads of what depends on a task or on its array.
-func (j *job) dependents(i uint32) []uint32 {
+// dependents returns what depends on a task or on its array.
+func (j *job) dependents(i uint32) dependents {
 	if j.succ == nil {
-		return nil
+		return dependents{}
 	}
 	return j.succ.of(j.unit(i))
 }
@@ -416,7 +447,7 @@ func (j *job) includeArray(c *Chunk) bool {
 		return false
 	}
 	j.arrays = append(j.arrays, fresh)
-	j.left = append(j.left, fresh.count)
+	j.ends = append(j.ends, unitCount{open: fresh.count})
 	return true
 }
 
@@ -443,24 +474,23 @@ func (j *job) ordinaryRun(a *Array, first, n uint32) bool {
 	return true
 }
 
-// writeLeft gives, for changing, how many tasks of each array have not
-// completed.
-func (j *job) writeLeft(own *ownership) []uint32 {
-	if j.leftOwn != own {
-		j.left, j.leftOwn = slices.Clone(j.left), own
+// writeEnds gives, for changing, how the tasks of each array ended.
+func (j *job) writeEnds(own *ownership) []unitCount {
+	if j.endsOwn != own {
+		j.ends, j.endsOwn = slices.Clone(j.ends), own
 	}
-	return j.left
+	return j.ends
 }
 
-// countLeft counts the uncompleted tasks of each array.
-func (j *job) countLeft() {
+// countEnds counts how the tasks of each array ended.
+func (j *job) countEnds() {
 	for at, a := range j.arrays {
-		j.left[at] = a.count
+		c := unitCount{open: a.end() - min(a.end(), max(a.first, j.records.n))}
 		for i := a.first; i < min(a.end(), j.records.n); i++ {
-			if j.records.at(i).state == Completed {
-				j.left[at]--
-			}
+			r := j.records.at(i)
+			c.move(nil, c.of(r.state, r.cause), 1)
 		}
+		j.ends[at] = c
 	}
 }
 

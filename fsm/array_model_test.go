@@ -19,7 +19,7 @@ func (j *modelJob) group(dep uint32) []uint32 {
 // inside reports whether a task depends on a task of an array other than the
 // first.
 func (j *modelJob) inside(v task) (bad bool) {
-	v.eachDep(func(dep uint32) {
+	v.eachDep(func(dep uint32, _ Condition) {
 		for _, a := range j.arrays {
 			bad = bad || slices.Contains(a[1:], dep)
 		}
@@ -102,8 +102,8 @@ func (j *modelJob) addItems(a *Array, items int, final bool) {
 		if a.Chunk > 1 {
 			t.name = fmt.Sprintf("%s[%d-%d]", a.Name, part[0], part[len(part)-1])
 		}
-		for _, dep := range a.Deps {
-			t.groups = append(t.groups, j.group(dep))
+		for k, dep := range a.Deps {
+			t.groups, t.when = append(t.groups, j.group(dep)), append(t.when, a.condition(k))
 		}
 		t.deps = slices.Concat(t.groups...)
 		j.tasks = append(j.tasks, t)

@@ -106,7 +106,7 @@ func (w *model) complete(it CompleteItem) string {
 		t.outSize = it.OutputSize
 	}
 	t.accepted++
-	w.makeReady(j)
+	w.follow(j)
 	w.settle(j)
 	return "accepted"
 }
@@ -118,7 +118,7 @@ func (w *model) fail(it FailItem) string {
 		return r
 	case it.Next < 1 || it.Next > 3 || len(it.Error) > maxText:
 		return "malformed"
-	case it.Next == NextRetry && (j.stopping && !t.final || t.begun):
+	case it.Next == NextRetry && (j.stopsNow(t) || t.begun):
 		return "wrong state"
 	}
 	t.started = w.now - int64(it.DurationMS)
@@ -151,8 +151,9 @@ func (w *model) requeue(h HeldAttempt, lost bool) string {
 		t.err = "worker marked down while the attempt ran"
 		w.remember(t, t.err)
 	}
-	if j.stopping && !t.final {
+	if j.stopsNow(t) {
 		w.end(t, "cancelled", "job stopped")
+		w.follow(j)
 		w.settle(j)
 		return "accepted"
 	}
@@ -209,32 +210,17 @@ func (w *model) failed(j *modelJob, t *modelTask, state, why string) {
 	if j.err == "" && (t.final || many) {
 		j.err = j.failureOf(t, why)
 	}
-	w.cancelWaiting(j)
+	w.follow(j)
 	if j.stops && !j.stopping && !t.final && many {
 		j.stopping = true
 		for _, x := range j.tasks {
-			if !x.hasEnded() && x.state != "assigned" && !x.final {
+			if !x.hasEnded() && x.state != "assigned" && j.stopsNow(x) {
 				w.end(x, "cancelled", "job stopped: task "+t.name+" failed")
 			}
 		}
+		w.follow(j)
 	}
 	w.settle(j)
-}
-
-// cancelWaiting cancels the tasks that wait for a task that will never complete,
-// until none is left.
-func (w *model) cancelWaiting(j *modelJob) {
-	for again := true; again; {
-		again = false
-		for _, t := range j.tasks {
-			for _, d := range t.deps {
-				if t.state == "blocked" && j.tasks[d].hasEnded() && j.tasks[d].state != "completed" {
-					w.end(t, "cancelled", "dependency "+j.tasks[d].name+" failed")
-					again = true
-				}
-			}
-		}
-	}
 }
 
 // failures counts the ordinary tasks that failed permanently.
@@ -259,31 +245,6 @@ func (j *modelJob) failureOf(t *modelTask, why string) string {
 	return text
 }
 
-// outcomeOf returns the outcome of tasks of a job that tolerates failures; empty
-// while one of them is open.
-func outcomeOf(tasks []*modelTask, maxFailures int) string {
-	failed, cancelled, byUser := 0, 0, 0
-	for _, t := range tasks {
-		switch {
-		case !t.hasEnded():
-			return ""
-		case t.state == "cancelled" && t.byUser:
-			byUser++
-		case t.state == "cancelled":
-			cancelled++
-		case t.state != "completed":
-			failed++
-		}
-	}
-	switch {
-	case failed > maxFailures:
-		return "failed"
-	case byUser > 0 || cancelled > 0 && failed == 0:
-		return "cancelled"
-	}
-	return "completed"
-}
-
 // parts returns the ordinary tasks of a job and its cleanup tasks.
 func (j *modelJob) parts() (ordinary, finals []*modelTask) {
 	for _, t := range j.tasks {
@@ -299,12 +260,15 @@ func (j *modelJob) parts() (ordinary, finals []*modelTask) {
 func (w *model) settle(j *modelJob) {
 	ordinary, finals := j.parts()
 	if j.outcome == "" {
-		if j.outcome = outcomeOf(ordinary, j.maxFailures); j.outcome == "" {
+		if j.outcome = j.outcomeOf(ordinary, j.maxFailures); j.outcome == "" {
 			return
+		}
+		if list := j.uncovered(ordinary); j.outcome == "failed" && j.err == "" && len(list) > 0 {
+			j.errOf = list[:1]
 		}
 		w.makeReady(j)
 	}
-	cleaned := outcomeOf(finals, 0)
+	cleaned := j.outcomeOf(finals, 0)
 	switch {
 	case cleaned == "":
 	case j.outcome != "completed":
@@ -316,6 +280,9 @@ func (w *model) settle(j *modelJob) {
 
 func (w *model) close(j *modelJob, state string) {
 	j.state, j.ended = state, w.now
+	if ordinary, _ := j.parts(); state == "completed" {
+		j.errOf = j.cancelledBecause(ordinary)
+	}
 	w.endedJobs = append(w.endedJobs, fmt.Sprint(j.id))
 	if j.webhook != "" {
 		w.queueNotification(map[string]NotificationKind{"completed": JobCompletedNotification, "failed": JobFailedNotification, "cancelled": JobCancelledNotification}[state], j.id, 0)
@@ -393,7 +360,7 @@ func (w *model) cancelTask(op *CancelTask) string {
 		w.end(t, "cancelled", op.Reason)
 		t.byUser = true
 	}
-	w.cancelWaiting(j)
+	w.follow(j)
 	w.settle(j)
 	return "accepted"
 }

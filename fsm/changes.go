@@ -36,7 +36,7 @@ func (s *State) ChangedTasks(id JobID, after uint64) (tasks iter.Seq[uint32], kn
 			}
 			for at := range p.recs {
 				i, r := uint32(no*pageSize+at), &p.recs[at] //nolint:gosec // ≤ 1,000,000
-				leaf := turned && r.state == Completed && len(j.dependents(i)) == 0
+				leaf := turned && r.state == Completed && len(j.dependents(i).heads) == 0
 				if (all || leaf || r.changed > after) && !yield(i) {
 					return
 				}

@@ -87,8 +87,8 @@ func (s *State) checkJob(j *job) error {
 	if j.state != JobUploading && j.state.Terminal() != (j.open() == 0) {
 		return fmt.Errorf("is %v with %d open tasks", j.state, j.open())
 	}
-	if j.stopping && j.openOrdinary() != j.counts[Assigned]-j.cleanupCounts[Assigned] {
-		return errors.New("stopping with tasks that have not started")
+	if err := j.checkStopping(); err != nil {
+		return err
 	}
 	if j.state == JobPending && j.counts[Assigned] > 0 {
 		return errors.New("pending with assigned tasks")
@@ -127,29 +127,46 @@ func (j *job) checkPolicies() error {
 	return nil
 }
 
-// checkWaits counts the open dependencies of each task.
+// checkStopping checks that a stopping job has no task that would still start,
+// except those that may.
+func (j *job) checkStopping() error {
+	if !j.stopping || j.openOrdinary() == j.counts[Assigned]-j.cleanupCounts[Assigned] {
+		return nil
+	}
+	for i := range min(j.ordinary, j.records.n) {
+		if st := j.records.at(i).state; !st.Terminal() && st != Assigned && !j.outlivesStop(i) {
+			return fmt.Errorf("stopping with tasks that have not started: task %d is %v", i, st)
+		}
+	}
+	return nil
+}
+
+// checkWaits counts how the tasks of each array ended, and the dependencies of
+// each task whose condition does not hold.
 func (j *job) checkWaits(pending []uint32) error {
 	for i := uint32(0); i < j.records.n; i += j.span(i) {
-		left, ended := uint32(0), TaskState(0)
-		for k := i; k < min(i+j.span(i), j.records.n); k++ {
-			if st := j.records.at(k).state; st != Completed {
-				left++
-				if st.Terminal() {
-					ended = st
-				}
+		var count unitCount
+		for k := i; k < i+j.span(i); k++ {
+			if k >= j.records.n {
+				count.open++
+				continue
 			}
+			r := j.records.at(k)
+			count.move(nil, count.of(r.state, r.cause), 1)
 		}
-		if at, within := j.arrayAt(i); within && j.state != JobUploading && j.left[at] != left {
-			return fmt.Errorf("array at task %d has %d open tasks, counted %d", i, left, j.left[at])
+		if at, within := j.arrayAt(i); within && j.ends[at] != count {
+			return fmt.Errorf("tasks of the array at task %d ended as %+v, counted %+v", i, count, j.ends[at])
 		}
-		if left == 0 {
-			continue
-		}
-		for _, head := range j.dependents(i) {
+		next, most := j.dependents(i), j.tolerance(i)
+		for at, head := range next.heads {
+			f := next.condition(at).fate(count, most)
+			if f == holds {
+				continue
+			}
 			for k := head; k < head+j.span(head); k++ {
 				pending[k]++
-				if ended != 0 && j.records.at(k).state == Blocked {
-					return fmt.Errorf("task %d waits for task %d, which is %v", k, i, ended)
+				if f != waits && j.records.at(k).state == Blocked {
+					return fmt.Errorf("task %d waits for task %d, whose tasks ended as %+v", k, i, count)
 				}
 			}
 		}
@@ -172,7 +189,7 @@ func (s *State) checkTask(j *job, i, pending uint32) error {
 		return errors.New("blocked without open dependencies")
 	case j.isCleanup(i) && j.outcome == 0 && (r.state == Pending || r.state == Assigned || r.state == Scheduled || r.state == Completed):
 		return fmt.Errorf("cleanup task is %v with %d open ordinary tasks", r.state, j.openOrdinary())
-	case r.state != Blocked && !r.state.Terminal() && r.pending > 0:
+	case r.state != Blocked && !r.state.Terminal() && r.pending > 0 && (j.revived == 0 || !j.hasConditions()):
 		return fmt.Errorf("is %v with %d open dependencies", r.state, r.pending)
 	case r.state == Scheduled && r.attempt == 0 && (r.ended == 0 || r.ended != j.updates.of(i).notBefore):
 		return errors.New("scheduled without a time")

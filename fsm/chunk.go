@@ -18,7 +18,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Its blob holds the tasks one after another: policy (varint), number of
 // dependencies (varint), each dependency as the distance down to it (varint,
 // ≥ 1, descending), name (length, bytes), body (length, bytes; a
-// dtask.v1.TaskBody).
+// dtask.v1.TaskBody). If the number of dependencies has the bit
+// withConditions, the distances are followed by the condition of each
+// dependency (varint).
 //
 // A chunk of an array, or of a part of its items, has a record and items
 // instead of tasks: see array.go.
@@ -28,6 +30,7 @@ type Chunk struct {
 	off           []uint32 // offsets of the tasks, or of the items of an array, in the blob
 	edges         uint32   // dependencies of all its tasks; for an array, those of one task
 	invalid       bool     // no replica could decode it
+	conditions    bool     // a dependency has a condition other than WhenCompleted
 	unnamed       bool     // a task has no name: every job rejects it
 	mixedPolicies bool     // its tasks do not all have the policy of the first
 
@@ -36,6 +39,50 @@ type Chunk struct {
 	part    uint32 // of an array's chunks; 0 is the first
 	size    uint32 // items of a task of the array
 	n       uint32 // tasks of the array in this chunk
+}
+
+// withConditions is added to the number of dependencies of a task, or of an
+// array, if not all of their conditions are WhenCompleted.
+const withConditions = 1 << 24
+
+// conditions appends the conditions of the dependencies; nothing if all
+// are WhenCompleted.
+func (e *encoder) conditions(list []Condition) {
+	for _, c := range list {
+		e.u64(uint64(c))
+	}
+}
+
+// significant returns the conditions of dependencies, or nil if all are
+// WhenCompleted.
+func significant(list []Condition) []Condition {
+	for _, c := range list {
+		if c != WhenCompleted {
+			return list
+		}
+	}
+	return nil
+}
+
+// dependencyCount reads the number of dependencies of a task, and whether
+// their conditions follow.
+func (d *decoder) dependencyCount() (n int, conditions bool) {
+	v := d.u64()
+	conditions = v&withConditions != 0
+	if v &^= withConditions; v > uint64(len(d.b)) {
+		d.fail(errTruncated)
+		return 0, false
+	}
+	return int(v), conditions //nolint:gosec // checked
+}
+
+// conditions checks the conditions of n dependencies.
+func (d *decoder) conditions(n int) {
+	for range n {
+		if d.u64() >= uint64(numConditions) {
+			d.fail(&UnknownError{What: "condition of a dependency"})
+		}
+	}
 }
 
 // ChunkBuilder builds a chunk task by task. Not safe for concurrent use.
@@ -58,18 +105,32 @@ func (b *ChunkBuilder) Grow(tasks, size int) {
 // Add appends a task. deps are ascending indexes, each lower than the task's.
 // A chunk with other dependencies is rejected as malformed.
 func (b *ChunkBuilder) Add(name string, policy uint32, deps []uint32, body []byte) {
+	b.AddConditional(name, policy, deps, nil, body)
+}
+
+// AddConditional is Add with a condition for each dependency; empty if all are
+// WhenCompleted.
+func (b *ChunkBuilder) AddConditional(name string, policy uint32, deps []uint32, conditions []Condition, body []byte) {
 	self := uint64(b.c.First) + uint64(len(b.c.off))
 	b.c.off = append(b.c.off, uint32(len(b.e.b))) //nolint:gosec // a chunk is at most an entry
 	b.e.u64(uint64(policy))
 	b.c.mixedPolicies = b.c.mixedPolicies || len(b.c.off) > 1 && policy != b.policy
 	b.policy = policy
-	b.e.u64(uint64(len(deps)))
+	conditions = significant(conditions)
+	n := uint64(len(deps))
+	if conditions != nil {
+		n |= withConditions
+		b.c.conditions = true
+		b.c.invalid = b.c.invalid || len(conditions) != len(deps)
+	}
+	b.e.u64(n)
 	least := uint64(0)
 	for _, dep := range deps {
 		b.c.invalid = b.c.invalid || uint64(dep) >= self || uint64(dep) < least
 		least = uint64(dep) + 1
 		b.e.u64(uint64(uint32(self) - dep)) //nolint:gosec // the sum is checked below
 	}
+	b.e.conditions(conditions)
 	b.c.invalid = b.c.invalid || self >= 1<<32-1
 	b.c.edges += uint32(len(deps)) //nolint:gosec // bounded by the blob
 	b.c.unnamed = b.c.unnamed || name == ""
@@ -159,7 +220,7 @@ func (c *Chunk) index(n uint64) error {
 		policy = in.u32() // checked against the header when the chunk is applied
 		c.mixedPolicies = c.mixedPolicies || i > 0 && policy != before
 		self := uint64(c.First) + uint64(i) //nolint:gosec // i counts from 0
-		deps := in.count()
+		deps, conditions := in.dependencyCount()
 		last := self + 1
 		for range deps {
 			dist := in.u64()
@@ -167,6 +228,10 @@ func (c *Chunk) index(n uint64) error {
 				in.fail(fmt.Errorf("task %d: dependencies must be lower than the task and ascend", self))
 			}
 			last = dist
+		}
+		if conditions {
+			c.conditions = true
+			in.conditions(deps)
 		}
 		c.edges += uint32(deps) //nolint:gosec // bounded by the blob
 		c.unnamed = c.unnamed || len(in.bytes()) == 0
@@ -182,26 +247,19 @@ func (c *Chunk) index(n uint64) error {
 type task struct {
 	policy uint32
 	self   uint32 // its index; in an array, that of the first task
-	deps   []byte // distances, still encoded
+	deps   edges  // not in an array
 	ndeps  int
 	name   []byte
 	body   []byte
-	array  *Array // its array; then name is the array's, and deps is not set
+	array  *Array // its array; then name is the array's
 }
 
 // at reads task i of the chunk.
 func (c *Chunk) at(i uint32) task {
-	b := c.blob[c.off[i]:]
-	policy, n := binary.Uvarint(b)
-	b = b[n:]
-	ndeps, n := binary.Uvarint(b)
-	b = b[n:]
-	t := task{policy: uint32(policy), self: c.First + i, ndeps: int(ndeps), deps: b} //nolint:gosec // checked by index
-	for range ndeps {
-		_, n = binary.Uvarint(b)
-		b = b[n:]
-	}
-	t.name, b = lengthPrefixed(b)
+	policy, deps := c.edgesOf(i)
+	t := task{policy: policy, self: deps.self, ndeps: deps.n, deps: deps}
+	var b []byte
+	t.name, b = lengthPrefixed(deps.after())
 	t.body, _ = lengthPrefixed(b)
 	return t
 }
@@ -212,24 +270,52 @@ func (c *Chunk) edgesOf(i uint32) (policy uint32, deps edges) {
 	b := c.blob[c.off[i]:]
 	p, w := binary.Uvarint(b)
 	n, v := binary.Uvarint(b[w:])
-	return uint32(p), edges{self: c.First + i, n: int(n), b: b[w+v:]} //nolint:gosec // checked by index
+	deps = edges{self: c.First + i, n: int(n &^ withConditions), b: b[w+v:], conditions: n&withConditions != 0} //nolint:gosec // checked by index
+	return uint32(p), deps                                                                                      //nolint:gosec // checked by index
 }
 
 // edges are the dependencies of a task as distances, still encoded.
 type edges struct {
-	self uint32
-	n    int
-	b    []byte
+	self       uint32
+	n          int
+	b          []byte
+	conditions bool // they follow the distances
 }
 
-// each calls f with the indexes of the dependencies, ascending.
-func (e edges) each(f func(dep uint32)) {
-	b := e.b
+// each calls f with the indexes of the dependencies, ascending, and their
+// conditions.
+func (e edges) each(f func(dep uint32, c Condition)) {
+	b, conditions := e.b, e.b
+	if e.conditions {
+		conditions = skipVarints(conditions, e.n)
+	}
 	for range e.n {
 		dist, n := binary.Uvarint(b)
 		b = b[n:]
-		f(e.self - uint32(dist)) //nolint:gosec // checked by index
+		c := uint64(WhenCompleted)
+		if e.conditions {
+			c, n = binary.Uvarint(conditions)
+			conditions = conditions[n:]
+		}
+		f(e.self-uint32(dist), Condition(c)) //nolint:gosec // checked by index
 	}
+}
+
+// after returns what follows the dependencies of the task.
+func (e edges) after() []byte {
+	n := e.n
+	if e.conditions {
+		n *= 2
+	}
+	return skipVarints(e.b, n)
+}
+
+func skipVarints(b []byte, n int) []byte {
+	for range n {
+		_, w := binary.Uvarint(b)
+		b = b[w:]
+	}
+	return b
 }
 
 // policy decodes the policy of task i of the chunk.
@@ -243,16 +329,27 @@ func ofArray(a *Array, first uint32) task {
 	return task{policy: a.Policy, self: first, ndeps: len(a.Deps), body: a.Body, array: a}
 }
 
-// eachDep calls f with the indexes of a task's dependencies, ascending. The
-// first task of an array stands for all of it.
-func (t task) eachDep(f func(dep uint32)) {
-	if t.array != nil {
-		for _, dep := range t.array.Deps {
-			f(dep)
-		}
+// eachDep calls f with the indexes of a task's dependencies, ascending, and
+// their conditions. The first task of an array stands for all of it.
+func (t task) eachDep(f func(dep uint32, c Condition)) {
+	if t.array == nil {
+		t.deps.each(f)
 		return
 	}
-	edges{t.self, t.ndeps, t.deps}.each(f)
+	for k, dep := range t.array.Deps {
+		f(dep, t.array.condition(k))
+	}
+}
+
+// conditions returns the conditions of the task's dependencies; nil if all are
+// WhenCompleted.
+func (t task) conditions() []Condition {
+	if t.array == nil && !t.deps.conditions {
+		return nil
+	}
+	list := make([]Condition, 0, t.ndeps)
+	t.eachDep(func(_ uint32, c Condition) { list = append(list, c) })
+	return significant(list)
 }
 
 func lengthPrefixed(b []byte) (value, rest []byte) {

@@ -37,9 +37,7 @@ func (d *digester) mixRecord(r *record) {
 	if r.startLogged {
 		flags |= 1 << 8
 	}
-	if r.cancelledByUser {
-		flags |= 1 << 9
-	}
+	flags |= uint64(r.cause) << 9
 	d.mix(uint64(r.note)<<32 | flags<<8 | uint64(r.state))
 }
 

@@ -18,7 +18,7 @@ var flips = map[string]func(r *record){
 	"failures": func(r *record) { r.failures ^= 1 },
 	"note":     func(r *record) { r.note ^= 1 },
 	"begun":    func(r *record) { r.startLogged = !r.startLogged },
-	"by user":  func(r *record) { r.cancelledByUser = !r.cancelledByUser },
+	"cause":    func(r *record) { r.cause++ },
 	"losses":   func(r *record) { r.losses ^= 1 },
 }
 

@@ -22,6 +22,15 @@ func goldenChunk() *Chunk {
 	return b.Chunk()
 }
 
+// conditionalChunk has a task for each condition.
+func conditionalChunk() *Chunk {
+	b := NewChunkBuilder(0)
+	b.Add("first", 0, nil, nil)
+	b.AddConditional("ended", 0, []uint32{0}, []Condition{WhenEnded}, nil)
+	b.AddConditional("both", 0, []uint32{0, 1}, []Condition{WhenFailed, WhenTolerated}, nil)
+	return b.Chunk()
+}
+
 // examples returns one or more operations of each kind. All fields are in use. Golden
 // files, fuzz seeds and tests of all operations start from it.
 func examples() []Op {
@@ -82,6 +91,7 @@ func examples() []Op {
 			Name: "map", Policy: 1, Deps: []uint32{0, 2}, Body: []byte("body"), Ranges: []IndexRange{{0, 5, 21}, {70000, 1, 300}}, Items: 321, Chunk: 10,
 			MaxParallel: 50, JSON: true,
 		}, nil)},
+		&AddChunk{Job: 7, Chunk: conditionalChunk()},
 		&Archive{Items: []JobID{300, 1}},
 		&ExpireHistory{EndedBefore: 1_700_000_004_000},
 	}
@@ -92,6 +102,8 @@ func exampleName(op Op) string {
 	name := operations[op.kind()].name
 	if o, ok := op.(*AddChunk); ok && o.Chunk.IsArray() {
 		return name + "-array"
+	} else if ok && o.Chunk.conditions {
+		return name + "-conditions"
 	}
 	return name
 }

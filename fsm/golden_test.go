@@ -57,7 +57,11 @@ func readableChunk(b []byte, o *AddChunk) []byte {
 		for i := range uint32(c.Len()) {
 			v := c.at(i)
 			b = fmt.Appendf(b, "  %q policy %d body %q after", v.name, v.policy, v.body)
-			v.eachDep(func(dep uint32) { b = fmt.Appendf(b, " %d", dep) })
+			v.eachDep(func(dep uint32, when Condition) {
+				if b = fmt.Appendf(b, " %d", dep); when != WhenCompleted {
+					b = fmt.Appendf(b, "(condition %d)", when)
+				}
+			})
 			b = append(b, '\n')
 		}
 		return b
@@ -124,6 +128,11 @@ func goldenLog() []Entry {
 		&BeginUpload{ID: 6, Key: "array", KeyExpires: 7, Header: goldenHeader, Total: 602},
 		&AddChunk{Job: 6, Chunk: items}, &AddChunk{Job: 6, Chunk: rest}, &AddChunk{Job: 6, Chunk: whole}, &SealUpload{Job: 6, Sum: whole.Sum(rest.Sum(items.Sum(0)))},
 		&Assign{Items: []AssignItem{AssignItem(hold(6, 1, 1, 2))}}, complete(hold(6, 1, 1, 2)),
+	})
+	conditional := conditionalChunk()
+	entries = append(entries, []Op{
+		&BeginUpload{ID: 7, Key: "conditions", KeyExpires: 7, Header: goldenHeader, Total: 3}, &AddChunk{Job: 7, Chunk: conditional}, &SealUpload{Job: 7, Sum: conditional.Sum(0)},
+		&Assign{Items: []AssignItem{AssignItem(hold(7, 0, 1, 2))}}, complete(hold(7, 0, 1, 2)),
 	})
 	log := make([]Entry, len(entries))
 	for i, ops := range entries {

@@ -15,6 +15,7 @@ type taskPlan struct {
 	name   string
 	policy uint32
 	deps   []uint32
+	when   []Condition // of deps; empty: all completed
 	body   []byte
 	of     *arrayPlan // its array, in which it is at place
 	place  int
@@ -69,7 +70,7 @@ func (p *jobPlan) chunk(from, to int) *Chunk {
 		if t.of != nil {
 			break
 		}
-		b.Add(t.name, t.policy, t.deps, t.body)
+		b.AddConditional(t.name, t.policy, t.deps, t.when, t.body)
 	}
 	return b.Chunk()
 }
@@ -112,7 +113,7 @@ func (p *jobPlan) sum() uint32 {
 func (p *jobPlan) addArray(a arrayPlan) {
 	a.Body = []byte{0x12, 1, 'a'}
 	for k := range a.Tasks() {
-		p.tasks = append(p.tasks, taskPlan{name: a.taskName(k), policy: a.Policy, deps: a.Deps, body: a.Body, of: &a, place: int(k)})
+		p.tasks = append(p.tasks, taskPlan{name: a.taskName(k), policy: a.Policy, deps: a.Deps, when: a.Conditions, body: a.Body, of: &a, place: int(k)})
 	}
 }
 
@@ -174,11 +175,13 @@ func randomPlan(c chooser, most int) *jobPlan {
 		p.webhook = "http://127.0.0.1:1/ended"
 	}
 	bodies := []string{"", "\x0a\x01a", "\x12\x01a", "\x00"} // none, a command, shell text, invalid
-	n := 1 + c(most)
+	n, conditional := 1+c(most), c.one(2)
 	for len(p.tasks) < n {
 		i := len(p.tasks)
 		if c.one(6) {
-			p.addArray(randomArray(c, p, i))
+			a := randomArray(c, p, i)
+			a.Conditions = randomConditions(c, conditional, len(a.Deps))
+			p.addArray(a)
 			continue
 		}
 		t := taskPlan{name: fmt.Sprintf("t%d", i), policy: uint32(c(2)), body: []byte(bodies[c(len(bodies))])}
@@ -186,6 +189,7 @@ func randomPlan(c chooser, most int) *jobPlan {
 			t.policy, t.body = 4, pureBody(fmt.Sprintf("k%d", c(2)), []string{"", "o"}[c(2)])
 		}
 		t.deps = randomDeps(c, p, i)
+		t.when = randomConditions(c, conditional, len(t.deps))
 		p.tasks = append(p.tasks, t)
 	}
 	if c.one(3) {
@@ -213,6 +217,17 @@ func randomDeps(c chooser, p *jobPlan, i int) (deps []uint32) {
 		}
 	}
 	return deps
+}
+
+// randomConditions returns conditions of n dependencies.
+func randomConditions(c chooser, some bool, n int) (list []Condition) {
+	for range n {
+		if !some {
+			return nil
+		}
+		list = append(list, []Condition{WhenCompleted, WhenEnded, WhenTolerated, WhenFailed}[c(4)])
+	}
+	return list
 }
 
 // randomArray returns an array that starts at task i: mostly small, rarely of more
@@ -259,9 +274,10 @@ func (p *jobPlan) cleanUp(c chooser) {
 		t := taskPlan{name: fmt.Sprintf("f%d", i), policy: uint32(2 + c(2))}
 		if i > 0 && c.one(2) {
 			t.deps = []uint32{uint32(n + c(i))}
+			t.when = randomConditions(c, c.one(2), 1)
 		}
 		if c.one(40) {
-			t.deps = []uint32{uint32(c(n))}
+			t.deps, t.when = []uint32{uint32(c(n))}, nil
 		}
 		p.tasks = append(p.tasks, t)
 	}
@@ -272,6 +288,7 @@ func (p *jobPlan) cleanUp(c chooser) {
 		a := arrayPlan{Array: Array{Name: "fa", Policy: uint32(2 + c(2)), Ranges: []IndexRange{{0, 1, 3}}, Items: 3, Chunk: 1}}
 		if c.one(2) {
 			a.Deps = []uint32{uint32(n)}
+			a.Conditions = randomConditions(c, c.one(2), 1)
 		}
 		p.addArray(a)
 	}

@@ -21,9 +21,9 @@ type job struct {
 	sum         uint32      // CRC-32C over the chunks so far
 	digest      [16]byte
 
-	arrays  []arrayRun // ascending
-	left    []uint32   // of each array: tasks that have not completed; follows from the records
-	leftOwn *ownership
+	arrays  []arrayRun  // ascending
+	ends    []unitCount // of each array: how its tasks ended; follows from the records
+	endsOwn *ownership
 
 	ordinary      uint32 // tasks other than cleanup tasks, which follow them
 	state         JobState
@@ -57,24 +57,42 @@ type job struct {
 // to[from[i]:from[i+1]]. The first task of an array stands for all of it, on
 // both ends.
 type successors struct {
-	from []uint32
-	to   []uint32
+	from       []uint32
+	to         []uint32
+	conditions []Condition // of the edges in to; nil if all are WhenCompleted
+	outlive    []bool      // of each unit, if there are conditions: see job.outlivesStop
 }
 
-func (s *successors) of(i uint32) []uint32 {
-	if s == nil {
-		return nil
+// dependents are what depends on a unit: the task, or the first task of the
+// array, and the condition of each edge; nil if all are WhenCompleted.
+type dependents struct {
+	heads      []uint32
+	conditions []Condition
+}
+
+func (d dependents) condition(k int) Condition {
+	if d.conditions == nil {
+		return WhenCompleted
 	}
-	return s.to[s.from[i]:s.from[i+1]]
+	return d.conditions[k]
+}
+
+func (s *successors) of(i uint32) dependents {
+	d := dependents{heads: s.to[s.from[i]:s.from[i+1]]}
+	if s.conditions != nil {
+		d.conditions = s.conditions[s.from[i]:s.from[i+1]]
+	}
+	return d
 }
 
 // makeSuccessors reverses the dependencies of all chunks; nil if the job
 // has none. It is a counting sort: one pass over all edges for the lengths, one
 // to store them.
 func (j *job) makeSuccessors() *successors {
-	edges, units := uint32(0), j.total
+	edges, units, conditions := uint32(0), j.total, false
 	for _, c := range j.chunks {
 		edges += c.edges
+		conditions = conditions || c.conditions
 	}
 	if edges == 0 {
 		return nil
@@ -83,27 +101,35 @@ func (j *job) makeSuccessors() *successors {
 		units = j.unit(j.total-1) + 1
 	}
 	s := &successors{from: make([]uint32, units+2), to: make([]uint32, edges)}
-	each := func(f func(self, dep uint32)) {
+	if conditions {
+		s.conditions, s.outlive = make([]Condition, edges), make([]bool, units+1)
+	}
+	each := func(f func(self, dep uint32, c Condition)) {
 		for _, c := range j.chunks {
 			switch {
 			case c.array != nil:
-				for _, dep := range c.array.Deps {
-					f(c.First, j.unit(dep))
+				for k, dep := range c.array.Deps {
+					f(c.First, j.unit(dep), c.array.condition(k))
 				}
 			case !c.ofArray:
 				for i := range c.off {
 					_, deps := c.edgesOf(uint32(i)) //nolint:gosec // ≤ 1,000,000
-					deps.each(func(dep uint32) { f(deps.self, j.unit(dep)) })
+					deps.each(func(dep uint32, when Condition) { f(deps.self, j.unit(dep), when) })
 				}
 			}
 		}
 	}
-	each(func(_, dep uint32) { s.from[dep+2]++ })
+	each(func(_, dep uint32, _ Condition) { s.from[dep+2]++ })
 	for i := 2; i < len(s.from); i++ {
 		s.from[i] += s.from[i-1]
 	}
-	each(func(self, dep uint32) {
+	each(func(self, dep uint32, when Condition) {
 		s.to[s.from[dep+1]] = self
+		if conditions {
+			s.conditions[s.from[dep+1]] = when
+			unit := j.unit(self)
+			s.outlive[unit] = s.outlive[unit] || s.outlive[dep] || when == WhenEnded || when == WhenFailed
+		}
 		s.from[dep+1]++
 	})
 	s.from = s.from[:units+1]
@@ -197,7 +223,7 @@ func (j *job) include(c *Chunk) bool {
 		final := j.header.GetPolicies()[policy].GetFinally()
 		fine := true
 		if final || len(j.arrays) > 0 {
-			deps.each(func(dep uint32) { fine = fine && (!final || dep >= j.ordinary) && j.head(dep) == dep })
+			deps.each(func(dep uint32, _ Condition) { fine = fine && (!final || dep >= j.ordinary) && j.head(dep) == dep })
 		}
 		if !fine || !final && deps.self != j.ordinary {
 			return false

@@ -222,7 +222,7 @@ func compareJob(s *State, want *modelJob) string {
 		return fmt.Sprintf("tolerates %d failures of %d, has %d", j.Tolerated, want.maxFailures, tolerated)
 	}
 	if diff := cmp.Diff(shape{
-		want.key, want.state, want.err, want.stopping, want.submitted, want.started, want.ended,
+		want.key, want.state, jobError(s, want), want.stopping, want.submitted, want.started, want.ended,
 		want.revived, want.retries, want.requeues, want.total, want.outcome, want.version, want.priority,
 	}, got); diff != "" {
 		return diff
@@ -337,14 +337,23 @@ func compareTask(s *State, at TaskRef, j *modelJob, want *modelTask) string {
 	if ok != (want.saved != nil) || ok && cmp.Diff(*want.saved, saved, cmpopts.EquateEmpty()) != "" {
 		return fmt.Sprintf("checkpoint %+v, want %+v", saved, want.saved)
 	}
-	if got := s.jobs.get(at.Job).records.at(at.Index).cancelledByUser; got != want.byUser {
-		return fmt.Sprintf("cancelled by user: got %v, want %v", got, want.byUser)
+	cause := causeOther
+	if want.byUser {
+		cause = causeUser
+	} else if want.skipped {
+		cause = causeSkipped
+	}
+	if got := s.jobs.get(at.Job).records.at(at.Index).cause; got != cause {
+		return fmt.Sprintf("cancelled for cause %v, want %v", got, cause)
 	}
 	if diff := want.samePolicy(j.policies[want.policy], s.Policy(at)); diff != "" {
 		return diff
 	}
 	if s.Name(at) != want.name || string(s.Body(at)) != want.body || !slices.Equal(allDependencies(s, at), want.deps) {
 		return "the stored task differs from the submitted one"
+	}
+	if got := s.Conditions(at); !slices.Equal(got, significant(want.when)) {
+		return fmt.Sprintf("conditions %v, want %v", got, want.when)
 	}
 	return ""
 }
@@ -360,18 +369,27 @@ func allDependencies(s *State, at TaskRef) []uint32 {
 	return all
 }
 
-// sameError compares errors. If several dependencies failed, it may name any of
-// them.
+// sameError compares errors. If several dependencies are the cause, it may name any
+// of them.
 func sameError(got string, j *modelJob, want *modelTask) bool {
-	if !strings.HasPrefix(want.err, "dependency ") {
+	if want.err != "dependency" {
 		return got == want.err
 	}
-	for _, d := range want.deps {
-		if dep := j.tasks[d]; dep.hasEnded() && dep.state != "completed" && got == "dependency "+dep.name+" failed" {
-			return true
-		}
+	return j.sameCause(got, want)
+}
+
+// jobError returns the error that a job must have. It may be about the tasks that
+// were cancelled because of others.
+func jobError(s *State, j *modelJob) string {
+	if len(j.errOf) == 0 {
+		return j.err
 	}
-	return false
+	i := j.errOf[0]
+	name, why := j.tasks[i].name, s.Result(ref(JobID(j.id), uint32(i))).Error
+	if n := len(j.errOf); n > 1 {
+		return fmt.Sprintf("%d tasks cancelled, the first: task %s: %s", n, name, why)
+	}
+	return fmt.Sprintf("task %s cancelled: %s", name, why)
 }
 
 func compareEffects(fx *Effects, w *model) string {
@@ -405,6 +423,8 @@ func compareEffects(fx *Effects, w *model) string {
 	for _, r := range fx.Reordered {
 		moved = append(moved, fmt.Sprintf("%d/%d", r.Job, r.Index))
 	}
+	slices.Sort(ready) // tasks become ready in any order
+	slices.Sort(w.ready)
 	got := [][]string{dead, moved, ready, ended, scheduled, endedJobs, revived, sealed}
 	want := [][]string{w.dead, w.moved, w.ready, w.ends, w.sched, w.endedJobs, w.revivedJobs, w.seal}
 	return cmp.Diff(want, got)
@@ -435,16 +455,14 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 			switch {
 			case seen && now.Attempt < before.Attempt:
 				t.Fatalf("task %v: attempt decreased from %d to %d", at, before.Attempt, now.Attempt)
-			case seen && before.State == Completed && now != before && (!now.Cleanup || !revived[j.ID]):
+			case seen && before.State == Completed && now != was && (!now.Cleanup || !revived[j.ID]):
 				t.Fatalf("task %v: completed, but changed from %+v to %+v", at, before, now)
 			case seen && before.State.Terminal() && now != was && !revived[j.ID] && (!purged[j.ID] || before.State != Dead || now.State != Failed):
 				t.Fatalf("task %v: ended, but changed from %+v to %+v", at, before, now)
 			case seen && before.State.Terminal() && !now.State.Terminal() && len(ops) == 1:
 				want := before
 				want.State, want.EndedMS, want.Failures, want.Losses, want.StartLogged = Pending, 0, 0, 0, false
-				if now.Cleanup {
-					want.Pending = now.Pending // its dependencies may be revived too
-				}
+				want.Pending = now.Pending // its dependencies may be revived too
 				switch {
 				case now.Pending > 0 || now.Cleanup && j.Outcome == 0:
 					want.State = Blocked
@@ -458,7 +476,7 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 			if n := len(s.History(at)); n > maxHistory {
 				t.Fatalf("task %v: got %d attempts in its history", at, n)
 			}
-			if now.State == Assigned || now.State == Completed {
+			if (now.State == Assigned || now.State == Completed) && s.Conditions(at) == nil {
 				for _, d := range allDependencies(s, at) {
 					if dep, _ := s.Task(ref(j.ID, d)); dep.State != Completed {
 						t.Fatalf("task %v is %v, but its dependency %d is %v", at, now.State, d, dep.State)

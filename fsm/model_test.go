@@ -61,6 +61,7 @@ type modelJob struct {
 	webhook                   string
 	outcome                   string // of the ordinary tasks
 	maxFailures               int
+	errOf                     []int // cancelled tasks that err is about; err is then empty
 	version                   uint32
 	priority                  dtaskv1.Priority
 	arrays                    [][]uint32 // their tasks
@@ -75,8 +76,10 @@ type modelTask struct {
 	body, submitted string
 	policy          uint32
 	final           bool
-	deps            []uint32   // of an array all of its tasks
-	groups          [][]uint32 // the same, each array together
+	deps            []uint32    // of an array all of its tasks
+	groups          [][]uint32  // the same, each array together
+	when            []Condition // of the groups
+	skipped         bool        // it is cancelled because it was not needed
 	attempt, worker uint32
 	failures        uint32
 	begun           bool
@@ -297,7 +300,9 @@ func (w *model) jobChunk(op *AddChunk) string {
 		if t.name == "" || int(t.policy) >= len(j.policies) || j.missing > 0 {
 			return "malformed"
 		}
-		v.eachDep(func(dep uint32) { t.groups = append(t.groups, j.group(dep)) })
+		v.eachDep(func(dep uint32, c Condition) {
+			t.groups, t.when = append(t.groups, j.group(dep)), append(t.when, c)
+		})
 		if j.inside(v) {
 			return "malformed"
 		}
@@ -348,17 +353,6 @@ func (w *model) jobDrop(op *DropUpload) string {
 	delete(w.keys, j.key)
 	delete(w.jobs, j.id)
 	return "accepted"
-}
-
-// waits counts the dependencies that have not completed.
-func (j *modelJob) waits(t *modelTask) uint32 {
-	n := uint32(0)
-	for _, g := range t.groups {
-		if slices.ContainsFunc(g, func(d uint32) bool { return j.tasks[d].state != "completed" }) {
-			n++
-		}
-	}
-	return n
 }
 
 func (w *model) makeReady(j *modelJob) {

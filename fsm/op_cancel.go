@@ -60,11 +60,7 @@ func (s *State) endJob(id JobID, as JobState, why string, includeCleanup bool, f
 	if includeCleanup {
 		end = j.total
 	}
-	for i := range end {
-		if !j.records.at(i).state.Terminal() {
-			s.cancelOpenTask(j, i, why, fx)
-		}
-	}
+	s.cancelAll(j, end, func(i uint32, _ *record) { s.cancelOpenTask(j, i, why, causeOther, fx) }, fx)
 	if j.outcome == 0 {
 		j.stopping, j.err = true, why
 		s.decideOutcome(j, as, fx)
@@ -76,11 +72,11 @@ func (s *State) endJob(id JobID, as JobState, why string, includeCleanup bool, f
 }
 
 // cancelOpenTask cancels a task that has not ended, with its live attempt.
-func (s *State) cancelOpenTask(j *job, i uint32, why string, fx *Effects) {
+func (s *State) cancelOpenTask(j *job, i uint32, why string, cause cancelCause, fx *Effects) {
 	if r := j.records.at(i); r.state == Assigned {
 		fx.endedAttempt(HeldAttempt{AttemptRef{TaskRef{j.id, i}, r.attempt}, r.worker})
 	}
-	s.cancelTask(j, i, why)
+	s.cancelTask(j, i, why, cause)
 }
 
 // CancelTask ends one task or an array, and all tasks that depend on it.
@@ -129,16 +125,14 @@ func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 		return Malformed
 	}
 	j = s.jobs.write(s.own, j.id)
+	ended := endedRun{task: open}
 	for i := open; i < first+n; i++ {
-		if j.records.at(i).state.Terminal() {
-			continue
+		if !j.records.at(i).state.Terminal() {
+			s.cancelOpenTask(j, i, o.Reason, causeUser, fx)
+			ended.n++
 		}
-		s.cancelOpenTask(j, i, o.Reason, fx)
-		r := j.records.write(s.own, i)
-		r.cancelledByUser = true
-		s.mixRecord(r)
 	}
-	s.cancelDependents(j, open)
+	s.follow(j, []endedRun{ended}, fx)
 	s.settle(j, fx)
 	return Accepted
 }

@@ -49,7 +49,7 @@ func (completeOp) fields(c *coder, it *CompleteItem) {
 
 func (completeOp) size(it *CompleteItem) int { return len(it.Result) + len(it.OutputSHA256) + 16 }
 
-// apply completes a task and readies its dependents.
+// apply completes a task. Its dependents become ready, or are skipped.
 // Rejects: as held; AlreadyAccepted for a second copy; Malformed if the
 // result is too long or the digest has an invalid length.
 func (completeOp) apply(s *State, it CompleteItem, fx *Effects) Reason {
@@ -72,7 +72,7 @@ func (completeOp) apply(s *State, it CompleteItem, fx *Effects) Reason {
 	}
 	r.note = s.recoveredNote(j, it.Index, result)
 	s.mixRecord(r)
-	s.release(j, it.Index, fx)
+	s.taskCompleted(j, it.Index, fx)
 	s.settle(j, fx)
 	return Accepted
 }

@@ -122,8 +122,8 @@ func (s *State) requeue(h HeldAttempt, lost bool, fx *Effects) Reason {
 		r.note = s.attemptNote(j, h.Index, workerLost)
 	}
 	if j.stops(h.Index) {
-		s.cancelTask(j, h.Index, "job stopped")
-		s.cancelDependents(j, h.Index)
+		s.cancelTask(j, h.Index, "job stopped", causeOther)
+		s.follow(j, []endedRun{{h.Index, 1}}, fx)
 		s.settle(j, fx)
 		return Accepted
 	}
@@ -167,9 +167,9 @@ func (loseOp) apply(s *State, h HeldAttempt, fx *Effects) Reason {
 	return Accepted
 }
 
-// stops reports whether no new attempt of a task may start. Cleanup tasks run
-// even if the job is stopping.
-func (j *job) stops(i uint32) bool { return j.stopping && !j.isCleanup(i) }
+// stops reports whether no new attempt of a task may start. Cleanup tasks, and
+// tasks that depend on how others end, run even if the job is stopping.
+func (j *job) stops(i uint32) bool { return j.stopping && !j.isCleanup(i) && !j.outlivesStop(i) }
 
 // stopsOnFailure reports whether one failed task stops the job.
 func (j *job) stopsOnFailure() bool {

@@ -25,9 +25,10 @@ func (o *Revive) fields(c *coder) {
 
 // apply revives tasks that ended without completing. Their failures and
 // losses are reset, and their attempt numbers kept. Tasks that were cancelled
-// because of others are revived if all their dependencies may still complete.
-// If an ordinary task is revived, all cleanup tasks are, even completed ones:
-// they run again after it.
+// because of others are revived if the conditions of all their dependencies may
+// still hold. If an ordinary task is revived, all cleanup tasks are, even
+// completed ones: they run again after it. Tasks that run or have completed keep
+// doing so, even if their dependencies run again.
 // Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known: a second
 // copy changes nothing; VersionMismatch, Malformed; WrongState if a task has not
 // ended, has completed, or depends on one that is not revived, if there is nothing to
@@ -46,8 +47,8 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	if r := j.selectable(o.Tasks, func(st TaskState) bool { return st.Terminal() && st != Completed }); r != Accepted {
 		return r
 	}
-	chosen, ok := j.chooseRevived(o.Tasks)
-	if !ok || len(chosen) == 0 {
+	plan, ok := j.planRevival(o.Tasks)
+	if !ok || len(plan.chosen)+len(plan.causes) == 0 {
 		return WrongState
 	}
 	j = s.jobs.write(s.own, o.Job)
@@ -59,66 +60,89 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 		}
 	}
 	j.stopping, j.ended, j.revived = false, 0, s.now
-	if chosen[0] < j.ordinary { // cleanup tasks are last
+	if plan.first() < j.ordinary { // cleanup tasks are last
 		j.outcome = 0
-		chosen = s.rerunCleanup(j, chosen)
+		plan.chosen = s.rerunCleanup(j, plan.chosen)
 	}
-	for _, i := range chosen {
-		past := j.lastAttemptNote(i) // drop the reason for its end
-		var r *record
-		if j.records.at(i).pending > 0 || j.outcome == 0 && j.isCleanup(i) {
-			r = s.move(j, i, Blocked)
-			r.ended = 0
-		} else {
-			r = s.makeReady(j, i, fx)
-		}
-		r.note = past
-		r.failures, r.losses, r.startLogged, r.cancelledByUser = 0, 0, false, false
-		s.mixRecord(r)
+	s.recountPending(j, &plan)
+	for _, i := range plan.chosen {
+		s.reviveTask(j, i, fx)
 	}
-	behind := make(map[uint32]uint32)
-	for i := range j.total {
-		if r := j.records.at(i); r.state == Cancelled && !r.cancelledByUser {
-			s.renewCancelReason(j, i, behind)
-		}
+	for _, c := range plan.causes {
+		s.changeCause(j, c.task, c.cause)
 	}
+	s.renewCancelReasons(j)
 	if j.outcome == 0 || j.outcome == JobCompleted {
 		j.err = j.firstFailure()
 	}
 	o.changed(s, j, 0)
 	s.mixJob(j)
 	fx.revived(j.id)
+	s.settle(j, fx) // tasks that are not needed are all that it was about
 	return Accepted
 }
 
-// renewCancelReason corrects why a task stays cancelled because of another
-// one. The task that its reason named may have been revived; then it names
-// another failed dependency.
-func (s *State) renewCancelReason(j *job, i uint32, behind map[uint32]uint32) {
-	why, now := "", j.endReason(i)
-	j.task(i).eachDep(func(dep uint32) {
-		at := j.failedTask(dep, behind)
-		if at == j.total {
-			return
-		}
-		text := dependencyFailed(j.name(at))
-		if why == "" || text == now || j.span(dep) > 1 && j.names(now, dep) {
-			why = text
-			if j.span(dep) > 1 && j.names(now, dep) {
-				why = now
-			}
-		}
-	})
-	if why == "" || why == now {
-		return
+// reviveTask makes a task that ended wait for its dependencies, or ready.
+func (s *State) reviveTask(j *job, i uint32, fx *Effects) {
+	past := j.lastAttemptNote(i) // drop the reason for its end
+	var r *record
+	if j.records.at(i).pending > 0 || j.outcome == 0 && j.isCleanup(i) {
+		r = s.move(j, i, Blocked)
+		r.ended = 0
+	} else {
+		r = s.makeReady(j, i, fx)
 	}
-	note := s.endNote(j, i, why)
-	r := j.records.write(s.own, i)
-	r.note = note
+	r.note = past
+	r.failures, r.losses, r.startLogged, r.cause = 0, 0, false, causeOther
 	s.mixRecord(r)
 }
 
-// failedTask returns the first task of a head that ended without completing;
+// renewCancelReasons corrects why tasks stay cancelled because of others. The
+// task that a reason names may have been revived; then it names another
+// dependency.
+func (s *State) renewCancelReasons(j *job) {
+	behind := make(map[uint32]uint32)
+	for i := range j.total {
+		r := j.records.at(i)
+		if r.state != Cancelled || r.cause == causeUser {
+			continue
+		}
+		now := j.endReason(i)
+		why := j.cancelReason(i, now, r.cause, behind)
+		if why == "" || why == now {
+			continue
+		}
+		note := s.endNote(j, i, why)
+		r = j.records.write(s.own, i)
+		r.note = note
+		s.mixRecord(r)
+	}
+}
+
+// cancelReason returns why a task stays cancelled: now, if that is still true.
+// It returns an empty text if no dependency is the cause.
+func (j *job) cancelReason(i uint32, now string, cause cancelCause, behind map[uint32]uint32) (why string) {
+	j.task(i).eachDep(func(dep uint32, when Condition) {
+		f := j.fateOf(dep, when)
+		if f != impossible && f != needless || (f == needless) != (cause == causeSkipped) {
+			return
+		}
+		at := dep
+		if f == impossible {
+			at = j.failedTask(dep, behind)
+		}
+		text := j.endedWhy(at, when, f)
+		if f == impossible && j.span(dep) > 1 && j.names(now, dep) {
+			text = now
+		}
+		if why == "" || text == now {
+			why = text
+		}
+	})
+	return why
+}
+
+// failedTask returns the first task of a head that failed or was cancelled;
 // the job's total if all completed. Each array is scanned once.
 func (j *job) failedTask(head uint32, known map[uint32]uint32) uint32 {
 	n := j.span(head)
@@ -126,7 +150,7 @@ func (j *job) failedTask(head uint32, known map[uint32]uint32) uint32 {
 		return at
 	}
 	for i := head; i < head+n; i++ {
-		if st := j.records.at(i).state; st.Terminal() && st != Completed {
+		if j.records.at(i).failed() {
 			if n > 1 {
 				known[head] = i
 			}
@@ -139,8 +163,8 @@ func (j *job) failedTask(head uint32, known map[uint32]uint32) uint32 {
 	return j.total
 }
 
-// names reports whether a reason names a task of an array that ended without
-// completing.
+// names reports whether a reason names a task of an array that failed or was
+// cancelled.
 func (j *job) names(text string, head uint32) bool {
 	name, ok := strings.CutPrefix(text, "dependency ")
 	name, ended := strings.CutSuffix(name, " failed")
@@ -149,8 +173,7 @@ func (j *job) names(text string, head uint32) bool {
 	if !ok || !ended || !found {
 		return false
 	}
-	st := j.records.at(head + k).state
-	return st.Terminal() && st != Completed
+	return j.records.at(head + k).failed()
 }
 
 // rerunCleanup replaces the chosen cleanup tasks by all that have ended, and
@@ -158,11 +181,6 @@ func (j *job) names(text string, head uint32) bool {
 func (s *State) rerunCleanup(j *job, chosen []uint32) []uint32 {
 	first, _ := slices.BinarySearch(chosen, j.ordinary)
 	chosen = chosen[:first]
-	for at, a := range j.arrays {
-		if j.isCleanup(a.first) {
-			j.writeLeft(s.own)[at] = a.count
-		}
-	}
 	for i := j.ordinary; i < j.total; i++ {
 		r := j.records.write(s.own, i)
 		r.pending = uint32(j.task(i).ndeps) //nolint:gosec // bounded by the chunk
@@ -172,6 +190,53 @@ func (s *State) rerunCleanup(j *job, chosen []uint32) []uint32 {
 		}
 	}
 	return chosen
+}
+
+// recountPending counts the dependencies of all tasks for the time after a
+// revival: with conditions, one that held may wait again. Cleanup tasks that
+// wait for the ordinary ones wait for all of them anyway.
+func (s *State) recountPending(j *job, plan *revival) {
+	if !j.hasConditions() {
+		return // only dependencies that completed are not counted, and they are not revived
+	}
+	end := j.total
+	if j.outcome == 0 {
+		end = j.ordinary
+	}
+	for i := range end {
+		n := uint32(0)
+		j.task(i).eachDep(func(dep uint32, when Condition) {
+			if when.fate(plan.unit(j, dep), j.tolerance(dep)) != holds {
+				n++
+			}
+		})
+		if j.records.at(i).pending == n {
+			continue
+		}
+		r := j.records.writeUnseen(s.own, i)
+		r.pending = n
+		s.mix(uint64(i))
+		s.mixRecord(r)
+	}
+}
+
+// changeCause changes why a task is cancelled, or cancels it: a task on which it
+// depends has ended, or is cancelled for another cause than before.
+func (s *State) changeCause(j *job, i uint32, cause cancelCause) {
+	if st := j.records.at(i).state; st != Cancelled {
+		if st != Blocked {
+			s.move(j, i, Blocked)
+		}
+		s.cancelTask(j, i, "", cause) // renewCancelReasons adds why
+		return
+	}
+	r := j.records.write(s.own, i)
+	if at, within := j.arrayAt(i); within {
+		ends := &j.writeEnds(s.own)[at]
+		ends.move(ends.of(Cancelled, r.cause), ends.of(Cancelled, cause), 1)
+	}
+	r.cause = cause
+	s.mixRecord(r)
 }
 
 // firstFailure returns the error of the first failed task that is not
@@ -206,52 +271,4 @@ func (j *job) selectable(tasks []uint32, ok func(TaskState) bool) Reason {
 		}
 	}
 	return Accepted
-}
-
-// chooseRevived returns the tasks to revive, ascending: the requested ones,
-// and those that were cancelled because of others and can run again. It
-// visits a task after all its dependencies. ok is false if a requested task
-// could never become ready.
-func (j *job) chooseRevived(asked []uint32) (list []uint32, ok bool) {
-	back := make([]bool, j.total)
-	whole := make(map[uint32]bool) // by the heads of arrays: all tasks may complete
-	for i := range j.total {
-		r := j.records.at(i)
-		if !r.state.Terminal() || r.state == Completed {
-			continue
-		}
-		_, named := slices.BinarySearch(asked, i)
-		if !named && len(asked) > 0 && (r.state != Cancelled || r.cancelledByUser) {
-			continue
-		}
-		free := true
-		j.task(i).eachDep(func(dep uint32) {
-			if n := j.span(dep); n > 1 { // all its tasks were visited before
-				fine, known := whole[dep]
-				if !known {
-					fine = true
-					for k := dep; k < dep+n; k++ {
-						fine = fine && j.mayComplete(k, back)
-					}
-					whole[dep] = fine
-				}
-				free = free && fine
-				return
-			}
-			free = free && j.mayComplete(dep, back)
-		})
-		if free {
-			back[i] = true
-			list = append(list, i)
-		} else if named {
-			return nil, false
-		}
-	}
-	return list, true
-}
-
-// mayComplete reports whether a task has completed or still can.
-func (j *job) mayComplete(i uint32, back []bool) bool {
-	st := j.records.at(i).state
-	return !st.Terminal() || st == Completed || back[i]
 }

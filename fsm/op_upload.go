@@ -135,12 +135,12 @@ func (o *AddChunk) apply(s *State, _ *Effects) Reason {
 		return OutOfOrder
 	}
 	probe := *j
-	probe.arrays, probe.left = slices.Clip(probe.arrays), slices.Clip(probe.left)
+	probe.arrays, probe.ends = slices.Clip(probe.arrays), slices.Clip(probe.ends)
 	if !probe.include(c) {
 		return Malformed
 	}
 	j = s.jobs.write(s.own, o.Job)
-	j.arrays, j.left, j.leftOwn, j.ordinary = probe.arrays, probe.left, nil, probe.ordinary
+	j.arrays, j.ends, j.endsOwn, j.ordinary = probe.arrays, probe.ends, nil, probe.ordinary
 	first, n := j.records.n, uint32(c.Len()) //nolint:gosec // checked against total
 	j.chunks = append(j.chunks, c)
 	j.sum = c.Sum(j.sum)

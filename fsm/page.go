@@ -13,18 +13,23 @@ type ownership struct {
 // record is the changing part of a task: 48 bytes for each task of the
 // cluster. Think twice before adding a field.
 type record struct {
-	changed         uint64 // see changes.go; not replicated
-	started         int64  // ms; start of the last attempt; until it ends, when it was assigned or its start was logged
-	ended           int64  // ms; end of the last attempt; while Scheduled: the due time
-	attempt         uint32 // 0 = none yet
-	worker          WorkerID
-	pending         uint32 // dependencies that have not completed
-	failures        uint32 // failed attempts that count as retries: another attempt follows
-	note            uint32 // position in the job's notes + 1; 0 = none
-	state           TaskState
-	startLogged     bool  // at-most-once: its start is logged
-	cancelledByUser bool  // not cancelled because of another task
-	losses          uint8 // requeued attempts whose worker was marked down; saturates at 255
+	changed     uint64 // see changes.go; not replicated
+	started     int64  // ms; start of the last attempt; until it ends, when it was assigned or its start was logged
+	ended       int64  // ms; end of the last attempt; while Scheduled: the due time
+	attempt     uint32 // 0 = none yet
+	worker      WorkerID
+	pending     uint32 // dependencies whose condition does not hold
+	failures    uint32 // failed attempts that count as retries: another attempt follows
+	note        uint32 // position in the job's notes + 1; 0 = none
+	state       TaskState
+	startLogged bool        // at-most-once: its start is logged
+	cause       cancelCause // of a cancelled task
+	losses      uint8       // requeued attempts whose worker was marked down; saturates at 255
+}
+
+// failed reports whether a task ended without completing, other than skipped.
+func (r *record) failed() bool {
+	return r.state.Terminal() && r.state != Completed && (r.state != Cancelled || r.cause != causeSkipped)
 }
 
 // pageSize is the number of records in a full page. The first write after a

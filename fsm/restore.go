@@ -254,7 +254,7 @@ func (f *frameReader) jobFrames(j *job, parts jobParts) error {
 	if j.records.n != tasks {
 		return errors.New("missing records")
 	}
-	j.countLeft()
+	j.countEnds()
 	for j.notes.size < parts.notes {
 		d, err := f.expect(frameNotes)
 		if err != nil {

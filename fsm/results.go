@@ -151,7 +151,7 @@ func (reuseOp) apply(s *State, t TaskRef, fx *Effects) Reason {
 		j.state, j.started = JobRunning, s.now
 		s.mixJob(j)
 	}
-	s.release(j, t.Index, fx)
+	s.taskCompleted(j, t.Index, fx)
 	s.settle(j, fx)
 	return Accepted
 }

@@ -39,34 +39,21 @@ func in(list []uint32, i int) bool {
 	return false
 }
 
-// back starts from all tasks that might be revived, and removes those that would
-// wait forever until none is left.
-func (j *modelJob) back(asked []uint32) map[int]bool {
-	back := map[int]bool{}
-	for i, t := range j.tasks {
-		swept := t.state == "cancelled" && !t.byUser
-		back[i] = t.unfinished() && (len(asked) == 0 || in(asked, i) || swept)
-	}
-	for again := true; again; {
-		again = false
-		for i, t := range j.tasks {
-			for _, d := range t.deps {
-				if back[i] && j.tasks[d].unfinished() && !back[int(d)] {
-					back[i], again = false, true
-				}
-			}
-		}
-	}
+// back returns the tasks that run again, cleanup tasks included, and how the
+// others end then.
+func (j *modelJob) back(asked []uint32) (back map[int]bool, ends map[uint32]string) {
+	back, ends = j.runAgain(asked)
 	ordinary := false
 	for i, t := range j.tasks {
-		ordinary = ordinary || back[i] && !t.final
+		ordinary = ordinary || ends[uint32(i)] != t.ends() && !t.final
 	}
 	for i, t := range j.tasks {
 		if t.final && ordinary {
 			back[i] = t.hasEnded() // cleanup runs again
+			ends[uint32(i)] = "open"
 		}
 	}
-	return back
+	return back, ends
 }
 
 func (w *model) revive(op *Revive) string {
@@ -82,9 +69,10 @@ func (w *model) revive(op *Revive) string {
 	if r := j.asked(op.Tasks, (*modelTask).unfinished); r != "accepted" {
 		return r
 	}
-	back, n := j.back(op.Tasks), 0
-	for i := range j.tasks {
-		if back[i] {
+	back, ends := j.back(op.Tasks)
+	n := 0
+	for i, t := range j.tasks {
+		if ends[uint32(i)] != t.ends() || back[i] {
 			n++
 		} else if in(op.Tasks, i) {
 			return "wrong state"
@@ -100,28 +88,36 @@ func (w *model) revive(op *Revive) string {
 	}
 	j.stopping, j.ended, j.revived = false, 0, w.now
 	for i, t := range j.tasks {
-		if back[i] && !t.final {
+		if ends[uint32(i)] != t.ends() && !t.final {
 			j.outcome = ""
 		}
 	}
 	if j.outcome == "" || j.outcome == "completed" {
-		j.err = ""
+		j.err, j.errOf = "", nil
 	}
 	for i, t := range j.tasks {
+		if end := ends[uint32(i)]; end != "open" && end != t.ends() && t.state != "cancelled" {
+			w.end(t, "cancelled", "dependency")
+		}
+		if t.state == "cancelled" {
+			t.byUser = t.byUser && ends[uint32(i)] != "skipped"
+			t.skipped = ends[uint32(i)] == "skipped"
+		}
 		if !back[i] {
 			continue
 		}
 		t.result, t.outSHA, t.outSize, t.accepted = "", "", 0, 0
 		t.reused = ""
 		t.state, t.err, t.ended, t.failures, t.losses, t.begun, t.byUser = "blocked", "", 0, 0, 0, false, false
+		t.skipped = false
 		if n := len(t.past); n > 0 {
 			t.err = t.past[n-1].Error
 		}
 	}
 	for _, t := range j.tasks {
-		for _, d := range t.deps {
-			if t.state == "cancelled" && !t.byUser && j.tasks[d].unfinished() {
-				t.err = "dependency " + j.tasks[d].name + " failed"
+		for _, v := range j.verdicts(t, j.now) {
+			if t.state == "cancelled" && !t.byUser && (v == "impossible" && !t.skipped || v == "needless" && t.skipped) {
+				t.err = "dependency"
 			}
 		}
 	}
@@ -134,6 +130,7 @@ func (w *model) revive(op *Revive) string {
 	w.changed(j, op.Precondition, 0)
 	w.makeReady(j)
 	w.revivedJobs = append(w.revivedJobs, fmt.Sprint(j.id))
+	w.settle(j)
 	return "accepted"
 }
 

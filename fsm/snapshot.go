@@ -250,7 +250,7 @@ func (e *encoder) record(r *record) {
 	b = append(b, byte(r.state), r.losses)
 	e.b = b
 	e.bool(r.startLogged)
-	e.bool(r.cancelledByUser)
+	e.byte(byte(r.cause))
 }
 
 func (d *decoder) record(r *record) {
@@ -258,7 +258,10 @@ func (d *decoder) record(r *record) {
 	r.attempt, r.worker, r.pending = d.u32(), WorkerID(d.u32()), d.u32()
 	r.failures, r.note = d.u32(), d.u32()
 	r.state, r.losses = TaskState(d.byte()), d.byte()
-	r.startLogged, r.cancelledByUser = d.bool(), d.bool()
+	r.startLogged, r.cause = d.bool(), cancelCause(d.byte())
+	if r.cause >= numCancelCauses {
+		d.fail(&UnknownError{What: "cause of a cancellation"})
+	}
 }
 
 func (f *frameWriter) end(s *State) {

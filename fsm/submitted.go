@@ -49,7 +49,8 @@ func (c *Chunk) submitted(spec *dtaskv1.JobSpec) error {
 	for i := range c.off {
 		t := c.at(uint32(i)) //nolint:gosec // ≤ 1,000,000
 		task := &dtaskv1.TaskSpec{Id: string(t.name), Policy: t.policy, Body: new(dtaskv1.TaskBody)}
-		t.eachDep(func(dep uint32) { task.Dependencies = append(task.Dependencies, dep) })
+		t.eachDep(func(dep uint32, _ Condition) { task.Dependencies = append(task.Dependencies, dep) })
+		task.Conditions = ProtoConditions(t.conditions())
 		if err := proto.Unmarshal(t.body, task.GetBody()); err != nil {
 			return fmt.Errorf("decoding task %s: %w", t.name, err)
 		}
@@ -62,7 +63,7 @@ func (c *Chunk) submitted(spec *dtaskv1.JobSpec) error {
 func (c *Chunk) submittedArray(spec *dtaskv1.JobSpec) error {
 	a := c.array
 	task := &dtaskv1.TaskSpec{
-		Id: a.Name, Policy: a.Policy, Dependencies: a.Deps, Body: new(dtaskv1.TaskBody),
+		Id: a.Name, Policy: a.Policy, Dependencies: a.Deps, Conditions: ProtoConditions(significant(a.Conditions)), Body: new(dtaskv1.TaskBody),
 		Array: &dtaskv1.ArraySpec{MaxParallel: a.MaxParallel, JsonPayload: a.JSON},
 	}
 	if a.Chunk > 1 {

@@ -49,6 +49,12 @@ func (s *State) setState(j *job, i uint32, to TaskState) *record {
 		j.cleanupCounts[r.state]--
 		j.cleanupCounts[to]++
 	}
+	if r.state.Terminal() != to.Terminal() {
+		if at, within := j.arrayAt(i); within {
+			ends := &j.writeEnds(s.own)[at]
+			ends.move(ends.of(r.state, r.cause), ends.of(to, r.cause), 1)
+		}
+	}
 	r.state = to
 	if j.checkpoints > 0 && to.Terminal() {
 		s.dropCheckpoint(j, i)
@@ -64,7 +70,12 @@ func (s *State) endTask(j *job, i uint32, to TaskState, note uint32) {
 }
 
 // cancelTask ends a task as cancelled.
-func (s *State) cancelTask(j *job, i uint32, why string) {
+func (s *State) cancelTask(j *job, i uint32, why string, cause cancelCause) {
+	if cause != causeOther { // it already is
+		r := j.records.write(s.own, i)
+		s.mix(uint64(r.cause))
+		r.cause = cause
+	}
 	s.endTask(j, i, Cancelled, s.endNote(j, i, why))
 }
 
@@ -77,8 +88,18 @@ func (s *State) textNote(j *job, why string) uint32 {
 	return j.notes.addText(s.own, why)
 }
 
-// failTask ends a task as failed, dead or lost. It cancels the dependents
-// and, if the job stops on failure, all ordinary tasks that have not started.
+// taskCompleted does what follows the end of a task as completed.
+func (s *State) taskCompleted(j *job, i uint32, fx *Effects) {
+	if at, within := j.arrayAt(i); within {
+		left := j.ends[at].uncompleted()
+		s.mix(uint64(at)<<32 | uint64(left)) //nolint:gosec // an index
+	}
+	s.follow(j, []endedRun{{i, 1}}, fx)
+}
+
+// failTask ends a task as failed, dead or lost. It cancels the tasks that can
+// no longer run and, if the job stops on failure, all ordinary tasks that have
+// not started.
 func (s *State) failTask(j *job, i uint32, to TaskState, why string, note uint32, fx *Effects) {
 	s.endTask(j, i, to, note)
 	s.taskFailed(j, i, to, why, fx)
@@ -92,9 +113,9 @@ func (s *State) taskFailed(j *job, i uint32, to TaskState, why string, fx *Effec
 	if j.err == "" && (j.isCleanup(i) || !j.toleratesFailures()) {
 		j.err = j.failure(i, to, why)
 	}
-	s.cancelDependents(j, i)
+	s.follow(j, []endedRun{{i, 1}}, fx)
 	if j.stopsOnFailure() && !j.stopping && !j.isCleanup(i) && !j.toleratesFailures() {
-		s.stop(j, i)
+		s.stop(j, i, fx)
 	}
 	s.settle(j, fx)
 }
@@ -111,156 +132,40 @@ func (j *job) failure(i uint32, state TaskState, why string) string {
 	return text
 }
 
-// cancelDependents cancels the dependents of a task at any distance, depth
-// first. They are blocked, since the task has not completed. For an array
-// that is cancelled as a whole, one task stands for all of them.
-func (s *State) cancelDependents(j *job, i uint32) {
-	stack := []uint32{i}
-	for len(stack) > 0 {
-		x := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		why := ""
-		for _, head := range j.dependents(x) {
-			first := true
-			for k := head; k < head+j.span(head); k++ {
-				if j.records.at(k).state != Blocked {
-					continue
-				}
-				if why == "" {
-					why = dependencyFailed(j.name(x))
-				}
-				s.cancelTask(j, k, why)
-				if first {
-					first, stack = false, append(stack, k)
-				}
-			}
-		}
-	}
-}
-
 // dependencyFailed is the reason for cancelling the dependents of a task.
 func dependencyFailed(name string) string { return "dependency " + name + " failed" }
 
 // stop cancels all ordinary tasks of a job that have not started because a
-// task failed.
-func (s *State) stop(j *job, i uint32) {
+// task failed, except those that depend on how a task ends.
+func (s *State) stop(j *job, i uint32, fx *Effects) {
 	s.mixJob(j)
 	j.stopping = true
 	why := "job stopped: task " + j.name(i) + " failed"
-	for k := range j.ordinary {
-		if r := j.records.at(k); !r.state.Terminal() && r.state != Assigned {
-			s.cancelTask(j, k, why)
+	s.cancelAll(j, j.ordinary, func(k uint32, r *record) {
+		if r.state != Assigned && !j.outlivesStop(k) {
+			s.cancelTask(j, k, why, causeOther)
 		}
-	}
+	}, fx)
 }
 
-// release readies the dependents of a completed task, or of the array that it
-// completes.
-func (s *State) release(j *job, i uint32, fx *Effects) {
-	if at, within := j.arrayAt(i); within {
-		left := j.writeLeft(s.own)
-		left[at]--
-		s.mix(uint64(at)<<32 | uint64(left[at])) //nolint:gosec // an index
-		if left[at] > 0 {
-			return
-		}
-	}
-	for _, k := range j.dependents(i) {
-		if n := j.span(k); n > 1 && j.updates == nil {
-			s.releaseRun(j, k, n, fx)
+// cancelAll cancels with a function the tasks below an index that have not
+// ended. Nothing but their own state changes before all of them were visited.
+func (s *State) cancelAll(j *job, end uint32, cancel func(i uint32, r *record), fx *Effects) {
+	var runs []endedRun
+	for i := range end {
+		r := j.records.at(i)
+		if r.state.Terminal() {
 			continue
 		}
-		for end := k + j.span(k); k < end; k++ {
-			r := j.records.writeUnseen(s.own, k)
-			r.pending--
-			if r.pending > 0 || r.state != Blocked {
-				s.mix(uint64(k))
-				s.mixRecord(r)
-				continue
-			}
-			s.mixRecord(s.makeReady(j, k, fx))
+		cancel(i, r)
+		if !j.hasConditions() || !j.records.at(i).state.Terminal() {
+			continue // without conditions, all dependents are cancelled as well
+		}
+		if last := len(runs) - 1; last >= 0 && j.unit(runs[last].task) == j.unit(i) {
+			runs[last].n++
+		} else {
+			runs = append(runs, endedRun{i, 1})
 		}
 	}
-}
-
-// releaseRun is release for a dependent array of a job without updates.
-func (s *State) releaseRun(j *job, first, n uint32, fx *Effects) {
-	s.mix(uint64(first)<<32 | uint64(n))
-	j.records.writeRun(s.own, first, n, func(r *record) bool {
-		r.pending-- // the same for all of them
-		if r.pending > 0 || r.state != Blocked {
-			return false
-		}
-		r.state, r.ended = Pending, 0
-		return true
-	}, func(at, n uint32) {
-		s.mix(uint64(at)<<32 | uint64(n))
-		j.counts[Blocked] -= n
-		j.counts[Pending] += n
-		if j.isCleanup(at) {
-			j.cleanupCounts[Blocked] -= n
-			j.cleanupCounts[Pending] += n
-		}
-		fx.readyRun(TaskRef{j.id, at}, n)
-	})
-}
-
-// settle readies the cleanup tasks of a job if all ordinary tasks have ended,
-// and ends the job if all tasks have.
-func (s *State) settle(j *job, fx *Effects) {
-	if j.state.Terminal() || j.openOrdinary() > 0 {
-		return
-	}
-	if j.outcome == 0 {
-		as := JobCompleted
-		switch {
-		case !j.toleratesFailures():
-			as = JobFailed
-		case j.counts[Cancelled] > j.cleanupCounts[Cancelled] && (j.failedOrdinary() == 0 || j.wasCancelledByUser()):
-			as = JobCancelled
-		}
-		s.decideOutcome(j, as, fx)
-	}
-	if j.open() > 0 {
-		return
-	}
-	as := j.outcome
-	switch {
-	case as != JobCompleted: // cleanup tasks do not change it
-	case failedOf(&j.cleanupCounts) > 0:
-		as = JobFailed
-	case j.cleanupCounts[Cancelled] > 0:
-		as = JobCancelled
-	}
-	s.closeJob(j, as, fx)
-}
-
-// wasCancelledByUser reports whether a user cancelled an ordinary task. Other
-// tasks may be cancelled because they depend on a tolerated failure.
-func (j *job) wasCancelledByUser() bool {
-	for i := range j.ordinary {
-		if r := j.records.at(i); r.state == Cancelled && r.cancelledByUser {
-			return true
-		}
-	}
-	return false
-}
-
-// decideOutcome sets the outcome of the ordinary tasks, which have all ended,
-// and readies the cleanup tasks without open dependencies.
-func (s *State) decideOutcome(j *job, as JobState, fx *Effects) {
-	j.outcome = as
-	s.mixJob(j)
-	for i := j.ordinary; i < j.total; i++ {
-		if r := j.records.at(i); r.state == Blocked && r.pending == 0 {
-			s.mixRecord(s.makeReady(j, i, fx))
-		}
-	}
-}
-
-func (s *State) closeJob(j *job, as JobState, fx *Effects) {
-	j.state, j.ended, j.stateChanged = as, s.now, s.own.at
-	s.mixJob(j)
-	fx.endedJob(j.id)
-	s.notifyEnd(j, fx)
+	s.follow(j, runs, fx)
 }

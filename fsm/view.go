@@ -123,7 +123,7 @@ type Task struct {
 	State       TaskState
 	Attempt     uint32
 	Worker      WorkerID // of the last attempt
-	Pending     uint32   // dependencies that have not completed
+	Pending     uint32   // dependencies whose condition does not hold yet
 	Failures    uint32   // failed attempts that count as retries: another attempt follows
 	Losses      uint8    // requeued attempts whose worker was marked down; at most 255
 	StartedMS   int64    // start of the last attempt; while assigned, when it was assigned or its start was logged
@@ -154,6 +154,13 @@ func (s *State) Task(t TaskRef) (Task, bool) {
 		v.DueMS, v.EndedMS = r.ended, 0
 	}
 	return v, true
+}
+
+// Stops reports whether no new attempt of a task may start because its job
+// stops.
+func (s *State) Stops(t TaskRef) bool {
+	j := s.sealedJob(t.Job)
+	return j != nil && t.Index < j.total && j.stops(t.Index)
 }
 
 // Live reports whether an attempt is live and held by the worker. It is
@@ -254,8 +261,18 @@ func (s *State) Dependencies(t TaskRef) []uint32 {
 	}
 	v := j.task(t.Index)
 	deps := make([]uint32, 0, v.ndeps)
-	v.eachDep(func(dep uint32) { deps = append(deps, dep) })
+	v.eachDep(func(dep uint32, _ Condition) { deps = append(deps, dep) })
 	return deps
+}
+
+// Conditions returns the conditions of a task's dependencies, in the order of
+// Dependencies; nil if all are WhenCompleted.
+func (s *State) Conditions(t TaskRef) []Condition {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total || !j.hasConditions() {
+		return nil
+	}
+	return j.task(t.Index).conditions()
 }
 
 // Dependents is the number of tasks that depend on a task.
@@ -265,7 +282,7 @@ func (s *State) Dependents(t TaskRef) int {
 		return 0
 	}
 	n := 0
-	for _, head := range j.dependents(t.Index) {
+	for _, head := range j.dependents(t.Index).heads {
 		n += int(j.span(head))
 	}
 	return n

@@ -115,7 +115,7 @@ func (s *State) LevelCounts(id JobID) []uint32 {
 		case !c.ofArray:
 			for i := range c.off {
 				_, deps := c.edgesOf(uint32(i)) //nolint:gosec // ≤ 1,000,000
-				deps.each(func(dep uint32) { level[deps.self] = max(level[deps.self], level[dep]+1) })
+				deps.each(func(dep uint32, _ Condition) { level[deps.self] = max(level[deps.self], level[dep]+1) })
 				add(deps.self, 1)
 			}
 		}

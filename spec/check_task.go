@@ -16,6 +16,7 @@ type PayloadTask struct {
 	ID           string // kept until the job is checked
 	Policy       uint32
 	Dependencies []uint32
+	Conditions   []dtaskv1.Condition
 	Payload      []byte
 	BodySize     int // of the encoded body, in bytes
 }
@@ -25,6 +26,7 @@ type checkedTask struct {
 	id           string
 	policy       uint32
 	dependencies []uint32
+	conditions   []dtaskv1.Condition
 	size         int // encoded as a TaskSpec, in bytes
 	payload      []byte
 	body         *dtaskv1.TaskBody  // nil if it has only the payload
@@ -33,13 +35,13 @@ type checkedTask struct {
 
 func checkedSpec(t *dtaskv1.TaskSpec) checkedTask {
 	return checkedTask{
-		id: t.GetId(), policy: t.GetPolicy(), dependencies: t.GetDependencies(), size: proto.Size(t),
+		id: t.GetId(), policy: t.GetPolicy(), dependencies: t.GetDependencies(), conditions: t.GetConditions(), size: proto.Size(t),
 		payload: t.GetBody().GetPayload(), body: t.GetBody(), array: t.GetArray(),
 	}
 }
 
 func (t PayloadTask) checked() checkedTask {
-	return checkedTask{id: t.ID, policy: t.Policy, dependencies: t.Dependencies, size: t.size(), payload: t.Payload}
+	return checkedTask{id: t.ID, policy: t.Policy, dependencies: t.Dependencies, conditions: t.Conditions, size: t.size(), payload: t.Payload}
 }
 
 // size returns the size of the task encoded as a TaskSpec.
@@ -59,6 +61,9 @@ func (t PayloadTask) size() int {
 		}
 		n += tag + protowire.SizeBytes(list)
 	}
+	if len(t.Conditions) > 0 {
+		n += tag + protowire.SizeBytes(len(t.Conditions))
+	}
 	return n
 }
 
@@ -67,7 +72,7 @@ func (c *Checker) task(t *checkedTask) {
 	place := taskPlace{c: c, id: t.id, index: c.tasks}
 	place.refuse("id", idProblem(t.id))
 	if t.array.GetPart() > 0 {
-		if len(t.dependencies) > 0 || t.body != nil || t.policy != 0 {
+		if len(t.dependencies) > 0 || len(t.conditions) > 0 || t.body != nil || t.policy != 0 {
 			place.refuse("array", problem{"has a body, dependencies or a policy in a further part", "send only id, items and part"})
 		}
 		return
@@ -83,6 +88,7 @@ func (c *Checker) task(t *checkedTask) {
 		})
 	}
 	place.dependencies(t.dependencies)
+	place.conditions(t.conditions, len(t.dependencies))
 	policies := c.header.GetPolicies()
 	if int64(t.policy) >= int64(len(policies)) {
 		place.refuse("policy", problem{fmt.Sprintf("unknown policy %d", t.policy), fmt.Sprintf("send an index below %d", len(policies))})
@@ -133,6 +139,20 @@ func (at taskPlace) dependencies(list []uint32) {
 		}
 		if i > 0 && d <= list[i-1] {
 			at.refuse("dependencies", problem{fmt.Sprintf("%d follows %d", d, list[i-1]), "send indexes in ascending order, each once"})
+			return
+		}
+	}
+}
+
+// conditions checks the conditions of n dependencies.
+func (at taskPlace) conditions(list []dtaskv1.Condition, n int) {
+	if len(list) > 0 && len(list) != n {
+		at.refuse("conditions", problem{fmt.Sprintf("has %d, and dependencies has %d", len(list), n), "send one for each, or none"})
+		return
+	}
+	for _, c := range list {
+		if c < dtaskv1.Condition_CONDITION_UNSPECIFIED || c > dtaskv1.Condition_CONDITION_FAILED {
+			at.refuse("conditions", problem{fmt.Sprintf("unknown condition %d", c), "send completed, ended, tolerated or failed"})
 			return
 		}
 	}

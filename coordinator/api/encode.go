@@ -103,7 +103,7 @@ func (e *jobEncoder) add(t *dtaskv1.TaskSpec) error {
 		e.addArray(t, bytes.Clone(body))
 		return nil
 	}
-	e.addRow(columns.Task{ID: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Body: body})
+	e.addRow(columns.Task{ID: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Conditions: t.GetConditions(), Body: body})
 	return nil
 }
 
@@ -118,16 +118,18 @@ func (e *jobEncoder) addRow(t columns.Task) {
 	for _, dep := range t.Dependencies {
 		e.hashNumber(uint64(dep))
 	}
+	conditions := fsm.Conditions(t.Conditions)
+	e.hashConditions(conditions)
 	e.hashBytes(t.Body)
 	if len(e.scratch) >= hashAt {
 		e.flush()
 	}
 
-	most := len(t.ID) + len(t.Body) + (len(t.Dependencies)+4)*binary.MaxVarintLen32
+	most := len(t.ID) + len(t.Body) + (len(t.Dependencies)+4)*binary.MaxVarintLen32 + len(conditions)
 	if e.builder.Len() > 0 && e.builder.Size()+most > maxChunk {
 		e.nextChunk()
 	}
-	e.builder.Add(t.ID, t.Policy, t.Dependencies, t.Body)
+	e.builder.AddConditional(t.ID, t.Policy, t.Dependencies, conditions, t.Body)
 	e.tasks++
 	e.next++
 }
@@ -168,7 +170,7 @@ func (e *jobEncoder) addArray(t *dtaskv1.TaskSpec, body []byte) {
 func (e *jobEncoder) beginArray(t *dtaskv1.TaskSpec, body []byte) {
 	spec := t.GetArray()
 	a := &fsm.Array{
-		Name: t.GetId(), Policy: t.GetPolicy(), Deps: t.GetDependencies(), Body: body, Items: uint32(array.Items(spec)), //nolint:gosec // checked before
+		Name: t.GetId(), Policy: t.GetPolicy(), Deps: t.GetDependencies(), Conditions: fsm.Conditions(t.GetConditions()), Body: body, Items: uint32(array.Items(spec)), //nolint:gosec // checked before
 		Chunk: uint32(array.Chunk(spec)), MaxParallel: spec.GetMaxParallel(), JSON: spec.GetJsonPayload(), //nolint:gosec // checked before
 	}
 	for _, r := range spec.GetRanges() {
@@ -192,6 +194,7 @@ func (e *jobEncoder) beginArray(t *dtaskv1.TaskSpec, body []byte) {
 		e.hashNumber(uint64(dep))
 	}
 	e.hashNumber(uint64(len(a.Deps)))
+	e.hashConditions(a.Conditions)
 	e.hashBytes(body)
 	e.array, e.part = a, 0
 	e.tasks += a.Tasks()
@@ -243,6 +246,18 @@ func (e *jobEncoder) finish() sequencer.Submission {
 func (e *jobEncoder) hashBytes(b []byte) {
 	e.hashNumber(uint64(len(b)))
 	e.scratch = append(e.scratch, b...)
+}
+
+// hashConditions hashes nothing for dependencies that must all complete, so that
+// their jobs keep their digest.
+func (e *jobEncoder) hashConditions(list []fsm.Condition) {
+	if list == nil {
+		return
+	}
+	e.hashBytes([]byte("conditions"))
+	for _, c := range list {
+		e.hashNumber(uint64(c))
+	}
 }
 
 func (e *jobEncoder) hashNumber(n uint64) { e.scratch = binary.AppendUvarint(e.scratch, n) }

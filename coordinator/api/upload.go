@@ -159,7 +159,7 @@ func (u *upload) addColumns(m *dtaskv1.TaskColumns) error {
 		t := r.Next()
 		if payload, ok := taskbody.PayloadOnly(t.Body); ok {
 			u.checker.AddPayloadTask(spec.PayloadTask{
-				ID: t.ID, Policy: t.Policy, Dependencies: t.Dependencies, Payload: payload, BodySize: len(t.Body),
+				ID: t.ID, Policy: t.Policy, Dependencies: t.Dependencies, Conditions: t.Conditions, Payload: payload, BodySize: len(t.Body),
 			})
 			if !u.checker.Faulty() {
 				u.encoder.addRow(t)
@@ -188,7 +188,7 @@ func (u *upload) addColumns(m *dtaskv1.TaskColumns) error {
 
 // taskOf decodes a row.
 func taskOf(t columns.Task) (*dtaskv1.TaskSpec, error) {
-	task := &dtaskv1.TaskSpec{Id: t.ID, Policy: t.Policy, Dependencies: slices.Clone(t.Dependencies), Body: &dtaskv1.TaskBody{}}
+	task := &dtaskv1.TaskSpec{Id: t.ID, Policy: t.Policy, Dependencies: slices.Clone(t.Dependencies), Conditions: t.Conditions, Body: &dtaskv1.TaskBody{}}
 	if err := proto.Unmarshal(t.Body, task.GetBody()); err != nil {
 		return nil, invalid("columns: malformed body of task %s", quote(t.ID))
 	}

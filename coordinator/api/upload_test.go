@@ -43,7 +43,7 @@ func inColumns(tb testing.TB, messages ...*dtaskv1.JobPart) []*dtaskv1.JobPart {
 				if err != nil {
 					tb.Fatal(err)
 				}
-				columns.AddTask(last.GetColumns(), index, &columns.Task{ID: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Body: body})
+				columns.AddTask(last.GetColumns(), index, &columns.Task{ID: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Conditions: t.GetConditions(), Body: body})
 			}
 			index += uint32(array.Tasks(t))
 		}

@@ -127,8 +127,7 @@ func (x *outcomes) fail(
 	it := fsm.FailItem{
 		HeldAttempt: h, DurationMS: took, Next: fsm.NextFailed, CountsAsRetry: f.Kind.CountsAsRetry(), Error: text,
 	}
-	job, _ := b.view.Job(h.Job)
-	if !fatal && !t.StartLogged && (!job.Stopping || t.Cleanup) {
+	if !fatal && !t.StartLogged && !b.view.Stops(h.TaskRef) {
 		failures := int(t.Failures)
 		if it.CountsAsRetry {
 			failures++

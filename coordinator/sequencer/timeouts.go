@@ -117,8 +117,7 @@ func (t *attemptTimeouts) end(b *batch, o overdue) {
 // retries fails. The stop that the worker got fences the attempt there (ADR
 // 30); its attempt number fences it here.
 func (t *attemptTimeouts) endUnstarted(b *batch, w *worker, h fsm.HeldAttempt, text string) {
-	task, _ := b.view.Task(h.TaskRef)
-	if job, _ := b.view.Job(h.Job); job.Stopping && !task.Cleanup {
+	if b.view.Stops(h.TaskRef) {
 		requeueOrLose(b, h, false) // no new attempt: the task is cancelled
 		return
 	}

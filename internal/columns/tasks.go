@@ -11,7 +11,8 @@ type Task struct {
 	ID           string
 	Policy       uint32
 	Dependencies []uint32 // indexes, as in TaskSpec; a reader reuses the slice for its next row
-	Body         []byte   // encoded TaskBody
+	Conditions   []dtaskv1.Condition // of the dependencies, as in TaskSpec; shared
+	Body         []byte              // encoded TaskBody
 }
 
 // NewTasks returns an empty message with the capacity of another, which may be
@@ -36,11 +37,27 @@ func AddTask(m *dtaskv1.TaskColumns, index uint32, t *Task) {
 	m.Ids = append(m.Ids, t.ID...)
 	m.Policies = appendSparse(m.GetPolicies(), n, t.Policy, room)
 	m.DependencyCounts = appendSparse(m.GetDependencyCounts(), n, uint32(len(t.Dependencies)), room) //nolint:gosec // as above
+	addConditions(m, t)
 	for _, dep := range t.Dependencies {
 		m.Distances = append(m.Distances, index-dep)
 	}
 	m.BodySizes = appendSparse(m.GetBodySizes(), n, uint32(len(t.Body)), room) //nolint:gosec // as above
 	m.Bodies = append(m.Bodies, t.Body...)
+}
+
+// addConditions appends the conditions of a task's dependencies; none until a
+// task has some.
+func addConditions(m *dtaskv1.TaskColumns, t *Task) {
+	if len(m.GetConditions()) == 0 && len(t.Conditions) == 0 {
+		return
+	}
+	for len(m.GetConditions()) < len(m.GetDistances()) {
+		m.Conditions = append(m.Conditions, dtaskv1.Condition_CONDITION_COMPLETED)
+	}
+	m.Conditions = append(m.Conditions, t.Conditions...)
+	for len(m.GetConditions()) < len(m.GetDistances())+len(t.Dependencies) {
+		m.Conditions = append(m.Conditions, dtaskv1.Condition_CONDITION_COMPLETED)
+	}
 }
 
 // TaskReader reads the rows of a message in order.
@@ -88,6 +105,9 @@ func checkTasks(m *dtaskv1.TaskColumns) error {
 	if sum != uint64(len(m.GetDistances())) {
 		return malformed("there are %d distances, and dependency_counts say %d", len(m.GetDistances()), sum)
 	}
+	if n := len(m.GetConditions()); n > 0 && n != len(m.GetDistances()) {
+		return malformed("there are %d conditions beside %d distances", n, len(m.GetDistances()))
+	}
 	return nil
 }
 
@@ -106,6 +126,9 @@ func (r *TaskReader) Next() Task {
 		r.deps = r.deps[:0]
 		for _, distance := range r.m.GetDistances()[r.distance : r.distance+n] {
 			r.deps = append(r.deps, r.index-distance)
+		}
+		if list := r.m.GetConditions(); len(list) > 0 {
+			t.Conditions = slices.Clip(list[r.distance : r.distance+n])
 		}
 		r.distance += n
 		t.Dependencies = r.deps

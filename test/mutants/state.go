@@ -63,7 +63,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "snapshots-forget-cancels",
-			Edits:  []Edit{{"fsm/snapshot.go", `e.bool(r.cancelledByUser)`, `e.bool(false)`}},
+			Edits:  []Edit{{"fsm/snapshot.go", `e.byte(byte(r.cause))`, `e.byte(0)`}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestUserCancellationsSurvive"}, snapshots},
 		},
 		{

@@ -121,6 +121,63 @@ func (Execution) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{1}
 }
 
+// Condition is how a dependency, a task or a whole array, must end before its dependent
+// runs.
+type Condition int32
+
+const (
+	Condition_CONDITION_UNSPECIFIED Condition = 0 // as completed
+	Condition_CONDITION_COMPLETED   Condition = 1 // all of its tasks completed
+	Condition_CONDITION_ENDED       Condition = 2 // all of them ended, however
+	Condition_CONDITION_TOLERATED   Condition = 3 // all of them ended, at most JobHeader.max_failures of them without completing
+	Condition_CONDITION_FAILED      Condition = 4 // all of them ended, one of them without completing; else the dependent is skipped
+)
+
+// Enum value maps for Condition.
+var (
+	Condition_name = map[int32]string{
+		0: "CONDITION_UNSPECIFIED",
+		1: "CONDITION_COMPLETED",
+		2: "CONDITION_ENDED",
+		3: "CONDITION_TOLERATED",
+		4: "CONDITION_FAILED",
+	}
+	Condition_value = map[string]int32{
+		"CONDITION_UNSPECIFIED": 0,
+		"CONDITION_COMPLETED":   1,
+		"CONDITION_ENDED":       2,
+		"CONDITION_TOLERATED":   3,
+		"CONDITION_FAILED":      4,
+	}
+)
+
+func (x Condition) Enum() *Condition {
+	p := new(Condition)
+	*p = x
+	return p
+}
+
+func (x Condition) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Condition) Descriptor() protoreflect.EnumDescriptor {
+	return file_dtask_v1_jobs_proto_enumTypes[2].Descriptor()
+}
+
+func (Condition) Type() protoreflect.EnumType {
+	return &file_dtask_v1_jobs_proto_enumTypes[2]
+}
+
+func (x Condition) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Condition.Descriptor instead.
+func (Condition) EnumDescriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+}
+
 // LogStream selects an output stream.
 type LogStream int32
 
@@ -155,11 +212,11 @@ func (x LogStream) String() string {
 }
 
 func (LogStream) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_jobs_proto_enumTypes[2].Descriptor()
+	return file_dtask_v1_jobs_proto_enumTypes[3].Descriptor()
 }
 
 func (LogStream) Type() protoreflect.EnumType {
-	return &file_dtask_v1_jobs_proto_enumTypes[2]
+	return &file_dtask_v1_jobs_proto_enumTypes[3]
 }
 
 func (x LogStream) Number() protoreflect.EnumNumber {
@@ -168,7 +225,7 @@ func (x LogStream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LogStream.Descriptor instead.
 func (LogStream) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
 }
 
 // JobSpec is a whole job as package spec makes it from a file: checked, with defaults,
@@ -622,7 +679,9 @@ type TaskSpec struct {
 	// The task is an array: a template for many tasks. It takes one index for each
 	// chunk of its items. Other tasks depend on the whole array by the index of its
 	// first task; they can't depend on single tasks of it.
-	Array         *ArraySpec `protobuf:"bytes,5,opt,name=array,proto3" json:"array,omitempty"`
+	Array *ArraySpec `protobuf:"bytes,5,opt,name=array,proto3" json:"array,omitempty"`
+	// One for each dependency; empty = all of them must complete.
+	Conditions    []Condition `protobuf:"varint,6,rep,packed,name=conditions,proto3,enum=dtask.v1.Condition" json:"conditions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -688,6 +747,13 @@ func (x *TaskSpec) GetBody() *TaskBody {
 func (x *TaskSpec) GetArray() *ArraySpec {
 	if x != nil {
 		return x.Array
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetConditions() []Condition {
+	if x != nil {
+		return x.Conditions
 	}
 	return nil
 }
@@ -1122,9 +1188,10 @@ type TaskColumns struct {
 	DependencyCounts []uint32               `protobuf:"varint,4,rep,packed,name=dependency_counts,json=dependencyCounts,proto3" json:"dependency_counts,omitempty"` // of each task, one after the other in distances
 	// For each dependency of a task, the task's index minus the index of the dependency:
 	// at least 1, descending within a task.
-	Distances     []uint32 `protobuf:"varint,5,rep,packed,name=distances,proto3" json:"distances,omitempty"`
-	BodySizes     []uint32 `protobuf:"varint,6,rep,packed,name=body_sizes,json=bodySizes,proto3" json:"body_sizes,omitempty"` // bytes of each TaskBody as it is encoded, one after the other in bodies
-	Bodies        []byte   `protobuf:"bytes,7,opt,name=bodies,proto3" json:"bodies,omitempty"`
+	Distances     []uint32    `protobuf:"varint,5,rep,packed,name=distances,proto3" json:"distances,omitempty"`
+	BodySizes     []uint32    `protobuf:"varint,6,rep,packed,name=body_sizes,json=bodySizes,proto3" json:"body_sizes,omitempty"` // bytes of each TaskBody as it is encoded, one after the other in bodies
+	Bodies        []byte      `protobuf:"bytes,7,opt,name=bodies,proto3" json:"bodies,omitempty"`
+	Conditions    []Condition `protobuf:"varint,8,rep,packed,name=conditions,proto3,enum=dtask.v1.Condition" json:"conditions,omitempty"` // of each dependency, in the order of distances; empty = all of them must complete
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1204,6 +1271,13 @@ func (x *TaskColumns) GetBodySizes() []uint32 {
 func (x *TaskColumns) GetBodies() []byte {
 	if x != nil {
 		return x.Bodies
+	}
+	return nil
+}
+
+func (x *TaskColumns) GetConditions() []Condition {
+	if x != nil {
+		return x.Conditions
 	}
 	return nil
 }
@@ -4052,13 +4126,16 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"maxDelayMs\x12\x16\n" +
 	"\x06jitter\x18\x05 \x01(\bR\x06jitter\x12\x0e\n" +
 	"\x02on\x18\x06 \x03(\tR\x02on\x12\x16\n" +
-	"\x06except\x18\a \x03(\tR\x06except\"\xa9\x01\n" +
+	"\x06except\x18\a \x03(\tR\x06except\"\xde\x01\n" +
 	"\bTaskSpec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\rR\x06policy\x12\"\n" +
 	"\fdependencies\x18\x03 \x03(\rR\fdependencies\x12&\n" +
 	"\x04body\x18\x04 \x01(\v2\x12.dtask.v1.TaskBodyR\x04body\x12)\n" +
-	"\x05array\x18\x05 \x01(\v2\x13.dtask.v1.ArraySpecR\x05array\"\xe0\x01\n" +
+	"\x05array\x18\x05 \x01(\v2\x13.dtask.v1.ArraySpecR\x05array\x123\n" +
+	"\n" +
+	"conditions\x18\x06 \x03(\x0e2\x13.dtask.v1.ConditionR\n" +
+	"conditions\"\xe0\x01\n" +
 	"\tArraySpec\x12,\n" +
 	"\x06ranges\x18\x01 \x03(\v2\x14.dtask.v1.ArrayRangeR\x06ranges\x12\x14\n" +
 	"\x05items\x18\x02 \x03(\fR\x05items\x12\x1f\n" +
@@ -4092,7 +4169,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\rgenerated_key\x18\x05 \x01(\bR\fgeneratedKey\x12\x14\n" +
 	"\x05total\x18\x06 \x01(\rR\x05total\x12(\n" +
 	"\x05tasks\x18\a \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\x12/\n" +
-	"\acolumns\x18\b \x01(\v2\x15.dtask.v1.TaskColumnsR\acolumns\"\xd8\x01\n" +
+	"\acolumns\x18\b \x01(\v2\x15.dtask.v1.TaskColumnsR\acolumns\"\x8d\x02\n" +
 	"\vTaskColumns\x12\x19\n" +
 	"\bid_sizes\x18\x01 \x03(\rR\aidSizes\x12\x10\n" +
 	"\x03ids\x18\x02 \x01(\fR\x03ids\x12\x1a\n" +
@@ -4101,7 +4178,10 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tdistances\x18\x05 \x03(\rR\tdistances\x12\x1d\n" +
 	"\n" +
 	"body_sizes\x18\x06 \x03(\rR\tbodySizes\x12\x16\n" +
-	"\x06bodies\x18\a \x01(\fR\x06bodies\"B\n" +
+	"\x06bodies\x18\a \x01(\fR\x06bodies\x123\n" +
+	"\n" +
+	"conditions\x18\b \x03(\x0e2\x13.dtask.v1.ConditionR\n" +
+	"conditions\"B\n" +
 	"\x0eSubmitResponse\x120\n" +
 	"\aresults\x18\x01 \x03(\v2\x16.dtask.v1.SubmitResultR\aresults\"\xaa\x01\n" +
 	"\fSubmitResult\x12\x10\n" +
@@ -4381,7 +4461,13 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tExecution\x12\x19\n" +
 	"\x15EXECUTION_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17EXECUTION_AT_LEAST_ONCE\x10\x01\x12\x1a\n" +
-	"\x16EXECUTION_AT_MOST_ONCE\x10\x02*U\n" +
+	"\x16EXECUTION_AT_MOST_ONCE\x10\x02*\x83\x01\n" +
+	"\tCondition\x12\x19\n" +
+	"\x15CONDITION_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13CONDITION_COMPLETED\x10\x01\x12\x13\n" +
+	"\x0fCONDITION_ENDED\x10\x02\x12\x17\n" +
+	"\x13CONDITION_TOLERATED\x10\x03\x12\x14\n" +
+	"\x10CONDITION_FAILED\x10\x04*U\n" +
 	"\tLogStream\x12\x1a\n" +
 	"\x16LOG_STREAM_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_STREAM_STDOUT\x10\x01\x12\x15\n" +
@@ -4414,166 +4500,169 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_jobs_proto_rawDescData
 }
 
-var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
-	(LogStream)(0),                   // 2: dtask.v1.LogStream
-	(*JobSpec)(nil),                  // 3: dtask.v1.JobSpec
-	(*JobHeader)(nil),                // 4: dtask.v1.JobHeader
-	(*TaskPolicy)(nil),               // 5: dtask.v1.TaskPolicy
-	(*RetryPolicy)(nil),              // 6: dtask.v1.RetryPolicy
-	(*TaskSpec)(nil),                 // 7: dtask.v1.TaskSpec
-	(*ArraySpec)(nil),                // 8: dtask.v1.ArraySpec
-	(*ArrayRange)(nil),               // 9: dtask.v1.ArrayRange
-	(*TaskBody)(nil),                 // 10: dtask.v1.TaskBody
-	(*SubmitRequest)(nil),            // 11: dtask.v1.SubmitRequest
-	(*JobPart)(nil),                  // 12: dtask.v1.JobPart
-	(*TaskColumns)(nil),              // 13: dtask.v1.TaskColumns
-	(*SubmitResponse)(nil),           // 14: dtask.v1.SubmitResponse
-	(*SubmitResult)(nil),             // 15: dtask.v1.SubmitResult
-	(*StoredJob)(nil),                // 16: dtask.v1.StoredJob
-	(*Freshness)(nil),                // 17: dtask.v1.Freshness
-	(*Job)(nil),                      // 18: dtask.v1.Job
-	(*ArrayStatus)(nil),              // 19: dtask.v1.ArrayStatus
-	(*GetJobRequest)(nil),            // 20: dtask.v1.GetJobRequest
-	(*ListJobsRequest)(nil),          // 21: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 22: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 23: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 24: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 25: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 26: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 27: dtask.v1.WatchJobResponse
-	(*WaitJobsRequest)(nil),          // 28: dtask.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 29: dtask.v1.WaitJobsResponse
-	(*CancelRequest)(nil),            // 30: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 31: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 32: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 33: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 34: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 35: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 36: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 37: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 38: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 39: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 40: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 41: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 42: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 43: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 44: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 45: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 46: dtask.v1.LogsResponse
-	nil,                              // 47: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 48: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 49: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 50: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 51: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 52: dtask.v1.Job.LabelsEntry
-	nil,                              // 53: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 54: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 55: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 56: dtask.v1.Priority
-	(*ErrorDetail)(nil),              // 57: dtask.v1.ErrorDetail
-	(JobState)(0),                    // 58: dtask.v1.JobState
-	(Consistency)(0),                 // 59: dtask.v1.Consistency
-	(TaskState)(0),                   // 60: dtask.v1.TaskState
+	(Condition)(0),                   // 2: dtask.v1.Condition
+	(LogStream)(0),                   // 3: dtask.v1.LogStream
+	(*JobSpec)(nil),                  // 4: dtask.v1.JobSpec
+	(*JobHeader)(nil),                // 5: dtask.v1.JobHeader
+	(*TaskPolicy)(nil),               // 6: dtask.v1.TaskPolicy
+	(*RetryPolicy)(nil),              // 7: dtask.v1.RetryPolicy
+	(*TaskSpec)(nil),                 // 8: dtask.v1.TaskSpec
+	(*ArraySpec)(nil),                // 9: dtask.v1.ArraySpec
+	(*ArrayRange)(nil),               // 10: dtask.v1.ArrayRange
+	(*TaskBody)(nil),                 // 11: dtask.v1.TaskBody
+	(*SubmitRequest)(nil),            // 12: dtask.v1.SubmitRequest
+	(*JobPart)(nil),                  // 13: dtask.v1.JobPart
+	(*TaskColumns)(nil),              // 14: dtask.v1.TaskColumns
+	(*SubmitResponse)(nil),           // 15: dtask.v1.SubmitResponse
+	(*SubmitResult)(nil),             // 16: dtask.v1.SubmitResult
+	(*StoredJob)(nil),                // 17: dtask.v1.StoredJob
+	(*Freshness)(nil),                // 18: dtask.v1.Freshness
+	(*Job)(nil),                      // 19: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 20: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 21: dtask.v1.GetJobRequest
+	(*ListJobsRequest)(nil),          // 22: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 23: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 24: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 25: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 26: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 27: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 28: dtask.v1.WatchJobResponse
+	(*WaitJobsRequest)(nil),          // 29: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 30: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 31: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 32: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 33: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 34: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 35: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 36: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 37: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 38: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 39: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 40: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 41: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 42: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 43: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 44: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 45: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 46: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 47: dtask.v1.LogsResponse
+	nil,                              // 48: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 49: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 50: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 51: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 52: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 53: dtask.v1.Job.LabelsEntry
+	nil,                              // 54: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 55: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 56: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 57: dtask.v1.Priority
+	(*ErrorDetail)(nil),              // 58: dtask.v1.ErrorDetail
+	(JobState)(0),                    // 59: dtask.v1.JobState
+	(Consistency)(0),                 // 60: dtask.v1.Consistency
+	(TaskState)(0),                   // 61: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
-	4,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
-	7,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	56, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	47, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	48, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
+	8,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
+	57, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	48, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	49, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
-	5,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	56, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	49, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	6,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	6,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
+	57, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	50, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	7,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,  // 10: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	50, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	51, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	10, // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	8,  // 14: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	9,  // 15: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	12, // 16: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
-	4,  // 17: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
-	7,  // 18: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
-	13, // 19: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
-	15, // 20: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
-	16, // 21: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	57, // 22: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	56, // 23: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	58, // 24: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	52, // 25: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	53, // 26: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	17, // 27: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	58, // 28: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	19, // 29: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	54, // 30: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	59, // 31: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	58, // 32: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	55, // 33: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	59, // 34: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 35: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	17, // 36: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	60, // 37: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	36, // 38: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	59, // 39: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	60, // 40: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	23, // 41: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	17, // 42: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	18, // 43: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	59, // 44: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 45: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	23, // 46: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	59, // 47: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 48: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	17, // 49: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	56, // 50: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	18, // 51: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	18, // 52: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	36, // 53: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	59, // 54: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	37, // 55: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	17, // 56: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	59, // 57: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	60, // 58: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	18, // 59: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	43, // 60: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	2,  // 61: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	2,  // 62: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	11, // 63: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	20, // 64: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	21, // 65: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	24, // 66: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	26, // 67: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	28, // 68: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	30, // 69: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	32, // 70: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	42, // 71: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	34, // 72: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	38, // 73: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	40, // 74: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	45, // 75: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	14, // 76: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	18, // 77: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	22, // 78: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	25, // 79: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	27, // 80: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	29, // 81: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	31, // 82: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	33, // 83: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	44, // 84: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	35, // 85: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	39, // 86: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	41, // 87: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	46, // 88: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	76, // [76:89] is the sub-list for method output_type
-	63, // [63:76] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	51, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	52, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	11, // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	9,  // 14: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	2,  // 15: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
+	10, // 16: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	13, // 17: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
+	5,  // 18: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
+	8,  // 19: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
+	14, // 20: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
+	2,  // 21: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
+	16, // 22: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
+	17, // 23: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
+	58, // 24: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	57, // 25: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	59, // 26: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	53, // 27: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	54, // 28: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	18, // 29: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	59, // 30: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	20, // 31: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	55, // 32: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	60, // 33: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	59, // 34: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	56, // 35: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	60, // 36: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 37: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	18, // 38: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	61, // 39: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	37, // 40: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	60, // 41: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	61, // 42: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	24, // 43: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	18, // 44: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	19, // 45: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	60, // 46: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 47: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	24, // 48: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	60, // 49: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 50: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	18, // 51: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	57, // 52: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	19, // 53: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	19, // 54: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	37, // 55: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	60, // 56: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	38, // 57: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	18, // 58: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	60, // 59: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	61, // 60: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	19, // 61: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	44, // 62: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,  // 63: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	3,  // 64: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	12, // 65: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	21, // 66: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	22, // 67: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	25, // 68: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	27, // 69: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	29, // 70: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	31, // 71: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	33, // 72: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	43, // 73: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	35, // 74: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	39, // 75: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	41, // 76: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	46, // 77: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	15, // 78: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	19, // 79: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	23, // 80: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	26, // 81: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	28, // 82: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	30, // 83: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	32, // 84: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	34, // 85: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	45, // 86: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	36, // 87: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	40, // 88: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	42, // 89: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	47, // 90: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	78, // [78:91] is the sub-list for method output_type
+	65, // [65:78] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -4589,7 +4678,7 @@ func file_dtask_v1_jobs_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
