@@ -12,7 +12,7 @@ import (
 
 func TestItemsThatDoNotFitIntoAMessageFollowInParts(t *testing.T) {
 	t.Parallel()
-	whole := &dtaskv1.TaskSpec{Id: "map", Policy: 1, Dependencies: []uint32{0}, Body: &dtaskv1.TaskBody{Run: "x"}, Array: &dtaskv1.ArraySpec{Chunk: 7, MaxParallel: 3}}
+	whole := &dtaskv1.TaskSpec{Id: "map", Policy: 1, Dependencies: []uint32{0}, Conditions: []dtaskv1.Condition{dtaskv1.Condition_CONDITION_ENDED}, Body: &dtaskv1.TaskBody{Run: "x"}, Array: &dtaskv1.ArraySpec{Chunk: 7, MaxParallel: 3}}
 	for i := range 3000 {
 		whole.Array.Items = append(whole.Array.Items, fmt.Appendf(nil, `"%01000d"`, i))
 	}
@@ -46,7 +46,7 @@ func TestItemsThatDoNotFitIntoAMessageFollowInParts(t *testing.T) {
 func TestTheFirstPartOfAnArrayHasAllOfItsFields(t *testing.T) {
 	t.Parallel()
 	whole := &dtaskv1.TaskSpec{
-		Id: "map", Policy: 1, Dependencies: []uint32{0}, Body: &dtaskv1.TaskBody{Run: "x"},
+		Id: "map", Policy: 1, Dependencies: []uint32{0}, Conditions: []dtaskv1.Condition{dtaskv1.Condition_CONDITION_ENDED}, Body: &dtaskv1.TaskBody{Run: "x"},
 		Array: &dtaskv1.ArraySpec{
 			Ranges: []*dtaskv1.ArrayRange{{Last: 1}}, Items: [][]byte{[]byte("1"), []byte("2"), []byte("3")}, ItemsTotal: 3, Part: 1, MaxParallel: 3, Chunk: 7, JsonPayload: true,
 		},

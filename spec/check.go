@@ -201,6 +201,8 @@ func (c *Checker) cleanupOrder(t *checkedTask, added int) {
 		at.refuse("", problem{"must precede all cleanup tasks", "send cleanup tasks last"})
 	case !policies[t.policy].GetFinally():
 		c.ordinary += added
+	case slices.Contains(t.conditions, dtaskv1.Condition_CONDITION_TOLERATED):
+		at.refuse("conditions", problem{"must not be tolerated: max_failures is about ordinary tasks", "send ended, failed or completed"})
 	case slices.ContainsFunc(t.dependencies, func(d uint32) bool { return int64(d) < int64(c.ordinary) }):
 		at.refuse("dependencies", problem{"must not contain ordinary tasks", "leave them out; cleanup tasks run after all ordinary tasks"})
 	}

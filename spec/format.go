@@ -103,9 +103,13 @@ func (f *formatter) task(t *dtaskv1.TaskSpec) (object, error) {
 	set(o, "output", b.GetOutput(), b.GetOutput() != "")
 	set(o, "cwd", b.GetCwd(), b.GetCwd() != "")
 	set(o, "stdin", b.GetStdin(), b.GetStdin() != "")
-	var needs []string
-	for _, dep := range t.GetDependencies() {
-		needs = append(needs, f.ids[dep])
+	var needs []any
+	for k, dep := range t.GetDependencies() {
+		if when := conditionOf(t, k); conditional(when) {
+			needs = append(needs, object{"task": f.ids[dep], "when": keywordOf(conditions, when)})
+		} else {
+			needs = append(needs, f.ids[dep])
+		}
 	}
 	set(o, "dependencies", needs, len(needs) > 0)
 	switch payload := b.GetPayload(); {
@@ -120,6 +124,14 @@ func (f *formatter) task(t *dtaskv1.TaskSpec) (object, error) {
 		o["array"] = arrayOf(a)
 	}
 	return o, nil
+}
+
+// conditionOf returns the condition of the k-th dependency.
+func conditionOf(t *dtaskv1.TaskSpec, k int) dtaskv1.Condition {
+	if len(t.GetConditions()) == 0 {
+		return dtaskv1.Condition_CONDITION_COMPLETED
+	}
+	return max(t.GetConditions()[k], dtaskv1.Condition_CONDITION_COMPLETED)
 }
 
 func arrayOf(a *dtaskv1.ArraySpec) object {
@@ -244,11 +256,11 @@ func namedTasks(job *dtaskv1.JobSpec) map[string]namedTask {
 				n.policy.Retry = &dtaskv1.RetryPolicy{On: r.GetOn(), Except: r.GetExcept()}
 			}
 		}
-		for _, dep := range t.GetDependencies() {
-			n.needs = append(n.needs, ids[dep])
+		for k, dep := range t.GetDependencies() {
+			n.needs = append(n.needs, ids[dep]+" "+keywordOf(conditions, conditionOf(t, k)))
 		}
 		slices.Sort(n.needs)
-		n.task.Policy, n.task.Dependencies = 0, nil
+		n.task.Policy, n.task.Dependencies, n.task.Conditions = 0, nil, nil
 		tasks[t.GetId()] = n
 	}
 	return tasks

@@ -87,6 +87,8 @@ func (r *reader) resolve(tasks []taskBuilder, at map[string]int32) {
 				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("must not depend on %s: cleanup tasks already run after all ordinary tasks", quote(n.name)), "remove it from the list")
 			case !t.cleanup && tasks[of].cleanup:
 				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("must not depend on %s: cleanup tasks run after all ordinary tasks", quote(n.name)), "remove it from the list, or write finally: true here too")
+			case t.cleanup && n.when == dtaskv1.Condition_CONDITION_TOLERATED:
+				r.add(n.at.line, n.at.column, t.where(i), "must not be tolerated: max_failures is about ordinary tasks", "write when: ended, failed or completed")
 			default:
 				n.of = of
 				kept = append(kept, n)

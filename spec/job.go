@@ -122,7 +122,8 @@ func (j *jobBuilder) spec(order []int32) *dtaskv1.JobSpec {
 	ordinary := int64(0)
 	for at, i := range order {
 		t := &j.tasks[i]
-		tasks[at] = &dtaskv1.TaskSpec{Id: t.id, Policy: t.policy, Dependencies: t.dependencyIndexes(place), Body: t.body, Array: t.array}
+		tasks[at] = &dtaskv1.TaskSpec{Id: t.id, Policy: t.policy, Body: t.body, Array: t.array}
+		tasks[at].Dependencies, tasks[at].Conditions = t.resolved(place)
 		if !t.cleanup {
 			ordinary += int64(array.Tasks(tasks[at])) //nolint:gosec // below 2^33 each
 		}

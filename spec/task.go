@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"slices"
 
 	"go.yaml.in/yaml/v4"
 
@@ -19,27 +18,6 @@ type taskBuilder struct {
 	field        string // name under which the dependencies are written
 	cleanup      bool   // finally is set
 	array        *dtaskv1.ArraySpec
-}
-
-// dependency is a dependency as written.
-type dependency struct {
-	name string
-	at   mark
-	of   int32 // index of the task in file order; negative if unresolved
-}
-
-// dependencyIndexes returns the dependencies as indexes in the order of the
-// job.
-func (d *taskBuilder) dependencyIndexes(place []uint32) []uint32 {
-	if len(d.dependencies) == 0 {
-		return nil
-	}
-	out := make([]uint32, len(d.dependencies))
-	for i, n := range d.dependencies {
-		out[i] = place[n.of]
-	}
-	slices.Sort(out)
-	return out
 }
 
 // taskParts collects the fields of a task while they are read.
@@ -129,42 +107,6 @@ var taskFields = fields[*taskParts]{
 		}
 		t.json = !isText(e.value)
 	},
-}
-
-func readNeeds(r *reader, t *taskParts, e entry) {
-	t.lists = append(t.lists, e)
-	if len(t.lists) > 1 {
-		return // reported elsewhere
-	}
-	t.field = e.key
-	if isText(e.value) {
-		r.fault(e.value, "must be a list, not text", fmt.Sprintf("write %s: [%s]", e.key, e.value.Value))
-		return
-	}
-	nodes, ok := r.items(e.value, e.key+": [fetch, clean]")
-	if !ok {
-		return
-	}
-	var seen map[string]struct{}
-	if len(nodes) > 1 {
-		seen = make(map[string]struct{}, len(nodes))
-	}
-	t.dependencies = make([]dependency, 0, len(nodes))
-	for i, n := range nodes {
-		r.enterItem(i)
-		n = deref(n)
-		if v, fine := r.text(n); fine {
-			if _, twice := seen[v]; twice {
-				r.fault(n, "duplicate "+quote(v), "remove one of them")
-			} else {
-				t.dependencies = append(t.dependencies, dependency{name: v, at: mark{max(n.Line, 1), max(n.Column, 1)}, of: -1})
-			}
-			if seen != nil {
-				seen[v] = struct{}{}
-			}
-		}
-		r.leave()
-	}
 }
 
 // readTask reads one task.

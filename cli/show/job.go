@@ -44,7 +44,11 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	if len(j.GetLevels()) > 0 {
 		p.field("levels", Levels(j.GetLevels()))
 	}
-	p.field("error", j.GetError())
+	if j.GetState() == dtaskv1.JobState_JOB_STATE_COMPLETED {
+		p.field("note", j.GetError())
+	} else {
+		p.field("error", j.GetError())
+	}
 	p.Line("")
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -66,7 +67,7 @@ func (j *jobs) explainNotRetried(id fsm.JobID, tasks []uint32, rejection error) 
 	}
 	if len(tasks) == 0 {
 		switch {
-		case job.Failed()+job.Counts[fsm.Cancelled] > 0:
+		case job.Failed()+job.Counts[fsm.Cancelled] > 0 && job.State != fsm.JobCompleted:
 			return rejection
 		case job.RevivedMS > 0:
 			return nil
@@ -84,46 +85,13 @@ func (j *jobs) explainNotRetried(id fsm.JobID, tasks []uint32, rejection error) 
 			return conflict("%s has not ended: it is %s", describeTask(st, ref), t.State)
 		}
 	}
-	if task, dep, ok := blockedRetry(st, id, tasks); ok {
+	if task, dep, ok := st.Stuck(id, tasks); ok {
 		t, _ := st.Task(dep)
+		if why := st.Result(task).Error; t.State == fsm.Completed || strings.HasPrefix(why, "skipped: ") {
+			return conflict("%s is not needed: %s is %s; retry the whole job, or submit it again", describeTask(st, task), quote(st.Name(dep)), t.State)
+		}
 		return conflict("%s depends on %s, which is %s: retry that one too, or the whole job",
 			describeTask(st, task), quote(st.Name(dep)), t.State)
 	}
 	return rejection
-}
-
-// blockedRetry finds the first of some tasks that could never run again, since it
-// depends on one that is not retried. Tasks that were cancelled because of others are
-// retried with them.
-func blockedRetry(st *fsm.State, id fsm.JobID, tasks []uint32) (task, dep fsm.TaskRef, found bool) {
-	retried := make([]bool, tasks[len(tasks)-1]+1)
-	for i := range uint32(len(retried)) { //nolint:gosec // at most a million
-		ref := fsm.TaskRef{Job: id, Index: i}
-		t, _ := st.Task(ref)
-		_, named := slices.BinarySearch(tasks, i)
-		if !named && t.State != fsm.Cancelled {
-			continue
-		}
-		retried[i] = true
-		for _, d := range st.Dependencies(ref) {
-			blocking, found := notRetried(st, fsm.TaskRef{Job: id, Index: d}, retried)
-			if found && named {
-				return ref, blocking, true
-			}
-			retried[i] = retried[i] && !found
-		}
-	}
-	return fsm.TaskRef{}, fsm.TaskRef{}, false
-}
-
-// notRetried finds, of a task or the array that it is the first of, a task that ended
-// without completing and is not retried.
-func notRetried(st *fsm.State, first fsm.TaskRef, retried []bool) (fsm.TaskRef, bool) {
-	for n := range st.Span(first) {
-		ref := fsm.TaskRef{Job: first.Job, Index: first.Index + n}
-		if t, _ := st.Task(ref); failed(t) && !retried[ref.Index] {
-			return ref, true
-		}
-	}
-	return fsm.TaskRef{}, false
 }

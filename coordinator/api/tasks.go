@@ -195,7 +195,7 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 		shown.StartedAt, shown.ProgressPermille, shown.ProgressText = o.StartedMS, o.Permille, o.Text
 	}
 	if r.dependencies {
-		shown.Dependencies = r.st.Dependencies(ref)
+		shown.Dependencies, shown.Conditions = r.st.Dependencies(ref), fsm.ProtoConditions(r.st.Conditions(ref))
 	}
 	if r.results {
 		shown.Result = result.Data

@@ -38,7 +38,7 @@ func conversions() map[string]conversion {
 	fill(filled.ProtoReflect())
 	// These fields are shown only by the text of dtaskctl status.
 	job := []string{"error", "tasks_by_state", "levels", "freshness", "key", "digest"}
-	task := []string{"index", "progress_permille", "progress_text", "result", "array", "due_at", "dependencies"}
+	task := []string{"index", "progress_permille", "progress_text", "result", "array", "due_at", "dependencies", "conditions"}
 	return map[string]conversion{
 		"job":            from(new(dtaskv1.Job), NewJob, append(job, "arrays")...),
 		"job_with_tasks": from(new(dtaskv1.Job), func(m *dtaskv1.Job) any { return NewJobWithTasks(m, nil) }, job...),

@@ -2119,7 +2119,8 @@ type Task struct {
 	ReusedTask       string                 `protobuf:"bytes,19,opt,name=reused_task,json=reusedTask,proto3" json:"reused_task,omitempty"`
 	Array            string                 `protobuf:"bytes,20,opt,name=array,proto3" json:"array,omitempty"` // id of its array; empty = none
 	// Why no worker that is up can run it, if it is pending; empty if one can.
-	PendingReason string `protobuf:"bytes,21,opt,name=pending_reason,json=pendingReason,proto3" json:"pending_reason,omitempty"`
+	PendingReason string      `protobuf:"bytes,21,opt,name=pending_reason,json=pendingReason,proto3" json:"pending_reason,omitempty"`
+	Conditions    []Condition `protobuf:"varint,22,rep,packed,name=conditions,proto3,enum=dtask.v1.Condition" json:"conditions,omitempty"` // of dependencies; empty = all of them must complete
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2299,6 +2300,13 @@ func (x *Task) GetPendingReason() string {
 		return x.PendingReason
 	}
 	return ""
+}
+
+func (x *Task) GetConditions() []Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
 }
 
 type ListTasksRequest struct {
@@ -4269,7 +4277,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\x04 \x01(\bR\n" +
-	"incomplete\"\x89\x05\n" +
+	"incomplete\"\xbe\x05\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12)\n" +
@@ -4295,7 +4303,10 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\vreused_task\x18\x13 \x01(\tR\n" +
 	"reusedTask\x12\x14\n" +
 	"\x05array\x18\x14 \x01(\tR\x05array\x12%\n" +
-	"\x0epending_reason\x18\x15 \x01(\tR\rpendingReason\"\xe3\x02\n" +
+	"\x0epending_reason\x18\x15 \x01(\tR\rpendingReason\x123\n" +
+	"\n" +
+	"conditions\x18\x16 \x03(\x0e2\x13.dtask.v1.ConditionR\n" +
+	"conditions\"\xe3\x02\n" +
 	"\x10ListTasksRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12+\n" +
@@ -4608,61 +4619,62 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	18, // 38: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
 	61, // 39: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
 	37, // 40: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	60, // 41: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	61, // 42: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	24, // 43: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	18, // 44: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	19, // 45: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	60, // 46: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 47: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	24, // 48: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	60, // 49: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 50: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	18, // 51: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	57, // 52: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	19, // 53: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	19, // 54: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	37, // 55: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	60, // 56: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	38, // 57: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	18, // 58: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	60, // 59: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	61, // 60: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	19, // 61: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	44, // 62: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 63: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	3,  // 64: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	12, // 65: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	21, // 66: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	22, // 67: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	25, // 68: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	27, // 69: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	29, // 70: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	31, // 71: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	33, // 72: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	43, // 73: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	35, // 74: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	39, // 75: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	41, // 76: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	46, // 77: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	15, // 78: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	19, // 79: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	23, // 80: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	26, // 81: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	28, // 82: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	30, // 83: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	32, // 84: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	34, // 85: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	45, // 86: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	36, // 87: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	40, // 88: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	42, // 89: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	47, // 90: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	78, // [78:91] is the sub-list for method output_type
-	65, // [65:78] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	2,  // 41: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	60, // 42: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	61, // 43: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	24, // 44: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	18, // 45: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	19, // 46: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	60, // 47: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 48: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	24, // 49: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	60, // 50: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 51: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	18, // 52: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	57, // 53: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	19, // 54: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	19, // 55: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	37, // 56: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	60, // 57: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	38, // 58: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	18, // 59: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	60, // 60: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	61, // 61: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	19, // 62: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	44, // 63: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,  // 64: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	3,  // 65: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	12, // 66: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	21, // 67: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	22, // 68: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	25, // 69: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	27, // 70: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	29, // 71: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	31, // 72: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	33, // 73: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	43, // 74: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	35, // 75: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	39, // 76: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	41, // 77: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	46, // 78: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	15, // 79: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	19, // 80: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	23, // 81: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	26, // 82: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	28, // 83: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	30, // 84: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	32, // 85: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	34, // 86: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	45, // 87: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	36, // 88: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	40, // 89: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	42, // 90: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	47, // 91: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	79, // [79:92] is the sub-list for method output_type
+	66, // [66:79] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
