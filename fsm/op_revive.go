@@ -193,14 +193,14 @@ func (s *State) rerunCleanup(j *job, chosen []uint32) []uint32 {
 }
 
 // recountPending counts the dependencies of all tasks for the time after a
-// revival: with conditions, one that held may wait again. Cleanup tasks that
-// wait for the ordinary ones wait for all of them anyway.
+// revival: with conditions, one that held may wait again. If all cleanup tasks
+// run again, they wait for all of their dependencies anyway.
 func (s *State) recountPending(j *job, plan *revival) {
 	if !j.hasConditions() {
 		return // only dependencies that completed are not counted, and they are not revived
 	}
 	end := j.total
-	if j.outcome == 0 {
+	if plan.first() < j.ordinary {
 		end = j.ordinary
 	}
 	for i := range end {

@@ -31,6 +31,9 @@ type causeChange struct {
 func (j *job) planRevival(asked []uint32) (p revival, ok bool) {
 	p = revival{back: make([]bool, j.total), arrays: make(map[uint32]unitCount)}
 	for i := range j.total {
+		if i == j.ordinary && p.first() < j.ordinary {
+			break // all cleanup tasks run again
+		}
 		r := j.records.at(i)
 		if r.state == Completed || !r.state.Terminal() && (r.state != Blocked || !j.hasConditions()) {
 			continue
@@ -54,9 +57,6 @@ func (j *job) planRevival(asked []uint32) (p revival, ok bool) {
 		default:
 			p.keep(i, r, found)
 		}
-	}
-	if p.first() < j.ordinary { // all cleanup tasks run again
-		p.causes = slices.DeleteFunc(p.causes, func(c causeChange) bool { return j.isCleanup(c.task) })
 	}
 	return p, true
 }

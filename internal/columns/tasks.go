@@ -10,7 +10,7 @@ import (
 type Task struct {
 	ID           string
 	Policy       uint32
-	Dependencies []uint32 // indexes, as in TaskSpec; a reader reuses the slice for its next row
+	Dependencies []uint32            // indexes, as in TaskSpec; a reader reuses the slice for its next row
 	Conditions   []dtaskv1.Condition // of the dependencies, as in TaskSpec; shared
 	Body         []byte              // encoded TaskBody
 }
