@@ -41,13 +41,14 @@ func newJobParts(job *dtaskv1.JobSpec, head *dtaskv1.JobPart) jobParts {
 }
 
 // next returns the next part and its approximate size. Arrays are sent as they
-// are, all other tasks in columns; a part has one of the two.
+// are, all other tasks in columns; a part has one of the two. A task with too
+// few or too many conditions has no form in columns: the coordinator rejects it.
 func (p *jobParts) next() (part *dtaskv1.JobPart, size int, err error) {
 	part, p.head = p.head, &dtaskv1.JobPart{}
 	size = partFraming + proto.Size(part)
 	n := 0
 	for _, t := range p.tasks {
-		inColumns := t.GetArray() == nil
+		inColumns := t.GetArray() == nil && (len(t.GetConditions()) == 0 || len(t.GetConditions()) == len(t.GetDependencies()))
 		var taskSize int
 		if inColumns {
 			if p.body, err = taskbody.Append(p.body[:0], t.GetBody()); err != nil {

@@ -155,7 +155,7 @@ func (j *job) checkWaits(pending []uint32) error {
 			count.move(nil, count.of(r.state, r.cause), 1)
 		}
 		if at, within := j.arrayAt(i); within && j.ends[at] != count {
-			return fmt.Errorf("tasks of the array at task %d ended as %+v, counted %+v", i, count, j.ends[at])
+			return fmt.Errorf("array at task %d has %s, counted %s", i, count.text(), j.ends[at].text())
 		}
 		next, most := j.dependents(i), j.tolerance(i)
 		for at, head := range next.heads {
@@ -166,7 +166,7 @@ func (j *job) checkWaits(pending []uint32) error {
 			for k := head; k < head+j.span(head); k++ {
 				pending[k]++
 				if f != waits && j.records.at(k).state == Blocked {
-					return fmt.Errorf("task %d waits for task %d, whose tasks ended as %+v", k, i, count)
+					return fmt.Errorf("task %d waits for task %d, which has %s", k, i, count.text())
 				}
 			}
 		}

@@ -27,7 +27,7 @@ func TestCheckFindsBrokenInvariants(t *testing.T) {
 		"stopping with tasks":           func(_ *State, j *job) { j.stopping = true },
 		"pending with assigned":         func(_ *State, j *job) { j.state = JobPending },
 		"waits for 1 tasks, counted 2":  func(_ *State, j *job) { j.records.at(4).pending = 2 },
-		"waits for task 1, whose":       func(_ *State, j *job) { swap(j, 1, Assigned, Failed) },
+		"0 open, 1 failed":              func(_ *State, j *job) { swap(j, 1, Assigned, Failed) },
 		"blocked without open":          func(_ *State, j *job) { swap(j, 0, Pending, Blocked) },
 		"is pending with 1 open depend": func(_ *State, j *job) { swap(j, 4, Blocked, Pending) },
 		"assigned to unknown worker 77": func(_ *State, j *job) { j.records.at(1).worker = 77 },

@@ -50,7 +50,12 @@ type unitCount struct {
 }
 
 // uncompleted is the number of tasks that have not completed.
-func (c unitCount) uncompleted() uint32 { return c.open + c.failed + c.skipped }
+func (c *unitCount) uncompleted() uint32 { return c.open + c.failed + c.skipped }
+
+// text describes the count for an error.
+func (c *unitCount) text() string {
+	return fmt.Sprintf("tasks %d open, %d failed, %d skipped", c.open, c.failed, c.skipped)
+}
 
 // of returns the number that a task in a state counts in; nil if it completed.
 func (c *unitCount) of(state TaskState, cause cancelCause) *uint32 {
@@ -100,30 +105,19 @@ const (
 // fate returns what a unit means for its dependents. most is the number of
 // failures that a job tolerates.
 func (c Condition) fate(u unitCount, most uint32) fate {
-	switch c {
-	case WhenEnded:
-		if u.open > 0 {
-			return waits
-		}
-		return holds
-	case WhenFailed:
-		switch {
-		case u.open > 0:
-			return waits
-		case u.failed > 0:
-			return holds
-		}
-		return needless
-	case WhenCompleted:
+	if c == WhenCompleted {
 		most = 0
 	}
+	needed := c == WhenCompleted || c == WhenTolerated // its results are
 	switch {
-	case u.failed > most:
+	case needed && u.failed > most:
 		return impossible
-	case u.skipped > 0:
+	case needed && u.skipped > 0:
 		return needless
 	case u.open > 0:
 		return waits
+	case c == WhenFailed && u.failed == 0:
+		return needless
 	}
 	return holds
 }

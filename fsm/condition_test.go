@@ -106,7 +106,7 @@ func TestAStoppingJobRunsItsHandlersOfFailures(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	p := plan(nil, nil)
-	p.tasks = append(p.tasks, after("repair", 0, WhenFailed), after("verify", 2, WhenCompleted), after("log", 1, WhenEnded), after("go on", 1, WhenTolerated))
+	p.tasks = append(p.tasks, after("repair", 0, WhenFailed), after("verify", 2, WhenCompleted), after("log", 1, WhenEnded), after("proceed", 1, WhenTolerated))
 	w.submit(p)
 	w.do(failed(w.assign(0, 1), NextDead))
 	wantStates(w, "stopping", Dead, Cancelled, Pending, Blocked, Pending, Cancelled)

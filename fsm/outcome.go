@@ -42,7 +42,7 @@ func (j *job) ordinaryOutcome() (as JobState, why string) {
 	}
 	covered := j.coveredUnits()
 	for i := range j.ordinary {
-		if r := j.records.at(i); r.state != Cancelled || r.cause == causeSkipped || covered != nil && covered[j.unit(i)] {
+		if r := j.records.at(i); r.state != Cancelled || r.cause == causeSkipped || len(covered) > 0 && covered[j.unit(i)] {
 			continue
 		}
 		if j.failedOrdinary() == 0 { // a user cancelled a task that was revived since

@@ -75,6 +75,8 @@ func TestDecodedJobIsCheckedAgainstEveryRule(t *testing.T) {
 		`task "a": id: duplicate id of tasks 0 and 1`:                             func(j *job) { j.Tasks[1].Id = "a" },
 		`task "b": policy: unknown policy 2`:                                      func(j *job) { j.Tasks[1].Policy = 2 },
 		`task "a": dependencies: 0 is not below`:                                  func(j *job) { j.Tasks[0].Dependencies = []uint32{0} },
+		`task "b": conditions: has 2, and dependencies has 1`:                     func(j *job) { j.Tasks[1].Conditions = []dtaskv1.Condition{2, 2} },
+		`task "b": conditions: unknown condition 7`:                               func(j *job) { j.Tasks[1].Conditions = []dtaskv1.Condition{7} },
 		`task "b": dependencies: 0 follows 0`:                                     func(j *job) { j.Tasks[1].Dependencies = []uint32{0, 0} },
 		`task "b": dependencies: 4294967295 is not below`:                         func(j *job) { j.Tasks[1].Dependencies = []uint32{1<<32 - 1} },
 		`task "a": must have exactly one of command, run and type, but has 0`:     func(j *job) { j.Tasks[0].Body = nil },

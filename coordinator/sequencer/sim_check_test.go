@@ -190,17 +190,26 @@ func (l *simLedger) assignments(s *fsm.State, given []fsm.AssignItem, order uint
 		if job, _ := s.Job(it.Job); v.Cleanup && job.Outcome == 0 {
 			l.c.fail("cleanup task %v was assigned before the ordinary tasks ended", it.AttemptRef)
 		}
-		for _, d := range s.Dependencies(it.TaskRef) {
-			for n := range s.Span(fsm.TaskRef{Job: it.Job, Index: d}) {
-				if v, _ := s.Task(fsm.TaskRef{Job: it.Job, Index: d + n}); v.State != fsm.Completed {
-					l.c.fail("%v was assigned while task %d is %v", it.AttemptRef, d+n, v.State)
-				}
-			}
-		}
+		l.dependencies(s, it)
 		l.maxParallel(s, it)
 		for w, d := range l.drained {
 			if w.id == it.Worker && !w.shared() && order > d.order && d.term == l.c.leader {
 				l.c.fail("%v was assigned to draining worker %s", it.AttemptRef, w.name)
+			}
+		}
+	}
+}
+
+// dependencies checks that what a task depends on has ended as it must.
+func (l *simLedger) dependencies(s *fsm.State, it fsm.AssignItem) {
+	job, _ := s.Job(it.Job)
+	conditions := s.Conditions(it.TaskRef)
+	for k, d := range s.Dependencies(it.TaskRef) {
+		completes := len(conditions) == 0 || conditions[k] == fsm.WhenCompleted
+		for n := range s.Span(fsm.TaskRef{Job: it.Job, Index: d}) {
+			v, _ := s.Task(fsm.TaskRef{Job: it.Job, Index: d + n})
+			if completes && v.State != fsm.Completed || !completes && !v.State.Terminal() && job.RevivedMS == 0 {
+				l.c.fail("%v was assigned while task %d is %v", it.AttemptRef, d+n, v.State)
 			}
 		}
 	}

@@ -367,13 +367,14 @@ func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
 	}
 	sub = sequencer.Submission{Key: h.GetName(), Header: raw, Total: uint32(1+c.rng.IntN(30)) + finals, Generated: c.chance(50)}
 	copy(sub.Digest[:], h.GetName())
+	conditional := c.chance(30)
 	heads := make([]uint32, sub.Total) // tasks through which others depend on a task
 	for i := range heads {
 		heads[i] = uint32(i)
 	}
 	for i := uint32(0); i < sub.Total; {
 		if rest := sub.Total - finals - min(i, sub.Total-finals); rest > 1 && c.chance(20) {
-			chunk := c.array(h, ordinary, heads, i, min(rest, uint32(2+c.rng.IntN(8))))
+			chunk := c.array(h, ordinary, heads, i, min(rest, uint32(2+c.rng.IntN(8))), conditional)
 			i += uint32(chunk.Len())
 			sub.Sum = chunk.Sum(sub.Sum)
 			sub.Chunks = append(sub.Chunks, chunk)
@@ -385,7 +386,8 @@ func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
 			if i >= sub.Total-finals {
 				first, policy = sub.Total-finals, ordinary
 			}
-			b.Add(fmt.Sprintf("t%d", i), uint32(policy), c.dependencies(heads, first, i), c.body(h.GetPolicies()[policy]))
+			deps := c.dependencies(heads, first, i)
+			b.AddConditional(fmt.Sprintf("t%d", i), uint32(policy), deps, c.conditions(conditional, len(deps)), c.body(h.GetPolicies()[policy]))
 			i++
 		}
 		chunk := b.Chunk()
@@ -396,16 +398,28 @@ func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
 }
 
 // array returns an array of n tasks from index i on, mostly with a limit.
-func (c *sim) array(h *dtaskv1.JobHeader, ordinary int, heads []uint32, i, n uint32) *fsm.Chunk {
+func (c *sim) array(h *dtaskv1.JobHeader, ordinary int, heads []uint32, i, n uint32, conditional bool) *fsm.Chunk {
 	a := fsm.Array{
 		Name: fmt.Sprintf("a%d", i), Policy: uint32(c.rng.IntN(ordinary)), Deps: c.dependencies(heads, 0, i),
 		Ranges: []fsm.IndexRange{{Step: 1, Count: n}}, Items: n, Chunk: 1, MaxParallel: uint32(c.rng.IntN(4)),
 	}
+	a.Conditions = c.conditions(conditional, len(a.Deps))
 	a.Body = c.body(h.GetPolicies()[a.Policy])
 	for k := i; k < i+n; k++ {
 		heads[k] = i
 	}
 	return fsm.NewArrayChunk(i, a, nil)
+}
+
+// conditions returns random conditions of n dependencies, if there are some.
+func (c *sim) conditions(some bool, n int) (list []fsm.Condition) {
+	for range n {
+		if !some {
+			return nil
+		}
+		list = append(list, fsm.Condition(c.rng.IntN(4)))
+	}
+	return list
 }
 
 // dependencies returns up to three tasks between first and i, ascending.

@@ -37,21 +37,32 @@ func writeTasks(first uint32, rows []Task) *dtaskv1.TaskColumns {
 	return m
 }
 
+// filledConditions returns the conditions of a row, also if all must complete.
+func filledConditions(t Task) []dtaskv1.Condition {
+	if len(t.Conditions) > 0 {
+		return t.Conditions
+	}
+	return slices.Repeat([]dtaskv1.Condition{dtaskv1.Condition_CONDITION_COMPLETED}, len(t.Dependencies))
+}
+
 func sameTask(a, b Task) bool {
-	return a.ID == b.ID && a.Policy == b.Policy && slices.Equal(a.Dependencies, b.Dependencies) && bytes.Equal(a.Body, b.Body)
+	return a.ID == b.ID && a.Policy == b.Policy && slices.Equal(a.Dependencies, b.Dependencies) && slices.Equal(filledConditions(a), filledConditions(b)) && bytes.Equal(a.Body, b.Body)
 }
 
 func TestTasksRoundTrip(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		one, independent, empty := r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0
+		one, independent, empty, conditional := r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0
 		first := 10 + r.Uint32N(1000)
 		var want []Task
 		for i := range r.Uint32N(40) {
 			row := Task{ID: "käse-task"[:r.IntN(9)], Policy: often(r, one), Body: bytes.Repeat([]byte{byte(i)}, int(often(r, empty)))}
 			for d := range often(r, independent) {
 				row.Dependencies = append(row.Dependencies, 2*d+r.Uint32N(2))
+			}
+			for some := conditional && r.IntN(2) == 0; some && len(row.Conditions) < len(row.Dependencies); {
+				row.Conditions = append(row.Conditions, dtaskv1.Condition(1+r.IntN(4)))
 			}
 			want = append(want, row)
 		}
@@ -102,6 +113,7 @@ func TestInconsistentTasksAreMalformed(t *testing.T) {
 		"counts that wrap":         func(m *dtaskv1.TaskColumns) { m.DependencyCounts = []uint32{math.MaxUint32, 1, 3} },
 		"distances without counts": func(m *dtaskv1.TaskColumns) { m.DependencyCounts = nil },
 		"counts without distances": func(m *dtaskv1.TaskColumns) { m.Distances = nil },
+		"a condition too few":      func(m *dtaskv1.TaskColumns) { m.Conditions = make([]dtaskv1.Condition, 2) },
 		"a distance of nobody":     func(m *dtaskv1.TaskColumns) { m.Distances = append(m.GetDistances(), 1) },
 	} {
 		m := threeTasks()

@@ -7,7 +7,7 @@ func notificationMutants() []Mutant {
 	return []Mutant{
 		{
 			Name:   "finished-jobs-queue-no-notification",
-			Edits:  []Edit{{"fsm/transition.go", "\ts.notifyEnd(j, fx)\n", ""}},
+			Edits:  []Edit{{"fsm/outcome.go", "\ts.notifyEnd(j, fx)\n", ""}},
 			Caught: []Checker{{Package: "./fsm", Run: "Notif"}, twins},
 		},
 		{

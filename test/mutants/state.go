@@ -78,7 +78,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "fan-in-counts-a-completion-twice",
-			Edits:  []Edit{{"fsm/transition.go", "\t\t\tr.pending--\n", "\t\t\tr.pending -= min(2, r.pending)\n"}},
+			Edits:  []Edit{{"fsm/follow.go", "\t\tr.pending--\n", "\t\tr.pending -= min(2, r.pending)\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestAFailureCancelsDependents|TestACancelledJobIsRevived"}, twins},
 		},
 		{
@@ -98,7 +98,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "what-depends-on-a-failure-still-runs",
-			Edits:  []Edit{{"fsm/transition.go", "first, stack = false, append(stack, k)", "first = false"}},
+			Edits:  []Edit{{"fsm/follow.go", "stack = append(stack, endedRun{first, n})", "_ = first"}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestAFailureCancelsDependents"}, twins},
 		},
 		{
