@@ -31,6 +31,7 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	p.field("owner", j.GetOwner())
 	p.field("priority", document.Priority(j.GetPriority()))
 	p.field("labels", formatLabels(j.GetLabels()))
+	p.field("params", Params(j.GetParams()))
 	p.field("submitted", p.ago(j.GetSubmittedAt()))
 	p.field("took", p.took(j.GetStartedAt(), j.GetCompletedAt()))
 	p.field("tasks", completedOf(j)+detailSuffix(j))

@@ -228,17 +228,21 @@ func (x *JobSpec) GetTasks() []*TaskSpec {
 // JobHeader is a job without its tasks. Fields that Job has under the same name and with
 // the same type are shown there as submitted, except priority, which can be updated.
 type JobHeader struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // 1–63 of letters, digits, - _ .
-	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"` // at most 63 bytes
-	Priority      Priority               `protobuf:"varint,3,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`
-	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`       // for every command
-	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // for the user; no effect on placement
-	DeadlineMs    int64                  `protobuf:"varint,6,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`                                                // duration from submission; 0 = none
-	OnFailure     OnFailure              `protobuf:"varint,7,opt,name=on_failure,json=onFailure,proto3,enum=dtask.v1.OnFailure" json:"on_failure,omitempty"`
-	Policies      []*TaskPolicy          `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`                            // shared parts of tasks, without duplicates; at least one
-	Webhook       string                 `protobuf:"bytes,9,opt,name=webhook,proto3" json:"webhook,omitempty"`                              // http or https URL notified when the job finishes; at most 2 KiB; empty = none
-	MaxFailures   uint32                 `protobuf:"varint,10,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"` // ordinary tasks that may fail, die or get lost without failing the job; 0–1,000,000
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // 1–63 of letters, digits, - _ .
+	Owner       string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"` // at most 63 bytes
+	Priority    Priority               `protobuf:"varint,3,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`
+	Env         map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`       // for every command
+	Labels      map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // for the user; no effect on placement
+	DeadlineMs  int64                  `protobuf:"varint,6,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`                                                // duration from submission; 0 = none
+	OnFailure   OnFailure              `protobuf:"varint,7,opt,name=on_failure,json=onFailure,proto3,enum=dtask.v1.OnFailure" json:"on_failure,omitempty"`
+	Policies    []*TaskPolicy          `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`                            // shared parts of tasks, without duplicates; at least one
+	Webhook     string                 `protobuf:"bytes,9,opt,name=webhook,proto3" json:"webhook,omitempty"`                              // http or https URL notified when the job finishes; at most 2 KiB; empty = none
+	MaxFailures uint32                 `protobuf:"varint,10,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"` // ordinary tasks that may fail, die or get lost without failing the job; 0–1,000,000
+	// Values of the parameters with which the job file was read, by name: at most 64, of
+	// at most 1 KiB each and 16 KiB together with their names. They are inserted already,
+	// and kept to explain the job.
+	Params        map[string]string `protobuf:"bytes,11,rep,name=params,proto3" json:"params,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -341,6 +345,13 @@ func (x *JobHeader) GetMaxFailures() uint32 {
 		return x.MaxFailures
 	}
 	return 0
+}
+
+func (x *JobHeader) GetParams() map[string]string {
+	if x != nil {
+		return x.Params
+	}
+	return nil
 }
 
 // TaskPolicy is the part of a task that many tasks of a job share.
@@ -1474,13 +1485,14 @@ type Job struct {
 	Requeues       uint64                 `protobuf:"varint,18,opt,name=requeues,proto3" json:"requeues,omitempty"` // other attempts that are followed by another: released, drained or not begun
 	// Outcome of the ordinary tasks while cleanup tasks run; else unspecified. The job
 	// gets this state, unless it is COMPLETED and a cleanup task fails.
-	Outcome           JobState       `protobuf:"varint,19,opt,name=outcome,proto3,enum=dtask.v1.JobState" json:"outcome,omitempty"`
-	MaxFailures       uint32         `protobuf:"varint,20,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`                   // as submitted
-	FailuresTolerated uint32         `protobuf:"varint,21,opt,name=failures_tolerated,json=failuresTolerated,proto3" json:"failures_tolerated,omitempty"` // ordinary tasks that failed for good, if at most max_failures; else 0
-	Version           uint32         `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                              // 1 at first; each update, retry and purge adds 1
-	Arrays            []*ArrayStatus `protobuf:"bytes,23,rep,name=arrays,proto3" json:"arrays,omitempty"`                                                 // in order; only from GetJob
-	Key               string         `protobuf:"bytes,24,opt,name=key,proto3" json:"key,omitempty"`                                                       // idempotency key; only from GetJob
-	Digest            []byte         `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`                                                 // of header and tasks as submitted; only from GetJob, of jobs that are not in the history
+	Outcome           JobState          `protobuf:"varint,19,opt,name=outcome,proto3,enum=dtask.v1.JobState" json:"outcome,omitempty"`
+	MaxFailures       uint32            `protobuf:"varint,20,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`                                             // as submitted
+	FailuresTolerated uint32            `protobuf:"varint,21,opt,name=failures_tolerated,json=failuresTolerated,proto3" json:"failures_tolerated,omitempty"`                           // ordinary tasks that failed for good, if at most max_failures; else 0
+	Version           uint32            `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                                                        // 1 at first; each update, retry and purge adds 1
+	Arrays            []*ArrayStatus    `protobuf:"bytes,23,rep,name=arrays,proto3" json:"arrays,omitempty"`                                                                           // in order; only from GetJob
+	Key               string            `protobuf:"bytes,24,opt,name=key,proto3" json:"key,omitempty"`                                                                                 // idempotency key; only from GetJob
+	Digest            []byte            `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`                                                                           // of header and tasks as submitted; only from GetJob, of jobs that are not in the history
+	Params            map[string]string `protobuf:"bytes,26,rep,name=params,proto3" json:"params,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // values of the parameters of the job file, as submitted
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1686,6 +1698,13 @@ func (x *Job) GetKey() string {
 func (x *Job) GetDigest() []byte {
 	if x != nil {
 		return x.Digest
+	}
+	return nil
+}
+
+func (x *Job) GetParams() map[string]string {
+	if x != nil {
+		return x.Params
 	}
 	return nil
 }
@@ -3992,7 +4011,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x13dtask/v1/jobs.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"`\n" +
 	"\aJobSpec\x12+\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12(\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\x85\x04\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xf9\x04\n" +
 	"\tJobHeader\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12.\n" +
@@ -4006,11 +4025,15 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\bpolicies\x18\b \x03(\v2\x14.dtask.v1.TaskPolicyR\bpolicies\x12\x18\n" +
 	"\awebhook\x18\t \x01(\tR\awebhook\x12!\n" +
 	"\fmax_failures\x18\n" +
-	" \x01(\rR\vmaxFailures\x1a6\n" +
+	" \x01(\rR\vmaxFailures\x127\n" +
+	"\x06params\x18\v \x03(\v2\x1f.dtask.v1.JobHeader.ParamsEntryR\x06params\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
+	"\vParamsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcc\x06\n" +
 	"\n" +
@@ -4117,7 +4140,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tFreshness\x12#\n" +
 	"\rapplied_index\x18\x01 \x01(\x04R\fappliedIndex\x12\x15\n" +
 	"\x06lag_ms\x18\x02 \x01(\x03R\x05lagMs\x12\x18\n" +
-	"\areplica\x18\x03 \x01(\tR\areplica\"\xeb\a\n" +
+	"\areplica\x18\x03 \x01(\tR\areplica\"\xd9\b\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4146,13 +4169,17 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aversion\x18\x16 \x01(\rR\aversion\x12-\n" +
 	"\x06arrays\x18\x17 \x03(\v2\x15.dtask.v1.ArrayStatusR\x06arrays\x12\x10\n" +
 	"\x03key\x18\x18 \x01(\tR\x03key\x12\x16\n" +
-	"\x06digest\x18\x19 \x01(\fR\x06digest\x1a9\n" +
+	"\x06digest\x18\x19 \x01(\fR\x06digest\x121\n" +
+	"\x06params\x18\x1a \x03(\v2\x19.dtask.v1.Job.ParamsEntryR\x06params\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
 	"\x11TasksByStateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xb9\x02\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\x1a9\n" +
+	"\vParamsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x02\n" +
 	"\vArrayStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\rR\x05first\x12\x14\n" +
@@ -4415,7 +4442,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -4466,114 +4493,118 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*LogsResponse)(nil),             // 46: dtask.v1.LogsResponse
 	nil,                              // 47: dtask.v1.JobHeader.EnvEntry
 	nil,                              // 48: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 49: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 50: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 51: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 52: dtask.v1.Job.LabelsEntry
-	nil,                              // 53: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 54: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 55: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 56: dtask.v1.Priority
-	(*ErrorDetail)(nil),              // 57: dtask.v1.ErrorDetail
-	(JobState)(0),                    // 58: dtask.v1.JobState
-	(Consistency)(0),                 // 59: dtask.v1.Consistency
-	(TaskState)(0),                   // 60: dtask.v1.TaskState
+	nil,                              // 49: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 50: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 51: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 52: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 53: dtask.v1.Job.LabelsEntry
+	nil,                              // 54: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 55: dtask.v1.Job.ParamsEntry
+	nil,                              // 56: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 57: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 58: dtask.v1.Priority
+	(*ErrorDetail)(nil),              // 59: dtask.v1.ErrorDetail
+	(JobState)(0),                    // 60: dtask.v1.JobState
+	(Consistency)(0),                 // 61: dtask.v1.Consistency
+	(TaskState)(0),                   // 62: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	4,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	7,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	56, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	58, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
 	47, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
 	48, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	5,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	56, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	49, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	6,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
-	1,  // 10: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	50, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	51, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	10, // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	8,  // 14: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	9,  // 15: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	12, // 16: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
-	4,  // 17: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
-	7,  // 18: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
-	13, // 19: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
-	15, // 20: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
-	16, // 21: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	57, // 22: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	56, // 23: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	58, // 24: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	52, // 25: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	53, // 26: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	17, // 27: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	58, // 28: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	19, // 29: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	54, // 30: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	59, // 31: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	58, // 32: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	55, // 33: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	59, // 34: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 35: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	17, // 36: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	60, // 37: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	36, // 38: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	59, // 39: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	60, // 40: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	23, // 41: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	17, // 42: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	18, // 43: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	59, // 44: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 45: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	23, // 46: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	59, // 47: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 48: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	17, // 49: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	56, // 50: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	18, // 51: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	18, // 52: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	36, // 53: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	59, // 54: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	37, // 55: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	17, // 56: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	59, // 57: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	60, // 58: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	18, // 59: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	43, // 60: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	2,  // 61: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	2,  // 62: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	11, // 63: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	20, // 64: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	21, // 65: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	24, // 66: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	26, // 67: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	28, // 68: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	30, // 69: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	32, // 70: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	42, // 71: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	34, // 72: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	38, // 73: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	40, // 74: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	45, // 75: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	14, // 76: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	18, // 77: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	22, // 78: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	25, // 79: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	27, // 80: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	29, // 81: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	31, // 82: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	33, // 83: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	44, // 84: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	35, // 85: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	39, // 86: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	41, // 87: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	46, // 88: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	76, // [76:89] is the sub-list for method output_type
-	63, // [63:76] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	49, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	58, // 8: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	50, // 9: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	6,  // 10: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	1,  // 11: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
+	51, // 12: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	52, // 13: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	10, // 14: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	8,  // 15: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	9,  // 16: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	12, // 17: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
+	4,  // 18: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
+	7,  // 19: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
+	13, // 20: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
+	15, // 21: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
+	16, // 22: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
+	59, // 23: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	58, // 24: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	60, // 25: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	53, // 26: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	54, // 27: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	17, // 28: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	60, // 29: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	19, // 30: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	55, // 31: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	56, // 32: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	61, // 33: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	60, // 34: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	57, // 35: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	61, // 36: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 37: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	17, // 38: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	62, // 39: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	36, // 40: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	61, // 41: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	62, // 42: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	23, // 43: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	17, // 44: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	18, // 45: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	61, // 46: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 47: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	23, // 48: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	61, // 49: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 50: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	17, // 51: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	58, // 52: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	18, // 53: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	18, // 54: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	36, // 55: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	61, // 56: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	37, // 57: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	17, // 58: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	61, // 59: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	62, // 60: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	18, // 61: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	43, // 62: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	2,  // 63: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	2,  // 64: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	11, // 65: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	20, // 66: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	21, // 67: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	24, // 68: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	26, // 69: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	28, // 70: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	30, // 71: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	32, // 72: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	42, // 73: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	34, // 74: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	38, // 75: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	40, // 76: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	45, // 77: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	14, // 78: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	18, // 79: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	22, // 80: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	25, // 81: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	27, // 82: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	29, // 83: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	31, // 84: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	33, // 85: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	44, // 86: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	35, // 87: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	39, // 88: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	41, // 89: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	46, // 90: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	78, // [78:91] is the sub-list for method output_type
+	65, // [65:78] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -4590,7 +4621,7 @@ func file_dtask_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
