@@ -207,6 +207,6 @@ func schemeProblem(s string) problem {
 	}
 	return problem{
 		fmt.Sprintf("unsupported scheme in %s", quote(s)),
-		fmt.Sprintf("workers read and write paths and %s only; copy %s:// data with a command in a task before or after", strings.Join(urls, ", "), scheme),
+		fmt.Sprintf("workers read and write paths and %s only; copy %s:// data to or from a file in a task of its own", strings.Join(urls, ", "), scheme),
 	}
 }

@@ -101,6 +101,10 @@ func (in *inserter) insert(n *yaml.Node) {
 		in.inserted = 0
 		return
 	}
+	if last != nil && in.joined(n.Value, out) {
+		in.r.fault(n, "a parameter and the text beside it would become an expression, or would no longer be one", "write a character that is not $ or { between them")
+		return
+	}
 	if n.Value = out; !whole {
 		return
 	}
@@ -119,6 +123,20 @@ func (in *inserter) insert(n *yaml.Node) {
 		in.r.typed = make(map[*yaml.Node]struct{})
 	}
 	in.r.typed[n] = struct{}{}
+}
+
+// joined reports whether an inserted value and the text beside it have formed ${{ or
+// $${{, which would be replaced later.
+func (in *inserter) joined(text, out string) bool {
+	separate, _ := array.Replace(text, func(expression string) (string, bool) {
+		return "\x00", strings.HasPrefix(expression, paramPrefix)
+	})
+	for _, s := range []string{"${{", "$${{"} {
+		if strings.Count(separate, s) != strings.Count(out, s) {
+			return true
+		}
+	}
+	return false
 }
 
 // param returns the parameter that an expression inserts; nil if it is another
