@@ -45,7 +45,7 @@ func (o *jobOverrides) options(opts spec.Options, name, priority string) (spec.O
 		}
 	}
 	if priority != "" {
-		opts.Priority, _ = parsePriority(priority) //nolint:errcheck // checked with the flag
+		opts.Priority, _ = parsePriority(priority) // checked with the flag
 	}
 	for _, label := range slices.Sorted(maps.Keys(o.labels.values)) {
 		if err := spec.CheckLabel(label, o.labels.values[label]); err != nil {

@@ -112,11 +112,11 @@ func (f *submitFlags) args(cmd *cobra.Command, args []string) error {
 // jobs reads the job files, or builds the job that the flags describe.
 func (f *submitFlags) jobs(paths []string, in io.Reader, opts spec.Options) ([]*dtaskv1.JobSpec, error) {
 	if len(paths) > 0 {
-		opts, err := f.overrides.options(opts, f.name, f.priority)
+		replaced, err := f.overrides.options(opts, f.name, f.priority)
 		if err != nil {
 			return nil, err
 		}
-		jobs, err := readJobs(paths, in, opts)
+		jobs, err := readJobs(paths, in, replaced)
 		if len(jobs) > 1 && f.name != "" {
 			return nil, usagef("--name cannot be used with several jobs")
 		}

@@ -73,7 +73,7 @@ func (p *param) ordinal(v string) *big.Float {
 		d, _ := duration(v) // parsed before
 		return new(big.Float).SetInt64(int64(d))
 	}
-	n, _, _ := big.ParseFloat(v, 10, ordinalBits, big.ToNearestEven) //nolint:errcheck // parsed before
+	n, _, _ := big.ParseFloat(v, 10, ordinalBits, big.ToNearestEven) // parsed before
 	return n
 }
 

@@ -40,7 +40,7 @@ type param struct {
 	initial, choices, low, high, match *yaml.Node
 }
 
-// bound is a limit of a parameter. The zero value is no limit.
+// bound is a limit of a parameter. The zero value is unlimited.
 type bound struct {
 	text  string
 	value *big.Float
