@@ -219,6 +219,7 @@ func (a *app) submitMany(ctx context.Context, c *client.Client, jobs []*dtaskv1.
 	submissions := make([]client.Submission, len(jobs))
 	for i, job := range jobs {
 		submissions[i].Job = job
+		a.note("%s: %s", show.Clean(job.GetHeader().GetName()), show.Levels(spec.Levels(job)))
 		if f.key != "" {
 			submissions[i].Key = f.key + "-" + strconv.Itoa(i+1)
 		}
