@@ -56,7 +56,7 @@ func (r *reader) parse(root *yaml.Node) (*dtaskv1.JobSpec, error) {
 		r.fault(root, "the file must be a mapping, not "+kind(root)+"", "begin with job: and put name and tasks under it")
 		return nil, r.err()
 	}
-	if !r.params(root) {
+	if !r.withoutFile && !r.params(root) {
 		return nil, r.err()
 	}
 	job := r.top(root)

@@ -21,6 +21,9 @@ type reader struct {
 	// taskDepth steps of path.
 	task      string
 	taskDepth int
+	// withoutFile is set for jobs that flags describe. They have no parameters: their
+	// expressions are checked like any other.
+	withoutFile bool
 	// values of the parameters, by name; nil: none are declared.
 	values map[string]string
 	// typed are nodes that consist of the value of a number or boolean parameter. They
