@@ -82,6 +82,9 @@ func parseJobs(path string, text []byte, opts spec.Options) ([]*dtaskv1.JobSpec,
 	if !spec.IsMessage(path) {
 		return spec.ParseAll(path, text, opts) //nolint:wrapcheck // faults name the file
 	}
+	if overrides(opts) {
+		return nil, usagef("--name, --priority, --label and --set cannot be used with %s: it has a job as it was submitted", path)
+	}
 	job, err := spec.ParseMessage(path, text)
 	return []*dtaskv1.JobSpec{job}, err //nolint:wrapcheck // as above
 }

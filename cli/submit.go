@@ -22,6 +22,7 @@ import (
 // submitFlags are the flags of `submit`.
 type submitFlags struct {
 	inlineJob
+	overrides jobOverrides
 
 	wait   bool
 	key    string
@@ -37,12 +38,16 @@ func newSubmit(a *app) *cobra.Command {
 Jobs are accepted or rejected independently; the exit code is that of the first
 rejected job. With several jobs, --idempotency-key KEY gives them the keys KEY-1,
 KEY-2 and so on, in order. A file *.jobspec.json has one job as dtaskd inspect
-exports it.`,
+exports it.
+
+--name, --priority, --label and --set replace what the files say, in each of them.
+--set gives a value to a parameter that the file declares under job.params.`,
 		Example: `  dtaskctl submit job.yaml
   dtaskctl submit job.yaml --wait
   generate-job | dtaskctl submit - --wait -o json
   dtaskctl submit nightly.yaml --idempotency-key nightly-2026-05-01
   dtaskctl submit monday.yaml tuesday.yaml
+  dtaskctl submit nightly.yaml --set day=2026-05-01 --label team=data --priority high
   dtaskctl submit --type prime --payload 999999937 --priority high --wait
   dtaskctl submit --batch 500 --random-priority
   dtaskctl submit job.yaml --dry-run`,
@@ -71,11 +76,12 @@ exports it.`,
 		"validate the jobs and print their levels without submitting")
 	fl.StringVar(&f.taskType, "type", "", "handler `TYPE` of a one-task job without a file")
 	fl.StringVar(&f.payload, "payload", "", "payload `TEXT` of the task")
-	bind(fl, &f.priority, "priority", "", "`PRIORITY` of the task: low, normal, high or urgent, or 0 to 3", func(text string) (string, error) {
+	bind(fl, &f.priority, "priority", "", "`PRIORITY` of the job: low, normal, high or urgent, or 0 to 3", func(text string) (string, error) {
 		_, err := parsePriority(text)
 		return text, err
 	})
-	fl.StringVar(&f.name, "name", "", "`NAME` of the job")
+	bind(fl, &f.name, "name", "", "`NAME` of the job", notEmpty)
+	f.overrides.bind(fl)
 	bind(fl, &f.batch, "batch", "", "`N` equal tasks in the job without a file (default type "+batchType+")", integer[int](1, maxJobTasks))
 	fl.BoolVar(&f.randomPriority, "random-priority", false, "random priority for each task")
 	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print job IDs only")
@@ -90,7 +96,12 @@ func (f *submitFlags) args(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 && f.taskType == "" && f.batch == 0 {
 		return errors.New("missing job file: use - for standard input, or --type for a job without a file")
 	}
-	for _, name := range []string{"type", "payload", "priority", "name", "batch", "random-priority"} {
+	if len(args) == 0 {
+		if err := f.overrides.withoutFile(cmd.Flags()); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"type", "payload", "batch", "random-priority"} {
 		if len(args) > 0 && cmd.Flags().Changed(name) {
 			return fmt.Errorf("--%s cannot be used with a job file", name)
 		}
@@ -101,8 +112,17 @@ func (f *submitFlags) args(cmd *cobra.Command, args []string) error {
 // jobs reads the job files, or builds the job that the flags describe.
 func (f *submitFlags) jobs(paths []string, in io.Reader, opts spec.Options) ([]*dtaskv1.JobSpec, error) {
 	if len(paths) > 0 {
-		return readJobs(paths, in, opts)
+		replaced, err := f.overrides.options(opts, f.name, f.priority)
+		if err != nil {
+			return nil, err
+		}
+		jobs, err := readJobs(paths, in, replaced)
+		if len(jobs) > 1 && f.name != "" {
+			return nil, usagef("--name cannot be used with several jobs")
+		}
+		return jobs, err
 	}
+	f.labels = f.overrides.labels.values
 	job, err := f.build(opts)
 	if err != nil {
 		return nil, usage(err)
@@ -117,10 +137,13 @@ func plan(jobs []*dtaskv1.JobSpec) view {
 	for _, job := range jobs {
 		p := document.Plan{
 			Name: job.GetHeader().GetName(), TasksTotal: countTasks(job),
-			Levels: spec.Levels(job),
+			Levels: spec.Levels(job), Params: job.GetHeader().GetParams(),
 		}
 		plans.Jobs = append(plans.Jobs, p)
 		text = append(text, fmt.Sprintf("%s: %s", show.Clean(p.Name), show.Levels(p.Levels)))
+		if len(p.Params) > 0 {
+			text = append(text, "  params: "+show.Params(p.Params))
+		}
 	}
 	if len(jobs) == 1 {
 		return lines(plans.Jobs[0], text...)
@@ -147,6 +170,7 @@ func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec
 	a.remember(c, got.ID)
 	line := submittedLine(job, got)
 	if !f.wait {
+		a.noteEarlier(ctx, c, got)
 		if a.quiet && a.textOutput() {
 			return view{}, a.printIDs([]string{got.ID})
 		}
@@ -167,12 +191,35 @@ func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec
 	return waiter{&a.output, c}.one(ctx, got.ID)
 }
 
+// noteEarlier tells how a job that was submitted earlier with this key ended, and where
+// its result is.
+func (a *app) noteEarlier(ctx context.Context, c *client.Client, got client.Submitted) {
+	if !got.Existed || a.quiet {
+		return
+	}
+	job, err := c.Job(ctx, got.ID, client.ReadOptions{})
+	if err != nil {
+		return // the submission has succeeded, and this is only a hint
+	}
+	switch state := job.GetState(); state { //nolint:exhaustive // the others have not ended
+	case dtaskv1.JobState_JOB_STATE_COMPLETED:
+		a.note("it has completed: dtaskctl result %s prints its result", got.ID)
+	case dtaskv1.JobState_JOB_STATE_FAILED:
+		a.note("it has failed: dtaskctl status %[1]s shows why, dtaskctl retry %[1]s resumes it", got.ID)
+	case dtaskv1.JobState_JOB_STATE_CANCELLED:
+		a.note("it was cancelled: dtaskctl retry %s resumes it", got.ID)
+	default:
+		a.note("it is %s: dtaskctl wait %s waits for it", document.JobState(state), got.ID)
+	}
+}
+
 // submitMany submits several jobs and, with --wait, waits for them. The error is
 // that of the first job that was rejected or did not complete.
 func (a *app) submitMany(ctx context.Context, c *client.Client, jobs []*dtaskv1.JobSpec, f submitFlags) (view, error) {
 	submissions := make([]client.Submission, len(jobs))
 	for i, job := range jobs {
 		submissions[i].Job = job
+		a.note("%s: %s", show.Clean(job.GetHeader().GetName()), show.Levels(spec.Levels(job)))
 		if f.key != "" {
 			submissions[i].Key = f.key + "-" + strconv.Itoa(i+1)
 		}

@@ -30,6 +30,9 @@ type CheckOptions struct {
 	MaxPayload int
 	// Total is the announced number of tasks, 1 to 1,000,000; 0 = unknown.
 	Total uint32
+	// Readable refuses inputs, outputs and standard inputs that no worker can read or
+	// write. [Parse] and [Check] accept them, because other versions of workers may.
+	Readable bool
 }
 
 // Checker checks a job that arrives in parts: the header first, then tasks as

@@ -2,10 +2,12 @@ package spec
 
 import (
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -190,6 +192,9 @@ func (at taskPlace) body(t *checkedTask, p *dtaskv1.TaskPolicy) {
 	if b.GetStdin() != "" {
 		at.refuse("stdin", fileProblem(b.GetStdin()))
 	}
+	if at.c.opt.Readable {
+		at.readable(b)
+	}
 	switch pure := p.GetReuseMs() != 0; {
 	case pure:
 		at.refuse("reuse.key", reuseKeyProblem(b.GetReuseKey()))
@@ -197,4 +202,31 @@ func (at taskPlace) body(t *checkedTask, p *dtaskv1.TaskPolicy) {
 		at.refuse("reuse.key", problem{"must not be set without reuse_ms", "send a policy with reuse_ms, or leave it out"})
 	}
 	at.refuse("payload", payloadProblem(len(t.payload), at.c.opt.MaxPayload))
+}
+
+// readable checks the inputs, the output and the standard input of a task for URLs that
+// no worker supports. What begins with an expression is known to the worker only.
+func (at taskPlace) readable(b *dtaskv1.TaskBody) {
+	for i, in := range b.GetInputs() {
+		if p := schemeProblem(in); p.bad() {
+			at.refuse(fmt.Sprintf("inputs[%d]", i), p)
+		}
+	}
+	at.refuse("output", schemeProblem(b.GetOutput()))
+	at.refuse("stdin", schemeProblem(b.GetStdin()))
+}
+
+func schemeProblem(s string) problem {
+	scheme := taskbody.Scheme(s)
+	if taskbody.Supported(scheme) {
+		return problem{}
+	}
+	urls := make([]string, 0, 1)
+	for _, known := range taskbody.Schemes() {
+		urls = append(urls, known+":// URLs")
+	}
+	return problem{
+		fmt.Sprintf("unsupported scheme in %s", quote(s)),
+		fmt.Sprintf("workers read and write paths and %s only; copy %s:// data to or from a file in a task of its own", strings.Join(urls, ", "), scheme),
+	}
 }

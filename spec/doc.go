@@ -15,9 +15,13 @@
 //	    not UTF-8, NUL,   duplicate keys, alias bombs,      wrong kinds, unknown  missing, self,
 //	    syntax, size      depth, several documents          fields, bounds        cycles
 //
+// Before the reader, the values of parameters are inserted into the nodes
+// (params.go, insert.go): each field is checked with what was inserted.
+//
 // Every step adds to the same list of faults and continues with what it could
 // parse. Only faults that make the next steps meaningless stop it: invalid
-// YAML, an alias bomb, a file that is not a mapping.
+// YAML, an alias bomb, a file that is not a mapping, a parameter without a
+// valid value.
 //
 // # Choices where the format leaves one
 //
@@ -34,6 +38,8 @@
 //   - Keys that start with `x-` are ignored wherever fields have fixed
 //     names, but not in env, labels, resources, require and payload, where
 //     keys are data.
+//   - A parameter has either a default or `required: true`, so that no file depends on
+//     what a missing value would mean.
 //   - A `retry.initial` above the default `max_delay` raises the maximum.
 //
 // # Limits
@@ -44,7 +50,7 @@
 // shell text 32 KiB. A header with all its policies, and each task, has at
 // most 384 KiB when encoded, so that each fits into a log entry beside other
 // operations. A job has at most 1,000,000 tasks, 4,000,000 dependencies and
-// 256 MiB.
+// 256 MiB. It has at most 64 parameters of 1 KiB each and 16 KiB together.
 //
 // # Errors
 //

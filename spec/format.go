@@ -68,6 +68,7 @@ func (f *formatter) text() ([]byte, error) {
 	set(o, "on_failure", keywordOf(onFailures, h.GetOnFailure()), h.GetOnFailure() != 0)
 	set(o, "webhook", h.GetWebhook(), h.GetWebhook() != "")
 	set(o, "max_failures", h.GetMaxFailures(), h.GetMaxFailures() != 0)
+	set(o, "params", formatParams(h.GetParams()), len(h.GetParams()) > 0)
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -76,6 +77,16 @@ func (f *formatter) text() ([]byte, error) {
 		return nil, fmt.Errorf("encoding the job: %w", err)
 	}
 	return b.Bytes(), nil
+}
+
+// formatParams declares parameters whose defaults are the values that a job was made
+// with. They are inserted already: the declarations only keep them.
+func formatParams(values map[string]string) []object {
+	list := make([]object, 0, len(values))
+	for _, name := range namesOf(values) {
+		list = append(list, object{"name": name, "default": values[name]})
+	}
+	return list
 }
 
 func set(o object, key string, value any, isSet bool) {

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"maps"
 
 	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/proto"
@@ -34,6 +35,7 @@ func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
 		header: &dtaskv1.JobHeader{
 			Priority:  dtaskv1.Priority_PRIORITY_NORMAL,
 			OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP,
+			Params:    r.values,
 		},
 		defaults: builtIn(),
 		fields:   jobFields,
@@ -49,7 +51,8 @@ func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
 		meant[r.unknown(e, jobFields.names, elsewhere)] = true
 	})
 	r.owner(n, j.header, es)
-	if !has(es, "name") && !meant["name"] {
+	r.override(n, j.header)
+	if !has(es, "name") && !meant["name"] && r.opt.Name == "" {
 		r.fault(n, "name is missing", "write name: with 1–63 of a–z, A–Z, 0–9, -, _ and .")
 	}
 	if !j.listed && !meant["tasks"] {
@@ -71,6 +74,44 @@ func (r *reader) owner(n *yaml.Node, h *dtaskv1.JobHeader, es []entry) {
 	r.holds(n, ownerProblem(r.opt.Owner))
 	r.leave()
 	h.Owner = r.opt.Owner
+}
+
+// override sets what the options have instead of the file.
+func (r *reader) override(n *yaml.Node, h *dtaskv1.JobHeader) {
+	if r.opt.Name != "" {
+		r.enter("name")
+		r.holds(n, nameProblem(r.opt.Name))
+		r.leave()
+		h.Name = r.opt.Name
+	}
+	if r.opt.Priority != 0 {
+		h.Priority = r.opt.Priority
+	}
+	if len(r.opt.Labels) == 0 {
+		return
+	}
+	r.enter("labels")
+	labels := maps.Clone(h.GetLabels())
+	if labels == nil {
+		labels = make(map[string]string, len(r.opt.Labels))
+	}
+	for _, name := range namesOf(r.opt.Labels) {
+		r.holds(n, labelProblem(name, r.opt.Labels[name]))
+		labels[name] = r.opt.Labels[name]
+	}
+	r.holds(n, labelsProblem(len(labels)))
+	r.leave()
+	h.Labels = labels
+}
+
+// labelProblem checks a label that is not in a file.
+func labelProblem(name, value string) problem {
+	for _, p := range []problem{labelNameProblem(name), labelValueProblem(value), plainText(value)} {
+		if p.bad() {
+			return p
+		}
+	}
+	return problem{}
 }
 
 func has(es []entry, key string) bool {

@@ -72,7 +72,8 @@ var jobFields = fields[*jobBuilder]{
 		})
 		r.plainEnv(e, j.defaults.env)
 	},
-	"tasks": readTasks,
+	"params": func(*reader, *jobBuilder, entry) {}, // read before everything else
+	"tasks":  readTasks,
 }
 
 // checkJobFields checks the fields of a decoded job.
@@ -92,4 +93,5 @@ func (c *Checker) checkJobFields(h *dtaskv1.JobHeader) {
 	}
 	c.env("job.env", h.GetEnv(), nil)
 	c.labels("job.labels", h.GetLabels())
+	c.refuse("job.params", paramsProblem(h.GetParams()))
 }

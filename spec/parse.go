@@ -13,6 +13,15 @@ import (
 type Options struct {
 	// Owner is the default owner; at most 63 bytes.
 	Owner string
+	// Name replaces the name in the file; empty = that of the file.
+	Name string
+	// Priority replaces the priority of the job; 0 = that of the file. Tasks with a
+	// priority of their own keep it.
+	Priority dtaskv1.Priority
+	// Labels are added to those of the file, and replace those with the same name.
+	Labels map[string]string
+	// Params are values of parameters that the file declares, by name.
+	Params map[string]string
 	// MaxPayload bounds the payload of a task, in bytes. Default 64 KiB, maximum
 	// 128 KiB.
 	MaxPayload int
@@ -45,6 +54,9 @@ func (r *reader) parse(root *yaml.Node) (*dtaskv1.JobSpec, error) {
 	}
 	if root.Kind != yaml.MappingNode {
 		r.fault(root, "the file must be a mapping, not "+kind(root)+"", "begin with job: and put name and tasks under it")
+		return nil, r.err()
+	}
+	if !r.withoutFile && !r.params(root) {
 		return nil, r.err()
 	}
 	job := r.top(root)

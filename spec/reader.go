@@ -21,6 +21,14 @@ type reader struct {
 	// taskDepth steps of path.
 	task      string
 	taskDepth int
+	// withoutFile is set for jobs that flags describe. They have no parameters: their
+	// expressions are checked like any other.
+	withoutFile bool
+	// values of the parameters, by name; nil: none are declared.
+	values map[string]string
+	// typed are nodes that consist of the value of a number or boolean parameter. They
+	// are numbers or booleans where the format has those, and texts everywhere else.
+	typed map[*yaml.Node]struct{}
 }
 
 // step is a key, or an index if name is empty.
@@ -199,7 +207,7 @@ func isText(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && kind(n) == 
 
 // text reads text.
 func (r *reader) text(n *yaml.Node) (string, bool) {
-	if isText(n) {
+	if _, typed := r.typed[n]; typed || isText(n) {
 		return n.Value, r.holds(n, textProblem(n.Value))
 	}
 	do := "write a text"

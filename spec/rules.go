@@ -46,6 +46,20 @@ func nameProblem(s string) problem {
 	return dotsProblem(s)
 }
 
+// CheckName checks the name of a job.
+func CheckName(s string) error { return asError(nameProblem(s)) }
+
+// CheckLabel checks a label of a job.
+func CheckLabel(name, value string) error { return asError(labelProblem(name, value)) }
+
+// asError returns nil for no problem.
+func asError(p problem) error {
+	if p.bad() {
+		return p
+	}
+	return nil
+}
+
 // idProblem checks task IDs. They may have more characters than names, but
 // must be unambiguous in JOB/TASK, in array[17] and within messages.
 func idProblem(s string) problem {
@@ -136,10 +150,7 @@ func pathProblem(s string) problem {
 // CheckWebhook checks the URL of a webhook. The error never contains a
 // password.
 func CheckWebhook(s string) error {
-	if p := webhookProblem(s); p.bad() {
-		return p
-	}
-	return nil
+	return asError(webhookProblem(s))
 }
 
 // webhookProblem never shows a URL that may contain a password.

@@ -40,7 +40,7 @@ type SingleTask struct {
 // [Faults], whose locations are fields of SingleTask as a job file names them: name,
 // command[1], env.LANG, array.range, retry.max.
 func Single(t SingleTask) (*dtaskv1.JobSpec, error) {
-	r := &reader{opt: t.Options}
+	r := &reader{opt: t.Options, withoutFile: true}
 	job, err := r.parse(t.document())
 	faults, _ := err.(Faults) //nolint:errorlint // parse returns this type
 	faults = t.relocate(faults)

@@ -10,24 +10,23 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dtask/dtask/internal/taskbody"
 )
 
 // errStopped is returned after the attempt was stopped; the outcome reports the
 // attempt's own cause instead.
 var errStopped = errors.New("attempt stopped")
 
-var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
-
 // localPath returns the absolute path of an input or output of a task. A
 // relative path starts at the worker's own working directory.
 func localPath(raw string) (string, error) {
 	path := raw
-	if found := scheme.FindString(raw); found != "" {
-		if !strings.EqualFold(found, "file://") {
+	if scheme := taskbody.Scheme(raw); scheme != "" {
+		if scheme != taskbody.FileScheme {
 			return "", fmt.Errorf("invalid path %q: only files are supported", raw)
 		}
 		u, err := url.Parse(raw)
@@ -49,7 +48,7 @@ func localPath(raw string) (string, error) {
 // absolutePath is localPath for a path that must not be relative: that depends on how
 // the worker was started.
 func absolutePath(raw string) (string, error) {
-	if !strings.HasPrefix(raw, "/") && !scheme.MatchString(raw) {
+	if !strings.HasPrefix(raw, "/") && taskbody.Scheme(raw) == "" {
 		return "", fmt.Errorf("path %q is relative: write an absolute one", raw)
 	}
 	return localPath(raw)

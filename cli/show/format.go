@@ -113,6 +113,17 @@ func formatLabels(labels map[string]string) string {
 	return joinSorted(labels, ",", func(k, v string) string { return k + "=" + v })
 }
 
+// Params formats values of parameters, in the order of their names. Values that are
+// empty, or that a reader could not tell from the next one, are quoted.
+func Params(values map[string]string) string {
+	return joinSorted(values, "  ", func(name, value string) string {
+		if clean := Clean(value); value == "" || clean != value || strings.ContainsAny(value, " \"'=") {
+			value = strconv.Quote(value)
+		}
+		return name + "=" + value
+	})
+}
+
 // YAML encodes a document as YAML, with the fields of its JSON in their order.
 func YAML(doc any) ([]byte, error) {
 	text, err := document.Marshal(doc)

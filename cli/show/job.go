@@ -31,6 +31,7 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	p.field("owner", j.GetOwner())
 	p.field("priority", document.Priority(j.GetPriority()))
 	p.field("labels", formatLabels(j.GetLabels()))
+	p.field("params", Params(j.GetParams()))
 	p.field("submitted", p.ago(j.GetSubmittedAt()))
 	p.field("took", p.took(j.GetStartedAt(), j.GetCompletedAt()))
 	p.field("tasks", completedOf(j)+detailSuffix(j))
@@ -97,7 +98,7 @@ func Retried(j *dtaskv1.Job) string {
 }
 
 // Summary adds how a job finished: total time, recovered failures, tasks per
-// worker, and the first failed tasks.
+// worker, and the first failed tasks or how to read the result.
 func (p *Printer) Summary(j *dtaskv1.Job, tasks []*dtaskv1.Task) {
 	const maxFailed = 5
 	perWorker := make(map[string]int)
@@ -114,6 +115,9 @@ func (p *Printer) Summary(j *dtaskv1.Job, tasks []*dtaskv1.Task) {
 	p.Line("failures recovered: %s", Count(j.GetRetries()))
 	if len(perWorker) > 0 {
 		p.Line("tasks per worker: %s", formatWorkerCounts(perWorker))
+	}
+	if j.GetState() == dtaskv1.JobState_JOB_STATE_COMPLETED {
+		p.Line("result: dtaskctl result %s", j.GetId())
 	}
 	for _, t := range failed[:min(len(failed), maxFailed)] {
 		worker := ""

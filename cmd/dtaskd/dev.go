@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -18,8 +21,12 @@ import (
 	"github.com/dtask/dtask/worker/builtin"
 )
 
-// runDev runs a coordinator and a worker in this process.
-func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.Writer) (err error) {
+// devDrain is how long running tasks may continue after the first signal.
+const devDrain = 30 * time.Second
+
+// runDev runs a coordinator and a worker in this process. It calls summarize when the
+// settings are valid.
+func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.Writer, summarize func()) (err error) {
 	if cfg.DataDir == "" {
 		dir, err := os.MkdirTemp("", "dtask-dev-")
 		if err != nil {
@@ -31,15 +38,21 @@ func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.
 	if err := cfg.Validate(); err != nil {
 		return &program.UsageError{Err: err}
 	}
+	summarize()
 	// The user sees the next commands to type, not the log.
 	cfg.Logger = quieter(ctx, cfg.Logger)
-	ctx, stop := program.UntilSignal(ctx, cfg.Logger)
+	var running atomic.Pointer[worker.Worker]
+	ctx, stop := program.UntilSignal(ctx, cfg.Logger, func() {
+		if w := running.Load(); w != nil {
+			w.Hurry()
+		}
+	})
 	defer stop()
 
 	group, ctx := errgroup.WithContext(ctx)
 	listening := make(chan string, 1)
 	cfg.Started = func(listen, http string) {
-		welcome(stdout, listen, http, cfg.DataDir)
+		newWelcome(listen, http, cfg.DataDir).print(stdout)
 		listening <- listen
 	}
 	// The coordinator outlives the worker, so that the worker can release its
@@ -53,7 +66,12 @@ func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.
 		defer end()
 		select {
 		case address := <-listening:
-			return runDevWorker(ctx, s, cfg, address)
+			w, err := newDevWorker(s, cfg, address)
+			if err != nil {
+				return err
+			}
+			running.Store(w)
+			return runDevWorker(ctx, w, stdout)
 		case <-ctx.Done():
 			return nil
 		}
@@ -61,16 +79,35 @@ func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.
 	return group.Wait()
 }
 
-func runDevWorker(ctx context.Context, s *settings, cfg coordinator.Config, address string) error {
+func newDevWorker(s *settings, cfg coordinator.Config, address string) (*worker.Worker, error) {
 	w, err := worker.New(worker.Config{
-		Join: []string{address}, Name: "dev-worker", Slots: s.slots,
+		Join: []string{address}, Name: "dev-worker", Slots: s.slots, DrainTimeout: devDrain,
 		WorkDir: filepath.Join(cfg.DataDir, "worker"), Version: buildinfo.Version(),
 	}, worker.WithLogger(cfg.Logger))
 	if err != nil {
-		return &program.UsageError{Err: err}
+		return nil, &program.UsageError{Err: err}
 	}
 	builtin.Register(w)
-	if err := w.Run(ctx); err != nil {
+	return w, nil
+}
+
+// runDevWorker runs the worker until ctx is done, and then prints what it waits for.
+func runDevWorker(ctx context.Context, w *worker.Worker, stdout io.Writer) error {
+	ended := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-ended:
+		}
+		if ctx.Err() != nil {
+			printStopping(stdout, w.Stats().Running)
+		}
+	})
+	err := w.Run(ctx)
+	close(ended)
+	waiting.Wait()
+	if err != nil {
 		return fmt.Errorf("running the worker of --dev: %w", err)
 	}
 	return nil
@@ -98,24 +135,3 @@ func (h atLeast) WithAttrs(a []slog.Attr) slog.Handler {
 }
 
 func (h atLeast) WithGroup(n string) slog.Handler { return atLeast{h.Handler.WithGroup(n), h.level} }
-
-func welcome(out io.Writer, listen, http, dir string) {
-	addr := ""
-	if listen != "127.0.0.1:7460" {
-		addr = " --addr " + listen
-	}
-	_, _ = fmt.Fprintf(out, `dtask is running: one coordinator and one worker in this process.
-
-  clients, workers  %s
-  metrics, health   http://%s/metrics  /healthz  /readyz
-  data directory    %s
-
-Try in another terminal:
-
-  dtaskctl%[4]s submit --type prime --payload 999999937 --wait
-  dtaskctl%[4]s submit examples/diamond.yaml --wait
-  dtaskctl%[4]s status
-
-Press Ctrl-C to stop.
-`, listen, http, dir, addr) // there is no other way to report it
-}

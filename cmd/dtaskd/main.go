@@ -77,7 +77,8 @@ them. A single one is a cluster, too. To add one later, list the members and its
          --peers n1=127.0.0.1:7460,n2=127.0.0.1:7470,n3=127.0.0.1:7480
 
 The same command line restarts it, also after a crash. SIGTERM and SIGINT transfer
-leadership and stop it; a second signal exits immediately.
+leadership and stop it; a second signal exits immediately. With --dev, the first one lets
+running tasks continue for 30 s, the second one stops them, and the third one exits.
 
 The commands inspect, recover and rejoin work on the data directory of a stopped replica.
 
@@ -115,7 +116,7 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.IntVar(&s.slots, "slots", 0, "with --dev: concurrent attempts, 1–65535 (default: the number of CPUs)")
 	f.StringVar(&s.id, "id", "", "server id, unique in the cluster and never reused (default with --dev: dev)")
 	f.StringVar(&s.dataDir, "data-dir", "", "data directory of this replica, created if missing (default with --dev: a temporary one)")
-	f.StringVar(&s.listen, "listen", "127.0.0.1:7460", "HOST:PORT for clients, workers and other replicas")
+	f.StringVar(&s.listen, "listen", defaultAddress, "HOST:PORT for clients, workers and other replicas")
 	f.StringVar(&s.http, "http", "127.0.0.1:7461", "HOST:PORT for /metrics, /healthz and /readyz (empty = none)")
 	f.StringVar(&s.advertise, "advertise", "", "HOST:PORT that others dial (default: --listen)")
 	f.StringSliceVar(&s.peers, "peers", nil, "first members, ID=HOST:PORT each, this replica included; must match on all of them")

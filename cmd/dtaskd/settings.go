@@ -75,15 +75,20 @@ func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr
 	}
 	raiseFileLimit(cfg.Logger)
 	if s.dev {
-		return runDev(ctx, s, cfg, stdout)
+		return runDev(ctx, s, cfg, stdout, func() { summarize(ctx, log, flags) })
 	}
 	if err := cfg.Validate(); err != nil {
 		return &program.UsageError{Err: err}
 	}
-	log.InfoContext(ctx, "configuration", append([]any{"version", buildinfo.Version()}, config.Values(flags)...)...)
+	summarize(ctx, log, flags)
 	ctx, stop := program.UntilSignal(ctx, log)
 	defer stop()
 	return coordinator.Run(ctx, cfg)
+}
+
+// summarize logs the version and all settings in one line.
+func summarize(ctx context.Context, log *slog.Logger, flags *pflag.FlagSet) {
+	log.InfoContext(ctx, "configuration", append([]any{"version", buildinfo.Version()}, config.Values(flags)...)...)
 }
 
 // filesWanted is the number of open files that a large cluster needs: one for each
@@ -169,12 +174,17 @@ func parseAge(text string) (time.Duration, error) {
 func commandLine(args []string) string {
 	words := []string{"dtaskd"}
 	for _, a := range args {
-		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`*?;&|<>()[]{}~#!") {
-			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-		words = append(words, a)
+		words = append(words, quoteWord(a))
 	}
 	return strings.Join(words, " ")
+}
+
+// quoteWord quotes a word for a shell, if it needs that.
+func quoteWord(word string) string {
+	if word != "" && !strings.ContainsAny(word, " \t\n'\"\\$`*?;&|<>()[]{}~#!") {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // parsePeers parses ID=HOST:PORT entries.

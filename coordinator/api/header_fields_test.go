@@ -21,6 +21,7 @@ var inJobFiles = map[protoreflect.Name]string{
 	"env":        "env: {A: b}",
 	"labels":     "labels: {team: data}",
 	"on_failure": "on_failure: continue",
+	"params":     "params: [{name: day, default: monday}]",
 	"policies":   "defaults: {timeout: 7m}",
 	"webhook":    `webhook: "https://example.org/ended"`,
 }

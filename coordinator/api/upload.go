@@ -132,7 +132,7 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 		return err
 	}
 	spec.Fill(p.GetHeader(), u.cfg.TaskDefaults)
-	u.checker = spec.NewChecker(p.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: p.GetTotal()})
+	u.checker = spec.NewChecker(p.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: p.GetTotal(), Readable: true})
 	if err := u.encoder.header(p.GetHeader()); err != nil {
 		return err
 	}

@@ -114,3 +114,31 @@ func TestTasksAreCounted(t *testing.T) {
 		t.Error("a further part counts tasks")
 	}
 }
+
+func TestReplaceKeepsWhatItDoesNotReplace(t *testing.T) {
+	t.Parallel()
+	value := func(expression string) (string, bool) {
+		return "<" + expression + ">", strings.HasPrefix(expression, "p.")
+	}
+	for text, want := range map[string]struct {
+		out   string
+		whole bool
+	}{
+		"":                            {"", false},
+		"plain":                       {"plain", false},
+		"${{ p.a }}":                  {"<p.a>", true},
+		"${{p.a}} ":                   {"<p.a> ", false},
+		" ${{p.a}}":                   {" <p.a>", false},
+		"${{ p.a }}${{ p.b }}":        {"<p.a><p.b>", false},
+		"$${{ p.a }}${{ p.a }}":       {"$${{ p.a }}<p.a>", false},
+		"${{ index }}${{ p.a }}":      {"${{ index }}<p.a>", false},
+		"${{ index ${{ p.a }} }}":     {"${{ index <p.a> }}", false},
+		"${{ p.a }":                   {"${{ p.a }", false},
+		"${{ p.a }} and ${{ p.b }":    {"<p.a> and ${{ p.b }", false},
+		"a }} ${{ p.a }} }} ${{ item": {"a }} <p.a> }} ${{ item", false},
+	} {
+		if out, whole := Replace(text, value); out != want.out || whole != want.whole {
+			t.Errorf("%q: got %q, %t, want %q, %t", text, out, whole, want.out, want.whole)
+		}
+	}
+}

@@ -151,6 +151,35 @@ func Fields(text string) []string {
 	return fields
 }
 
+// Replace replaces each expression for which value returns true. It keeps all others,
+// and each $${{. value gets what is between ${{ and }}, without the space around it.
+// whole reports that the text is one replaced expression and nothing else.
+func Replace(text string, value func(expression string) (string, bool)) (out string, whole bool) {
+	var b strings.Builder
+	for first := true; ; first = false {
+		before, rest, found := strings.Cut(text, opening)
+		inside, after, ended := strings.Cut(rest, closing)
+		if !found || !ended {
+			b.WriteString(text)
+			return b.String(), false
+		}
+		b.WriteString(before)
+		insert, known := "", false
+		if !strings.HasSuffix(before, "$") {
+			insert, known = value(strings.TrimSpace(inside))
+		}
+		if !known {
+			b.WriteString(opening)
+			text = rest
+			continue
+		}
+		b.WriteString(insert)
+		if text = after; first && before == "" && after == "" {
+			return b.String(), true
+		}
+	}
+}
+
 // Expand replaces the expressions of a template, which is JSON if isJSON is
 // set. Errors are [*UnknownError] and [*FieldError].
 func Expand(text string, it Item, isJSON bool) (string, error) {

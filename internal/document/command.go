@@ -25,6 +25,8 @@ type Plan struct {
 	Name       string   `json:"name"`
 	TasksTotal int      `json:"tasks_total"`
 	Levels     []uint32 `json:"levels"` // tasks in each topological level
+	// Params are the values of the parameters of the job file.
+	Params map[string]string `json:"params,omitempty"`
 }
 
 // Plans is several jobs that were checked and not submitted.

@@ -254,6 +254,11 @@ func fillStruct(v reflect.Value) {
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fillStruct(v.Index(0))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		value := reflect.New(v.Type().Elem()).Elem()
+		fillStruct(value)
+		v.SetMapIndex(reflect.ValueOf("key"), value)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fillStruct(v.Elem())

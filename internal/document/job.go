@@ -4,12 +4,14 @@ import dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 
 // Job is a job without its tasks.
 type Job struct {
-	ID             string            `json:"id"`
-	Name           string            `json:"name"`
-	State          string            `json:"state"`
-	Owner          string            `json:"owner"`
-	Priority       string            `json:"priority"`
-	Labels         map[string]string `json:"labels,omitempty"`
+	ID       string            `json:"id"`
+	Name     string            `json:"name"`
+	State    string            `json:"state"`
+	Owner    string            `json:"owner"`
+	Priority string            `json:"priority"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	// Params are the values of the parameters of the job file.
+	Params         map[string]string `json:"params,omitempty"`
 	SubmittedAt    *string           `json:"submitted_at"`
 	StartedAt      *string           `json:"started_at"`
 	CompletedAt    *string           `json:"completed_at"`
@@ -76,7 +78,7 @@ type Results struct {
 func NewJob(j *dtaskv1.Job) Job {
 	doc := Job{
 		ID: j.GetId(), Name: j.GetName(), State: JobState(j.GetState()),
-		Owner: j.GetOwner(), Priority: Priority(j.GetPriority()), Labels: j.GetLabels(),
+		Owner: j.GetOwner(), Priority: Priority(j.GetPriority()), Labels: j.GetLabels(), Params: j.GetParams(),
 		SubmittedAt: optionalTime(j.GetSubmittedAt()),
 		StartedAt:   optionalTime(j.GetStartedAt()), CompletedAt: optionalTime(j.GetCompletedAt()),
 		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(),

@@ -2,6 +2,10 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +14,9 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-func TestTheFirstFiveMinutes(t *testing.T) {
-	t.Parallel()
+// startDev starts dtaskd --dev and waits until it is ready.
+func startDev(t *testing.T) (*cluster.Coordinator, cluster.Ctl) {
+	t.Helper()
 	ctx := t.Context()
 	programs, err := cluster.Find()
 	clustertest.Must(t, err)
@@ -26,7 +31,92 @@ func TestTheFirstFiveMinutes(t *testing.T) {
 	clustertest.Must(t, dev.Start(ctx))
 	t.Cleanup(func() { clustertest.Must(t, dev.Kill()) })
 	clustertest.Must(t, cluster.Until(ctx, "the process is ready", guard, func(ctx context.Context) error { return dev.Get(ctx, "/readyz") }))
-	ctl := cluster.Ctl{Programs: programs, Addrs: []string{listen}}
+	return dev, cluster.Ctl{Programs: programs, Addrs: []string{listen}}
+}
+
+// printed waits until a process has printed a text, and returns all of its output.
+func printed(t *testing.T, p *cluster.Coordinator, text string) string {
+	t.Helper()
+	said := ""
+	clustertest.Must(t, cluster.Until(t.Context(), "the output has "+text, guard, func(context.Context) (err error) {
+		if said, err = p.Log(); err == nil && !strings.Contains(said, text) {
+			err = fmt.Errorf("got %q", said)
+		}
+		return err
+	}))
+	return said
+}
+
+func TestTheCommandsThatDevPrintsRunAsTheyAre(t *testing.T) {
+	t.Parallel()
+	dev, ctl := startDev(t)
+	said := printed(t, dev, "Press Ctrl-C to stop.")
+	if !strings.Contains(said, "msg=configuration version=") {
+		t.Errorf("the output lacks the settings:\n%s", said)
+	}
+	var commands []string
+	for line := range strings.Lines(said) {
+		if command, ok := strings.CutPrefix(line, "  "); ok && strings.Contains(command, "dtaskctl") {
+			commands = append(commands, command)
+		}
+	}
+	if len(commands) < 3 {
+		t.Fatalf("got the commands %q", commands)
+	}
+	shell := exec.CommandContext(t.Context(), "/bin/sh", "-e", "-c", strings.Join(commands, "")) //nolint:gosec // printed by the program under test
+	shell.Env = append(os.Environ(), "DTASK_STATE_DIR="+t.TempDir(), "DTASK_ADDR=127.0.0.1:1")
+	shell.Dir = t.TempDir()
+	if out, err := shell.CombinedOutput(); err != nil || !strings.Contains(string(out), "hello") {
+		t.Errorf("the commands %q: %v\n%s", commands, err, out)
+	}
+
+	root, err := cluster.Root()
+	clustertest.Must(t, err)
+	a := ctl.Run(t.Context(), "submit", filepath.Join(root, "examples", "params.yaml"), "--wait", "-o", "json",
+		"--set", "day=2026-05-02", "--set", `title="$(exit 3)" 'x'`, "--set", "parts=3")
+	clustertest.Must(t, a.Err())
+	var job struct {
+		ID, Name   string
+		TasksTotal int `json:"tasks_total"`
+		Params     map[string]string
+	}
+	clustertest.Must(t, a.Into(&job))
+	if job.Name != "report-2026-05-02" || job.TasksTotal != 4 || job.Params["parts"] != "3" || job.Params["level"] != "short" {
+		t.Errorf("got %+v", job)
+	}
+	a = ctl.Run(t.Context(), "result", job.ID)
+	if got, want := strings.TrimSpace(a.Stdout), `"$(exit 3)" 'x' for 2026-05-02, short`; a.Code != 0 || got != want {
+		t.Errorf("got %s, want %s", a, want)
+	}
+	a = ctl.Run(t.Context(), "submit", filepath.Join(root, "examples", "classic.yaml"))
+	if a.Code != 3 || !strings.Contains(a.Stderr, "unsupported scheme") {
+		t.Errorf("a job with inputs that no worker can read: got %s", a)
+	}
+}
+
+func TestDevPrintsWhatItWaitsForAndStopsAtASecondSignal(t *testing.T) {
+	t.Parallel()
+	dev, ctl := startDev(t)
+	id := clustertest.Submit(t, ctl, cluster.JobFile("long", cluster.TaskFile{"id": "nap", "type": "sleep", "payload": "1h"}))
+	clustertest.Must(t, cluster.Until(t.Context(), "the task runs", guard, func(ctx context.Context) error {
+		if a := ctl.Run(ctx, "status", id+"/nap", "-o", "json"); !strings.Contains(a.Stdout, `"state": "running"`) {
+			return fmt.Errorf("got %s", a)
+		}
+		return nil
+	}))
+	clustertest.Must(t, dev.Signal(os.Interrupt))
+	printed(t, dev, "Stopping: waiting for 1 running task, at most 30 s.\nPress Ctrl-C again to stop them now")
+	clustertest.Must(t, dev.Signal(os.Interrupt))
+	if code, err := dev.Wait(t.Context()); err != nil || code != 0 {
+		log, _ := dev.Log()
+		t.Errorf("after two signals: got exit code %d, %v; want 0\n%s", code, err, log)
+	}
+}
+
+func TestTheFirstFiveMinutes(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	dev, ctl := startDev(t)
 
 	said, err := dev.Log()
 	clustertest.Must(t, err)

@@ -285,17 +285,21 @@ func (x *JobSpec) GetTasks() []*TaskSpec {
 // JobHeader is a job without its tasks. Fields that Job has under the same name and with
 // the same type are shown there as submitted, except priority, which can be updated.
 type JobHeader struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // 1–63 of letters, digits, - _ .
-	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"` // at most 63 bytes
-	Priority      Priority               `protobuf:"varint,3,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`
-	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`       // for every command
-	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // for the user; no effect on placement
-	DeadlineMs    int64                  `protobuf:"varint,6,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`                                                // duration from submission; 0 = none
-	OnFailure     OnFailure              `protobuf:"varint,7,opt,name=on_failure,json=onFailure,proto3,enum=dtask.v1.OnFailure" json:"on_failure,omitempty"`
-	Policies      []*TaskPolicy          `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`                            // shared parts of tasks, without duplicates; at least one
-	Webhook       string                 `protobuf:"bytes,9,opt,name=webhook,proto3" json:"webhook,omitempty"`                              // http or https URL notified when the job finishes; at most 2 KiB; empty = none
-	MaxFailures   uint32                 `protobuf:"varint,10,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"` // ordinary tasks that may fail, die or get lost without failing the job; 0–1,000,000
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // 1–63 of letters, digits, - _ .
+	Owner       string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"` // at most 63 bytes
+	Priority    Priority               `protobuf:"varint,3,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`
+	Env         map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`       // for every command
+	Labels      map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // for the user; no effect on placement
+	DeadlineMs  int64                  `protobuf:"varint,6,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`                                                // duration from submission; 0 = none
+	OnFailure   OnFailure              `protobuf:"varint,7,opt,name=on_failure,json=onFailure,proto3,enum=dtask.v1.OnFailure" json:"on_failure,omitempty"`
+	Policies    []*TaskPolicy          `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`                            // shared parts of tasks, without duplicates; at least one
+	Webhook     string                 `protobuf:"bytes,9,opt,name=webhook,proto3" json:"webhook,omitempty"`                              // http or https URL notified when the job finishes; at most 2 KiB; empty = none
+	MaxFailures uint32                 `protobuf:"varint,10,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"` // ordinary tasks that may fail, die or get lost without failing the job; 0–1,000,000
+	// Values of the parameters with which the job file was read, by name: at most 64, of
+	// at most 1 KiB each and 16 KiB together with their names. They are inserted already,
+	// and kept to explain the job.
+	Params        map[string]string `protobuf:"bytes,11,rep,name=params,proto3" json:"params,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -398,6 +402,13 @@ func (x *JobHeader) GetMaxFailures() uint32 {
 		return x.MaxFailures
 	}
 	return 0
+}
+
+func (x *JobHeader) GetParams() map[string]string {
+	if x != nil {
+		return x.Params
+	}
+	return nil
 }
 
 // TaskPolicy is the part of a task that many tasks of a job share.
@@ -1541,20 +1552,21 @@ type Job struct {
 	TasksCompleted uint32                 `protobuf:"varint,11,opt,name=tasks_completed,json=tasksCompleted,proto3" json:"tasks_completed,omitempty"`
 	TasksFailed    uint32                 `protobuf:"varint,12,opt,name=tasks_failed,json=tasksFailed,proto3" json:"tasks_failed,omitempty"`                                                                                // failed, dead or lost
 	Retries        uint64                 `protobuf:"varint,13,opt,name=retries,proto3" json:"retries,omitempty"`                                                                                                           // failures, timeouts and losses that are followed by another attempt
-	Error          string                 `protobuf:"bytes,14,opt,name=error,proto3" json:"error,omitempty"`                                                                                                                // why it failed or was cancelled
+	Error          string                 `protobuf:"bytes,14,opt,name=error,proto3" json:"error,omitempty"`                                                                                                                // why it failed or was cancelled; if it completed, why tasks of it were cancelled
 	TasksByState   map[string]uint32      `protobuf:"bytes,15,rep,name=tasks_by_state,json=tasksByState,proto3" json:"tasks_by_state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // state name → number; states without tasks are left out
 	Levels         []uint32               `protobuf:"varint,16,rep,packed,name=levels,proto3" json:"levels,omitempty"`                                                                                                      // tasks per topological level; only from GetJob
 	Freshness      *Freshness             `protobuf:"bytes,17,opt,name=freshness,proto3" json:"freshness,omitempty"`
 	Requeues       uint64                 `protobuf:"varint,18,opt,name=requeues,proto3" json:"requeues,omitempty"` // other attempts that are followed by another: released, drained or not begun
 	// Outcome of the ordinary tasks while cleanup tasks run; else unspecified. The job
 	// gets this state, unless it is COMPLETED and a cleanup task fails.
-	Outcome           JobState       `protobuf:"varint,19,opt,name=outcome,proto3,enum=dtask.v1.JobState" json:"outcome,omitempty"`
-	MaxFailures       uint32         `protobuf:"varint,20,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`                   // as submitted
-	FailuresTolerated uint32         `protobuf:"varint,21,opt,name=failures_tolerated,json=failuresTolerated,proto3" json:"failures_tolerated,omitempty"` // ordinary tasks that failed for good, if at most max_failures; else 0
-	Version           uint32         `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                              // 1 at first; each update, retry and purge adds 1
-	Arrays            []*ArrayStatus `protobuf:"bytes,23,rep,name=arrays,proto3" json:"arrays,omitempty"`                                                 // in order; only from GetJob
-	Key               string         `protobuf:"bytes,24,opt,name=key,proto3" json:"key,omitempty"`                                                       // idempotency key; only from GetJob
-	Digest            []byte         `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`                                                 // of header and tasks as submitted; only from GetJob, of jobs that are not in the history
+	Outcome           JobState          `protobuf:"varint,19,opt,name=outcome,proto3,enum=dtask.v1.JobState" json:"outcome,omitempty"`
+	MaxFailures       uint32            `protobuf:"varint,20,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`                                             // as submitted
+	FailuresTolerated uint32            `protobuf:"varint,21,opt,name=failures_tolerated,json=failuresTolerated,proto3" json:"failures_tolerated,omitempty"`                           // ordinary tasks that failed for good, if at most max_failures; else 0
+	Version           uint32            `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                                                        // 1 at first; each update, retry and purge adds 1
+	Arrays            []*ArrayStatus    `protobuf:"bytes,23,rep,name=arrays,proto3" json:"arrays,omitempty"`                                                                           // in order; only from GetJob
+	Key               string            `protobuf:"bytes,24,opt,name=key,proto3" json:"key,omitempty"`                                                                                 // idempotency key; only from GetJob
+	Digest            []byte            `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`                                                                           // of header and tasks as submitted; only from GetJob, of jobs that are not in the history
+	Params            map[string]string `protobuf:"bytes,26,rep,name=params,proto3" json:"params,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // values of the parameters of the job file, as submitted
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1760,6 +1772,13 @@ func (x *Job) GetKey() string {
 func (x *Job) GetDigest() []byte {
 	if x != nil {
 		return x.Digest
+	}
+	return nil
+}
+
+func (x *Job) GetParams() map[string]string {
+	if x != nil {
+		return x.Params
 	}
 	return nil
 }
@@ -4074,7 +4093,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x13dtask/v1/jobs.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"`\n" +
 	"\aJobSpec\x12+\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12(\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\x85\x04\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xf9\x04\n" +
 	"\tJobHeader\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12.\n" +
@@ -4088,11 +4107,15 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\bpolicies\x18\b \x03(\v2\x14.dtask.v1.TaskPolicyR\bpolicies\x12\x18\n" +
 	"\awebhook\x18\t \x01(\tR\awebhook\x12!\n" +
 	"\fmax_failures\x18\n" +
-	" \x01(\rR\vmaxFailures\x1a6\n" +
+	" \x01(\rR\vmaxFailures\x127\n" +
+	"\x06params\x18\v \x03(\v2\x1f.dtask.v1.JobHeader.ParamsEntryR\x06params\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
+	"\vParamsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcc\x06\n" +
 	"\n" +
@@ -4205,7 +4228,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tFreshness\x12#\n" +
 	"\rapplied_index\x18\x01 \x01(\x04R\fappliedIndex\x12\x15\n" +
 	"\x06lag_ms\x18\x02 \x01(\x03R\x05lagMs\x12\x18\n" +
-	"\areplica\x18\x03 \x01(\tR\areplica\"\xeb\a\n" +
+	"\areplica\x18\x03 \x01(\tR\areplica\"\xd9\b\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4234,13 +4257,17 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aversion\x18\x16 \x01(\rR\aversion\x12-\n" +
 	"\x06arrays\x18\x17 \x03(\v2\x15.dtask.v1.ArrayStatusR\x06arrays\x12\x10\n" +
 	"\x03key\x18\x18 \x01(\tR\x03key\x12\x16\n" +
-	"\x06digest\x18\x19 \x01(\fR\x06digest\x1a9\n" +
+	"\x06digest\x18\x19 \x01(\fR\x06digest\x121\n" +
+	"\x06params\x18\x1a \x03(\v2\x19.dtask.v1.Job.ParamsEntryR\x06params\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
 	"\x11TasksByStateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xb9\x02\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\x1a9\n" +
+	"\vParamsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x02\n" +
 	"\vArrayStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\rR\x05first\x12\x14\n" +
@@ -4512,7 +4539,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -4564,117 +4591,121 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*LogsResponse)(nil),             // 47: dtask.v1.LogsResponse
 	nil,                              // 48: dtask.v1.JobHeader.EnvEntry
 	nil,                              // 49: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 50: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 51: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 52: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 53: dtask.v1.Job.LabelsEntry
-	nil,                              // 54: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 55: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 56: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 57: dtask.v1.Priority
-	(*ErrorDetail)(nil),              // 58: dtask.v1.ErrorDetail
-	(JobState)(0),                    // 59: dtask.v1.JobState
-	(Consistency)(0),                 // 60: dtask.v1.Consistency
-	(TaskState)(0),                   // 61: dtask.v1.TaskState
+	nil,                              // 50: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 51: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 52: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 53: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 54: dtask.v1.Job.LabelsEntry
+	nil,                              // 55: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 56: dtask.v1.Job.ParamsEntry
+	nil,                              // 57: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 58: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 59: dtask.v1.Priority
+	(*ErrorDetail)(nil),              // 60: dtask.v1.ErrorDetail
+	(JobState)(0),                    // 61: dtask.v1.JobState
+	(Consistency)(0),                 // 62: dtask.v1.Consistency
+	(TaskState)(0),                   // 63: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	8,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	57, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	59, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
 	48, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
 	49, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	6,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	57, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	50, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	7,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
-	1,  // 10: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	51, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	52, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	11, // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	9,  // 14: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	2,  // 15: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
-	10, // 16: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	13, // 17: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
-	5,  // 18: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
-	8,  // 19: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
-	14, // 20: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
-	2,  // 21: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
-	16, // 22: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
-	17, // 23: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	58, // 24: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	57, // 25: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	59, // 26: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	53, // 27: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	54, // 28: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	18, // 29: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	59, // 30: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	20, // 31: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	55, // 32: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	60, // 33: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	59, // 34: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	56, // 35: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	60, // 36: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 37: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	18, // 38: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	61, // 39: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	37, // 40: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 41: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	60, // 42: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	61, // 43: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	24, // 44: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	18, // 45: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	19, // 46: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	60, // 47: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 48: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	24, // 49: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	60, // 50: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 51: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	18, // 52: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	57, // 53: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	19, // 54: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	19, // 55: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	37, // 56: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	60, // 57: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	38, // 58: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	18, // 59: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	60, // 60: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	61, // 61: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	19, // 62: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	44, // 63: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 64: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	3,  // 65: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	12, // 66: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	21, // 67: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	22, // 68: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	25, // 69: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	27, // 70: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	29, // 71: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	31, // 72: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	33, // 73: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	43, // 74: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	35, // 75: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	39, // 76: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	41, // 77: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	46, // 78: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	15, // 79: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	19, // 80: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	23, // 81: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	26, // 82: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	28, // 83: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	30, // 84: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	32, // 85: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	34, // 86: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	45, // 87: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	36, // 88: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	40, // 89: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	42, // 90: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	47, // 91: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	79, // [79:92] is the sub-list for method output_type
-	66, // [66:79] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	50, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	59, // 8: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	51, // 9: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	7,  // 10: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	1,  // 11: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
+	52, // 12: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	53, // 13: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	11, // 14: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	9,  // 15: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	2,  // 16: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
+	10, // 17: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	13, // 18: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
+	5,  // 19: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
+	8,  // 20: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
+	14, // 21: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
+	2,  // 22: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
+	16, // 23: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
+	17, // 24: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
+	60, // 25: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	59, // 26: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	61, // 27: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	54, // 28: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	55, // 29: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	18, // 30: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	61, // 31: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	20, // 32: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	56, // 33: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	57, // 34: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	62, // 35: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	61, // 36: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	58, // 37: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	62, // 38: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 39: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	18, // 40: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	63, // 41: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	37, // 42: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 43: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	62, // 44: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	63, // 45: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	24, // 46: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	18, // 47: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	19, // 48: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	62, // 49: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 50: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	24, // 51: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	62, // 52: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 53: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	18, // 54: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	59, // 55: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	19, // 56: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	19, // 57: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	37, // 58: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	62, // 59: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	38, // 60: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	18, // 61: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	62, // 62: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	63, // 63: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	19, // 64: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	44, // 65: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,  // 66: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	3,  // 67: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	12, // 68: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	21, // 69: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	22, // 70: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	25, // 71: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	27, // 72: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	29, // 73: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	31, // 74: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	33, // 75: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	43, // 76: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	35, // 77: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	39, // 78: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	41, // 79: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	46, // 80: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	15, // 81: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	19, // 82: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	23, // 83: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	26, // 84: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	28, // 85: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	30, // 86: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	32, // 87: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	34, // 88: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	45, // 89: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	36, // 90: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	40, // 91: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	42, // 92: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	47, // 93: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	81, // [81:94] is the sub-list for method output_type
+	68, // [68:81] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -4691,7 +4722,7 @@ func file_dtask_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
