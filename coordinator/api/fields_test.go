@@ -37,13 +37,13 @@ func fullJob() *dtaskv1.JobSpec {
 		},
 		Tasks: []*dtaskv1.TaskSpec{
 			{Id: "plain", Body: &dtaskv1.TaskBody{Payload: []byte("p")}},
-			{Id: "pure", Policy: 1, Dependencies: []uint32{0}, Body: &dtaskv1.TaskBody{Payload: []byte("q"), ReuseKey: "key", Output: "/out", Inputs: []string{"/in", "/more"}}},
+			{Id: "pure", Policy: 1, Dependencies: []uint32{0}, Conditions: []dtaskv1.Condition{dtaskv1.Condition_CONDITION_ENDED}, Body: &dtaskv1.TaskBody{Payload: []byte("q"), ReuseKey: "key", Output: "/out", Inputs: []string{"/in", "/more"}}},
 			{Id: "command", Policy: 2, Body: &dtaskv1.TaskBody{Command: []string{"echo", "x"}}},
 			{Id: "run", Policy: 2, Body: &dtaskv1.TaskBody{Run: "echo x", Cwd: "/work", Stdin: "/in"}},
 			{Id: "range", Body: &dtaskv1.TaskBody{Payload: []byte(`{"n": "${{ index }}"}`)}, Array: &dtaskv1.ArraySpec{
 				Ranges: []*dtaskv1.ArrayRange{{First: 1, Last: 5, Step: 2}}, MaxParallel: 2, JsonPayload: true,
 			}},
-			{Id: "items", Dependencies: []uint32{1}, Body: &dtaskv1.TaskBody{Payload: []byte("${{ item }}")}, Array: &dtaskv1.ArraySpec{
+			{Id: "items", Dependencies: []uint32{1}, Conditions: []dtaskv1.Condition{dtaskv1.Condition_CONDITION_FAILED}, Body: &dtaskv1.TaskBody{Payload: []byte("${{ item }}")}, Array: &dtaskv1.ArraySpec{
 				Items: [][]byte{[]byte("1"), []byte("2"), []byte("3")}, ItemsTotal: 3, Chunk: 2,
 			}},
 			{Id: "cleanup", Policy: 3, Body: &dtaskv1.TaskBody{}},
@@ -114,6 +114,9 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 		}
 		if deps := st.Dependencies(ref); fmt.Sprint(deps) != fmt.Sprint(task.GetDependencies()) {
 			t.Errorf("task %s: got dependencies %v, want %v", task.GetId(), deps, task.GetDependencies())
+		}
+		if when := fsm.ProtoConditions(st.Conditions(ref)); fmt.Sprint(when) != fmt.Sprint(task.GetConditions()) {
+			t.Errorf("task %s: got conditions %v, want %v", task.GetId(), when, task.GetConditions())
 		}
 		if policy := st.Policy(ref); !proto.Equal(policy, job.GetHeader().GetPolicies()[task.GetPolicy()]) {
 			t.Errorf("task %s: got policy %v", task.GetId(), policy)
