@@ -15,6 +15,7 @@ import (
 // An app is the environment of a command: its streams and the global flags.
 type app struct {
 	output
+	staleRead
 
 	// started is set after flags and arguments are parsed: earlier errors are usage
 	// errors.
@@ -46,10 +47,13 @@ func (a *app) connected(do func(ctx context.Context, c *client.Client, args []st
 		defer func() { _ = c.Close() }()
 		v, err := do(cmd.Context(), c, args)
 		a.warnForeign(c, err)
-		if v.doc == nil {
-			return err
+		if v.doc != nil {
+			err = firstError(err, a.print(v))
 		}
-		return firstError(err, a.print(v))
+		if age := a.age(); age != "" {
+			a.note("%s", age)
+		}
+		return err
 	}
 }
 
