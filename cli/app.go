@@ -38,11 +38,9 @@ type app struct {
 func (a *app) connected(do func(ctx context.Context, c *client.Client, args []string) (view, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		// New doesn't dial: a command may still reject its arguments.
-		c, err := client.New(client.Config{
-			Addrs: a.seeds(), Cluster: cmp.Or(a.cluster, a.getenv("DTASK_CLUSTER_ID")), Timeout: a.timeout, UserAgent: "dtaskctl",
-		})
+		c, err := a.newClient(a.timeout)
 		if err != nil {
-			return usage(err)
+			return err
 		}
 		defer func() { _ = c.Close() }()
 		v, err := do(cmd.Context(), c, args)
@@ -55,6 +53,17 @@ func (a *app) connected(do func(ctx context.Context, c *client.Client, args []st
 		}
 		return err
 	}
+}
+
+// newClient returns a client of the cluster that flags and environment name.
+func (a *app) newClient(timeout time.Duration) (*client.Client, error) {
+	c, err := client.New(client.Config{
+		Addrs: a.seeds(), Cluster: cmp.Or(a.cluster, a.getenv("DTASK_CLUSTER_ID")), Timeout: timeout, UserAgent: "dtaskctl",
+	})
+	if err != nil {
+		return nil, usage(err)
+	}
+	return c, nil
 }
 
 // warnForeign warns of addresses of other clusters, except those that the error

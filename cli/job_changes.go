@@ -242,6 +242,9 @@ func (r *changeRun) one(ctx context.Context, n int) outcome {
 		doc.State, doc.Error = stateName(state), "the job "+what
 		return outcome{target: t, line: fmt.Sprintf("%s skipped: it %s", t.describe(), what), doc: doc}
 	}
+	if len(r.targets) > 1 && !errors.Is(err, client.ErrNotFound) {
+		t.jobRef = t.withName(ctx, r.client)
+	}
 	return r.refused(t, err)
 }
 

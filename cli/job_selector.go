@@ -101,7 +101,7 @@ func (s *jobSelector) args(cmd *cobra.Command, args []string) error {
 // targets lists what the arguments or the filters select.
 func (s *jobSelector) targets(ctx context.Context, a *app, c *client.Client, args []string) ([]target, error) {
 	if s.filtered {
-		return s.matches(ctx, a, c)
+		return s.matches(ctx, c)
 	}
 	var all []target
 	if s.grouped {
@@ -127,12 +127,12 @@ func (s *jobSelector) targets(ctx context.Context, a *app, c *client.Client, arg
 
 // matches lists the jobs that match the filters. All are listed before one is changed, so
 // that what the user confirms is what is changed. A job takes about 100 bytes.
-func (s *jobSelector) matches(ctx context.Context, a *app, c *client.Client) ([]target, error) {
-	f, incomplete := s.filter, false
+func (s *jobSelector) matches(ctx context.Context, c *client.Client) ([]target, error) {
+	f := s.filter
+	f.Changeable = true
 	if len(f.States) == 0 {
 		f.States = s.usual
 	}
-	f.Incomplete = func() { incomplete = true }
 	names := make(map[string]string) // most jobs share their name with others
 	var all []target
 	for job, err := range c.Jobs(ctx, f) {
@@ -146,9 +146,6 @@ func (s *jobSelector) matches(ctx context.Context, a *app, c *client.Client) ([]
 		}
 		all = append(all, target{selection{jobRef: jobRef{job: job.GetId(), name: name}}, job.GetState()})
 	}
-	if incomplete && slices.ContainsFunc(f.States, client.Ended) {
-		a.warn("The selection is incomplete: this coordinator is still fetching finished jobs.")
-	}
 	return all, nil
 }
 
@@ -160,14 +157,17 @@ func (s *jobSelector) confirm(o *output, verb string, all []target) (bool, error
 	if !s.filtered || len(all) == 0 {
 		return true, nil
 	}
-	return s.ask(o, verb+" "+show.Plural(len(all), "job"), func() {
-		for i := range all[:min(len(all), maxConfirmedJobs)] {
-			o.warn("  %s: %s", all[i].describe(), document.JobState(all[i].state))
-		}
-		if more := len(all) - maxConfirmedJobs; more > 0 {
-			o.warn("  … and %s", show.Plural(more, "more job"))
-		}
-	})
+	return s.ask(o, verb+" "+show.Plural(len(all), "job"), func() { s.describe(o, all) })
+}
+
+// describe prints the jobs that the user is asked about, or the first of many.
+func (s *jobSelector) describe(o *output, all []target) {
+	for i := range all[:min(len(all), maxConfirmedJobs)] {
+		o.warn("  %s: %s", all[i].describe(), document.JobState(all[i].state))
+	}
+	if more := len(all) - maxConfirmedJobs; more > 0 {
+		o.warn("  … and %s", show.Plural(more, "more job"))
+	}
 }
 
 // outdated reports whether a job no longer matches the filters, which is why it could not

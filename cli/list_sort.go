@@ -94,12 +94,12 @@ func (o jobOrder) value(now int64) func(*dtaskv1.Job) sortValue {
 		}
 	case orderID:
 	}
-	return func(*dtaskv1.Job) sortValue { return sortValue{} } // by number
+	return func(j *dtaskv1.Job) sortValue { return sortValue{number: -jobNumber(j)} }
 }
 
 // jobNumber is the number that a job's ID is.
-func jobNumber(j *dtaskv1.Job) uint64 {
-	n, _ := strconv.ParseUint(j.GetId(), 10, 64) // coordinators send numbers
+func jobNumber(j *dtaskv1.Job) int64 {
+	n, _ := strconv.ParseInt(j.GetId(), 10, 64) // coordinators send numbers
 	return n
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +36,9 @@ JOB, use dtaskctl retry.`,
   dtaskctl rerun 42 --name nightly-again --idempotency-key monday`,
 		Args: oneArg,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
+			if job, _, isTask := strings.Cut(args[0], "/"); isTask {
+				return view{}, usagef("rerun takes a whole job: use %s, or dtaskctl retry for a task that failed", job)
+			}
 			r, err := a.resolve(ctx, c, args[0])
 			if err != nil {
 				return view{}, err
@@ -70,7 +74,7 @@ func (a *app) rerun(ctx context.Context, c *client.Client, r jobRef, f *rerunFla
 		return view{}, submitError(err)
 	}
 	a.remember(c, got.ID)
-	line := fmt.Sprintf("job %s (%s) submitted as job %s was: %s", got.ID, show.Clean(header.GetName()), r.job, show.Plural(job.Tasks(), "task"))
+	line := fmt.Sprintf("job %s (%s) submitted: a rerun of job %s with %s", got.ID, show.Clean(header.GetName()), r.job, show.Plural(job.Tasks(), "task"))
 	if got.Existed {
 		line = fmt.Sprintf("job %s (%s) submitted earlier with this key", got.ID, show.Clean(header.GetName()))
 	}

@@ -51,9 +51,11 @@ type JobFilter struct {
 	Labels map[string]string
 	Since  time.Time // inclusive
 	Before time.Time // exclusive
-	Limit  int       // 0 = no limit
-	Stale  bool
-	Fresh  func(*dtaskv1.Freshness) // as in ReadOptions
+	// Changeable omits jobs of the history, which can be read but not changed.
+	Changeable bool
+	Limit      int // 0 = no limit
+	Stale      bool
+	Fresh      func(*dtaskv1.Freshness) // as in ReadOptions
 	// Incomplete is called, maybe several times, if the coordinator that responds
 	// was rebuilt and is still fetching older finished jobs, so that some may be
 	// missing.
@@ -63,7 +65,8 @@ type JobFilter struct {
 // Jobs lists jobs, newest first. It ends with the first error.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, error] {
 	req := &dtaskv1.ListJobsRequest{
-		States: f.States, Name: f.Name, Owner: f.Owner, Labels: f.Labels, Consistency: consistency(f.Stale),
+		States: f.States, Name: f.Name, Owner: f.Owner, Labels: f.Labels, Changeable: f.Changeable,
+		Consistency: consistency(f.Stale),
 	}
 	if !f.Since.IsZero() {
 		req.SubmittedSince = f.Since.UnixMilli()

@@ -1899,6 +1899,7 @@ type ListJobsRequest struct {
 	Owner           string                 `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`                                             // exact; empty = all
 	SubmittedSince  int64                  `protobuf:"varint,8,opt,name=submitted_since,json=submittedSince,proto3" json:"submitted_since,omitempty"`    // only jobs submitted then or later
 	SubmittedBefore int64                  `protobuf:"varint,9,opt,name=submitted_before,json=submittedBefore,proto3" json:"submitted_before,omitempty"` // only jobs submitted earlier; 0 = all
+	Changeable      bool                   `protobuf:"varint,10,opt,name=changeable,proto3" json:"changeable,omitempty"`                                 // omit jobs of the history, which can't be changed
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1994,6 +1995,13 @@ func (x *ListJobsRequest) GetSubmittedBefore() int64 {
 		return x.SubmittedBefore
 	}
 	return 0
+}
+
+func (x *ListJobsRequest) GetChangeable() bool {
+	if x != nil {
+		return x.Changeable
+	}
+	return false
 }
 
 type ListJobsResponse struct {
@@ -4215,7 +4223,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"n\n" +
 	"\x12GetJobSpecResponse\x12%\n" +
 	"\x04part\x18\x01 \x01(\v2\x11.dtask.v1.JobPartR\x04part\x121\n" +
-	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xa3\x03\n" +
+	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xc3\x03\n" +
 	"\x0fListJobsRequest\x12*\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x12.dtask.v1.JobStateR\x06states\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12=\n" +
@@ -4226,7 +4234,11 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\vconsistency\x18\x06 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x14\n" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12'\n" +
 	"\x0fsubmitted_since\x18\b \x01(\x03R\x0esubmittedSince\x12)\n" +
-	"\x10submitted_before\x18\t \x01(\x03R\x0fsubmittedBefore\x1a9\n" +
+	"\x10submitted_before\x18\t \x01(\x03R\x0fsubmittedBefore\x12\x1e\n" +
+	"\n" +
+	"changeable\x18\n" +
+	" \x01(\bR\n" +
+	"changeable\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x01\n" +
