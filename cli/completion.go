@@ -18,7 +18,7 @@ import (
 
 const (
 	// completionTimeout is the longest that a shell waits for a completion. Without an
-	// answer there is none.
+	// answer, nothing is completed.
 	completionTimeout = time.Second
 	// maxCompletions is how many values a completion has, and maxCompletedJobs how many of
 	// the newest jobs are searched for names.

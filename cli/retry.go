@@ -20,7 +20,8 @@ func newRetry(a *app) *cobra.Command {
 		Long: `Rerun the tasks that finished without completing: all of a job, or the named ones, or
 those of all jobs that match filters, by default of failed and cancelled jobs. Tasks
 that were cancelled because of them are rerun too. Retry counts restart at 0; attempt
-numbers continue. To run a whole job again as a new job, use dtaskctl rerun.
+numbers continue. Jobs that have moved to the history can't be retried. To run a whole
+job again as a new job, use dtaskctl rerun.
 
 ` + selectorHelp,
 		Example: `  dtaskctl retry 42
