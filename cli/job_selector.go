@@ -15,7 +15,7 @@ import (
 )
 
 // selectorHelp explains the filters of a command that changes jobs.
-const selectorHelp = `Filters such as --name select jobs instead of names. On a terminal, they are confirmed
+const selectorHelp = `Instead of JOB, filters such as --name select jobs. On a terminal, they are confirmed
 first; elsewhere, --yes is required. --dry-run prints what would be changed. A line for
 each job reports what happened to it. The exit code is that of the first job that could
 not be changed; a job that no longer matches when its turn comes is reported and skipped.`
