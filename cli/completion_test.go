@@ -55,3 +55,21 @@ func TestACompletionHasAsManyValuesAsAShellCanShow(t *testing.T) {
 		t.Errorf("got %d lines, want %d", got, maxCompletions+1)
 	}
 }
+
+func TestEveryCommandThatTakesJobsCompletesThem(t *testing.T) {
+	t.Parallel()
+	all := commands(t)
+	for path, cmd := range all {
+		if _, complete := jobArgs[path]; complete != strings.Contains(cmd.Use, "JOB") {
+			t.Errorf("%s: usage is %q, listed in jobArgs: %t", path, cmd.Use, complete)
+		}
+		if jobArgs[path].tasks != strings.Contains(cmd.Use, "TASK") || jobArgs[path].many != strings.Contains(cmd.Use, "...") && !strings.Contains(cmd.Use, "FILE") && !strings.Contains(cmd.Use, "COMMAND") {
+			t.Errorf("%s: %+v does not fit %q", path, jobArgs[path], cmd.Use)
+		}
+	}
+	for path := range jobArgs {
+		if all[path] == nil {
+			t.Errorf("unknown command %q", path)
+		}
+	}
+}
