@@ -15,6 +15,7 @@ import (
 // An app is the environment of a command: its streams and the global flags.
 type app struct {
 	output
+	staleRead
 
 	// started is set after flags and arguments are parsed: earlier errors are usage
 	// errors.
@@ -37,20 +38,32 @@ type app struct {
 func (a *app) connected(do func(ctx context.Context, c *client.Client, args []string) (view, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		// New doesn't dial: a command may still reject its arguments.
-		c, err := client.New(client.Config{
-			Addrs: a.seeds(), Cluster: cmp.Or(a.cluster, a.getenv("DTASK_CLUSTER_ID")), Timeout: a.timeout, UserAgent: "dtaskctl",
-		})
+		c, err := a.newClient(a.timeout)
 		if err != nil {
-			return usage(err)
+			return err
 		}
 		defer func() { _ = c.Close() }()
 		v, err := do(cmd.Context(), c, args)
 		a.warnForeign(c, err)
-		if v.doc == nil {
-			return err
+		if v.doc != nil {
+			err = firstError(err, a.print(v))
 		}
-		return firstError(err, a.print(v))
+		if age := a.age(); age != "" {
+			a.note("%s", age)
+		}
+		return err
 	}
+}
+
+// newClient returns a client of the cluster that flags and environment name.
+func (a *app) newClient(timeout time.Duration) (*client.Client, error) {
+	c, err := client.New(client.Config{
+		Addrs: a.seeds(), Cluster: cmp.Or(a.cluster, a.getenv("DTASK_CLUSTER_ID")), Timeout: timeout, UserAgent: "dtaskctl",
+	})
+	if err != nil {
+		return nil, usage(err)
+	}
+	return c, nil
 }
 
 // warnForeign warns of addresses of other clusters, except those that the error

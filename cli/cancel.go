@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,45 +15,45 @@ func newCancel(a *app) *cobra.Command {
 	var reason string
 	var now bool
 	cmd := &cobra.Command{
-		Use:   "cancel JOB[/TASK]",
-		Short: "Cancel a job or a task",
-		Long: `Cancel a job, one of its tasks, or the unfinished tasks of an array (JOB/ARRAY).
-Running commands are killed. The job's cleanup tasks (finally: true) still run, and
-the job is cancelled after they finish; --now ends them too. Repeating the command
-has no further effect.`,
+		Use:   "cancel JOB[/TASK]...",
+		Short: "Cancel jobs or tasks",
+		Long: `Cancel jobs, single tasks, or the unfinished tasks of arrays (JOB/ARRAY): the named
+ones, or all pending and running jobs that match filters. Running commands are killed.
+A job's cleanup tasks (finally: true) still run, and the job is cancelled after they
+finish; --now ends them too. Repeating the command has no further effect.
+
+` + selectorHelp,
 		Example: `  dtaskctl cancel 42
+  dtaskctl cancel 42 43 44/fetch
   dtaskctl cancel 42 --now
   dtaskctl cancel 42/fetch --reason "wrong input"
   dtaskctl cancel '42/map[17]'
   dtaskctl cancel @last
-  dtaskctl cancel @etl/fetch`,
-		Args: oneArg,
-		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
-			if now && strings.Contains(args[0], "/") {
-				return view{}, usagef("--now requires a whole job: use JOB instead of JOB/TASK")
-			}
-			r, err := a.ref(ctx, c, args[0])
-			if err != nil {
-				return view{}, err
-			}
-			var already bool
+  dtaskctl cancel @etl/fetch
+  dtaskctl cancel --name nightly --state pending --dry-run
+  dtaskctl cancel --label team=data --owner ada --yes`,
+	}
+	s := &jobSelector{usual: activeJobStates}
+	a.bindChange(cmd, s, &jobChange{
+		verb: "cancel", gerund: "cancelling", past: "cancelled",
+		apply: func(ctx context.Context, c *client.Client, t *target, _, _ int) (done changed, err error) {
 			if now {
-				already, err = c.CancelNow(ctx, r.job, reason)
+				done.already, err = c.CancelNow(ctx, t.job, reason)
 			} else {
-				already, err = c.Cancel(ctx, r.job, r.task, reason)
+				done.already, err = c.Cancel(ctx, t.job, t.task, reason)
 			}
-			if err != nil {
-				return view{}, err
-			}
-			if a.textOutput() {
-				r = r.withName(ctx, c)
-			}
-			line := r.describe() + " cancelled"
-			if already {
-				line += " earlier"
-			}
-			return lines(document.Cancellation{ID: r.String(), Already: already}, line), nil
-		}),
+			return done, err
+		},
+		single: func(t *target, done *changed) any {
+			return document.Cancellation{ID: t.String(), Already: done.already}
+		},
+	})
+	selected := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if now && slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, "/") }) {
+			return usagef("--now requires a whole job: use JOB instead of JOB/TASK")
+		}
+		return selected(cmd, args)
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` shown in the status")
 	cmd.Flags().BoolVar(&now, "now", false, "end the job's cleanup tasks too")

@@ -34,6 +34,7 @@ func (a *app) deadLetters(ctx context.Context, c *client.Client, f client.DeadLe
 			return nil, err
 		}
 	}
+	f.Stale, f.Fresh = a.stale, a.noteFresh
 	return collect(c.DeadLetters(ctx, f))
 }
 
@@ -42,8 +43,8 @@ func (a *app) deadLetters(ctx context.Context, c *client.Client, f client.DeadLe
 type deadLetterSelector struct {
 	filter client.DeadLetterFilter
 	all    bool
-	yes    bool
 
+	confirmation
 	precondition
 }
 
@@ -89,12 +90,9 @@ func (s *deadLetterSelector) selections(ctx context.Context, a *app, c *client.C
 
 // confirm asks the user about --all unless --yes is set.
 func (s *deadLetterSelector) confirm(o *output, verb string, selected []selection) (bool, error) {
-	if !s.all || s.yes || len(selected) == 0 {
+	if !s.all || len(selected) == 0 {
 		return true, nil
 	}
-	if !isTerminal(o.in) {
-		return false, usagef("cannot confirm %s --all: stdin is not a terminal; use --yes", verb)
-	}
-	return o.ask(fmt.Sprintf("%s %s of %s?", verb,
-		show.Plural(countSelected(selected), "dead letter"), show.Plural(len(selected), "job")))
+	return s.ask(o, fmt.Sprintf("%s %s of %s", verb,
+		show.Plural(countSelected(selected), "dead letter"), show.Plural(len(selected), "job")), nil)
 }

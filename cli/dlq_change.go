@@ -17,7 +17,7 @@ type deadLetterChange struct {
 	// apply changes the dead letters of one job. name is that of the job, if the response
 	// has it.
 	apply func(ctx context.Context, c *client.Client, s selection, ifVersion uint64, key string) (n int, name string, err error)
-	doc   func(n int) any
+	doc   func(n int, dryRun bool) any
 }
 
 // changeDeadLetters completes a command that changes dead letters, job by job, and
@@ -28,7 +28,7 @@ func (a *app) changeDeadLetters(cmd *cobra.Command, change deadLetterChange) *co
 	cmd.Flags().BoolVar(&s.all, "all", false,
 		"all dead letters of the cluster (asks for confirmation)")
 	bindPrecondition(cmd.Flags(), &s.precondition, change.verb)
-	cmd.Flags().BoolVar(&s.yes, "yes", false, "no confirmation")
+	s.bind(cmd.Flags())
 	cmd.Args = s.args
 	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
 		selected, err := s.selections(ctx, a, c, args)
@@ -46,7 +46,15 @@ func (a *app) changeDeadLetters(cmd *cobra.Command, change deadLetterChange) *co
 		}
 		var done changedDeadLetters
 		p := s.precondition
+		verb, dryRun := change.verb+"d", s.dryRun
+		if dryRun {
+			verb = "would be " + verb
+		}
 		failed := a.each(selected, func(call int, s selection) error {
+			if dryRun {
+				done.add(s.jobRef, len(s.tasks))
+				return nil
+			}
 			n, name, err := change.apply(ctx, c, s, p.ifVersion, p.keyOf(call, len(selected)))
 			if err == nil {
 				s.name = cmp.Or(name, s.name)
@@ -60,7 +68,7 @@ func (a *app) changeDeadLetters(cmd *cobra.Command, change deadLetterChange) *co
 		if a.textOutput() {
 			done.addNames(ctx, c)
 		}
-		return lines(change.doc(done.total), done.lines(change.verb)...), failed
+		return lines(change.doc(done.total, dryRun), done.lines(verb)...), failed
 	})
 	return cmd
 }
@@ -96,13 +104,13 @@ func (d *changedDeadLetters) addNames(ctx context.Context, c *client.Client) {
 func (d *changedDeadLetters) lines(verb string) []string {
 	var text []string
 	for i, job := range d.jobs[:min(len(d.jobs), maxShownJobs)] {
-		text = append(text, fmt.Sprintf("%s of %s %sd", show.Plural(d.counts[i], "dead letter"), job.describe(), verb))
+		text = append(text, fmt.Sprintf("%s of %s %s", show.Plural(d.counts[i], "dead letter"), job.describe(), verb))
 	}
 	if more := len(d.jobs) - maxShownJobs; more > 0 {
 		text = append(text, "… and those of "+show.Plural(more, "more job"))
 	}
 	if len(d.jobs) != 1 {
-		text = append(text, show.Plural(d.total, "dead letter")+" "+verb+"d")
+		text = append(text, show.Plural(d.total, "dead letter")+" "+verb)
 	}
 	return text
 }

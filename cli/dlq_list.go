@@ -15,6 +15,7 @@ func newDLQList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, newest job first",
+		Long:  "List dead letters, newest job first.\n\n" + staleHelp,
 		Example: `  dtaskctl dlq list
   dtaskctl dlq list --job 42
   dtaskctl dlq list --job @last
@@ -39,6 +40,7 @@ func newDLQList(a *app) *cobra.Command {
 	}
 	bindDeadLetterFilter(cmd.Flags(), &f)
 	bindLimit(cmd.Flags(), &f.Limit, "dead letters")
+	a.bindStale(cmd.Flags())
 	cmd.Flags().BoolVarP(&a.quiet, "quiet", "q", false, "print IDs (JOB/TASK) only")
 	return cmd
 }

@@ -17,7 +17,7 @@ func newDLQPurge(a *app) *cobra.Command {
 		Example: `  dtaskctl dlq purge 42/fetch
   dtaskctl dlq purge --job 42
   dtaskctl dlq purge --job @etl
-  dtaskctl dlq purge --type prime
+  dtaskctl dlq purge --type prime --dry-run
   dtaskctl dlq purge --all --yes`,
 	}, deadLetterChange{
 		verb: "purge",
@@ -27,6 +27,6 @@ func newDLQPurge(a *app) *cobra.Command {
 			})
 			return purged.Tasks, "", err
 		},
-		doc: func(n int) any { return document.Purge{Purged: n} },
+		doc: func(n int, dryRun bool) any { return document.Purge{Purged: n, DryRun: dryRun} },
 	})
 }

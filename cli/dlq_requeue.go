@@ -28,6 +28,6 @@ them are rerun too. It is the same as dtaskctl retry for the selected tasks.`,
 			retried, err := c.Retry(ctx, r)
 			return len(s.tasks), retried.Job.GetName(), err
 		},
-		doc: func(n int) any { return document.Requeue{Requeued: n} },
+		doc: func(n int, dryRun bool) any { return document.Requeue{Requeued: n, DryRun: dryRun} },
 	})
 }

@@ -11,9 +11,10 @@ import (
 )
 
 func newDLQShow(a *app) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "show JOB/TASK",
 		Short: "Show the payload and the attempts of a dead letter",
+		Long:  "Show the payload and the attempts of a dead letter.\n\n" + staleHelp,
 		Example: `  dtaskctl dlq show 42/fetch
   dtaskctl dlq show 42/fetch -o json
   dtaskctl dlq show @last/fetch`,
@@ -38,4 +39,6 @@ func newDLQShow(a *app) *cobra.Command {
 			}, nil
 		}),
 	}
+	a.bindStale(cmd.Flags())
+	return cmd
 }

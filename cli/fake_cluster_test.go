@@ -40,7 +40,7 @@ func (f *fakeLeader) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersReques
 	if f.hasNoWorker() {
 		return &dtaskv1.ListWorkersResponse{Workers: []*dtaskv1.Worker{{Id: "1", Name: "w1", State: "down", Slots: 8}}}, nil
 	}
-	resp := &dtaskv1.ListWorkersResponse{}
+	resp := &dtaskv1.ListWorkersResponse{Freshness: fresh()}
 	for _, w := range []*dtaskv1.Worker{
 		f.firstWorker(),
 		{Id: "2", Name: "w2\x1b[2J", State: "down", Slots: 4, UpSince: ago(5 * time.Hour), DownSince: ago(90 * time.Second)},

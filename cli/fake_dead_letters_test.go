@@ -82,7 +82,7 @@ func (f *fakeLeader) ListDeadLetters(_ context.Context, r *dtaskv1.ListDeadLette
 	slices.SortFunc(all, func(a, b *dtaskv1.DeadLetter) int {
 		return cmp.Or(cmp.Compare(len(b.GetJob()), len(a.GetJob())), cmp.Compare(b.GetJob(), a.GetJob()), cmp.Compare(a.GetTask(), b.GetTask()))
 	})
-	out := &dtaskv1.ListDeadLettersResponse{}
+	out := &dtaskv1.ListDeadLettersResponse{Freshness: fresh()}
 	if at := len(r.GetPageToken()); at < len(all) { // the length of the token is the number of dead letters sent
 		out.DeadLetters = all[at : at+1]
 		out.NextPageToken = r.GetPageToken() + "x"

@@ -84,13 +84,23 @@ func (f *fakeLeader) GetJob(_ context.Context, r *dtaskv1.GetJobRequest) (*dtask
 	if err != nil {
 		return nil, err
 	}
+	if r.GetConsistency() == dtaskv1.Consistency_CONSISTENCY_STALE {
+		job := proto.CloneOf(j.job)
+		job.Freshness = fresh()
+		return job, nil
+	}
 	return j.job, nil
+}
+
+// fresh is the freshness of all responses.
+func fresh() *dtaskv1.Freshness {
+	return &dtaskv1.Freshness{AppliedIndex: 120, LagMs: 1500, Replica: "n1"}
 }
 
 func (f *fakeLeader) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := &dtaskv1.ListJobsResponse{Incomplete: r.GetName() == "rebuilt"}
+	out := &dtaskv1.ListJobsResponse{Freshness: fresh(), Incomplete: r.GetName() == "rebuilt"}
 	for _, j := range f.jobs {
 		if at := j.job.GetSubmittedAt(); at < r.GetSubmittedSince() || r.GetSubmittedBefore() != 0 && at >= r.GetSubmittedBefore() {
 			continue
@@ -113,7 +123,7 @@ func (f *fakeLeader) ListTasks(r *dtaskv1.ListTasksRequest, s grpc.ServerStreami
 	if err != nil {
 		return err
 	}
-	out := &dtaskv1.ListTasksResponse{}
+	out := &dtaskv1.ListTasksResponse{Freshness: fresh()}
 	for _, t := range j.tasks {
 		if (r.GetTask() == "" || r.GetTask() == t.GetId()) && (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), t.GetState())) {
 			out.Tasks = append(out.Tasks, t)
@@ -176,6 +186,7 @@ func (f *fakeLeader) Cancel(_ context.Context, r *dtaskv1.CancelRequest) (*dtask
 	if err != nil {
 		return nil, err
 	}
+	f.race(j)
 	if j.job.GetState() != dtaskv1.JobState_JOB_STATE_RUNNING {
 		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job "+r.GetJob()+" has finished: failed")
 	}
@@ -183,11 +194,50 @@ func (f *fakeLeader) Cancel(_ context.Context, r *dtaskv1.CancelRequest) (*dtask
 	return &dtaskv1.CancelResponse{AlreadyCancelled: r.GetReason() == "again" && !r.GetNow()}, nil
 }
 
+// race ends a job named races, and removes one named expires, as soon as it is to be changed.
+func (f *fakeLeader) race(j *fakeJob) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch j.job.GetName() {
+	case "races":
+		j.job.State = dtaskv1.JobState_JOB_STATE_COMPLETED
+	case "expires":
+		j.job.State = dtaskv1.JobState_JOB_STATE_COMPLETED
+		delete(f.jobs, j.job.GetId())
+	}
+}
+
+// GetJobSpec streams a job in two parts.
+func (f *fakeLeader) GetJobSpec(r *dtaskv1.GetJobSpecRequest, s grpc.ServerStreamingServer[dtaskv1.GetJobSpecResponse]) error {
+	j, err := f.find(r.GetJob())
+	if err != nil {
+		return err
+	}
+	head, rest := &dtaskv1.JobPart{Header: &dtaskv1.JobHeader{Name: j.job.GetName(), Policies: []*dtaskv1.TaskPolicy{{}}}}, &dtaskv1.JobPart{}
+	if j.spec != nil {
+		head.Header, head.Total, rest.Tasks = j.spec.GetHeader(), j.spec.GetTotal(), j.spec.GetTasks()
+	} else {
+		head.Total = uint32(len(j.tasks)) //nolint:gosec // a few
+		for _, t := range j.tasks {
+			rest.Tasks = append(rest.Tasks, &dtaskv1.TaskSpec{Id: t.GetId()})
+		}
+	}
+	head.More = true
+	if err := s.Send(&dtaskv1.GetJobSpecResponse{Part: head}); err != nil {
+		return err
+	}
+	return s.Send(&dtaskv1.GetJobSpecResponse{Part: rest})
+}
+
 func (f *fakeLeader) GetResult(_ context.Context, r *dtaskv1.GetResultRequest) (*dtaskv1.GetResultResponse, error) {
 	j, err := f.find(r.GetJob())
 	if err != nil {
 		return nil, err
 	}
+	copied := *j
+	copied.job = proto.CloneOf(j.job)
+	copied.job.Freshness = fresh()
+	j = &copied
 	if j.results == nil && len(j.tasks) == 1 {
 		return &dtaskv1.GetResultResponse{Job: j.job, Results: []*dtaskv1.TaskResult{{Task: j.tasks[0].GetId(), State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Result: []byte("hello")}}}, nil
 	}

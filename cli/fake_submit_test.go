@@ -118,7 +118,7 @@ func (f *fakeLeader) store(m *dtaskv1.JobPart) *dtaskv1.StoredJob {
 func finished(id string, m *dtaskv1.JobPart) *fakeJob {
 	tasks := expanded(m.GetTasks())
 	n := uint32(len(tasks)) //nolint:gosec // a few
-	j := &fakeJob{job: &dtaskv1.Job{
+	j := &fakeJob{spec: m, job: &dtaskv1.Job{
 		Id: id, Name: m.GetHeader().GetName(), Owner: m.GetHeader().GetOwner(), Priority: m.GetHeader().GetPriority(),
 		State: dtaskv1.JobState_JOB_STATE_COMPLETED, SubmittedAt: ago(10 * time.Second), StartedAt: ago(9 * time.Second), CompletedAt: ago(200 * time.Millisecond),
 		TasksTotal: n, TasksCompleted: n, Retries: 1, TasksByState: map[string]uint32{"completed": n},
@@ -136,7 +136,7 @@ func finished(id string, m *dtaskv1.JobPart) *fakeJob {
 			t.State, t.Attempt, t.Type, t.Error = dtaskv1.TaskState_TASK_STATE_DEAD, 2, m.GetHeader().GetPolicies()[0].GetType(), "exit 3\nlast words"
 			t.CompletedAt = ago(time.Minute)
 		}
-	case "slow":
+	case "slow", "races", "expires":
 		j.job.State, j.job.TasksCompleted, j.job.CompletedAt = dtaskv1.JobState_JOB_STATE_RUNNING, 0, 0
 	default:
 		j.endAs(j.job.GetName())

@@ -26,6 +26,7 @@ type fakeJob struct {
 	job     *dtaskv1.Job
 	tasks   []*dtaskv1.Task
 	results []*dtaskv1.TaskResult
+	spec    *dtaskv1.JobPart                                                                   // as submitted; nil = the header has only the name
 	output  func(*dtaskv1.LogsRequest, grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error // nil = the usual
 }
 

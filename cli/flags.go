@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,8 +55,7 @@ func bindEnum[T ~string](cmd *cobra.Command, fl *pflag.FlagSet, p *T, name, shor
 	for i, v := range values {
 		names[i] = string(v)
 	}
-	last := len(names) - 1
-	list := strings.Join(names[:last], ", ") + " or " + names[last]
+	list := alternatives(names)
 	bindP(fl, p, name, shorthand, names[0], help+": "+list, func(text string) (T, error) {
 		for _, v := range values {
 			if text == string(v) {

@@ -121,7 +121,7 @@ func (a *app) resolve(ctx context.Context, c *client.Client, arg string) (jobRef
 	case lastName:
 		r, err = a.lastSubmission(ctx, c)
 	default:
-		r, err = newestJob(ctx, c, name)
+		r, err = a.newestJob(ctx, c, name)
 	}
 	if err != nil {
 		return jobRef{}, err
@@ -134,7 +134,7 @@ func (a *app) resolve(ctx context.Context, c *client.Client, arg string) (jobRef
 }
 
 // newestJob returns the newest job with a name, in any state.
-func newestJob(ctx context.Context, c *client.Client, name string) (jobRef, error) {
+func (a *app) newestJob(ctx context.Context, c *client.Client, name string) (jobRef, error) {
 	hint := "dtaskctl list shows the IDs and names of jobs"
 	if _, err := parseJobID(name); err == nil {
 		hint += fmt.Sprintf("; to name a job by its ID, write %s without @", name)
@@ -143,7 +143,7 @@ func newestJob(ctx context.Context, c *client.Client, name string) (jobRef, erro
 		return jobRef{}, withHint(notFound("no job named %q", name), "%s", hint)
 	}
 	incomplete := false
-	jobs, err := collect(c.Jobs(ctx, client.JobFilter{Name: name, Limit: 1, Incomplete: func() { incomplete = true }}))
+	jobs, err := collect(c.Jobs(ctx, client.JobFilter{Name: name, Limit: 1, Stale: a.stale, Fresh: a.noteFresh, Incomplete: func() { incomplete = true }}))
 	switch {
 	case err != nil:
 		return jobRef{}, err

@@ -80,13 +80,13 @@ func TestALargeChangeOfDeadLettersListsSomeOfItsJobs(t *testing.T) {
 	var d changedDeadLetters
 	d.add(jobRef{job: "1", name: "a"}, 2)
 	d.add(jobRef{job: "1", name: "a"}, 1)
-	if got := d.lines("purge"); !slices.Equal(got, []string{"3 dead letters of job 1 (a) purged"}) {
+	if got := d.lines("purged"); !slices.Equal(got, []string{"3 dead letters of job 1 (a) purged"}) {
 		t.Errorf("one job: got %q", got)
 	}
 	for _, id := range []string{"2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"} {
 		d.add(jobRef{job: id}, 1)
 	}
-	got := d.lines("purge")
+	got := d.lines("purged")
 	want := []string{"… and those of 2 more jobs", "14 dead letters purged"}
 	if len(got) != 12 || !slices.Equal(got[10:], want) {
 		t.Errorf("got %d lines that end with %q, want ten jobs and %q", len(got), got[len(got)-2:], want)

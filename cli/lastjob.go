@@ -147,9 +147,8 @@ func (l lastJob) read() (string, error) {
 // lastSubmission resolves @last.
 func (a *app) lastSubmission(ctx context.Context, c *client.Client) (jobRef, error) {
 	if c.Cluster() == "" {
-		// Every response has the ID of the cluster. That of this read is a leader's, which
-		// always knows it.
-		if _, err := collect(c.Jobs(ctx, client.JobFilter{Limit: 1})); err != nil {
+		// Every response has the ID of the cluster. A leader always knows it.
+		if _, err := collect(c.Jobs(ctx, client.JobFilter{Limit: 1, Stale: a.stale})); err != nil {
 			return jobRef{}, err
 		}
 	}

@@ -21,6 +21,8 @@ func run(ctx context.Context, args []string, a *app) int {
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
+	root.InitDefaultCompletionCmd(args...)
+	completeNamesInBash(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK

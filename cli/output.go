@@ -36,7 +36,10 @@ type output struct {
 type view struct {
 	doc   any
 	tasks iter.Seq2[*dtaskv1.Task, error] // nil, or the tasks that doc lacks at its end
-	text  func(*show.Printer)
+	// elements, if not nil, are what the list with a name lacks at the end of doc.
+	list     string
+	elements iter.Seq2[any, error]
+	text     func(*show.Printer)
 }
 
 // lines is a view whose text is fixed.
@@ -48,13 +51,24 @@ func lines(doc any, text ...string) view {
 	}}
 }
 
-// print writes a view in the format of --output. JSON with many tasks is written while
-// they arrive.
+// print writes a view in the format of --output. JSON with a long list is written while
+// that arrives.
 func (o *output) print(v view) error {
-	if v.tasks == nil || o.format != outputJSON {
+	if !v.streams() || o.format != outputJSON {
 		return o.write(o.render(v))
 	}
-	return document.WriteWithTasks(o.out, v.doc, v.tasks)
+	return v.stream(o.out)
+}
+
+// streams reports whether the document is written while its list arrives.
+func (v view) streams() bool { return v.tasks != nil || v.elements != nil }
+
+// stream writes the document as JSON while its list arrives.
+func (v view) stream(w io.Writer) error {
+	if v.tasks != nil {
+		return document.WriteWithTasks(w, v.doc, v.tasks)
+	}
+	return document.WriteWithList(w, v.doc, v.list, v.elements)
 }
 
 // write writes formatted output, or returns the error of formatting it.
@@ -75,9 +89,9 @@ func (o *output) render(v view) ([]byte, error) {
 		return append(text, '\n'), err
 	case outputYAML:
 		doc := v.doc
-		if v.tasks != nil {
+		if v.streams() {
 			var whole bytes.Buffer
-			if err := document.WriteWithTasks(&whole, v.doc, v.tasks); err != nil {
+			if err := v.stream(&whole); err != nil {
 				return nil, err
 			}
 			doc = json.RawMessage(whole.Bytes())

@@ -23,7 +23,9 @@ of a task or an array. A single result is printed as it is. --lines prints one J
 object per task and line.
 
 The exit code is 0 if the job, or each of the tasks, completed, 1 if it failed or was
-cancelled, and 8 if it has not ended.`,
+cancelled, and 8 if it has not ended.
+
+` + staleHelp,
 		Example: `  dtaskctl result 42
   dtaskctl result 42/fetch
   dtaskctl result 42/map --lines
@@ -39,7 +41,7 @@ cancelled, and 8 if it has not ended.`,
 				return view{}, err
 			}
 			id, task := r.job, r.task
-			got, err := readResults(ctx, c, id, task)
+			got, err := readResults(ctx, c, id, task, a.readOptions())
 			if err != nil {
 				return view{}, err
 			}
@@ -57,15 +59,16 @@ cancelled, and 8 if it has not ended.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&jsonLines, "lines", false, "print one JSON object per task and line")
+	a.bindStale(cmd.Flags())
 	return cmd
 }
 
 // readResults reads the results of a job's terminal tasks, or of some tasks.
-func readResults(ctx context.Context, c *client.Client, id, task string) (*dtaskv1.GetResultResponse, error) {
+func readResults(ctx context.Context, c *client.Client, id, task string, opts client.ReadOptions) (*dtaskv1.GetResultResponse, error) {
 	if task == "" {
-		return c.Result(ctx, id)
+		return c.Result(ctx, id, opts)
 	}
-	return c.TaskResults(ctx, id, task)
+	return c.TaskResults(ctx, id, task, opts)
 }
 
 // printResultLines prints one JSON document per task and line.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -16,26 +15,53 @@ func newRetry(a *app) *cobra.Command {
 	var wait bool
 	var p precondition
 	cmd := &cobra.Command{
-		Use:   "retry JOB|JOB/TASK...",
+		Use:   "retry JOB[/TASK]...",
 		Short: "Retry failed jobs or tasks",
-		Long: `Rerun the tasks that finished without completing: all of a job, or the named ones.
-Tasks that were cancelled because of them are rerun too. Retry counts restart at 0;
-attempt numbers continue.`,
+		Long: `Rerun the tasks that finished without completing: all of a job, or the named ones, or
+those of all jobs that match filters, by default of failed and cancelled jobs. Tasks
+that were cancelled because of them are rerun too. Retry counts restart at 0; attempt
+numbers continue. Jobs that have moved to the history can't be retried. To run a whole
+job again as a new job, use dtaskctl rerun.
+
+` + selectorHelp,
 		Example: `  dtaskctl retry 42
   dtaskctl retry 42 --wait
   dtaskctl retry 42/fetch 42/count 43
   dtaskctl retry @etl --wait
   dtaskctl retry 42 --if-version 3
-  dtaskctl list -q --state failed | xargs dtaskctl retry`,
-		Args: atLeastOne,
-		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
-			selected, err := a.selections(ctx, c, args)
-			if err != nil {
-				return view{}, err
-			}
-			return a.retry(ctx, c, selected, &p, wait)
-		}),
+  dtaskctl retry --state failed --since 24h --dry-run
+  dtaskctl retry --name nightly --state failed --yes`,
 	}
+	s := &jobSelector{
+		grouped: true, explicit: []string{"idempotency-key", "if-version"},
+		usual: []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_FAILED, dtaskv1.JobState_JOB_STATE_CANCELLED},
+		// Tasks may have failed in a job that runs, or that tolerates failures.
+		possible: allJobStates[1:],
+	}
+	change := &jobChange{
+		verb: "retry", gerund: "retrying", past: "retried", check: p.check,
+		apply: func(ctx context.Context, c *client.Client, t *target, n, total int) (changed, error) {
+			retried, err := c.Retry(ctx, &dtaskv1.RetryRequest{
+				Job: t.job, Tasks: t.tasks, IfVersion: p.ifVersion, IdempotencyKey: p.keyOf(n, total),
+			})
+			return changed{line: show.Retried(retried.Job), job: retried.Job}, err
+		},
+		single: func(_ *target, done *changed) any {
+			return document.NewJobs([]*dtaskv1.Job{done.job}, false)
+		},
+		element: func(_ *target, done *changed) any { return document.NewJob(done.job) },
+	}
+	a.bindJobSelector(cmd, s)
+	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
+		r, err := a.newChangeRun(ctx, c, s, change, args)
+		switch {
+		case err != nil:
+			return view{}, err
+		case wait && !s.dryRun:
+			return r.runAndWait(ctx)
+		}
+		return r.run(ctx)
+	})
 	fl := cmd.Flags()
 	fl.BoolVar(&wait, "wait", false, "wait until the jobs finish (exit code 1 unless all completed)")
 	bindPrecondition(fl, &p, "retry")
@@ -43,66 +69,42 @@ attempt numbers continue.`,
 	return cmd
 }
 
-// retry retries what was selected and, with wait, waits for the jobs.
-func (a *app) retry(ctx context.Context, c *client.Client, selected []selection, p *precondition, wait bool) (view, error) {
-	if err := p.check(len(selected)); err != nil {
-		return view{}, err
-	}
-	var jobs []*dtaskv1.Job
-	failed := a.each(selected, func(n int, s selection) error {
-		retried, err := c.Retry(ctx, &dtaskv1.RetryRequest{
-			Job: s.job, Tasks: s.tasks, IfVersion: p.ifVersion, IdempotencyKey: p.keyOf(n, len(selected)),
-		})
-		if err == nil {
-			jobs = append(jobs, retried.Job)
+// runAndWait changes jobs and waits for those that it changed.
+func (r *changeRun) runAndWait(ctx context.Context) (view, error) {
+	var changed []*outcome
+	for o := range r.outcomes(ctx) {
+		switch {
+		case o.changed != nil:
+			changed = append(changed, o)
+		case len(r.targets) > 1:
+			r.warn("%s", o.line)
 		}
-		return err
-	})
-	if a.quiet && a.textOutput() {
-		if err := a.printIDs(jobIDs(jobs)); err != nil {
+	}
+	failed := r.err()
+	if r.quiet && r.textOutput() {
+		ids := make([]string, len(changed))
+		for i, o := range changed {
+			ids[i] = o.target.job
+		}
+		if err := r.printIDs(ids); err != nil {
 			return view{}, err
 		}
 	}
-	if wait {
-		limited, cancel := a.waitContext(ctx)
-		defer cancel()
-		w := waiter{&a.output, c}
-		for i, job := range jobs {
-			a.note("%s", show.Retried(job))
-			finished, err := w.follow(limited, job.GetId())
-			if err != nil {
-				return view{}, err
-			}
-			jobs[i] = finished
-			failed = firstError(failed, jobError(finished))
+	limited, cancel := r.waitContext(ctx)
+	defer cancel()
+	w := waiter{&r.output, r.client}
+	jobs := make([]*dtaskv1.Job, len(changed))
+	for i, o := range changed {
+		r.note("%s", o.line)
+		finished, err := w.follow(limited, o.target.job)
+		if err != nil {
+			return view{}, err
 		}
+		jobs[i] = finished
+		failed = firstError(failed, jobError(finished))
 	}
-	if len(jobs) == 0 || (a.textOutput() && (wait || a.quiet)) {
+	if len(jobs) == 0 && failed != nil {
 		return view{}, failed
 	}
-	return view{doc: document.NewJobs(jobs, false), text: func(p *show.Printer) {
-		for _, job := range jobs {
-			p.Line("%s", show.Retried(job))
-		}
-	}}, failed
-}
-
-// each calls do for every selection, numbered from 0. A selection that is not found, or in the
-// wrong state, doesn't stop the others: each returns the first such error and
-// prints the others.
-func (o *output) each(selected []selection, do func(n int, s selection) error) error {
-	var first error
-	for n, s := range selected {
-		err := do(n, s)
-		switch {
-		case err == nil:
-		case !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrConflict):
-			return err
-		case first == nil:
-			first = err
-		default:
-			o.report(err.Error(), nil, "")
-		}
-	}
-	return first
+	return w.view(document.NewJobs(jobs, false)), failed
 }

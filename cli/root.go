@@ -64,9 +64,10 @@ func newRoot(a *app) *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 
 	root.AddCommand(
-		newSubmit(a), newRun(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newUpdate(a), newRetry(a), newWait(a), newWatch(a),
+		newSubmit(a), newRun(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newUpdate(a), newRetry(a), newRerun(a), newWait(a), newWatch(a),
 		newDLQ(a), newWorker(a), newCluster(a), newBench(a), newVersion(a),
 	)
+	a.addCompletions(root)
 	return root
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/dtask/dtask/client"
@@ -70,4 +71,24 @@ func splitSelections(selected []selection) []selection {
 		}
 	}
 	return out
+}
+
+// each calls do for every selection, numbered from 0. A selection that is not found, or in the
+// wrong state, doesn't stop the others: each returns the first such error and
+// prints the others.
+func (o *output) each(selected []selection, do func(n int, s selection) error) error {
+	var first error
+	for n, s := range selected {
+		err := do(n, s)
+		switch {
+		case err == nil:
+		case !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrConflict):
+			return err
+		case first == nil:
+			first = err
+		default:
+			o.report(err.Error(), nil, "")
+		}
+	}
+	return first
 }

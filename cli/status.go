@@ -22,18 +22,23 @@ const (
 
 func newStatus(a *app) *cobra.Command {
 	var watch bool
+	var states []dtaskv1.TaskState
 	cmd := &cobra.Command{
 		Use:   "status [JOB[/TASK]]",
 		Short: "Show a job, a task or the whole cluster",
 		Long: `Show a job with its tasks, a task with its attempts, or the cluster with its pending
 and running jobs. For an array, a job's status shows the number of tasks in each state,
 and the tasks that failed or run; JOB/ARRAY shows all tasks. The exit code is 0 even if
-the job failed.`,
+the job failed. --state shows only the tasks in these states.
+
+` + staleHelp,
 		Example: `  dtaskctl status
   dtaskctl status 42
   dtaskctl status 42/fetch
   dtaskctl status '42/map[17]'
   dtaskctl status 42 --watch
+  dtaskctl status 42 --state failed,dead
+  dtaskctl status 42 --stale
   dtaskctl status 42 -o json
   dtaskctl status @last
   dtaskctl status @etl/fetch`,
@@ -42,8 +47,14 @@ the job failed.`,
 			if watch && !a.textOutput() {
 				return view{}, usagef("--watch cannot be used with --output %s", a.format)
 			}
+			if watch && a.stale {
+				return view{}, usagef("--watch and --stale are mutually exclusive")
+			}
 			if len(args) == 0 {
-				read := func() (view, error) { return clusterView(ctx, c) }
+				if len(states) > 0 {
+					return view{}, usagef("--state requires JOB: dtaskctl list --state selects jobs")
+				}
+				read := func() (view, error) { return a.clusterView(ctx, c) }
 				if watch {
 					return view{}, a.watchCluster(ctx, read)
 				}
@@ -53,9 +64,9 @@ the job failed.`,
 			if err != nil {
 				return view{}, err
 			}
-			read := func() (view, error) { return a.jobView(ctx, c, r.job) }
+			read := func() (view, error) { return a.jobView(ctx, c, r.job, states) }
 			if r.task != "" {
-				read = func() (view, error) { return a.taskView(ctx, c, r.job, r.task) }
+				read = func() (view, error) { return a.taskView(ctx, c, r.job, r.task, states) }
 			}
 			if watch {
 				return view{}, a.watchJob(ctx, c, r.job, read)
@@ -65,20 +76,52 @@ the job failed.`,
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false,
 		"redraw after every change until the job finishes")
+	cmd.Flags().Func("state", "only tasks in this `STATE`: "+alternatives(taskStateNames())+" (comma-separated or repeated)", func(text string) error {
+		parsed, err := parseStates(text, allTaskStates, document.TaskState)
+		states = append(states, parsed...)
+		return err
+	})
+	a.bindStale(cmd.Flags())
 	return cmd
 }
 
-// jobView reads a job with its tasks. Text shows the most urgent tasks, of arrays only
+// allTaskStates are the states of a task in the order of their numbers, which is that in
+// which a task passes them.
+var allTaskStates = func() (states []dtaskv1.TaskState) {
+	for s := dtaskv1.TaskState_TASK_STATE_BLOCKED; dtaskv1.TaskState_name[int32(s)] != ""; s++ {
+		states = append(states, s)
+	}
+	return states
+}()
+
+func taskStateNames() []string {
+	names := make([]string, len(allTaskStates))
+	for i, s := range allTaskStates {
+		names[i] = document.TaskState(s)
+	}
+	return names
+}
+
+// taskFilter is the filter of a read of tasks in some states; none = all.
+func (a *app) taskFilter(states []dtaskv1.TaskState) client.TaskFilter {
+	return client.TaskFilter{States: states, Stale: a.stale, Fresh: a.noteFresh}
+}
+
+// jobView reads a job with its tasks, or those in some states. Text shows the most urgent tasks, of arrays only
 // those that failed or run; JSON and YAML have all, and the job was read before them.
-func (o *output) jobView(ctx context.Context, c *client.Client, id string) (view, error) {
-	if !o.textOutput() {
-		job, err := c.Job(ctx, id, client.ReadOptions{Levels: true})
+func (a *app) jobView(ctx context.Context, c *client.Client, id string, states []dtaskv1.TaskState) (view, error) {
+	filter := a.taskFilter(states)
+	if !a.textOutput() {
+		opts := a.readOptions()
+		opts.Levels = true
+		job, err := c.Job(ctx, id, opts)
 		if err != nil {
 			return view{}, err
 		}
-		return view{doc: document.NewJobWithTasks(job, nil), tasks: c.Tasks(ctx, id, client.TaskFilter{})}, nil
+		return view{doc: document.NewJobWithTasks(job, nil), tasks: c.Tasks(ctx, id, filter)}, nil
 	}
-	job, tasks, selected, err := c.JobWithTasks(ctx, id, client.TaskFilter{Brief: true}, show.MaxRows)
+	filter.Brief = len(states) == 0
+	job, tasks, selected, err := c.JobWithTasks(ctx, id, filter, show.MaxRows)
 	if err != nil {
 		return view{}, err
 	}
@@ -92,8 +135,9 @@ func (o *output) jobView(ctx context.Context, c *client.Client, id string) (view
 }
 
 // taskView reads a task with its attempts, or the tasks of an array.
-func (o *output) taskView(ctx context.Context, c *client.Client, job, id string) (view, error) {
-	filter := client.TaskFilter{Task: id, History: true}
+func (a *app) taskView(ctx context.Context, c *client.Client, job, id string, states []dtaskv1.TaskState) (view, error) {
+	filter := a.taskFilter(states)
+	filter.Task, filter.History = id, true
 	tasks, selected, err := c.MostUrgentTasks(ctx, job, filter, show.MaxRows)
 	if err != nil {
 		return view{}, err
@@ -106,24 +150,28 @@ func (o *output) taskView(ctx context.Context, c *client.Client, job, id string)
 	}
 	return view{
 		doc:   document.NewArrayWithTasks(job, id, nil),
-		tasks: c.Tasks(ctx, job, client.TaskFilter{Task: id}),
+		tasks: c.Tasks(ctx, job, withoutHistory(filter)),
 		text:  func(p *show.Printer) { p.Tasks(tasks, selected) },
 	}, nil
 }
 
-// clusterView reads the coordinators and the active jobs, which need a leader.
-func clusterView(ctx context.Context, c *client.Client) (view, error) {
+// withoutHistory is a filter that does not read the attempts of tasks.
+func withoutHistory(f client.TaskFilter) client.TaskFilter {
+	f.History = false
+	return f
+}
+
+// clusterView reads the coordinators and the active jobs, which need a leader unless the
+// read is stale.
+func (a *app) clusterView(ctx context.Context, c *client.Client) (view, error) {
 	status, err := c.ClusterStatus(ctx)
 	if err != nil {
 		return view{}, err
 	}
 	var jobs []*dtaskv1.Job
-	if status.GetLeader() != "" {
-		active := []dtaskv1.JobState{
-			dtaskv1.JobState_JOB_STATE_PENDING,
-			dtaskv1.JobState_JOB_STATE_RUNNING,
-		}
-		if jobs, err = collect(c.Jobs(ctx, client.JobFilter{States: active, Limit: maxActiveJobs})); err != nil {
+	if status.GetLeader() != "" || a.stale {
+		active := client.JobFilter{States: activeJobStates, Limit: maxActiveJobs, Stale: a.stale, Fresh: a.noteFresh}
+		if jobs, err = collect(c.Jobs(ctx, active)); err != nil {
 			return view{}, err
 		}
 	}

@@ -168,27 +168,11 @@ func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec
 		return view{}, submitError(err)
 	}
 	a.remember(c, got.ID)
-	line := submittedLine(job, got)
 	if !f.wait {
 		a.noteEarlier(ctx, c, got)
-		if a.quiet && a.textOutput() {
-			return view{}, a.printIDs([]string{got.ID})
-		}
-		return lines(document.Submission{
-			ID: got.ID, Existed: got.Existed,
-			TasksTotal: countTasks(job),
-		}, line), nil
 	}
-	// Print the ID before waiting, so that a script has it even if the wait fails.
-	if a.quiet && a.textOutput() {
-		if err := a.printIDs([]string{got.ID}); err != nil {
-			return view{}, err
-		}
-	}
-	a.note("%s", line)
-	ctx, cancel := a.waitContext(ctx)
-	defer cancel()
-	return waiter{&a.output, c}.one(ctx, got.ID)
+	doc := document.Submission{ID: got.ID, Existed: got.Existed, TasksTotal: countTasks(job)}
+	return a.submitted(ctx, c, doc, submittedLine(job, got), f.wait)
 }
 
 // noteEarlier tells how a job that was submitted earlier with this key ended, and where

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/document"
@@ -18,20 +19,29 @@ import (
 	"github.com/dtask/dtask/spec"
 )
 
+// updateFlags are the flags that change something.
+var updateFlags = []string{"priority", "payload", "max-retries", "task-timeout", "not-before"}
+
 func newUpdate(a *app) *cobra.Command {
 	r := new(dtaskv1.UpdateRequest)
 	var payload string
+	var p precondition
+	s := &jobSelector{usual: activeJobStates, explicit: []string{"payload", "idempotency-key", "if-version"}}
 	cmd := &cobra.Command{
-		Use:   "update JOB[/TASK]",
+		Use:   "update JOB[/TASK]...",
 		Short: "Update tasks that have not started",
-		Long: `Update one task, or all tasks of a job that have had no attempt. The update applies
+		Long: `Update tasks that have had no attempt: single ones, or all of a job, of the named jobs
+or of all pending and running jobs that match filters. The update of a job applies
 completely or not at all. A job's new priority doesn't change tasks with a priority
-of their own. The exit code is 5 if the task, or every task, has started.`,
+of their own. The exit code is 5 if a named task, or every task of a job, has started.
+
+` + selectorHelp,
 		Example: `  dtaskctl update 42 --priority urgent
   dtaskctl update 42/fetch --payload @input.json --not-before 2h
   dtaskctl update @etl --priority urgent
-  dtaskctl update 42/fetch --max-retries 5 --task-timeout 30m --if-version 3`,
-		Args: oneArg,
+  dtaskctl update 42/fetch --max-retries 5 --task-timeout 30m --if-version 3
+  dtaskctl update 42 43 44/fetch --priority low
+  dtaskctl update --label team=data --state pending --priority high --dry-run`,
 	}
 	fl := cmd.Flags()
 	bind(fl, &r.Priority, "priority", "", "new `PRIORITY`: low, normal, high or urgent, or 0 to 3",
@@ -50,36 +60,40 @@ of their own. The exit code is 5 if the task, or every task, has started.`,
 	fl.Func("not-before", "earliest start `TIME`: 2026-05-01T12:00:00Z, a duration from now such as 2h, or now", func(text string) error {
 		return setNotBefore(r, text)
 	})
-	bind(fl, &r.IfVersion, "if-version", "", "update only if the job has this `VERSION`",
-		integer[uint64](0, math.MaxInt64))
-	fl.StringVar(&r.IdempotencyKey, "idempotency-key", "",
-		"idempotency `KEY`; repeating it has no further effect")
-	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, args []string) (_ view, err error) {
-		if fl.Changed("payload") {
-			if r.Payload, err = readPayload(payload, a.in); err != nil {
-				return view{}, usagef("invalid --payload: %w", err)
+	bindPrecondition(fl, &p, "update")
+	a.bindChange(cmd, s, &jobChange{
+		verb: "update", gerund: "updating", past: "updated",
+		check: p.check,
+		ready: func() (err error) {
+			if !slices.ContainsFunc(updateFlags, fl.Changed) {
+				return usagef("nothing to update: set --priority, --payload, --max-retries, --task-timeout or --not-before")
 			}
-		}
-		changes := []string{"priority", "payload", "max-retries", "task-timeout", "not-before"}
-		if !slices.ContainsFunc(changes, fl.Changed) {
-			return view{}, usagef("nothing to update: set --priority, --payload, --max-retries, --task-timeout or --not-before")
-		}
-		ref, err := a.ref(ctx, c, args[0])
-		if err != nil {
-			return view{}, err
-		}
-		r.Job, r.Task = ref.job, ref.task
-		done, err := c.Update(ctx, r)
-		if err != nil {
-			return view{}, err
-		}
-		verb := "updated"
-		if done.Existed {
-			verb = "updated earlier with this key"
-		}
-		ref.name = cmp.Or(done.Job.GetName(), ref.name)
-		return lines(document.Update{ID: ref.String(), Version: done.Version, Existed: done.Existed},
-			fmt.Sprintf("%s %s: version %d", ref.describe(), verb, done.Version)), nil
+			if fl.Changed("payload") {
+				if r.Payload, err = readPayload(payload, a.in); err != nil {
+					return usagef("invalid --payload: %w", err)
+				}
+			}
+			return nil
+		},
+		apply: func(ctx context.Context, c *client.Client, t *target, n, total int) (changed, error) {
+			one := proto.CloneOf(r)
+			one.Job, one.Task, one.IfVersion, one.IdempotencyKey = t.job, t.task, p.ifVersion, p.keyOf(n, total)
+			done, err := c.Update(ctx, one)
+			if err != nil {
+				return changed{}, err
+			}
+			verb := "updated"
+			if done.Existed {
+				verb = "updated earlier with this key"
+			}
+			named := t.jobRef
+			named.name = cmp.Or(done.Job.GetName(), named.name)
+			job := &dtaskv1.Job{Name: named.name, Version: done.Version}
+			return changed{line: fmt.Sprintf("%s %s: version %d", named.describe(), verb, done.Version), already: done.Existed, job: job}, nil
+		},
+		single: func(t *target, done *changed) any {
+			return document.Update{ID: t.String(), Version: done.job.GetVersion(), Existed: done.already}
+		},
 	})
 	return cmd
 }

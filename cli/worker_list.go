@@ -18,13 +18,18 @@ func newWorkerList(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List workers, oldest first",
 		Long: `List the workers that the cluster knows, oldest first. If there are more than --limit,
-the last line shows how to continue, and JSON has "more": true.`,
+the last line shows how to continue, and JSON has "more": true.
+
+` + staleHelp + `
+
+A coordinator that does not lead counts the attempts of a worker as the log has them.`,
 		Example: `  dtaskctl worker list
   dtaskctl worker list --name w1
   dtaskctl worker list --limit 1000 --after 1000
   dtaskctl worker list --limit 0 -o json`,
 		Args: noArgs,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
+			f.Stale, f.Fresh = a.stale, a.noteFresh
 			workers, more, err := listWorkers(ctx, c, f)
 			if err != nil {
 				return view{}, err
@@ -51,6 +56,7 @@ the last line shows how to continue, and JSON has "more": true.`,
 		return text, nil
 	})
 	bindLimit(fl, &f.Limit, "workers")
+	a.bindStale(fl)
 	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print IDs only")
 	return cmd
 }

@@ -22,10 +22,11 @@ const changeLimit = 10 * time.Second
 
 // WorkerFilter selects workers. Empty fields match all.
 type WorkerFilter struct {
-	Name  string // exact
-	After string // ID: only workers that registered later
-	Limit int    // 0 = no limit
-	Stale bool   // any replica may answer
+	Name  string                   // exact
+	After string                   // ID: only workers that registered later
+	Limit int                      // 0 = no limit
+	Stale bool                     // any replica may answer
+	Fresh func(*dtaskv1.Freshness) // as in ReadOptions
 }
 
 // Workers lists workers in the order in which they first registered. It ends
@@ -34,7 +35,9 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) iter.Seq2[*dtaskv1
 	req := &dtaskv1.ListWorkersRequest{Name: f.Name, Consistency: consistency(f.Stale)}
 	return list(f.Limit, f.After, func(limit uint32, token string) (*dtaskv1.ListWorkersResponse, error) {
 		req.Limit, req.PageToken = limit, token
-		return call(ctx, c, operation{name: "listing workers"}, dtaskv1.AdminServiceClient.ListWorkers, req)
+		got, err := call(ctx, c, operation{name: "listing workers"}, dtaskv1.AdminServiceClient.ListWorkers, req)
+		report(f.Fresh, got.GetFreshness())
+		return got, err
 	}, (*dtaskv1.ListWorkersResponse).GetWorkers)
 }
 

@@ -62,7 +62,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	result, err := c.Result(ctx, submitted.ID)
+	result, err := c.Result(ctx, submitted.ID, client.ReadOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -34,6 +34,9 @@ type jobParts struct {
 	index    uint32               // of the next task
 	previous *dtaskv1.TaskColumns // of the previous part
 	body     []byte
+
+	spec *JobSpec // a job that has parts already; excludes tasks
+	sent int      // parts of spec
 }
 
 func newJobParts(job *dtaskv1.JobSpec, head *dtaskv1.JobPart) jobParts {
@@ -45,6 +48,11 @@ func newJobParts(job *dtaskv1.JobSpec, head *dtaskv1.JobPart) jobParts {
 // few or too many conditions has no form in columns: the coordinator rejects it.
 func (p *jobParts) next() (part *dtaskv1.JobPart, size int, err error) {
 	part, p.head = p.head, &dtaskv1.JobPart{}
+	if p.spec != nil {
+		p.sent++
+		part, size = p.spec.next(part, p.sent-1)
+		return part, size, nil
+	}
 	size = partFraming + proto.Size(part)
 	n := 0
 	for _, t := range p.tasks {

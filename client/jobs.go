@@ -15,6 +15,17 @@ type ReadOptions struct {
 	Stale bool
 	// Levels fills Job.levels.
 	Levels bool
+	// Fresh is called with the replica that responded and how fresh its state was;
+	// for a read in several pages with each of them.
+	Fresh func(*dtaskv1.Freshness)
+}
+
+// report passes the freshness of a response on, if the caller wants it and the
+// coordinator returned it.
+func report(fresh func(*dtaskv1.Freshness), f *dtaskv1.Freshness) {
+	if fresh != nil && f != nil {
+		fresh(f)
+	}
 }
 
 func consistency(stale bool) dtaskv1.Consistency {
@@ -27,7 +38,9 @@ func consistency(stale bool) dtaskv1.Consistency {
 // Job returns a job, or ErrNotFound.
 func (c *Client) Job(ctx context.Context, id string, opts ReadOptions) (*dtaskv1.Job, error) {
 	req := &dtaskv1.GetJobRequest{Id: id, Consistency: consistency(opts.Stale), WithLevels: opts.Levels}
-	return call(ctx, c, operation{name: "reading job " + id}, dtaskv1.JobServiceClient.GetJob, req)
+	job, err := call(ctx, c, operation{name: "reading job " + id}, dtaskv1.JobServiceClient.GetJob, req)
+	report(opts.Fresh, job.GetFreshness())
+	return job, err
 }
 
 // JobFilter selects jobs. Empty fields match all.
@@ -38,8 +51,11 @@ type JobFilter struct {
 	Labels map[string]string
 	Since  time.Time // inclusive
 	Before time.Time // exclusive
-	Limit  int       // 0 = no limit
-	Stale  bool
+	// Changeable omits jobs of the history, which can be read but not changed.
+	Changeable bool
+	Limit      int // 0 = no limit
+	Stale      bool
+	Fresh      func(*dtaskv1.Freshness) // as in ReadOptions
 	// Incomplete is called, maybe several times, if the coordinator that responds
 	// was rebuilt and is still fetching older finished jobs, so that some may be
 	// missing.
@@ -49,7 +65,8 @@ type JobFilter struct {
 // Jobs lists jobs, newest first. It ends with the first error.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, error] {
 	req := &dtaskv1.ListJobsRequest{
-		States: f.States, Name: f.Name, Owner: f.Owner, Labels: f.Labels, Consistency: consistency(f.Stale),
+		States: f.States, Name: f.Name, Owner: f.Owner, Labels: f.Labels, Changeable: f.Changeable,
+		Consistency: consistency(f.Stale),
 	}
 	if !f.Since.IsZero() {
 		req.SubmittedSince = f.Since.UnixMilli()
@@ -60,6 +77,7 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, 
 	return list(f.Limit, "", func(limit uint32, token string) (*dtaskv1.ListJobsResponse, error) {
 		req.Limit, req.PageToken = limit, token
 		got, err := call(ctx, c, operation{name: "listing jobs"}, dtaskv1.JobServiceClient.ListJobs, req)
+		report(f.Fresh, got.GetFreshness())
 		if got.GetIncomplete() && f.Incomplete != nil {
 			f.Incomplete()
 		}
@@ -93,20 +111,20 @@ func (c *Client) cancel(ctx context.Context, name string, req *dtaskv1.CancelReq
 }
 
 // Result returns a job and the results of its terminal tasks. Check the job's
-// state: it may not have ended yet.
-func (c *Client) Result(ctx context.Context, id string) (*dtaskv1.GetResultResponse, error) {
-	req := &dtaskv1.GetResultRequest{Job: id}
-	return call(ctx, c, operation{name: "reading the result of job " + id}, dtaskv1.JobServiceClient.GetResult, req)
+// state: it may not have ended yet. Of the options, only Stale and Fresh matter.
+func (c *Client) Result(ctx context.Context, id string, opts ReadOptions) (*dtaskv1.GetResultResponse, error) {
+	return c.result(ctx, "reading the result of job "+id, &dtaskv1.GetResultRequest{Job: id}, opts)
 }
 
 // TaskResults returns a job and the results of some of its tasks, in topological order:
 // of one task, of an array, or of the tasks with items of NAME[FIRST-LAST]. A task that
-// has not completed has an empty result. The job is as it was read with the last task.
-func (c *Client) TaskResults(ctx context.Context, id, task string) (*dtaskv1.GetResultResponse, error) {
+// has not completed has an empty result. The job is as it was read with the last task. Of
+// the options, only Stale and Fresh matter.
+func (c *Client) TaskResults(ctx context.Context, id, task string, opts ReadOptions) (*dtaskv1.GetResultResponse, error) {
 	var results []*dtaskv1.TaskResult
 	req := &dtaskv1.GetResultRequest{Job: id, Task: task}
 	for {
-		page, err := call(ctx, c, operation{name: "reading the result of task " + id + "/" + task}, dtaskv1.JobServiceClient.GetResult, req)
+		page, err := c.result(ctx, "reading the result of task "+id+"/"+task, req, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -116,4 +134,11 @@ func (c *Client) TaskResults(ctx context.Context, id, task string) (*dtaskv1.Get
 			return page, nil
 		}
 	}
+}
+
+func (c *Client) result(ctx context.Context, name string, req *dtaskv1.GetResultRequest, opts ReadOptions) (*dtaskv1.GetResultResponse, error) {
+	req.Consistency = consistency(opts.Stale)
+	got, err := call(ctx, c, operation{name: name}, dtaskv1.JobServiceClient.GetResult, req)
+	report(opts.Fresh, got.GetJob().GetFreshness())
+	return got, err
 }

@@ -34,12 +34,13 @@ func (c *Client) Retry(ctx context.Context, r *dtaskv1.RetryRequest) (Updated, e
 
 // DeadLetterFilter selects dead letters. Empty fields match all.
 type DeadLetterFilter struct {
-	Job     string // id
-	Task    string // only this one of Job
-	Type    string // exact
-	Limit   int    // 0 = no limit
-	History bool   // fill DeadLetter.payload and DeadLetter.history
-	Stale   bool   // any replica may answer
+	Job     string                   // id
+	Task    string                   // only this one of Job
+	Type    string                   // exact
+	Limit   int                      // 0 = no limit
+	History bool                     // fill DeadLetter.payload and DeadLetter.history
+	Stale   bool                     // any replica may answer
+	Fresh   func(*dtaskv1.Freshness) // as in ReadOptions
 }
 
 // DeadLetters lists tasks whose retries are exhausted, those of the newest job
@@ -50,7 +51,9 @@ func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) iter.Seq2[
 	}
 	return list(f.Limit, "", func(limit uint32, token string) (*dtaskv1.ListDeadLettersResponse, error) {
 		req.Limit, req.PageToken = limit, token
-		return call(ctx, c, operation{name: "listing dead letters"}, dtaskv1.JobServiceClient.ListDeadLetters, req)
+		got, err := call(ctx, c, operation{name: "listing dead letters"}, dtaskv1.JobServiceClient.ListDeadLetters, req)
+		report(f.Fresh, got.GetFreshness())
+		return got, err
 	}, (*dtaskv1.ListDeadLettersResponse).GetDeadLetters)
 }
 

@@ -18,11 +18,12 @@ var errCut = status.Error(codes.Unavailable, "stream ended early")
 
 // TaskFilter selects tasks and their fields.
 type TaskFilter struct {
-	Task         string // only this task, the tasks of this array, or those with items of NAME[1-3]; empty = all
-	Dependencies bool   // fill Task.dependencies
-	Results      bool   // fill Task.result
-	History      bool   // fill Task.history
-	Stale        bool   // any replica may answer
+	Task         string                   // only this task, the tasks of this array, or those with items of NAME[1-3]; empty = all
+	Dependencies bool                     // fill Task.dependencies
+	Results      bool                     // fill Task.result
+	History      bool                     // fill Task.history
+	Stale        bool                     // any replica may answer
+	Fresh        func(*dtaskv1.Freshness) // as in ReadOptions
 	// States selects tasks by state; empty = all.
 	States []dtaskv1.TaskState
 	// Brief omits tasks of arrays that neither failed nor run. Job.arrays, with
@@ -42,7 +43,7 @@ func (f TaskFilter) request(job string) *dtaskv1.ListTasksRequest {
 // cancelled, and have completed. It also returns how many tasks f selects in total. It
 // takes much less time than Tasks if these are many.
 func (c *Client) MostUrgentTasks(ctx context.Context, job string, f TaskFilter, limit int) (tasks []*dtaskv1.Task, selected int, err error) {
-	_, tasks, selected, err = c.mostUrgent(ctx, f.request(job), limit)
+	_, tasks, selected, err = c.mostUrgent(ctx, f.request(job), limit, f.Fresh)
 	return tasks, selected, err
 }
 
@@ -51,14 +52,14 @@ func (c *Client) MostUrgentTasks(ctx context.Context, job string, f TaskFilter, 
 func (c *Client) JobWithTasks(ctx context.Context, id string, f TaskFilter, limit int) (job *dtaskv1.Job, tasks []*dtaskv1.Task, selected int, err error) {
 	req := f.request(id)
 	req.WithJob = true
-	job, tasks, selected, err = c.mostUrgent(ctx, req, limit)
+	job, tasks, selected, err = c.mostUrgent(ctx, req, limit, f.Fresh)
 	if err == nil && job == nil { // the coordinator is of a version without this field
-		job, err = c.Job(ctx, id, ReadOptions{Stale: f.Stale, Levels: true})
+		job, err = c.Job(ctx, id, ReadOptions{Stale: f.Stale, Levels: true, Fresh: f.Fresh})
 	}
 	return job, tasks, selected, err
 }
 
-func (c *Client) mostUrgent(ctx context.Context, req *dtaskv1.ListTasksRequest, limit int) (job *dtaskv1.Job, tasks []*dtaskv1.Task, selected int, err error) {
+func (c *Client) mostUrgent(ctx context.Context, req *dtaskv1.ListTasksRequest, limit int, fresh func(*dtaskv1.Freshness)) (job *dtaskv1.Job, tasks []*dtaskv1.Task, selected int, err error) {
 	req.MostUrgent = uint32(max(limit, 1)) //nolint:gosec // checked by the coordinator
 	name := "listing the tasks of job " + req.GetJob()
 	if req.GetWithJob() {
@@ -69,6 +70,7 @@ func (c *Client) mostUrgent(ctx context.Context, req *dtaskv1.ListTasksRequest, 
 		run: func(ctx context.Context, t try) error {
 			job, tasks, selected = nil, nil, 0
 			return taskPages(ctx, t, req, func(page *dtaskv1.ListTasksResponse) error {
+				report(fresh, page.GetFreshness())
 				if page.GetJob() != nil {
 					job = page.GetJob()
 				}
@@ -92,6 +94,7 @@ func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[
 			name: "listing the tasks of job " + job, stale: f.Stale,
 			run: func(ctx context.Context, t try) error {
 				return taskPages(ctx, t, req, func(page *dtaskv1.ListTasksResponse) error {
+					report(f.Fresh, page.GetFreshness())
 					for _, task := range page.GetTasks() {
 						if task.GetIndex() < want {
 							continue

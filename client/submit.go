@@ -47,7 +47,8 @@ type Submitted struct {
 
 // A Submission is a job for SubmitMany.
 type Submission struct {
-	Job *dtaskv1.JobSpec
+	Job  *dtaskv1.JobSpec
+	Spec *JobSpec // a job that was read; excludes Job
 	SubmitOptions
 }
 
@@ -65,8 +66,17 @@ type SubmitResult struct {
 //
 // Jobs that many goroutines submit at the same time share messages.
 func (c *Client) Submit(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOptions) (Submitted, error) {
+	return c.submitOne(ctx, Submission{Job: job, SubmitOptions: opts})
+}
+
+// SubmitSpec is Submit for a job that was read with Client.JobSpec.
+func (c *Client) SubmitSpec(ctx context.Context, job *JobSpec, opts SubmitOptions) (Submitted, error) {
+	return c.submitOne(ctx, Submission{Spec: job, SubmitOptions: opts})
+}
+
+func (c *Client) submitOne(ctx context.Context, s Submission) (Submitted, error) {
 	var results [1]SubmitResult
-	c.submitGroup(ctx, []Submission{{Job: job, SubmitOptions: opts}}, results[:])
+	c.submitGroup(ctx, []Submission{s}, results[:])
 	if results[0].Err != nil {
 		return Submitted{}, results[0].Err
 	}
@@ -124,12 +134,16 @@ func withKey(err error, key string) error {
 
 // newUpload checks a submission before anything is sent.
 func newUpload(s Submission, result *SubmitResult) (*upload, error) {
-	u := &upload{job: s.Job, generated: s.Key == "", result: result}
+	u := &upload{job: s.Job, spec: s.Spec, generated: s.Key == "", result: result}
 	if result.Key = s.Key; u.generated {
 		result.Key = newKey()
 	}
 	if err := checkKey(s.Key); err != nil {
 		return nil, err
+	}
+	if u.spec != nil {
+		u.total = u.spec.total
+		return u, nil
 	}
 	n := uint64(0)
 	for _, t := range s.Job.GetTasks() {
@@ -237,7 +251,8 @@ func (c *Client) exchange(ctx context.Context, conn *grpc.ClientConn, b *submitB
 // An upload is one job of a submitBatch.
 type upload struct {
 	job       *dtaskv1.JobSpec
-	generated bool // the key
+	spec      *JobSpec // instead of job
+	generated bool     // the key
 	total     uint32
 	result    *SubmitResult
 
@@ -256,7 +271,13 @@ type upload struct {
 // start prepares the first part for a new try.
 func (u *upload) start(b *submitBatch) {
 	u.batch, u.answer, u.failed = b, nil, nil
-	u.parts = newJobParts(u.job, &dtaskv1.JobPart{Header: u.job.GetHeader(), IdempotencyKey: u.result.Key, GeneratedKey: u.generated, Total: u.total})
+	head := &dtaskv1.JobPart{Header: u.job.GetHeader(), IdempotencyKey: u.result.Key, GeneratedKey: u.generated, Total: u.total}
+	if u.spec != nil {
+		head.Header = u.spec.header
+		u.parts = jobParts{head: head, spec: u.spec}
+	} else {
+		u.parts = newJobParts(u.job, head)
+	}
 	u.advance()
 }
 

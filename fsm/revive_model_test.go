@@ -72,10 +72,11 @@ func (w *model) revive(op *Revive) string {
 	back, ends := j.back(op.Tasks)
 	n := 0
 	for i, t := range j.tasks {
+		if in(op.Tasks, i) && !back[i] {
+			return "wrong state"
+		}
 		if ends[uint32(i)] != t.ends() || back[i] {
 			n++
-		} else if in(op.Tasks, i) {
-			return "wrong state"
 		}
 	}
 	if n == 0 {

@@ -44,15 +44,81 @@ func (j *job) asSubmitted() (*dtaskv1.JobSpec, error) {
 	return spec, nil
 }
 
+// SubmittedTask is a listed task as it was submitted.
+type SubmittedTask struct {
+	Index        uint32
+	Name         []byte // shared: never change it
+	Policy       uint32 // index into JobHeader.policies
+	Dependencies []uint32
+	Conditions   []Condition // of the dependencies; nil if all are WhenCompleted
+	Body         []byte // encoded dtask.v1.TaskBody; shared: never change it
+}
+
+// EachSubmitted passes a job to the given functions in the parts in which it was
+// submitted, in order: listed tasks to task, whose dependencies are only valid during the
+// call, and arrays to array. Items that an array does not have follow in further parts of
+// it, as in dtask.v1.ArraySpec. It ends with the first error, which may be that the job is unknown.
+func (s *State) EachSubmitted(id JobID, task func(*SubmittedTask) error, array func(*dtaskv1.TaskSpec) error) error {
+	j := s.sealedJob(id)
+	if j == nil {
+		return fmt.Errorf("job %d not found", id)
+	}
+	var row SubmittedTask
+	name := "" // of the array that further items belong to
+	for _, c := range j.chunks {
+		if c.ofArray {
+			part, err := c.submittedPart(name)
+			if err == nil {
+				name = part.GetId()
+				err = array(part)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		for i := range c.off {
+			c.submittedTask(uint32(i), &row) //nolint:gosec // ≤ 1,000,000
+			if err := task(&row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// submittedTask reads listed task i of a chunk. It uses the memory of the dependencies of
+// the task before it.
+func (c *Chunk) submittedTask(i uint32, into *SubmittedTask) {
+	t := c.at(i)
+	into.Index, into.Name, into.Policy, into.Body, into.Dependencies = t.self, t.name, t.policy, t.body, into.Dependencies[:0]
+	into.Conditions = t.conditions()
+	t.eachDep(func(dep uint32, _ Condition) { into.Dependencies = append(into.Dependencies, dep) })
+}
+
+// submittedPart returns the array that starts with a chunk, with its first items, or the
+// next items of an array with a name.
+func (c *Chunk) submittedPart(name string) (*dtaskv1.TaskSpec, error) {
+	if c.part == 0 {
+		one := new(dtaskv1.JobSpec)
+		if err := c.submittedArray(one); err != nil {
+			return nil, err
+		}
+		return one.GetTasks()[0], nil
+	}
+	part := &dtaskv1.TaskSpec{Id: name, Array: &dtaskv1.ArraySpec{Part: c.part}}
+	c.submittedItems(part.GetArray())
+	return part, nil
+}
+
 // submitted appends the listed tasks of a chunk.
 func (c *Chunk) submitted(spec *dtaskv1.JobSpec) error {
 	for i := range c.off {
-		t := c.at(uint32(i)) //nolint:gosec // ≤ 1,000,000
-		task := &dtaskv1.TaskSpec{Id: string(t.name), Policy: t.policy, Body: new(dtaskv1.TaskBody)}
-		t.eachDep(func(dep uint32, _ Condition) { task.Dependencies = append(task.Dependencies, dep) })
-		task.Conditions = ProtoConditions(t.conditions())
-		if err := proto.Unmarshal(t.body, task.GetBody()); err != nil {
-			return fmt.Errorf("decoding task %s: %w", t.name, err)
+		var t SubmittedTask
+		c.submittedTask(uint32(i), &t) //nolint:gosec // ≤ 1,000,000
+		task := &dtaskv1.TaskSpec{Id: string(t.Name), Policy: t.Policy, Dependencies: t.Dependencies, Conditions: ProtoConditions(t.Conditions), Body: new(dtaskv1.TaskBody)}
+		if err := proto.Unmarshal(t.Body, task.GetBody()); err != nil {
+			return fmt.Errorf("decoding task %s: %w", t.Name, err)
 		}
 		spec.Tasks = append(spec.Tasks, task)
 	}

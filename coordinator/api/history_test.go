@@ -110,6 +110,7 @@ func (r *replica) readArchived(t *testing.T) {
 	}{
 		{&dtaskv1.ListJobsRequest{}, []string{"3", "2", "1"}},
 		{&dtaskv1.ListJobsRequest{Owner: "me"}, []string{"1"}},
+		{&dtaskv1.ListJobsRequest{Changeable: true}, []string{"3"}},
 		{&dtaskv1.ListJobsRequest{Labels: map[string]string{"team": "data"}}, []string{"1"}},
 		{&dtaskv1.ListJobsRequest{Name: "dead"}, []string{"2"}},
 		{&dtaskv1.ListJobsRequest{SubmittedSince: 1}, []string{"3", "2", "1"}},

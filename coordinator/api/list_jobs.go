@@ -38,7 +38,8 @@ func (j *jobs) ListJobs(ctx context.Context, r *dtaskv1.ListJobsRequest) (*dtask
 // jobFilter selects the jobs of ListJobs.
 type jobFilter struct {
 	history.Query
-	ended bool // finished jobs may match
+
+	archived bool // jobs of the history may match
 }
 
 func newJobFilter(r *dtaskv1.ListJobsRequest) (*jobFilter, error) {
@@ -51,9 +52,9 @@ func newJobFilter(r *dtaskv1.ListJobsRequest) (*jobFilter, error) {
 			return nil, invalid("invalid job state %d", shown)
 		}
 		f.States = append(f.States, state)
-		f.ended = f.ended || state.Terminal()
+		f.archived = f.archived || state.Terminal()
 	}
-	f.ended = f.ended || len(f.States) == 0
+	f.archived = (f.archived || len(f.States) == 0) && !r.GetChangeable()
 	if f.Since < 0 || f.Before < 0 {
 		return nil, invalid("invalid submitted_since %d or submitted_before %d: must be milliseconds since 1970", f.Since, f.Before)
 	}
@@ -129,7 +130,7 @@ func (p *jobPage) fill() (next fsm.JobID, err error) {
 	live := newLiveJobs(p.st.Jobs(p.filter.Below))
 	defer live.stop()
 	h := p.server.cfg.History
-	if h == nil || !p.filter.ended {
+	if h == nil || !p.filter.archived {
 		live.downTo(0, p.addLive)
 		return p.next, p.err
 	}

@@ -51,6 +51,7 @@ type method struct {
 var methods = map[string]method{
 	dtaskv1.JobService_Submit_FullMethodName:           {accessPropose, repeatKeyed, true},
 	dtaskv1.JobService_GetJob_FullMethodName:           {accessRead, repeatRead, true},
+	dtaskv1.JobService_GetJobSpec_FullMethodName:       {accessRead, repeatRead, true},
 	dtaskv1.JobService_ListJobs_FullMethodName:         {accessRead, repeatRead, true},
 	dtaskv1.JobService_ListTasks_FullMethodName:        {accessRead, repeatRead, true},
 	dtaskv1.JobService_WatchJob_FullMethodName:         {accessRead, repeatRead, true},

@@ -26,11 +26,11 @@ func (a *admin) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	st, _ := a.cfg.Machine.Fork()
+	st, index := a.cfg.Machine.Fork()
 	limit, after := pageLimit(r.GetLimit()), fsm.WorkerID(min(token.id, math.MaxUint32)) //nolint:gosec // bounded
 	page, ids := selectWorkers(st, r.GetName(), after, limit+1)                          // the last only shows that there are more
 	statuses := a.workerStatuses(st, ids)
-	resp := &dtaskv1.ListWorkersResponse{}
+	resp := &dtaskv1.ListWorkersResponse{Freshness: a.freshness(index)}
 	for i, size := 0, 0; i < len(page); i++ {
 		if i == limit || size > maxPageBytes {
 			resp.NextPageToken = resp.GetWorkers()[i-1].GetId()

@@ -47,12 +47,40 @@ type Update struct {
 	Existed bool   `json:"existed"` // updated before with the same idempotency key
 }
 
+// ChangedJobs is what a command did with several jobs or tasks.
+type ChangedJobs struct {
+	DryRun bool         `json:"dry_run,omitempty"` // nothing was changed
+	Jobs   []ChangedJob `json:"jobs"`
+}
+
+// NewChangedJobs returns a document without jobs.
+func NewChangedJobs(dryRun bool) ChangedJobs {
+	return ChangedJobs{DryRun: dryRun, Jobs: []ChangedJob{}}
+}
+
+// ChangedJob is what a command did with one of several jobs or tasks.
+type ChangedJob struct {
+	ID    string   `json:"id"` // JOB or JOB/TASK
+	Name  string   `json:"name"`
+	Tasks []string `json:"tasks,omitempty"` // the named tasks of the job, if one call changes several
+	// State is that of the job when it was selected, if it was read then, or why it was
+	// skipped.
+	State string `json:"state,omitempty"`
+	// Result is cancelled or updated, unchanged (an earlier call did it), skipped (the job
+	// no longer matched the filters), error, or planned (a dry run).
+	Result  string `json:"result"`
+	Version uint32 `json:"version,omitempty"` // of the job, after an update
+	Error   string `json:"error,omitempty"`   // why it was skipped, or not changed
+}
+
 // Requeue is how many dead letters were requeued.
 type Requeue struct {
-	Requeued int `json:"requeued"`
+	Requeued int  `json:"requeued"`
+	DryRun   bool `json:"dry_run,omitempty"` // they would be
 }
 
 // Purge is how many dead letters were purged.
 type Purge struct {
-	Purged int `json:"purged"`
+	Purged int  `json:"purged"`
+	DryRun bool `json:"dry_run,omitempty"` // they would be
 }

@@ -71,7 +71,7 @@ func conversions() map[string]conversion {
 		}, "replica"),
 		"workers": from(new(dtaskv1.ListWorkersResponse), func(m *dtaskv1.ListWorkersResponse) any {
 			return NewWorkers(m.GetWorkers(), m.GetNextPageToken() != "")
-		}),
+		}, "freshness"),
 		"worker": from(new(dtaskv1.Worker), NewWorker, "resources", "up_since", "down_since", "version", "address"),
 		"event_of_job": from(new(dtaskv1.Job), func(m *dtaskv1.Job) any {
 			return Event{Type: "job.failed", Timestamp: Time(1), Data: NewJob(m)}
@@ -86,7 +86,7 @@ func conversions() map[string]conversion {
 func plain() map[string]any {
 	return map[string]any{
 		"submission": new(Submission), "submissions": new(Submissions), "plan": new(Plan), "plans": new(Plans),
-		"cancellation": new(Cancellation), "update": new(Update), "requeue": new(Requeue), "purge": new(Purge),
+		"cancellation": new(Cancellation), "changed_jobs": new(ChangedJobs), "update": new(Update), "requeue": new(Requeue), "purge": new(Purge),
 		"added_member": new(AddedMember), "removed_member": new(RemovedMember), "leader_transfer": new(LeaderTransfer),
 		"versions": new(Versions), "logs": new(Logs), "bench": new(Bench),
 	}

@@ -162,7 +162,7 @@ func terminal(s dtaskv1.JobState) bool {
 
 // judge compares the results of a job with the executions.
 func (l *ledger) judge(ctx context.Context, id string) {
-	got, err := l.c.client.Result(ctx, id)
+	got, err := l.c.client.Result(ctx, id, client.ReadOptions{})
 	if err != nil {
 		l.lose("job %s has ended but its result is unavailable: %v", id, err)
 		return

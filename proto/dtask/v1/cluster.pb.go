@@ -693,6 +693,7 @@ type ListWorkersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workers       []*Worker              `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // empty on the last page
+	Freshness     *Freshness             `protobuf:"bytes,3,opt,name=freshness,proto3" json:"freshness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -739,6 +740,13 @@ func (x *ListWorkersResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *ListWorkersResponse) GetFreshness() *Freshness {
+	if x != nil {
+		return x.Freshness
+	}
+	return nil
 }
 
 type Worker struct {
@@ -2063,10 +2071,11 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"i\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\x9c\x01\n" +
 	"\x13ListWorkersResponse\x12*\n" +
 	"\aworkers\x18\x01 \x03(\v2\x10.dtask.v1.WorkerR\aworkers\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xdc\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x121\n" +
+	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xdc\x04\n" +
 	"\x06Worker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -2247,52 +2256,54 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 	nil,                                // 31: dtask.v1.Worker.LabelsEntry
 	nil,                                // 32: dtask.v1.Worker.ResourcesEntry
 	(Consistency)(0),                   // 33: dtask.v1.Consistency
-	(*timestamppb.Timestamp)(nil),      // 34: google.protobuf.Timestamp
+	(*Freshness)(nil),                  // 34: dtask.v1.Freshness
+	(*timestamppb.Timestamp)(nil),      // 35: google.protobuf.Timestamp
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
 	22, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
 	33, // 2: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
 	13, // 3: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	31, // 4: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	32, // 5: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
-	13, // 6: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	13, // 7: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	22, // 8: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
-	34, // 9: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
-	27, // 10: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	30, // 11: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 12: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	20, // 13: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	1,  // 14: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
-	23, // 15: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	5,  // 16: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	7,  // 17: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	9,  // 18: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	25, // 19: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	11, // 20: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	14, // 21: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	16, // 22: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	18, // 23: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	28, // 24: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	3,  // 25: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	21, // 26: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	2,  // 27: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
-	24, // 28: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	6,  // 29: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	8,  // 30: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	10, // 31: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	26, // 32: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	12, // 33: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	15, // 34: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	17, // 35: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	19, // 36: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	29, // 37: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	25, // [25:38] is the sub-list for method output_type
-	12, // [12:25] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	34, // 4: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
+	31, // 5: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	32, // 6: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	13, // 7: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	13, // 8: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	22, // 9: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
+	35, // 10: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	27, // 11: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
+	30, // 12: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 13: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	20, // 14: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	1,  // 15: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
+	23, // 16: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	5,  // 17: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	7,  // 18: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	9,  // 19: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	25, // 20: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	11, // 21: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	14, // 22: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	16, // 23: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	18, // 24: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	28, // 25: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	3,  // 26: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	21, // 27: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 28: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	24, // 29: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	6,  // 30: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	8,  // 31: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	10, // 32: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	26, // 33: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	12, // 34: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	15, // 35: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	17, // 36: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	19, // 37: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	29, // 38: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	26, // [26:39] is the sub-list for method output_type
+	13, // [13:26] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }

@@ -633,6 +633,67 @@ func (x *NameHolder) GetSilentMs() int64 {
 	return 0
 }
 
+// Freshness describes the state that a read was answered from.
+type Freshness struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AppliedIndex  uint64                 `protobuf:"varint,1,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"` // of the state that was read
+	LagMs         int64                  `protobuf:"varint,2,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`                      // since the replica's last contact with the leader; 0 at the leader
+	Replica       string                 `protobuf:"bytes,3,opt,name=replica,proto3" json:"replica,omitempty"`                                // server id of the replica that answered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Freshness) Reset() {
+	*x = Freshness{}
+	mi := &file_dtask_v1_common_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Freshness) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Freshness) ProtoMessage() {}
+
+func (x *Freshness) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_common_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Freshness.ProtoReflect.Descriptor instead.
+func (*Freshness) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_common_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Freshness) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *Freshness) GetLagMs() int64 {
+	if x != nil {
+		return x.LagMs
+	}
+	return 0
+}
+
+func (x *Freshness) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
+}
+
 var File_dtask_v1_common_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_common_proto_rawDesc = "" +
@@ -662,7 +723,11 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"NameHolder\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1b\n" +
-	"\tsilent_ms\x18\x03 \x01(\x03R\bsilentMs*s\n" +
+	"\tsilent_ms\x18\x03 \x01(\x03R\bsilentMs\"a\n" +
+	"\tFreshness\x12#\n" +
+	"\rapplied_index\x18\x01 \x01(\x04R\fappliedIndex\x12\x15\n" +
+	"\x06lag_ms\x18\x02 \x01(\x03R\x05lagMs\x12\x18\n" +
+	"\areplica\x18\x03 \x01(\tR\areplica*s\n" +
 	"\bPriority\x12\x18\n" +
 	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fPRIORITY_LOW\x10\x01\x12\x13\n" +
@@ -719,7 +784,7 @@ func file_dtask_v1_common_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_common_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_dtask_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_dtask_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_dtask_v1_common_proto_goTypes = []any{
 	(Priority)(0),       // 0: dtask.v1.Priority
 	(TaskState)(0),      // 1: dtask.v1.TaskState
@@ -730,6 +795,7 @@ var file_dtask_v1_common_proto_goTypes = []any{
 	(*AttemptRef)(nil),  // 6: dtask.v1.AttemptRef
 	(*ErrorDetail)(nil), // 7: dtask.v1.ErrorDetail
 	(*NameHolder)(nil),  // 8: dtask.v1.NameHolder
+	(*Freshness)(nil),   // 9: dtask.v1.Freshness
 }
 var file_dtask_v1_common_proto_depIdxs = []int32{
 	4, // 0: dtask.v1.ErrorDetail.reason:type_name -> dtask.v1.ErrorReason
@@ -752,7 +818,7 @@ func file_dtask_v1_common_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_common_proto_rawDesc), len(file_dtask_v1_common_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

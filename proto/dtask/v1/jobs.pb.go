@@ -1475,67 +1475,6 @@ func (x *StoredJob) GetIndex() uint64 {
 	return 0
 }
 
-// Freshness describes the state that a read was answered from.
-type Freshness struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AppliedIndex  uint64                 `protobuf:"varint,1,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"` // of the state that was read
-	LagMs         int64                  `protobuf:"varint,2,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`                      // since the replica's last contact with the leader; 0 at the leader
-	Replica       string                 `protobuf:"bytes,3,opt,name=replica,proto3" json:"replica,omitempty"`                                // server id of the replica that answered
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Freshness) Reset() {
-	*x = Freshness{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Freshness) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Freshness) ProtoMessage() {}
-
-func (x *Freshness) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Freshness.ProtoReflect.Descriptor instead.
-func (*Freshness) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *Freshness) GetAppliedIndex() uint64 {
-	if x != nil {
-		return x.AppliedIndex
-	}
-	return 0
-}
-
-func (x *Freshness) GetLagMs() int64 {
-	if x != nil {
-		return x.LagMs
-	}
-	return 0
-}
-
-func (x *Freshness) GetReplica() string {
-	if x != nil {
-		return x.Replica
-	}
-	return ""
-}
-
 // Job is the status of a job.
 type Job struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -1573,7 +1512,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1524,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1537,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Job) GetId() string {
@@ -1799,7 +1738,7 @@ type ArrayStatus struct {
 
 func (x *ArrayStatus) Reset() {
 	*x = ArrayStatus{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +1750,7 @@ func (x *ArrayStatus) String() string {
 func (*ArrayStatus) ProtoMessage() {}
 
 func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +1763,7 @@ func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayStatus.ProtoReflect.Descriptor instead.
 func (*ArrayStatus) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ArrayStatus) GetId() string {
@@ -1887,7 +1826,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +1838,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +1851,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetJobRequest) GetId() string {
@@ -1936,6 +1875,112 @@ func (x *GetJobRequest) GetWithLevels() bool {
 	return false
 }
 
+type GetJobSpecRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Consistency   Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetJobSpecRequest) Reset() {
+	*x = GetJobSpecRequest{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetJobSpecRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetJobSpecRequest) ProtoMessage() {}
+
+func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetJobSpecRequest.ProtoReflect.Descriptor instead.
+func (*GetJobSpecRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetJobSpecRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *GetJobSpecRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+type GetJobSpecResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most about 1 MiB. Number and keys are not set; the header has the coordinator's
+	// defaults.
+	Part          *JobPart   `protobuf:"bytes,1,opt,name=part,proto3" json:"part,omitempty"`
+	Freshness     *Freshness `protobuf:"bytes,2,opt,name=freshness,proto3" json:"freshness,omitempty"` // in the first response
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetJobSpecResponse) Reset() {
+	*x = GetJobSpecResponse{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetJobSpecResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetJobSpecResponse) ProtoMessage() {}
+
+func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetJobSpecResponse.ProtoReflect.Descriptor instead.
+func (*GetJobSpecResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GetJobSpecResponse) GetPart() *JobPart {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *GetJobSpecResponse) GetFreshness() *Freshness {
+	if x != nil {
+		return x.Freshness
+	}
+	return nil
+}
+
 type ListJobsRequest struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	States          []JobState             `protobuf:"varint,1,rep,packed,name=states,proto3,enum=dtask.v1.JobState" json:"states,omitempty"`                                            // empty = all
@@ -1947,13 +1992,14 @@ type ListJobsRequest struct {
 	Owner           string                 `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`                                             // exact; empty = all
 	SubmittedSince  int64                  `protobuf:"varint,8,opt,name=submitted_since,json=submittedSince,proto3" json:"submitted_since,omitempty"`    // only jobs submitted then or later
 	SubmittedBefore int64                  `protobuf:"varint,9,opt,name=submitted_before,json=submittedBefore,proto3" json:"submitted_before,omitempty"` // only jobs submitted earlier; 0 = all
+	Changeable      bool                   `protobuf:"varint,10,opt,name=changeable,proto3" json:"changeable,omitempty"`                                 // omit jobs of the history, which can't be changed
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2011,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2024,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListJobsRequest) GetStates() []JobState {
@@ -2044,6 +2090,13 @@ func (x *ListJobsRequest) GetSubmittedBefore() int64 {
 	return 0
 }
 
+func (x *ListJobsRequest) GetChangeable() bool {
+	if x != nil {
+		return x.Changeable
+	}
+	return false
+}
+
 type ListJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"` // newest first
@@ -2058,7 +2111,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2123,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2136,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2146,7 +2199,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2211,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2224,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Task) GetId() string {
@@ -2351,7 +2404,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2363,7 +2416,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2376,7 +2429,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListTasksRequest) GetJob() string {
@@ -2461,7 +2514,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2526,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2539,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -2535,7 +2588,7 @@ type WatchJobRequest struct {
 
 func (x *WatchJobRequest) Reset() {
 	*x = WatchJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2600,7 @@ func (x *WatchJobRequest) String() string {
 func (*WatchJobRequest) ProtoMessage() {}
 
 func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2613,7 @@ func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchJobRequest) GetId() string {
@@ -2609,7 +2662,7 @@ type WatchJobResponse struct {
 
 func (x *WatchJobResponse) Reset() {
 	*x = WatchJobResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2674,7 @@ func (x *WatchJobResponse) String() string {
 func (*WatchJobResponse) ProtoMessage() {}
 
 func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2687,7 @@ func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchJobResponse) GetJob() *Job {
@@ -2681,7 +2734,7 @@ type WaitJobsRequest struct {
 
 func (x *WaitJobsRequest) Reset() {
 	*x = WaitJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +2746,7 @@ func (x *WaitJobsRequest) String() string {
 func (*WaitJobsRequest) ProtoMessage() {}
 
 func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +2759,7 @@ func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsRequest.ProtoReflect.Descriptor instead.
 func (*WaitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WaitJobsRequest) GetJobs() []string {
@@ -2750,7 +2803,7 @@ type WaitJobsResponse struct {
 
 func (x *WaitJobsResponse) Reset() {
 	*x = WaitJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +2815,7 @@ func (x *WaitJobsResponse) String() string {
 func (*WaitJobsResponse) ProtoMessage() {}
 
 func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +2828,7 @@ func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsResponse.ProtoReflect.Descriptor instead.
 func (*WaitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WaitJobsResponse) GetFinished() []*Job {
@@ -2825,7 +2878,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2890,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2903,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CancelRequest) GetJob() string {
@@ -2890,7 +2943,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +2955,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +2968,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CancelResponse) GetAlreadyCancelled() bool {
@@ -2948,7 +3001,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2960,7 +3013,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2973,7 +3026,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdateRequest) GetJob() string {
@@ -3064,7 +3117,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3129,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3142,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UpdateResponse) GetJob() *Job {
@@ -3129,7 +3182,7 @@ type RetryRequest struct {
 
 func (x *RetryRequest) Reset() {
 	*x = RetryRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3194,7 @@ func (x *RetryRequest) String() string {
 func (*RetryRequest) ProtoMessage() {}
 
 func (x *RetryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3207,7 @@ func (x *RetryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
 func (*RetryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RetryRequest) GetJob() string {
@@ -3203,7 +3256,7 @@ type RetryResponse struct {
 
 func (x *RetryResponse) Reset() {
 	*x = RetryResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3268,7 @@ func (x *RetryResponse) String() string {
 func (*RetryResponse) ProtoMessage() {}
 
 func (x *RetryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3281,7 @@ func (x *RetryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
 func (*RetryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RetryResponse) GetJob() *Job {
@@ -3266,7 +3319,7 @@ type AttemptRecord struct {
 
 func (x *AttemptRecord) Reset() {
 	*x = AttemptRecord{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3331,7 @@ func (x *AttemptRecord) String() string {
 func (*AttemptRecord) ProtoMessage() {}
 
 func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3344,7 @@ func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRecord.ProtoReflect.Descriptor instead.
 func (*AttemptRecord) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AttemptRecord) GetNumber() uint32 {
@@ -3348,7 +3401,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +3413,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3426,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeadLetter) GetJob() string {
@@ -3461,7 +3514,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3526,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3539,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListDeadLettersRequest) GetJob() string {
@@ -3549,7 +3602,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3561,7 +3614,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3574,7 +3627,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -3612,7 +3665,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3624,7 +3677,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3637,7 +3690,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PurgeDeadLettersRequest) GetJob() string {
@@ -3686,7 +3739,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +3751,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3711,7 +3764,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
@@ -3749,7 +3802,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3761,7 +3814,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3774,7 +3827,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetResultRequest) GetJob() string {
@@ -3821,7 +3874,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3833,7 +3886,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3846,7 +3899,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TaskResult) GetTask() string {
@@ -3909,7 +3962,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +3974,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +3987,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetResultResponse) GetJob() *Job {
@@ -3971,7 +4024,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3983,7 +4036,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3996,7 +4049,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -4044,7 +4097,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4056,7 +4109,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4069,7 +4122,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *LogsResponse) GetStream() LogStream {
@@ -4224,11 +4277,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tStoredJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aexisted\x18\x02 \x01(\bR\aexisted\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"a\n" +
-	"\tFreshness\x12#\n" +
-	"\rapplied_index\x18\x01 \x01(\x04R\fappliedIndex\x12\x15\n" +
-	"\x06lag_ms\x18\x02 \x01(\x03R\x05lagMs\x12\x18\n" +
-	"\areplica\x18\x03 \x01(\tR\areplica\"\xd9\b\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"\xd9\b\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4283,7 +4332,13 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x1f\n" +
 	"\vwith_levels\x18\x03 \x01(\bR\n" +
-	"withLevels\"\xa3\x03\n" +
+	"withLevels\"^\n" +
+	"\x11GetJobSpecRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
+	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"n\n" +
+	"\x12GetJobSpecResponse\x12%\n" +
+	"\x04part\x18\x01 \x01(\v2\x11.dtask.v1.JobPartR\x04part\x121\n" +
+	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xc3\x03\n" +
 	"\x0fListJobsRequest\x12*\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x12.dtask.v1.JobStateR\x06states\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12=\n" +
@@ -4294,7 +4349,11 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\vconsistency\x18\x06 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x14\n" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12'\n" +
 	"\x0fsubmitted_since\x18\b \x01(\x03R\x0esubmittedSince\x12)\n" +
-	"\x10submitted_before\x18\t \x01(\x03R\x0fsubmittedBefore\x1a9\n" +
+	"\x10submitted_before\x18\t \x01(\x03R\x0fsubmittedBefore\x12\x1e\n" +
+	"\n" +
+	"changeable\x18\n" +
+	" \x01(\bR\n" +
+	"changeable\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x01\n" +
@@ -4509,11 +4568,13 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tLogStream\x12\x1a\n" +
 	"\x16LOG_STREAM_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_STREAM_STDOUT\x10\x01\x12\x15\n" +
-	"\x11LOG_STREAM_STDERR\x10\x022\xfa\x06\n" +
+	"\x11LOG_STREAM_STDERR\x10\x022\xc5\a\n" +
 	"\n" +
 	"JobService\x12?\n" +
 	"\x06Submit\x12\x17.dtask.v1.SubmitRequest\x1a\x18.dtask.v1.SubmitResponse(\x010\x01\x120\n" +
-	"\x06GetJob\x12\x17.dtask.v1.GetJobRequest\x1a\r.dtask.v1.Job\x12A\n" +
+	"\x06GetJob\x12\x17.dtask.v1.GetJobRequest\x1a\r.dtask.v1.Job\x12I\n" +
+	"\n" +
+	"GetJobSpec\x12\x1b.dtask.v1.GetJobSpecRequest\x1a\x1c.dtask.v1.GetJobSpecResponse0\x01\x12A\n" +
 	"\bListJobs\x12\x19.dtask.v1.ListJobsRequest\x1a\x1a.dtask.v1.ListJobsResponse\x12F\n" +
 	"\tListTasks\x12\x1a.dtask.v1.ListTasksRequest\x1a\x1b.dtask.v1.ListTasksResponse0\x01\x12C\n" +
 	"\bWatchJob\x12\x19.dtask.v1.WatchJobRequest\x1a\x1a.dtask.v1.WatchJobResponse0\x01\x12C\n" +
@@ -4539,7 +4600,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -4559,68 +4620,70 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*SubmitResponse)(nil),           // 15: dtask.v1.SubmitResponse
 	(*SubmitResult)(nil),             // 16: dtask.v1.SubmitResult
 	(*StoredJob)(nil),                // 17: dtask.v1.StoredJob
-	(*Freshness)(nil),                // 18: dtask.v1.Freshness
-	(*Job)(nil),                      // 19: dtask.v1.Job
-	(*ArrayStatus)(nil),              // 20: dtask.v1.ArrayStatus
-	(*GetJobRequest)(nil),            // 21: dtask.v1.GetJobRequest
-	(*ListJobsRequest)(nil),          // 22: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 23: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 24: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 25: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 26: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 27: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 28: dtask.v1.WatchJobResponse
-	(*WaitJobsRequest)(nil),          // 29: dtask.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 30: dtask.v1.WaitJobsResponse
-	(*CancelRequest)(nil),            // 31: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 32: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 33: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 34: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 35: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 36: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 37: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 38: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 39: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 40: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 41: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 42: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 43: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 44: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 45: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 46: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 47: dtask.v1.LogsResponse
-	nil,                              // 48: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 49: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 50: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 51: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 52: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 53: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 54: dtask.v1.Job.LabelsEntry
-	nil,                              // 55: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 56: dtask.v1.Job.ParamsEntry
-	nil,                              // 57: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 58: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 59: dtask.v1.Priority
-	(*ErrorDetail)(nil),              // 60: dtask.v1.ErrorDetail
-	(JobState)(0),                    // 61: dtask.v1.JobState
-	(Consistency)(0),                 // 62: dtask.v1.Consistency
-	(TaskState)(0),                   // 63: dtask.v1.TaskState
+	(*Job)(nil),                      // 18: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 19: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 20: dtask.v1.GetJobRequest
+	(*GetJobSpecRequest)(nil),        // 21: dtask.v1.GetJobSpecRequest
+	(*GetJobSpecResponse)(nil),       // 22: dtask.v1.GetJobSpecResponse
+	(*ListJobsRequest)(nil),          // 23: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 24: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 25: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 26: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 27: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 28: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 29: dtask.v1.WatchJobResponse
+	(*WaitJobsRequest)(nil),          // 30: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 31: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 32: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 33: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 34: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 35: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 36: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 37: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 38: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 39: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 40: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 41: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 42: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 43: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 44: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 45: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 46: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 47: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 48: dtask.v1.LogsResponse
+	nil,                              // 49: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 50: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 51: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 52: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 53: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 54: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 55: dtask.v1.Job.LabelsEntry
+	nil,                              // 56: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 57: dtask.v1.Job.ParamsEntry
+	nil,                              // 58: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 59: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 60: dtask.v1.Priority
+	(*ErrorDetail)(nil),              // 61: dtask.v1.ErrorDetail
+	(JobState)(0),                    // 62: dtask.v1.JobState
+	(*Freshness)(nil),                // 63: dtask.v1.Freshness
+	(Consistency)(0),                 // 64: dtask.v1.Consistency
+	(TaskState)(0),                   // 65: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	8,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	59, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	48, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	49, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	60, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	49, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	50, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	6,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	50, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
-	59, // 8: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	51, // 9: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	51, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	60, // 8: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	52, // 9: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	7,  // 10: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,  // 11: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	52, // 12: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	53, // 13: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	53, // 12: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	54, // 13: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
 	11, // 14: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
 	9,  // 15: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
 	2,  // 16: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
@@ -4632,80 +4695,85 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	2,  // 22: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
 	16, // 23: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
 	17, // 24: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	60, // 25: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	59, // 26: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	61, // 27: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	54, // 28: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	55, // 29: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	18, // 30: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	61, // 31: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	20, // 32: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	56, // 33: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
-	57, // 34: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	62, // 35: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	61, // 36: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	58, // 37: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	62, // 38: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 39: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	18, // 40: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	63, // 41: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	37, // 42: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 43: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	62, // 44: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	63, // 45: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	24, // 46: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	18, // 47: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	19, // 48: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	62, // 49: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 50: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	24, // 51: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	62, // 52: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 53: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	18, // 54: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	59, // 55: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	19, // 56: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	19, // 57: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	37, // 58: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	62, // 59: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	38, // 60: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	18, // 61: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	62, // 62: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	63, // 63: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	19, // 64: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	44, // 65: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 66: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	3,  // 67: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	12, // 68: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	21, // 69: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	22, // 70: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	25, // 71: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	27, // 72: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	29, // 73: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	31, // 74: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	33, // 75: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	43, // 76: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	35, // 77: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	39, // 78: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	41, // 79: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	46, // 80: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	15, // 81: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	19, // 82: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	23, // 83: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	26, // 84: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	28, // 85: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	30, // 86: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	32, // 87: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	34, // 88: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	45, // 89: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	36, // 90: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	40, // 91: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	42, // 92: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	47, // 93: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	81, // [81:94] is the sub-list for method output_type
-	68, // [68:81] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	61, // 25: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	60, // 26: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	62, // 27: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	55, // 28: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	56, // 29: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	63, // 30: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	62, // 31: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	19, // 32: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	57, // 33: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	58, // 34: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	64, // 35: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	64, // 36: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	13, // 37: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
+	63, // 38: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	62, // 39: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	59, // 40: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	64, // 41: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 42: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	63, // 43: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	65, // 44: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	38, // 45: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 46: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	64, // 47: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	65, // 48: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	25, // 49: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	63, // 50: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	18, // 51: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	64, // 52: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 53: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	25, // 54: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	64, // 55: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 56: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	63, // 57: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	60, // 58: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	18, // 59: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	18, // 60: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	38, // 61: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	64, // 62: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	39, // 63: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	63, // 64: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	64, // 65: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	65, // 66: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	18, // 67: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	45, // 68: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,  // 69: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	3,  // 70: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	12, // 71: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	20, // 72: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	21, // 73: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	23, // 74: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	26, // 75: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	28, // 76: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	30, // 77: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	32, // 78: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	34, // 79: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	44, // 80: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	36, // 81: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	40, // 82: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	42, // 83: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	47, // 84: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	15, // 85: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	18, // 86: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	22, // 87: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	24, // 88: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	27, // 89: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	29, // 90: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	31, // 91: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	33, // 92: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	35, // 93: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	46, // 94: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	37, // 95: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	41, // 96: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	43, // 97: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	48, // 98: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	85, // [85:99] is the sub-list for method output_type
+	71, // [71:85] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -4715,14 +4783,14 @@ func file_dtask_v1_jobs_proto_init() {
 	}
 	file_dtask_v1_common_proto_init()
 	file_dtask_v1_jobs_proto_msgTypes[2].OneofWrappers = []any{}
-	file_dtask_v1_jobs_proto_msgTypes[29].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   55,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

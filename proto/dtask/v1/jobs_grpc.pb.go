@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	JobService_Submit_FullMethodName           = "/dtask.v1.JobService/Submit"
 	JobService_GetJob_FullMethodName           = "/dtask.v1.JobService/GetJob"
+	JobService_GetJobSpec_FullMethodName       = "/dtask.v1.JobService/GetJobSpec"
 	JobService_ListJobs_FullMethodName         = "/dtask.v1.JobService/ListJobs"
 	JobService_ListTasks_FullMethodName        = "/dtask.v1.JobService/ListTasks"
 	JobService_WatchJob_FullMethodName         = "/dtask.v1.JobService/WatchJob"
@@ -51,6 +52,9 @@ type JobServiceClient interface {
 	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitRequest, SubmitResponse], error)
 	// GetJob returns one job.
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
+	// GetJobSpec streams a job as it was submitted, without later updates, in the parts in
+	// which Submit takes it.
+	GetJobSpec(ctx context.Context, in *GetJobSpecRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetJobSpecResponse], error)
 	// ListJobs returns jobs, newest first, page by page.
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// ListTasks streams the tasks of a job in the order of their indexes, in pages.
@@ -113,6 +117,25 @@ func (c *jobServiceClient) GetJob(ctx context.Context, in *GetJobRequest, opts .
 	return out, nil
 }
 
+func (c *jobServiceClient) GetJobSpec(ctx context.Context, in *GetJobSpecRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetJobSpecResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[1], JobService_GetJobSpec_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetJobSpecRequest, GetJobSpecResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type JobService_GetJobSpecClient = grpc.ServerStreamingClient[GetJobSpecResponse]
+
 func (c *jobServiceClient) ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListJobsResponse)
@@ -125,7 +148,7 @@ func (c *jobServiceClient) ListJobs(ctx context.Context, in *ListJobsRequest, op
 
 func (c *jobServiceClient) ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListTasksResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[1], JobService_ListTasks_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[2], JobService_ListTasks_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +167,7 @@ type JobService_ListTasksClient = grpc.ServerStreamingClient[ListTasksResponse]
 
 func (c *jobServiceClient) WatchJob(ctx context.Context, in *WatchJobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchJobResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[2], JobService_WatchJob_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[3], JobService_WatchJob_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +186,7 @@ type JobService_WatchJobClient = grpc.ServerStreamingClient[WatchJobResponse]
 
 func (c *jobServiceClient) WaitJobs(ctx context.Context, in *WaitJobsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitJobsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[3], JobService_WaitJobs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[4], JobService_WaitJobs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +265,7 @@ func (c *jobServiceClient) PurgeDeadLetters(ctx context.Context, in *PurgeDeadLe
 
 func (c *jobServiceClient) Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[4], JobService_Logs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[5], JobService_Logs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -276,6 +299,9 @@ type JobServiceServer interface {
 	Submit(grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]) error
 	// GetJob returns one job.
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
+	// GetJobSpec streams a job as it was submitted, without later updates, in the parts in
+	// which Submit takes it.
+	GetJobSpec(*GetJobSpecRequest, grpc.ServerStreamingServer[GetJobSpecResponse]) error
 	// ListJobs returns jobs, newest first, page by page.
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// ListTasks streams the tasks of a job in the order of their indexes, in pages.
@@ -320,6 +346,9 @@ func (UnimplementedJobServiceServer) Submit(grpc.BidiStreamingServer[SubmitReque
 }
 func (UnimplementedJobServiceServer) GetJob(context.Context, *GetJobRequest) (*Job, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetJob not implemented")
+}
+func (UnimplementedJobServiceServer) GetJobSpec(*GetJobSpecRequest, grpc.ServerStreamingServer[GetJobSpecResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetJobSpec not implemented")
 }
 func (UnimplementedJobServiceServer) ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListJobs not implemented")
@@ -399,6 +428,17 @@ func _JobService_GetJob_Handler(srv interface{}, ctx context.Context, dec func(i
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _JobService_GetJobSpec_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetJobSpecRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(JobServiceServer).GetJobSpec(m, &grpc.GenericServerStream[GetJobSpecRequest, GetJobSpecResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type JobService_GetJobSpecServer = grpc.ServerStreamingServer[GetJobSpecResponse]
 
 func _JobService_ListJobs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListJobsRequest)
@@ -616,6 +656,11 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _JobService_Submit_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "GetJobSpec",
+			Handler:       _JobService_GetJobSpec_Handler,
+			ServerStreams: true,
 		},
 		{
 			StreamName:    "ListTasks",
