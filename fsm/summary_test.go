@@ -43,7 +43,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 
 func TestASummaryIsReadFromTheBeginningOfALargeRecord(t *testing.T) {
 	t.Parallel()
-	a := ended(t, 10_000, 8)
+	a := ended(t, 10_000, 20)
 	for name, rec := range map[string][]byte{"with": summarized(t, a), "without": recordOf(t, a)} {
 		_, size, err := ReadHead(rec)
 		if err != nil {
@@ -62,7 +62,7 @@ func TestASummaryIsReadFromTheBeginningOfALargeRecord(t *testing.T) {
 
 func TestADamagedSummaryIsAnError(t *testing.T) {
 	t.Parallel()
-	a := ended(t, 3, 8)
+	a := ended(t, 3, 0)
 	rec := summarized(t, a)
 	_, size, err := ReadHead(rec)
 	if err != nil {
@@ -89,7 +89,7 @@ func TestADamagedSummaryIsAnError(t *testing.T) {
 // A record must fit into frames, whatever a summary has.
 func TestATooLongSummaryIsLeftOut(t *testing.T) {
 	t.Parallel()
-	a := ended(t, 3, 8)
+	a := ended(t, 3, 0)
 	for n, want := range map[int]int{maxSummary: maxSummary, maxSummary + 1: 0} {
 		var b bytes.Buffer
 		r := RecordWriter{Summarize: func(*ArchivedJob) []byte { return make([]byte, n) }}

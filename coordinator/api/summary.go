@@ -108,7 +108,7 @@ func (s *Server) summarized(m *jobSummary) *dtaskv1.Job {
 	return s.showWhole(&v, m.page.GetJob().GetLevels(), m.page.GetJob().GetArrays())
 }
 
-// listSummary answers a request from a summary; found is false if there is none, or the
+// listSummary answers a request from a summary; found is false if it is missing, or the
 // request asks for more.
 func (s *Server) listSummary(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) (found bool, err error) {
 	if !mayUseSummary(r) {

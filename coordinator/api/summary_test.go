@@ -33,8 +33,8 @@ func (r *replica) fail(t *testing.T, h fsm.HeldAttempt, next fsm.Next, text stri
 }
 
 // endings submit job 1 and bring it to its end, each in another way.
-var endings = map[string]func(r *replica, t *testing.T, w fsm.WorkerID){
-	"completed after a failed attempt": func(r *replica, t *testing.T, w fsm.WorkerID) {
+var endings = map[string]func(t *testing.T, r *replica, w fsm.WorkerID){
+	"completed after a failed attempt": func(t *testing.T, r *replica, w fsm.WorkerID) {
 		h := header("x")
 		h.Owner, h.Labels = "me", map[string]string{"team": "data"}
 		if _, err := r.send(t.Context(), request("k", h, diamond()...)); err != nil {
@@ -46,7 +46,7 @@ var endings = map[string]func(r *replica, t *testing.T, w fsm.WorkerID){
 			r.complete(t, held(1, uint32(i), attempt, w), fmt.Sprint("result ", i))
 		}
 	},
-	"completed with tolerated failures, and updated": func(r *replica, t *testing.T, w fsm.WorkerID) {
+	"completed with tolerated failures, and updated": func(t *testing.T, r *replica, w fsm.WorkerID) {
 		h := header("x")
 		h.OnFailure, h.MaxFailures = dtaskv1.OnFailure_ON_FAILURE_CONTINUE, 2
 		if _, err := r.send(t.Context(), request("k", h, task("a"), task("b"), task("c"), task("d"))); err != nil {
@@ -58,7 +58,7 @@ var endings = map[string]func(r *replica, t *testing.T, w fsm.WorkerID){
 		r.fail(t, held(1, 2, 1, w), fsm.NextDead, "exit 7")
 		r.complete(t, held(1, 3, 1, w), "")
 	},
-	"failed, with more tasks than a summary has": func(r *replica, t *testing.T, w fsm.WorkerID) {
+	"failed, with more tasks than a summary has": func(t *testing.T, r *replica, w fsm.WorkerID) {
 		var tasks []*dtaskv1.TaskSpec
 		for i := range uint32(2*maxSummaryTasks + 50) {
 			if t := task(fmt.Sprint("t", i)); i < 200 {
@@ -73,12 +73,12 @@ var endings = map[string]func(r *replica, t *testing.T, w fsm.WorkerID){
 		}
 		r.fail(t, held(1, 195, 1, w), fsm.NextDead, strings.Repeat("long ", 200))
 	},
-	"cancelled": func(r *replica, t *testing.T, w fsm.WorkerID) {
+	"cancelled": func(t *testing.T, r *replica, w fsm.WorkerID) {
 		r.submit(t, "x", diamond()...)
 		r.complete(t, held(1, 0, 1, w), "")
 		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "not needed"})
 	},
-	"cancelled with a cleanup task": func(r *replica, t *testing.T, w fsm.WorkerID) {
+	"cancelled with a cleanup task": func(t *testing.T, r *replica, w fsm.WorkerID) {
 		h, last := header("x"), task("cleanup")
 		finally := proto.CloneOf(h.GetPolicies()[0])
 		finally.Finally = true
@@ -89,18 +89,18 @@ var endings = map[string]func(r *replica, t *testing.T, w fsm.WorkerID){
 		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "not needed"})
 		r.complete(t, held(1, 2, 1, w), "")
 	},
-	"arrays, completed": func(r *replica, t *testing.T, w fsm.WorkerID) {
+	"arrays, completed": func(t *testing.T, r *replica, w fsm.WorkerID) {
 		r.submitArrays(t, 20, task("a"), ranged("small", 3), task("b"), task("c"), ranged("large", 1, 0), ranged("tiny", 5), task("z", 1))
 		for i := range uint32(20) {
 			r.complete(t, held(1, i, 1, w), "")
 		}
 	},
-	"arrays, failed": func(r *replica, t *testing.T, w fsm.WorkerID) {
+	"arrays, failed": func(t *testing.T, r *replica, w fsm.WorkerID) {
 		r.submitArrays(t, 20, task("a"), ranged("small", 3), task("b"), task("c"), ranged("large", 1), ranged("tiny", 5), task("z", 1))
 		r.complete(t, held(1, 8, 1, w), "")
 		r.fail(t, held(1, 9, 1, w), fsm.NextDead, "exit 3")
 	},
-	"reused": func(r *replica, t *testing.T, w fsm.WorkerID) {
+	"reused": func(t *testing.T, r *replica, w fsm.WorkerID) {
 		pure := func(id string) *dtaskv1.TaskSpec {
 			one := task(id)
 			one.Body = &dtaskv1.TaskBody{ReuseKey: "key"}
@@ -170,16 +170,15 @@ func TestAJobIsShownTheSameWithAndWithoutItsSummary(t *testing.T) {
 	for name, end := range endings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			always := func(a *fsm.ArchivedJob) []byte { return encodeSummary(a) }
 			for kind, summarize := range map[string]func(*fsm.ArchivedJob) []byte{
-				"with": always, "without": nil,
-				"of another version": func(a *fsm.ArchivedJob) []byte { return append([]byte{summaryFormat + 1}, always(a)[1:]...) },
+				"with": encodeSummary, "without": nil,
+				"of another version": func(a *fsm.ArchivedJob) []byte { return append([]byte{summaryFormat + 1}, encodeSummary(a)[1:]...) },
 				"unreadable":         func(*fsm.ArchivedJob) []byte { return []byte{summaryFormat, 0xff} },
 			} {
 				h, change := withHistory(t, true, summarize)
 				r := setup(t, change)
 				w := r.worker(t)
-				end(r, t, w)
+				end(t, r, w)
 				want := r.statusOf(t)
 				r.archiveOne(t, h)
 				r.leader.op(t, &fsm.MarkWorkerDown{ID: w}, &fsm.ForgetWorkers{IDs: []fsm.WorkerID{w}})
@@ -197,7 +196,7 @@ func TestAJobIsShownTheSameWithAndWithoutItsSummary(t *testing.T) {
 func TestOnlyAStatusIsAnsweredFromTheSummary(t *testing.T) {
 	t.Parallel()
 	const mark = 77
-	h, change := withHistory(t, true, func(a *fsm.ArchivedJob) []byte {
+	h, change := withHistory(t, true, func(*fsm.ArchivedJob) []byte {
 		page := &dtaskv1.ListTasksResponse{Selected: mark, Job: &dtaskv1.Job{Levels: []uint32{mark}}}
 		for i := range uint32(maxSummaryTasks) {
 			page.Tasks = append(page.Tasks, &dtaskv1.Task{Id: fmt.Sprint("marked ", i)})
