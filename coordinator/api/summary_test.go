@@ -35,6 +35,7 @@ func (r *replica) fail(t *testing.T, h fsm.HeldAttempt, next fsm.Next, text stri
 // endings submit job 1 and bring it to its end, each in another way.
 var endings = map[string]func(t *testing.T, r *replica, w fsm.WorkerID){
 	"completed after a failed attempt": func(t *testing.T, r *replica, w fsm.WorkerID) {
+		t.Helper()
 		h := header("x")
 		h.Owner, h.Labels = "me", map[string]string{"team": "data"}
 		if _, err := r.send(t.Context(), request("k", h, diamond()...)); err != nil {
@@ -47,6 +48,7 @@ var endings = map[string]func(t *testing.T, r *replica, w fsm.WorkerID){
 		}
 	},
 	"completed with tolerated failures, and updated": func(t *testing.T, r *replica, w fsm.WorkerID) {
+		t.Helper()
 		h := header("x")
 		h.OnFailure, h.MaxFailures = dtaskv1.OnFailure_ON_FAILURE_CONTINUE, 2
 		if _, err := r.send(t.Context(), request("k", h, task("a"), task("b"), task("c"), task("d"))); err != nil {
@@ -59,6 +61,7 @@ var endings = map[string]func(t *testing.T, r *replica, w fsm.WorkerID){
 		r.complete(t, held(1, 3, 1, w), "")
 	},
 	"failed, with more tasks than a summary has": func(t *testing.T, r *replica, w fsm.WorkerID) {
+		t.Helper()
 		var tasks []*dtaskv1.TaskSpec
 		for i := range uint32(2*maxSummaryTasks + 50) {
 			if t := task(fmt.Sprint("t", i)); i < 200 {
@@ -74,11 +77,13 @@ var endings = map[string]func(t *testing.T, r *replica, w fsm.WorkerID){
 		r.fail(t, held(1, 195, 1, w), fsm.NextDead, strings.Repeat("long ", 200))
 	},
 	"cancelled": func(t *testing.T, r *replica, w fsm.WorkerID) {
+		t.Helper()
 		r.submit(t, "x", diamond()...)
 		r.complete(t, held(1, 0, 1, w), "")
 		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "not needed"})
 	},
 	"cancelled with a cleanup task": func(t *testing.T, r *replica, w fsm.WorkerID) {
+		t.Helper()
 		h, last := header("x"), task("cleanup")
 		finally := proto.CloneOf(h.GetPolicies()[0])
 		finally.Finally = true
@@ -90,17 +95,20 @@ var endings = map[string]func(t *testing.T, r *replica, w fsm.WorkerID){
 		r.complete(t, held(1, 2, 1, w), "")
 	},
 	"arrays, completed": func(t *testing.T, r *replica, w fsm.WorkerID) {
+		t.Helper()
 		r.submitArrays(t, 20, task("a"), ranged("small", 3), task("b"), task("c"), ranged("large", 1, 0), ranged("tiny", 5), task("z", 1))
 		for i := range uint32(20) {
 			r.complete(t, held(1, i, 1, w), "")
 		}
 	},
 	"arrays, failed": func(t *testing.T, r *replica, w fsm.WorkerID) {
+		t.Helper()
 		r.submitArrays(t, 20, task("a"), ranged("small", 3), task("b"), task("c"), ranged("large", 1), ranged("tiny", 5), task("z", 1))
 		r.complete(t, held(1, 8, 1, w), "")
 		r.fail(t, held(1, 9, 1, w), fsm.NextDead, "exit 3")
 	},
 	"reused": func(t *testing.T, r *replica, w fsm.WorkerID) {
+		t.Helper()
 		pure := func(id string) *dtaskv1.TaskSpec {
 			one := task(id)
 			one.Body = &dtaskv1.TaskBody{ReuseKey: "key"}
