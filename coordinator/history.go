@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/membership"
 	"github.com/dtask/dtask/coordinator/raftnode"
@@ -22,7 +23,7 @@ const historyName = "history.db"
 func (r *replica) openHistory() (err error) {
 	r.history, err = history.Open(history.Config{
 		Path: filepath.Join(r.cfg.DataDir, historyName), Logger: r.log,
-		MaxJobs: r.cfg.HistoryJobs, MaxBytes: r.cfg.HistoryBytes, Sources: r.historySources,
+		MaxJobs: r.cfg.HistoryJobs, MaxBytes: r.cfg.HistoryBytes, Sources: r.historySources, Summarize: api.Summarize,
 	})
 	if err == nil {
 		r.machine.ArchiveTo(r.history)

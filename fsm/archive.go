@@ -15,8 +15,9 @@ import (
 
 // Archive removes a finished job from the state at a log position. From then
 // on each replica keeps it in its history, outside of the replicated state.
-// History stores a record: a head, which is enough to list the job, and the
-// frames that a snapshot would have of it.
+// History stores a record: a head, which is enough to list the job, the frames
+// that a snapshot would have of it and, after the first of these, a summary if
+// the writer adds one.
 
 // ArchiveBatch has the jobs that an entry archived.
 type ArchiveBatch struct {
@@ -106,7 +107,13 @@ const frameArchived frameKind = 129
 
 // RecordWriter writes records and reuses its memory. The zero value is ready
 // to use.
-type RecordWriter struct{ f frameWriter }
+type RecordWriter struct {
+	// Summarize returns the summary of a job: see ReadSummary. If it is nil or
+	// returns nothing, the record has none.
+	Summarize func(*ArchivedJob) []byte
+
+	f frameWriter
+}
 
 // Write writes the record of a job and returns its head.
 func (r *RecordWriter) Write(a *ArchivedJob, w io.Writer) (Head, error) {
@@ -114,7 +121,11 @@ func (r *RecordWriter) Write(a *ArchivedJob, w io.Writer) (Head, error) {
 	f.flushBytes = 16 << 10
 	f.begin(w, "")
 	a.head(f, &h)
-	f.job(a.job)
+	f.jobHead(a.job)
+	if r.Summarize != nil {
+		f.summary(r.Summarize(a))
+	}
+	f.jobParts(a.job)
 	if err := f.finish(); err != nil {
 		return Head{}, fmt.Errorf("writing record of job %d: %w", a.job.id, err)
 	}
@@ -248,6 +259,9 @@ func (s *State) AdoptRecord(r io.Reader) (JobID, error) {
 			return h.ID, nil
 		}
 		d, err = f.expect(frameJob)
+	}
+	if err == nil {
+		_, err = f.summary() // what it says follows from the rest
 	}
 	if err == nil {
 		err = f.job(d)

@@ -40,7 +40,9 @@ func frames(tb failer, s *State, id JobID) string {
 // the adopted job.
 func checkArchived(t *rapid.T, before, after *State, a *ArchivedJob) {
 	fork, other, b := after.Fork(), after.Fork(), new(bytes.Buffer)
-	if _, err := new(RecordWriter).Write(a, b); err != nil {
+	summary := rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "summary")
+	r := RecordWriter{Summarize: func(*ArchivedJob) []byte { return summary }}
+	if _, err := r.Write(a, b); err != nil {
 		t.Fatal(err)
 	}
 	id, err := fork.AdoptRecord(bytes.NewReader(b.Bytes()))
@@ -60,6 +62,9 @@ func checkArchived(t *rapid.T, before, after *State, a *ArchivedJob) {
 	h, size, err := ReadHead(b.Bytes())
 	if err != nil || size > b.Len() {
 		t.Fatal(size, err)
+	}
+	if got, err := ReadSummary(bytes.NewReader(b.Bytes()[size:])); err != nil || !bytes.Equal(got, summary) {
+		t.Fatalf("summary of job %d: got %q, %v, want %q", id, got, err, summary)
 	}
 	head := a.Head()
 	head.updates = nil
@@ -179,7 +184,9 @@ func FuzzReadRecord(f *testing.F) {
 	s := populated(f)
 	for job := range s.Jobs(0) {
 		if job.State.Terminal() {
-			f.Add(recordOf(f, &ArchivedJob{job: s.sealedJob(job.ID), workers: s.workers.list}))
+			a := &ArchivedJob{job: s.sealedJob(job.ID), workers: s.workers.list}
+			f.Add(recordOf(f, a))
+			f.Add(summarized(f, a))
 		}
 	}
 	f.Add([]byte{})
@@ -195,6 +202,9 @@ func FuzzReadRecord(f *testing.F) {
 			}
 			if headErr != nil || size > len(b) || h.ID != id {
 				t.Fatalf("job %d: got head %d of %d bytes, %v", id, h.ID, size, headErr)
+			}
+			if _, err := ReadSummary(bytes.NewReader(b[size:])); err != nil {
+				t.Fatalf("summary of job %d: %v", id, err)
 			}
 			j := fork.sealedJob(id)
 			if err := fork.checkJob(j); err != nil {

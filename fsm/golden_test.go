@@ -171,13 +171,19 @@ func TestReleasedSnapshotsAreReadForever(t *testing.T) {
 func describeState(s *State) []byte {
 	b := fmt.Appendf(nil, "digest %#x entries %d\n%+v\n", s.Digest(), s.Entries(), stateFacts(s))
 	for j := range s.Jobs(0) {
-		j.Header, j.updates = nil, nil
-		b = fmt.Appendf(b, "%+v\n", j)
-		for i := range j.Total {
-			v, _ := s.Task(ref(j.ID, i))
-			b = fmt.Appendf(b, "  %q %+v after %v, left %+v, history %+v\n",
-				s.Name(ref(j.ID, i)), v, s.Dependencies(ref(j.ID, i)), s.Result(ref(j.ID, i)), s.History(ref(j.ID, i)))
-		}
+		b = describeJob(b, s, j)
+	}
+	return b
+}
+
+// describeJob appends what can be read of a job as text.
+func describeJob(b []byte, s *State, j Job) []byte {
+	j.Header, j.updates = nil, nil
+	b = fmt.Appendf(b, "%+v\n", j)
+	for i := range j.Total {
+		v, _ := s.Task(ref(j.ID, i))
+		b = fmt.Appendf(b, "  %q %+v after %v, left %+v, history %+v\n",
+			s.Name(ref(j.ID, i)), v, s.Dependencies(ref(j.ID, i)), s.Result(ref(j.ID, i)), s.History(ref(j.ID, i)))
 	}
 	return b
 }

@@ -120,7 +120,7 @@ func (f *frameReader) state() (*State, error) {
 			err = f.checkpoint(d)
 		case frameEnd:
 			return f.end(d)
-		case frameChunk, frameRecords, frameNotes, frameUpdates, frameArchived:
+		case frameChunk, frameRecords, frameNotes, frameUpdates, frameArchived, frameSummary:
 			err = fmt.Errorf("frame %d is not part of a job", f.frames-1)
 		default:
 			err = &UnknownError{What: fmt.Sprintf("frame kind %d", kind)}

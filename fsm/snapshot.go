@@ -214,11 +214,20 @@ func (j *job) fields(c *coder, p *jobParts) {
 }
 
 func (f *frameWriter) job(j *job) {
+	f.jobHead(j)
+	f.jobParts(j)
+}
+
+func (f *frameWriter) jobHead(j *job) {
 	j.fields(&f.c, &jobParts{
 		chunks: uint32(len(j.chunks)), pages: uint32(len(j.records.pages)), notes: j.notes.size, //nolint:gosec // ≤ total
 		variants: j.updates.variantList(), updated: j.updates.changed(),
 	})
 	f.frame(frameJob)
+}
+
+// jobParts writes the frames that the first one announces.
+func (f *frameWriter) jobParts(j *job) {
 	for _, c := range j.chunks {
 		f.c.chunk(&c, false)
 		f.frame(frameChunk)

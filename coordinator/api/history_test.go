@@ -15,11 +15,13 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// withHistory gives the server a history. Its jobs stay pending unless run starts the
-// writer.
-func withHistory(t *testing.T, run bool) (*history.History, func(*Config)) {
+// withHistory gives the server a history whose jobs have these summaries. They stay
+// pending unless run starts the writer.
+func withHistory(t *testing.T, run bool, summarize func(*fsm.ArchivedJob) []byte) (*history.History, func(*Config)) {
 	t.Helper()
-	h, err := history.Open(history.Config{Path: filepath.Join(t.TempDir(), "history.db"), Logger: slog.New(slog.DiscardHandler)})
+	h, err := history.Open(history.Config{
+		Path: filepath.Join(t.TempDir(), "history.db"), Logger: slog.New(slog.DiscardHandler), Summarize: summarize,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +79,7 @@ func TestArchivedJobsAreReadAsBefore(t *testing.T) {
 	for name, inFile := range map[string]bool{"pending": false, "in the file": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, change := withHistory(t, inFile)
+			h, change := withHistory(t, inFile, Summarize)
 			r := setup(t, change)
 			r.archiveTwo(t)
 			if inFile {
@@ -156,7 +158,7 @@ func (r *replica) refuseArchived(t *testing.T) {
 // While history is being fetched, an unknown job may be in the missing part.
 func TestAnIncompleteHistoryIsReported(t *testing.T) {
 	t.Parallel()
-	h, change := withHistory(t, false)
+	h, change := withHistory(t, false, Summarize)
 	r := setup(t, change)
 	r.archiveTwo(t)
 	h.Restored(r.machine.Index() + 10) // jobs that left before are missing

@@ -76,8 +76,12 @@ func (s *Server) readJob(id fsm.JobID) (jobView, error) {
 	if !ok {
 		return v, s.missingJob(id)
 	}
-	v.job, v.counted, v.aggregated, v.changed = head.Job, true, head.Aggregated, head.Changed
-	return v, nil
+	return archivedView(&head, v.index), nil
+}
+
+// archivedView is a job of history, read with a state of this index.
+func archivedView(head *fsm.Head, index uint64) jobView {
+	return jobView{job: head.Job, index: index, changed: head.Changed, counted: true, aggregated: head.Aggregated}
 }
 
 // countRunning counts the observed tasks that still are in the observed attempt.
@@ -187,10 +191,15 @@ func (s *Server) jobOf(r *taskReader, index uint64) (*dtaskv1.Job, error) {
 	if v.aggregated, err = s.aggregated(r.st, &v.job); err != nil {
 		return nil, err
 	}
+	return s.showWhole(&v, s.levels(r), r.arrays()), nil
+}
+
+// showWhole shows a counted job with its levels and arrays.
+func (s *Server) showWhole(v *jobView, levels []uint32, arrays []*dtaskv1.ArrayStatus) *dtaskv1.Job {
 	shown := v.show(v.aggregated)
-	s.addMeta(shown, &v)
-	shown.Levels, shown.Arrays = s.levels(r), r.arrays()
-	return shown, nil
+	s.addMeta(shown, v)
+	shown.Levels, shown.Arrays = levels, arrays
+	return shown
 }
 
 // isAggregated reports whether a task is part of its job's result: the task and the

@@ -22,6 +22,13 @@ func (j *jobs) GetJob(_ context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.Job
 	if !r.GetWithLevels() {
 		return j.currentJob(id)
 	}
+	m, ok, err := j.summary(id)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		return j.summarized(&m), nil
+	}
 	tasks, index, err := j.openTasks(r.GetId())
 	if err != nil {
 		return nil, err

@@ -124,7 +124,7 @@ func (r *replica) finishKeyedJob(t *testing.T) {
 // archiving changes a configuration: ended jobs move to a history.
 func archiving(t *testing.T) []func(*Config) {
 	t.Helper()
-	_, change := withHistory(t, false)
+	_, change := withHistory(t, false, Summarize)
 	return []func(*Config){change}
 }
 

@@ -30,6 +30,9 @@ var shownTaskStates = [...]dtaskv1.TaskState{
 
 // ListTasks implements JobService.
 func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
+	if found, err := j.listSummary(r, stream); found || err != nil {
+		return err
+	}
 	ctx := stream.Context()
 	tasks, index, err := j.openTasks(r.GetJob())
 	if err != nil {
@@ -53,17 +56,10 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 			return err
 		}
 	}
-	selected := uint32(0)
-	page := taskPage{send: func(tasks []*dtaskv1.Task) error {
-		resp := &dtaskv1.ListTasksResponse{Tasks: tasks}
-		if index > 0 { // in the first page only
-			resp.Freshness, resp.Selected, resp.Job, index = j.freshness(index), selected, job, 0
-		}
-		return stream.Send(resp)
-	}}
+	page := j.firstPage(stream, index, job)
 	if limit := r.GetMostUrgent(); limit > 0 {
 		var urgent []uint32
-		if urgent, selected, err = filter.mostUrgent(ctx, first, end, limit); err != nil {
+		if urgent, page.selected, err = filter.mostUrgent(ctx, first, end, limit); err != nil {
 			return err
 		}
 		for _, i := range urgent {
@@ -86,9 +82,24 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 
 // taskPage sends tasks in pages. The caller sends the last one.
 type taskPage struct {
-	send  func(tasks []*dtaskv1.Task) error
-	tasks []*dtaskv1.Task
-	size  int
+	send     func(tasks []*dtaskv1.Task) error
+	tasks    []*dtaskv1.Task
+	size     int
+	selected uint32 // with most_urgent: tasks that the request selects
+}
+
+// firstPage starts the pages of a listing. The first one has the freshness of a state
+// with this index and, if it is not nil, the job.
+func (s *Server) firstPage(stream grpc.ServerStreamingServer[dtaskv1.ListTasksResponse], index uint64, job *dtaskv1.Job) *taskPage {
+	page, first := new(taskPage), true
+	page.send = func(tasks []*dtaskv1.Task) error {
+		resp := &dtaskv1.ListTasksResponse{Tasks: tasks}
+		if first {
+			resp.Freshness, resp.Selected, resp.Job, first = s.freshness(index), page.selected, job, false
+		}
+		return stream.Send(resp)
+	}
+	return page
 }
 
 // add adds a task, and sends the page before if the task does not fit.

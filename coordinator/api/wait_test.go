@@ -172,7 +172,7 @@ func TestAWaitSendsHeartbeatsWhileNoJobFinishes(t *testing.T) {
 
 func TestAWaitReportsArchivedJobs(t *testing.T) {
 	t.Parallel()
-	_, change := withHistory(t, true)
+	_, change := withHistory(t, true, Summarize)
 	r := setup(t, change)
 	r.archiveTwo(t)
 	s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1", "2"}, Consistency: stale})

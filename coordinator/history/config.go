@@ -31,6 +31,11 @@ type Config struct {
 	Path   string // of the file; its directory must exist
 	Logger *slog.Logger
 
+	// Summarize returns the summary of a job, which History.Summary reads without the
+	// rest of the record; nothing for a job that is read fast enough without. The
+	// writer calls it. nil: no job gets a summary.
+	Summarize func(*fsm.ArchivedJob) []byte
+
 	// MaxJobs and MaxBytes bound what is kept; defaults 50 million and 20 GiB. The
 	// oldest jobs are dropped first.
 	MaxJobs, MaxBytes uint64

@@ -12,6 +12,10 @@
 // index are ignored. Before a snapshot is stored, Sync brings the file up to the
 // snapshot's index, so that a job that is compacted out of the log is on disk.
 //
+// The record of a large job has a summary near its beginning, so that its status is shown
+// without reading the rest. Config.Summarize makes it, and this package does not know
+// what it means.
+//
 // History is in no snapshot. A replica that restored a snapshot newer than its file
 // has a gap, a range of the log, and reports that it is incomplete until another
 // replica has filled the gap. The same happens to a damaged file: each value has a

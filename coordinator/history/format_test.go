@@ -11,14 +11,12 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/dtask/dtask/coordinator/history/format"
+	"github.com/dtask/dtask/fsm"
 )
 
-// A file of another build is refused and left unchanged: it is not damaged.
-func TestAFileOfAnotherFormatIsRefused(t *testing.T) {
-	t.Parallel()
-	l := filled(t, 20)
-	path := filepath.Join(t.TempDir(), "history.db")
-	l.replica(Config{Path: path}).apply().sync().stop()
+// setFormat changes the format that a file states.
+func setFormat(t *testing.T, path string, to byte) {
+	t.Helper()
 	db, err := bbolt.Open(path, 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +26,7 @@ func TestAFileOfAnotherFormatIsRefused(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		value = append([]byte{metaFormat - 1}, value[1:]...)
+		value = append([]byte{to}, value[1:]...)
 		return tx.Bucket(bucketMeta).Put(metaKey, format.Seal(metaKey, value))
 	}); err != nil {
 		t.Fatal(err)
@@ -36,6 +34,15 @@ func TestAFileOfAnotherFormatIsRefused(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A file of another build is refused and left unchanged: it is not damaged.
+func TestAFileOfAnotherFormatIsRefused(t *testing.T) {
+	t.Parallel()
+	l := filled(t, 20)
+	path := filepath.Join(t.TempDir(), "history.db")
+	l.replica(Config{Path: path}).apply().sync().stop()
+	setFormat(t, path, oldestFormat-1)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -50,4 +57,20 @@ func TestAFileOfAnotherFormatIsRefused(t *testing.T) {
 	if _, err := os.Stat(path + quarantineSuffix); err == nil {
 		t.Error("the file was quarantined")
 	}
+}
+
+// A file that was written before records had summaries is read, and extended.
+func TestAFileOfTheFormerFormatIsRead(t *testing.T) {
+	t.Parallel()
+	l := filled(t, 20)
+	path := filepath.Join(t.TempDir(), "history.db")
+	l.replica(Config{Path: path}).apply().sync().stop()
+	setFormat(t, path, oldestFormat)
+	l.do(&fsm.Archive{Items: []fsm.JobID{l.submit(shape{name: "new", state: fsm.JobCompleted})}})
+	l.replica(Config{Path: path}).apply().sync().stop()
+	r := l.replica(Config{Path: path}).apply()
+	if n := r.Stats().Quarantined; n > 0 {
+		t.Error("the file was quarantined")
+	}
+	r.check(Query{Name: "new"})
 }

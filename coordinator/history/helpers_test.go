@@ -123,6 +123,15 @@ func (l *clusterLog) replica(cfg Config) *replica {
 	return l.recorded(cfg, nil)
 }
 
+// summaryOf is the summary of a job in these tests: every second job has one, and some
+// are longer than a head.
+func summaryOf(id fsm.JobID) []byte {
+	if id%2 == 0 {
+		return nil
+	}
+	return bytes.Repeat(fmt.Appendf(nil, "summary of job %d", id), 1+int(id%10/9)*maxInline/10)
+}
+
 // recorded is replica with a function that is called after each transaction.
 func (l *clusterLog) recorded(cfg Config, committed func()) *replica {
 	l.tb.Helper()
@@ -133,6 +142,7 @@ func (l *clusterLog) recorded(cfg Config, committed func()) *replica {
 	if cfg.FetchInterval == 0 {
 		cfg.FetchInterval = 5 * time.Millisecond
 	}
+	cfg.Summarize = func(a *fsm.ArchivedJob) []byte { return summaryOf(a.ID()) }
 	h, err := Open(cfg)
 	if err != nil {
 		l.tb.Fatal(err)
@@ -257,6 +267,11 @@ func (r *replica) check(queries ...Query) {
 			}
 			if head, ok, err := r.Find(id); !ok || err != nil || head.State != s.state || head.Header.GetName() != s.name {
 				r.log.tb.Fatalf("head of job %d: %+v, %v, %v", id, head, ok, err)
+			}
+			pending := r.pendingJob(id) != nil
+			head, summary, err := r.Summary(id)
+			if err != nil || !pending && (head.ID != id || !bytes.Equal(summary, summaryOf(id))) {
+				r.log.tb.Fatalf("job %d has a summary of %d bytes, %v", id, len(summary), err)
 			}
 		}
 		job, ok := st.Job(id)

@@ -58,6 +58,7 @@ func Open(cfg Config) (*History, error) {
 	h := &History{
 		cfg: cfg, log: cfg.Logger, pending: make(map[fsm.JobID]*fsm.ArchivedJob),
 		changed: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan writeRequest),
+		encoder: encoder{records: fsm.RecordWriter{Summarize: cfg.Summarize}},
 	}
 	f, m, err := openFile(cfg.Path)
 	if isDamaged(err) {

@@ -24,8 +24,13 @@ type meta struct {
 	gaps         []gap
 }
 
-// metaFormat is the format of the whole file. Files of another format are refused.
-const metaFormat = 4
+// metaFormat is the format of the whole file. Files of format 4, whose records have no
+// summaries, are read as well; their format changes with the next write. Files of any
+// other format are refused.
+const (
+	metaFormat   = 5
+	oldestFormat = 4
+)
 
 var metaKey = []byte("meta")
 
@@ -48,8 +53,8 @@ func readMeta(sealed []byte) (m meta, err error) {
 	}
 	const fixed, perGap = 1 + 5*8, 3 * 8
 	switch {
-	case len(b) > 0 && b[0] != metaFormat:
-		return m, fmt.Errorf("unsupported history format %d: this build reads format %d; start with an empty data directory", b[0], metaFormat)
+	case len(b) > 0 && (b[0] < oldestFormat || b[0] > metaFormat):
+		return m, fmt.Errorf("unsupported history format %d: this build reads formats %d to %d; start with an empty data directory", b[0], oldestFormat, metaFormat)
 	case len(b) < fixed:
 		return m, format.Damaged("its metadata has %d bytes", len(b))
 	}

@@ -32,6 +32,36 @@ func (h *History) Find(id fsm.JobID) (head fsm.Head, ok bool, err error) {
 	return head, ok, err
 }
 
+// Summary returns the head of a job and its summary, which Config.Summarize made; the
+// summary is nil if the job has none, is not in the file yet, or is unknown. It reads
+// only the beginning of the record.
+func (h *History) Summary(id fsm.JobID) (head fsm.Head, summary []byte, err error) {
+	if h.pendingJob(id) != nil {
+		return head, nil, nil
+	}
+	err = h.view(func(tx *bbolt.Tx) (err error) {
+		key := format.JobKey(id)
+		b := tx.Bucket(bucketJobs).Get(key)
+		if b == nil {
+			return nil
+		}
+		var s storedRecord
+		if s, head, err = readHead(key, b); err != nil {
+			return err
+		}
+		if summary, err = fsm.ReadSummary(recordReader(tx, id, s, s.headSize)); err != nil {
+			return format.Damaged("job %d: %v", id, err)
+		}
+		return nil
+	})
+	return head, summary, err
+}
+
+// recordReader reads a record from an offset on.
+func recordReader(tx *bbolt.Tx, id fsm.JobID, s storedRecord, from int) io.Reader {
+	return io.MultiReader(bytes.NewReader(s.data[from:]), &partReader{tx: tx, id: id, parts: s.parts})
+}
+
 // Adopt puts a job into a fork of the state, so that it is read like any other; ok is
 // false if the history does not have it. After an error the fork must not be used.
 func (h *History) Adopt(st *fsm.State, id fsm.JobID) (ok bool, err error) {
@@ -50,8 +80,7 @@ func (h *History) Adopt(st *fsm.State, id fsm.JobID) (ok bool, err error) {
 			return err
 		}
 		// AdoptRecord copies what it reads: it may lie in the file's pages.
-		r := io.MultiReader(bytes.NewReader(s.data), &partReader{tx: tx, id: id, parts: s.parts})
-		if _, err := st.AdoptRecord(r); err != nil {
+		if _, err := st.AdoptRecord(recordReader(tx, id, s, 0)); err != nil {
 			return format.Damaged("%v", err)
 		}
 		ok = true

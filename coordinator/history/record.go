@@ -27,6 +27,8 @@ type storedRecord struct {
 	index uint64
 	parts uint32
 	data  []byte // the record, or its head
+
+	headSize int // of data; readHead fills it in
 }
 
 func (s storedRecord) append(b []byte) []byte {
@@ -44,7 +46,7 @@ func readRecord(key, sealed []byte) (storedRecord, error) {
 	if len(b) < recordHeader {
 		return storedRecord{}, format.Damaged("the record of job %x has %d bytes", key, len(b))
 	}
-	return storedRecord{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), b[recordHeader:]}, nil
+	return storedRecord{index: binary.BigEndian.Uint64(b), parts: binary.BigEndian.Uint32(b[8:]), data: b[recordHeader:]}, nil
 }
 
 // readHead reads the value of a job and its head.
@@ -53,7 +55,8 @@ func readHead(key, sealed []byte) (storedRecord, fsm.Head, error) {
 	if err != nil {
 		return s, fsm.Head{}, err
 	}
-	h, _, err := fsm.ReadHead(s.data)
+	h, size, err := fsm.ReadHead(s.data)
+	s.headSize = size
 	if err == nil && !bytes.Equal(format.JobKey(h.ID), key) {
 		err = errors.New("the record belongs to another job")
 	}

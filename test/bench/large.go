@@ -16,6 +16,8 @@ type largeRun struct {
 	accepted, done, cancelled float64   // seconds
 	status                    float64   // of one call, milliseconds
 	shown                     []float64 // the same with dtaskctl, from its start to its end
+	finished                  float64   // with dtaskctl when the job has just finished
+	archived                  []float64 // with dtaskctl, when the job is read from the history; the first time first
 }
 
 // large measures one job of a million tasks, listed with two dependencies each and
@@ -46,7 +48,7 @@ func (b *bench) largeJob(ctx context.Context, what, form string, job *dtaskv1.Jo
 		}
 		defer func() { _ = cl.Close() }()
 		for range max(1, b.rounds/2) {
-			r, err := oneLarge(ctx, c, cl, job)
+			r, err := oneLarge(ctx, c, cl, job, b.million)
 			if err != nil {
 				return err
 			}
@@ -57,15 +59,21 @@ func (b *bench) largeJob(ctx context.Context, what, form string, job *dtaskv1.Jo
 	if err != nil {
 		return err
 	}
-	var shown []float64
+	var shown, first, archived []float64
 	for _, r := range all {
 		shown = append(shown, r.shown...)
+		if len(r.archived) > 0 {
+			first, archived = append(first, r.archived[0]), append(archived, r.archived[1:]...)
+		}
 	}
 	setting := fmt.Sprintf("one job of %d tasks, %s, %s", b.million, form, b.usual())
 	b.table.add(what+" job: accepted after", "s", setting, values(all, func(r largeRun) float64 { return r.accepted })...)
 	b.table.compare(what+" job: tasks", "tasks/s", "from the start of the submission to the end", applyYardstick, values(all, func(r largeRun) float64 { return float64(b.million) / r.done })...)
 	b.table.add(what+" job: status while it runs", "ms", "slowest answer", values(all, func(r largeRun) float64 { return r.status })...)
 	b.table.add(what+" job: dtaskctl status while it runs", "ms", "a process, from its start to its end", shown...)
+	b.table.add(what+" job: dtaskctl status, just finished", "ms", "the first time", values(all, func(r largeRun) float64 { return r.finished })...)
+	b.table.add(what+" job: dtaskctl status from the history, first time", "ms", "the coordinators have just written the job to their files", first...)
+	b.table.add(what+" job: dtaskctl status from the history, again", "ms", fmt.Sprintf("%d more times", archivedShows-1), archived...)
 	b.table.add(what+" job: cancelled after", "s", "another job, just accepted", values(all, func(r largeRun) float64 { return r.cancelled })...)
 	return nil
 }
@@ -73,7 +81,7 @@ func (b *bench) largeJob(ctx context.Context, what, form string, job *dtaskv1.Jo
 // showInterval is the number of status calls for each dtaskctl status.
 const showInterval = 5
 
-func oneLarge(ctx context.Context, c *cluster.Cluster, cl *client.Client, job *dtaskv1.JobSpec) (largeRun, error) {
+func oneLarge(ctx context.Context, c *cluster.Cluster, cl *client.Client, job *dtaskv1.JobSpec, tasks int) (largeRun, error) {
 	var r largeRun
 	began := time.Now()
 	submitted, err := cl.Submit(ctx, job, client.SubmitOptions{})
@@ -106,6 +114,14 @@ func oneLarge(ctx context.Context, c *cluster.Cluster, cl *client.Client, job *d
 		}
 	}
 	r.done = time.Since(began).Seconds()
+	if r.finished, err = showJob(ctx, c, submitted.ID); err != nil {
+		return r, err
+	}
+	if tasks >= leavesAtOnce {
+		if r.archived, err = showArchived(ctx, c, submitted.ID); err != nil {
+			return r, err
+		}
+	}
 	if submitted, err = cl.Submit(ctx, job, client.SubmitOptions{}); err != nil {
 		return r, fmt.Errorf("submitting second job: %w", err)
 	}
@@ -115,6 +131,43 @@ func oneLarge(ctx context.Context, c *cluster.Cluster, cl *client.Client, job *d
 	}
 	r.cancelled = time.Since(began).Seconds()
 	return r, nil
+}
+
+const (
+	// archivedShows is how often a job of the history is shown.
+	archivedShows = 11
+	// leavesAtOnce is the number of completed tasks with which a job leaves the state
+	// immediately. A smaller one stays for a minute, and is not shown from the history.
+	leavesAtOnce = 250_000
+)
+
+// showArchived runs dtaskctl status when all coordinators have the completed job in
+// their files.
+func showArchived(ctx context.Context, c *cluster.Cluster, id string) ([]float64, error) {
+	inHistory := func(ctx context.Context) error {
+		for _, n := range c.Coordinators() {
+			got, err := n.Metrics(ctx)
+			if err != nil {
+				return err //nolint:wrapcheck // says what it did
+			}
+			if still := got[`dtask_jobs{state="completed"}`] + got["dtask_history_pending_jobs"]; still > 0 {
+				return fmt.Errorf("%s has %v completed jobs in memory", n.Name, still)
+			}
+		}
+		return nil
+	}
+	if err := cluster.Until(ctx, "job "+id+" is in the history", time.Minute, inHistory); err != nil {
+		return nil, err //nolint:wrapcheck // says what it did
+	}
+	shown := make([]float64, archivedShows)
+	for i := range shown {
+		took, err := showJob(ctx, c, id)
+		if err != nil {
+			return nil, err
+		}
+		shown[i] = took
+	}
+	return shown, nil
 }
 
 // showJob runs dtaskctl status, and returns how many milliseconds it takes.
