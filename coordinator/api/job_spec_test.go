@@ -127,7 +127,7 @@ func TestAStoredJobCanBeSubmittedAgainInTheSameForm(t *testing.T) {
 
 func TestAnArchivedJobCanBeSubmittedAgain(t *testing.T) {
 	t.Parallel()
-	_, change := withHistory(t, false)
+	_, change := withHistory(t, false, Summarize)
 	r := setup(t, change)
 	h := header("done")
 	if _, err := r.send(t.Context(), request("k", h, task("a"))); err != nil {
