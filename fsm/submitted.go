@@ -51,7 +51,7 @@ type SubmittedTask struct {
 	Policy       uint32 // index into JobHeader.policies
 	Dependencies []uint32
 	Conditions   []Condition // of the dependencies; nil if all are WhenCompleted
-	Body         []byte // encoded dtask.v1.TaskBody; shared: never change it
+	Body         []byte      // encoded dtask.v1.TaskBody; shared: never change it
 }
 
 // EachSubmitted passes a job to the given functions in the parts in which it was
