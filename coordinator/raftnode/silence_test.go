@@ -9,7 +9,7 @@ import (
 // that has exited does not apply.
 func TestASilentLeaderIsReplacedByAMajorityThatHeardNothing(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Election, cfg.Lease = 2*time.Second, 20*time.Second, time.Second })
+	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Election, cfg.Lease = 2*time.Second, 8*time.Second, time.Second })
 	leader := c.leader(t)
 	leader.propose(t, 1, 10)
 	leader.net.isolate(leader.address)
