@@ -99,7 +99,7 @@ func cleansUp(t *testing.T, c *cluster.Cluster) {
 		}
 	}
 	bad := cluster.TaskFile{"id": "bad", "run": "exit 3", "retry": map[string]any{"max": 0}}
-	if id, ended := end(map[string]any{"name": "tolerates", "max_failures": "50%"}, bad, cluster.Builtin("after", "noop", "").After("bad"), cluster.Builtin("good", "noop", "")); ended.State != "completed" || cleanupResult(t, c, id) != "completed" || ended.TasksFailed != 1 || ended.Task("after").State != "cancelled" {
+	if id, ended := end(map[string]any{"name": "tolerates", "max_failures": "50%"}, bad, cluster.Builtin("after", "noop", "").With("needs", []any{need("bad", "ended")}), cluster.Builtin("good", "noop", "")); ended.State != "completed" || cleanupResult(t, c, id) != "completed" || ended.TasksFailed != 1 || !ended.Task("after").Completed() {
 		t.Errorf("with a tolerated failure: got job %+v", ended)
 	}
 	pure := cluster.Builtin("pure", "echo", "once").With("reuse", map[string]any{"key": "cleansUp"})
