@@ -1,0 +1,209 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+)
+
+// A Piece is a part of an attempt's output.
+type Piece struct {
+	Stream  Stream
+	TimeMS  int64  // when it was written, by the worker's clock
+	Omitted uint64 // bytes before it that are not kept
+	Data    []byte // valid until the function returns
+}
+
+// Read passes the output of an attempt to f, in the order in which it was written: what
+// there is now or, with follow, until the attempt's writer is closed. It returns ErrNone
+// if nothing is kept and no writer is open, and the error of f or of ctx.
+func (s *Store) Read(ctx context.Context, a Attempt, follow bool, f func(Piece) error) error {
+	r := &reader{store: s, of: a, pass: f, files: make(map[uint64]*os.File)}
+	defer r.close()
+	for {
+		now, err := s.snapshot(a)
+		if err != nil {
+			return err
+		}
+		if err := r.readTo(ctx, now); err != nil {
+			return err
+		}
+		if now.closed || !follow {
+			return nil
+		}
+		select {
+		case <-now.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// A snapshot is how much an attempt has written.
+type snapshot struct {
+	last    position // of its last record in segments
+	part    int      // last part of its overflow; -1 = it has none
+	size    int64    // bytes of that part; -1 = the whole file
+	closed  bool
+	changed <-chan struct{}
+}
+
+func (s *Store) snapshot(a Attempt) (snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.writers[a]; w != nil {
+		if w.changed == nil {
+			w.changed = make(chan struct{})
+		}
+		now := snapshot{last: w.last, part: -1, changed: w.changed}
+		if w.overflow != nil {
+			now.part, now.size = w.overflow.part, w.overflow.size
+		}
+		return now, nil
+	}
+	now := snapshot{part: -1, size: -1, closed: true}
+	for _, l := range s.long {
+		if l.of == a {
+			now.part = l.last
+		}
+	}
+	for _, seg := range slices.Backward(s.segments) {
+		offset, found, err := seg.find(a)
+		if err != nil {
+			return now, err
+		}
+		if found {
+			now.last = position{seg.no, offset}
+			return now, nil
+		}
+	}
+	if now.part < 0 {
+		return now, ErrNone
+	}
+	return now, nil
+}
+
+// A reader passes on the records of one attempt. It remembers what it has passed.
+type reader struct {
+	store *Store
+	of    Attempt
+	pass  func(Piece) error
+	files map[uint64]*os.File // of segments, by number
+
+	passed  position // last record of the segments
+	part    int      // of the overflow
+	offset  int64    // in the part
+	written uint64   // bytes of the overflow that were passed or omitted
+}
+
+func (r *reader) close() {
+	for _, file := range r.files {
+		_ = file.Close() // read only
+	}
+}
+
+// readTo passes what was written since the last call.
+func (r *reader) readTo(ctx context.Context, now snapshot) error {
+	chain, err := r.chain(now.last)
+	if err != nil {
+		return err
+	}
+	for _, at := range slices.Backward(chain) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		rec, err := readRecord(r.files[at.segment], int64(at.offset))
+		if err != nil {
+			return err
+		}
+		if err := r.pass(Piece{Stream: rec.stream, TimeMS: rec.timeMS, Data: rec.data}); err != nil {
+			return err
+		}
+		r.passed = at
+	}
+	for now.part >= 0 && r.part <= now.part {
+		limit := int64(-1)
+		if r.part == now.part {
+			limit = now.size
+		}
+		if err := r.readPart(ctx, limit); err != nil {
+			return err
+		}
+		if r.part == now.part && !now.closed {
+			return nil // it grows
+		}
+		r.part, r.offset = r.part+1, 0
+	}
+	return nil
+}
+
+// chain returns the positions of the records after those that were passed, the newest
+// first. It ends where a segment was removed.
+func (r *reader) chain(last position) ([]position, error) {
+	var list []position
+	for at := last; at != r.passed && at.segment != 0; {
+		file, err := r.segment(at.segment)
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("opening logs: %w", err)
+		}
+		rec, err := readRecord(file, int64(at.offset))
+		if err != nil {
+			return nil, err
+		}
+		if rec.of != r.of {
+			return nil, errDamaged
+		}
+		list = append(list, at)
+		at = rec.before
+	}
+	return list, nil
+}
+
+func (r *reader) segment(no uint64) (*os.File, error) {
+	if file := r.files[no]; file != nil {
+		return file, nil
+	}
+	file, err := os.Open(segmentPath(r.store.dir, no))
+	if err == nil {
+		r.files[no] = file
+	}
+	return file, err //nolint:wrapcheck // the caller adds the context
+}
+
+// readPart passes the rest of a part of the overflow, up to a size; -1 is the whole file.
+// A part that was removed meanwhile is omitted.
+func (r *reader) readPart(ctx context.Context, size int64) error {
+	file, err := os.Open(partPath(overflowPrefix(r.store.dir, r.of), r.part))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("opening logs: %w", err)
+	}
+	defer func() { _ = file.Close() }() // read only
+	for size < 0 || r.offset < size {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		rec, err := readRecord(file, r.offset)
+		if errors.Is(err, errDamaged) {
+			return nil // the end, or a crash
+		}
+		if err != nil {
+			return err
+		}
+		before := rec.before.segment
+		if err := r.pass(Piece{Stream: rec.stream, TimeMS: rec.timeMS, Omitted: before - min(before, r.written), Data: rec.data}); err != nil {
+			return err
+		}
+		r.written = before + uint64(len(rec.data))
+		r.offset += recordHead + int64(len(rec.data))
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package logs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Limits bound what a Store keeps. Zero values mean the defaults.
+type Limits struct {
+	Bytes    int64         // on disk, about; default 1 GiB
+	Age      time.Duration // since the last output of a segment; default 7 days
+	Attempts int           // with output, about; default 1,000,000
+
+	SegmentBytes int64 // size from which on another segment is begun; default 16 MiB
+	MaxShared    int   // bytes of output of an attempt in segments; default 64 KiB
+}
+
+func (l *Limits) fill() {
+	l.Bytes = cmp.Or(l.Bytes, 1<<30)
+	l.Age = cmp.Or(l.Age, 7*24*time.Hour)
+	l.Attempts = cmp.Or(l.Attempts, 1_000_000)
+	l.SegmentBytes = cmp.Or(l.SegmentBytes, 16<<20)
+	l.MaxShared = cmp.Or(l.MaxShared, 64<<10)
+}
+
+// ErrNone is returned for an attempt of which nothing is kept: it wrote nothing, or its
+// output was removed.
+var ErrNone = errors.New("no output of this attempt is kept")
+
+// A Store keeps the output of attempts in a directory that no other process uses.
+type Store struct {
+	dir    string
+	limits Limits
+	now    func() time.Time
+
+	mu        sync.Mutex // guards the rest, and orders the records; held while a record is written
+	segments  []*segment // ascending; the last one is active if its file is open
+	long      []*longOutput
+	writers   map[Attempt]*Writer
+	removedMS int64 // time of the newest output that was removed; 0 = nothing was
+}
+
+// A longOutput is an overflow that is complete.
+type longOutput struct {
+	of       Attempt
+	last     int // number of its last part
+	bytes    int64
+	newestMS int64
+}
+
+// Open opens the store in a directory, and creates it if it is missing.
+func Open(dir string, limits Limits) (*Store, error) {
+	limits.fill()
+	s := &Store{dir: dir, limits: limits, now: time.Now, writers: make(map[Attempt]*Writer)}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating the directory of logs: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the directory of logs: %w", err)
+	}
+	long := make(map[Attempt]*longOutput)
+	for _, e := range entries {
+		if no, ok := segmentNumber(e.Name()); ok {
+			seg, err := openSegment(dir, no)
+			if err != nil {
+				return nil, err
+			}
+			s.segments = append(s.segments, seg)
+		}
+		if a, part, ok := attemptOfPart(e.Name()); ok {
+			if info, err := e.Info(); err == nil {
+				addPart(long, a, part, info)
+			}
+		}
+	}
+	for _, l := range long {
+		s.long = append(s.long, l)
+	}
+	slices.SortFunc(s.long, func(a, b *longOutput) int { return cmp.Compare(a.newestMS, b.newestMS) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire()
+	return s, nil
+}
+
+// addPart adds a file that was found to the long output of its attempt.
+func addPart(long map[Attempt]*longOutput, a Attempt, part int, info os.FileInfo) {
+	l := long[a]
+	if l == nil {
+		l = &longOutput{of: a}
+		long[a] = l
+	}
+	l.last = max(l.last, part)
+	l.bytes += info.Size()
+	l.newestMS = max(l.newestMS, info.ModTime().UnixMilli())
+}
+
+// Close closes the store. Writers that are still open write nothing more.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, w := range s.writers {
+		errs = append(errs, w.close())
+	}
+	if active := s.active(); active != nil {
+		errs = append(errs, active.seal())
+	}
+	return errors.Join(errs...)
+}
+
+// active returns the segment that is written to; nil if there is none.
+func (s *Store) active() *segment {
+	if n := len(s.segments); n > 0 && s.segments[n-1].file != nil {
+		return s.segments[n-1]
+	}
+	return nil
+}
+
+// writable returns the active segment, a new one if the last one is full.
+func (s *Store) writable() (*segment, error) {
+	active := s.active()
+	if active != nil && active.size < s.limits.SegmentBytes {
+		return active, nil
+	}
+	no := uint64(1)
+	if n := len(s.segments); n > 0 {
+		no = s.segments[n-1].no + 1
+	}
+	if active != nil {
+		if err := active.seal(); err != nil {
+			return nil, err
+		}
+	}
+	created, err := createSegment(s.dir, no)
+	if err != nil {
+		return nil, err
+	}
+	s.segments = append(s.segments, created)
+	s.expire()
+	return created, nil
+}
+
+// expire removes the oldest segments and long outputs beyond the limits. The active
+// segment and what is being written stay.
+func (s *Store) expire() {
+	bytes, attempts := int64(0), 0
+	for _, seg := range s.segments {
+		bytes += seg.cost()
+		attempts += seg.attempts
+	}
+	for _, l := range s.long {
+		bytes += l.bytes
+	}
+	oldest := s.now().Add(-s.limits.Age).UnixMilli()
+	due := func(newestMS int64) bool { return bytes > s.limits.Bytes || newestMS < oldest }
+	for {
+		var seg *segment
+		if len(s.segments) > 0 && s.segments[0].file == nil {
+			seg = s.segments[0]
+		}
+		var long *longOutput
+		if len(s.long) > 0 {
+			long = s.long[0]
+		}
+		switch {
+		case seg != nil && (attempts > s.limits.Attempts || due(seg.newestMS) && (long == nil || seg.newestMS <= long.newestMS)):
+			bytes -= seg.cost()
+			attempts -= seg.attempts
+			s.removedMS = max(s.removedMS, seg.newestMS)
+			_, _ = os.Remove(seg.path), os.Remove(seg.indexPath()) // found again when the store is opened
+			s.segments = s.segments[1:]
+		case long != nil && due(long.newestMS):
+			bytes -= long.bytes
+			s.removedMS = max(s.removedMS, long.newestMS)
+			removeParts(overflowPrefix(s.dir, long.of), long.last)
+			s.long = s.long[1:]
+		default:
+			return
+		}
+	}
+}

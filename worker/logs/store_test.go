@@ -1,0 +1,401 @@
+package logs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// open opens a store of the test's directory.
+func open(t interface {
+	Helper()
+	Fatal(...any)
+}, dir string, l Limits) *Store {
+	t.Helper()
+	s, err := Open(dir, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// text is what is kept of an attempt; "…N…" stands for omitted bytes.
+func text(s *Store, a Attempt) (string, error) {
+	var b strings.Builder
+	err := s.Read(context.Background(), a, false, func(p Piece) error {
+		if p.Omitted > 0 {
+			fmt.Fprintf(&b, "…%d…", p.Omitted)
+		}
+		if p.Stream == Stderr {
+			fmt.Fprintf(&b, "<%s>", p.Data)
+		} else {
+			b.Write(p.Data)
+		}
+		return nil
+	})
+	return b.String(), err
+}
+
+func put(t testing.TB, s *Store, a Attempt, texts ...string) {
+	t.Helper()
+	w := s.Writer(a)
+	for i, text := range texts {
+		if err := w.Write([]Stream{Stdout, Stderr}[i%2], []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func files(t testing.TB, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestOutputIsReadInTheOrderInWhichItWasWritten(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp("", "logs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		l := Limits{SegmentBytes: int64(rapid.IntRange(100, 2000).Draw(t, "segment")), MaxShared: rapid.IntRange(1, 500).Draw(t, "shared")}
+		s := open(t, dir, l)
+		want, writers := make(map[Attempt]string), make(map[Attempt]*Writer)
+		check := func() {
+			for a, w := range want {
+				got, err := text(s, a)
+				if (w == "") != (errors.Is(err, ErrNone) || got == "" && err == nil) || w != got {
+					t.Fatalf("%v: got %q, %v, want %q", a, got, err, w)
+				}
+			}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			a := Attempt{Job: 1, Index: rapid.Uint32Range(0, 3).Draw(t, "task"), Attempt: rapid.Uint32Range(1, 2).Draw(t, "attempt")}
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			default:
+				if _, seen := want[a]; seen && writers[a] == nil {
+					continue // it has ended
+				}
+				if writers[a] == nil {
+					writers[a] = s.Writer(a)
+				}
+				data := rapid.StringMatching(`[a-z]{0,80}`).Draw(t, "data")
+				stream := rapid.SampledFrom([]Stream{Stdout, Stderr}).Draw(t, "stream")
+				if err := writers[a].Write(stream, []byte(data)); err != nil {
+					t.Fatal(err)
+				}
+				if stream == Stderr && data != "" {
+					data = "<" + data + ">"
+				}
+				want[a] += data
+			case 0:
+				if writers[a] != nil {
+					if err := writers[a].Close(); err != nil {
+						t.Fatal(err)
+					}
+					delete(writers, a)
+				}
+			case 1:
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				s = open(t, dir, l)
+				clear(writers)
+			}
+			check()
+		}
+	})
+}
+
+func TestManyShortOutputsShareFewFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, Limits{})
+	const n = 20_000
+	for i := range uint32(n) {
+		put(t, s, Attempt{1, i, 1}, fmt.Sprintf("line %d\n", i))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := files(t, dir); len(got) != 2 {
+		t.Errorf("got files %v, want a segment and its index", got)
+	}
+	s = open(t, dir, Limits{})
+	for _, i := range []uint32{0, 1, n / 2, n - 1} {
+		if got, err := text(s, Attempt{1, i, 1}); err != nil || got != fmt.Sprintf("line %d\n", i) {
+			t.Errorf("task %d: got %q, %v", i, got, err)
+		}
+	}
+	if _, err := text(s, Attempt{1, n, 1}); !errors.Is(err, ErrNone) {
+		t.Errorf("a task without output: got %v", err)
+	}
+}
+
+func TestOfALongOutputTheBeginningAndTheEndAreKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, Limits{})
+	a := Attempt{7, 0, 3}
+	w := s.Writer(a)
+	var want bytes.Buffer
+	line := func(i int) string { return fmt.Sprintf("%099d\n", i) }
+	const n = 100_000 // 10 MB
+	for i := range n {
+		if err := w.Write(Stdout, []byte(line(i))); err != nil {
+			t.Fatal(err)
+		}
+		want.WriteString(line(i))
+	}
+	check := func() {
+		t.Helper()
+		var got bytes.Buffer
+		omitted := 0
+		if err := s.Read(t.Context(), a, false, func(p Piece) error {
+			if p.Omitted > 0 {
+				if omitted++; omitted > 1 || got.Len() < partBytes/2 {
+					t.Fatalf("omitted %d bytes after %d", p.Omitted, got.Len())
+				}
+				if !bytes.HasPrefix(want.Bytes(), got.Bytes()) {
+					t.Fatal("the beginning differs")
+				}
+				want.Next(got.Len() + int(p.Omitted)) //nolint:gosec // small
+				got.Reset()
+			}
+			got.Write(p.Data)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if omitted != 1 || !bytes.Equal(got.Bytes(), want.Bytes()) || got.Len() < partBytes/2 {
+			t.Fatalf("the end has %d bytes, want %d; omitted %d times", got.Len(), want.Len(), omitted)
+		}
+		want.Reset()
+		for i := range n {
+			want.WriteString(line(i))
+		}
+	}
+	check()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, Limits{})
+	check()
+	size := int64(0)
+	for _, name := range files(t, dir) {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+	if size > 4*partBytes+partBytes/2 {
+		t.Errorf("got %d bytes on disk", size)
+	}
+}
+
+func TestAFollowerGetsWhatIsWrittenUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir(), Limits{SegmentBytes: 4096, MaxShared: 2000})
+	a := Attempt{1, 2, 3}
+	w := s.Writer(a)
+	var want strings.Builder
+	var following sync.WaitGroup
+	got := make([]strings.Builder, 3)
+	for i := range got {
+		following.Go(func() {
+			if err := s.Read(t.Context(), a, true, func(p Piece) error { got[i].Write(p.Data); return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for i := range 500 {
+		text := fmt.Sprintf("line %d\n", i)
+		if err := w.Write(Stdout, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		want.WriteString(text)
+		put(t, s, Attempt{2, uint32(i), 1}, "other") //nolint:gosec // small
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	following.Wait()
+	for i := range got {
+		if got[i].String() != want.String() {
+			t.Errorf("follower %d got %d bytes, want %d", i, got[i].Len(), want.Len())
+		}
+	}
+	w = s.Writer(Attempt{3, 0, 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Read(ctx, Attempt{3, 0, 1}, true, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a follower whose context is done: got %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestACrashLosesOnlyTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(b []byte) []byte{
+		"cut in a record": func(b []byte) []byte { return b[:len(b)-3] },
+		"a wrong byte":    func(b []byte) []byte { b[len(b)-2] ^= 1; return b },
+		"zeros":           func(b []byte) []byte { return append(b, make([]byte, 4096)...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			s := open(t, dir, Limits{})
+			put(t, s, Attempt{1, 0, 1}, "first", "second")
+			put(t, s, Attempt{1, 1, 1}, "last")
+			path := segmentPath(dir, 1)
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, damage(b), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, dir, Limits{}) // the process before did not close it
+			if got, err := text(s, Attempt{1, 0, 1}); got != "first<second>" || err != nil {
+				t.Errorf("got %q, %v", got, err)
+			}
+			if got, err := text(s, Attempt{1, 1, 1}); (name == "zeros") != (got == "last" && err == nil) {
+				t.Errorf("the last one: got %q, %v", got, err)
+			}
+			put(t, s, Attempt{1, 2, 1}, "new")
+			if got, err := text(s, Attempt{1, 2, 1}); got != "new" || err != nil {
+				t.Errorf("afterwards: got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestADamagedIndexIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, Limits{})
+	put(t, s, Attempt{1, 0, 1}, "text")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	index := s.segments[0].indexPath()
+	good, err := os.ReadFile(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 0x10
+		if err := os.WriteFile(index, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, dir, Limits{})
+		if got, err := text(s, Attempt{1, 0, 1}); got != "text" || err != nil {
+			t.Fatalf("byte %d: got %q, %v", i, got, err)
+		}
+	}
+}
+
+func TestTheOldestOutputIsRemovedFirst(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		limits Limits
+		kept   int // at most, of 1,000 outputs of 100 bytes
+	}{
+		"bytes":    {Limits{Bytes: 20_000, SegmentBytes: 2000}, 140},
+		"attempts": {Limits{Attempts: 100, SegmentBytes: 2000}, 120},
+		"age":      {Limits{Age: 100 * time.Second, SegmentBytes: 2000}, 120},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			s := open(t, dir, c.limits)
+			clock := time.Now()
+			s.now = func() time.Time { return clock }
+			const n = 1000
+			for i := range uint32(n) {
+				clock = clock.Add(time.Second)
+				put(t, s, Attempt{1, i, 1}, strings.Repeat("x", 100))
+			}
+			kept := 0
+			for i := range uint32(n) {
+				_, err := text(s, Attempt{1, i, 1})
+				if kept > 0 && err != nil {
+					t.Fatalf("task %d: %v, but an older one is kept", i, err)
+				}
+				if err == nil {
+					kept++
+				}
+			}
+			if kept == 0 || kept > c.kept || kept < 50 {
+				t.Errorf("got %d outputs", kept)
+			}
+		})
+	}
+}
+
+func TestLongOutputsAreRemovedWithTheirAge(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, Limits{Bytes: 5 << 20, MaxShared: 100})
+	for i := range uint32(10) {
+		put(t, s, Attempt{1, i, 1}, strings.Repeat("x", 2<<20))
+	}
+	for i, want := range map[uint32]error{0: ErrNone, 9: nil} {
+		if _, err := text(s, Attempt{1, i, 1}); !errors.Is(err, want) {
+			t.Errorf("output %d: got %v, want %v", i, err, want)
+		}
+	}
+	parts := 0
+	for _, name := range files(t, dir) {
+		if strings.HasSuffix(name, partSuffix) {
+			parts++
+		}
+	}
+	if parts > 6 {
+		t.Errorf("got %d files of long outputs", parts)
+	}
+}
+
+func TestOtherFilesInTheDirectoryStay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"x", "1-2-3.part", "1-2-3.4.part.bak", "0000000000000000.seg", "1.seg", "1-2-3.04.part", "-1-2-3.0.part"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, dir, Limits{Bytes: 1})
+	put(t, s, Attempt{1, 1, 1}, "text")
+	if got := files(t, dir); len(got) != 8 {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,103 @@
+package logs
+
+import (
+	"errors"
+)
+
+// ErrClosed is returned by Write after Close.
+var ErrClosed = errors.New("log is closed")
+
+// A Writer stores the output of one attempt. Its methods are safe for concurrent use: the
+// two streams of an attempt are written by different goroutines, and are kept in the
+// order of the calls.
+type Writer struct {
+	store *Store
+	of    Attempt
+
+	// guarded by the store's mutex
+	last     position
+	shared   int // bytes in segments
+	overflow *overflow
+	newestMS int64
+	closed   bool
+	changed  chan struct{} // closed and set to nil at the next change; nil if nobody waits
+}
+
+// Writer returns the writer of an attempt that begins. Close it.
+func (s *Store) Writer(a Attempt) *Writer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &Writer{store: s, of: a}
+	s.writers[a] = w
+	return w
+}
+
+// Write appends output of a stream. After an error, such as of a full disk, what was
+// written before it is kept, and the next Write may succeed.
+func (w *Writer) Write(stream Stream, data []byte) error {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	if w.closed {
+		return ErrClosed
+	}
+	defer w.wake()
+	for len(data) > 0 {
+		n := min(len(data), maxData)
+		if err := w.append(&record{of: w.of, stream: stream, timeMS: w.store.now().UnixMilli(), data: data[:n]}); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+func (w *Writer) append(r *record) error {
+	w.newestMS = r.timeMS
+	if w.overflow != nil || w.shared+len(r.data) > w.store.limits.MaxShared {
+		if w.overflow == nil {
+			w.overflow = &overflow{prefix: overflowPrefix(w.store.dir, w.of)}
+		}
+		return w.overflow.append(r)
+	}
+	seg, err := w.store.writable()
+	if err != nil {
+		return err
+	}
+	r.before = w.last
+	at, err := seg.append(r, appendRecord(nil, r))
+	if err != nil {
+		return err
+	}
+	w.last, w.shared = at, w.shared+len(r.data)
+	return nil
+}
+
+func (w *Writer) wake() {
+	if w.changed != nil {
+		close(w.changed)
+		w.changed = nil
+	}
+}
+
+// Close completes the output. Closing again has no effect.
+func (w *Writer) Close() error {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	return w.close()
+}
+
+func (w *Writer) close() error {
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	w.wake()
+	delete(w.store.writers, w.of)
+	if w.overflow == nil {
+		return nil
+	}
+	err := w.overflow.close()
+	w.store.long = append(w.store.long, &longOutput{of: w.of, last: w.overflow.part, bytes: w.overflow.total, newestMS: w.newestMS})
+	w.store.expire()
+	return err
+}
