@@ -14,6 +14,7 @@ type Piece struct {
 	Stream  Stream
 	TimeMS  int64  // when it was written, by the worker's clock
 	Omitted uint64 // bytes before it that are not kept
+	Removed bool   // it is the first piece that is left, what was before it was removed
 	Data    []byte // valid until the function returns
 }
 
@@ -94,6 +95,7 @@ type reader struct {
 	files map[uint64]*os.File // of segments, by number
 
 	passed  position // last record of the segments
+	removed bool     // a segment with earlier records was removed
 	part    int      // of the overflow
 	offset  int64    // in the part
 	written uint64   // bytes of the overflow that were passed or omitted
@@ -119,10 +121,10 @@ func (r *reader) readTo(ctx context.Context, now snapshot) error {
 		if err != nil {
 			return err
 		}
-		if err := r.pass(Piece{Stream: rec.stream, TimeMS: rec.timeMS, Data: rec.data}); err != nil {
+		if err := r.pass(Piece{Stream: rec.stream, TimeMS: rec.timeMS, Removed: r.removed, Data: rec.data}); err != nil {
 			return err
 		}
-		r.passed = at
+		r.passed, r.removed = at, false
 	}
 	for now.part >= 0 && r.part <= now.part {
 		limit := int64(-1)
@@ -147,6 +149,7 @@ func (r *reader) chain(last position) ([]position, error) {
 	for at := last; at != r.passed && at.segment != 0; {
 		file, err := r.segment(at.segment)
 		if errors.Is(err, fs.ErrNotExist) {
+			r.removed = true
 			break
 		}
 		if err != nil {

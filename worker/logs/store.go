@@ -16,15 +16,17 @@ type Limits struct {
 	Age      time.Duration // since the last output of a segment; default 7 days
 	Attempts int           // with output, about; default 1,000,000
 
-	SegmentBytes int64 // size from which on another segment is begun; default 16 MiB
+	SegmentBytes int64 // size from which on another segment is begun; default 16 MiB, or an eighth of Bytes
 	MaxShared    int   // bytes of output of an attempt in segments; default 64 KiB
 }
 
-func (l *Limits) fill() {
+// Fill replaces zero values by the defaults.
+func (l *Limits) Fill() {
 	l.Bytes = cmp.Or(l.Bytes, 1<<30)
 	l.Age = cmp.Or(l.Age, 7*24*time.Hour)
 	l.Attempts = cmp.Or(l.Attempts, 1_000_000)
-	l.SegmentBytes = cmp.Or(l.SegmentBytes, 16<<20)
+	// A limit is exceeded by at most a segment.
+	l.SegmentBytes = cmp.Or(l.SegmentBytes, min(16<<20, max(l.Bytes/8, 4<<10)))
 	l.MaxShared = cmp.Or(l.MaxShared, 64<<10)
 }
 
@@ -55,7 +57,7 @@ type longOutput struct {
 
 // Open opens the store in a directory, and creates it if it is missing.
 func Open(dir string, limits Limits) (*Store, error) {
-	limits.fill()
+	limits.Fill()
 	s := &Store{dir: dir, limits: limits, now: time.Now, writers: make(map[Attempt]*Writer)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the directory of logs: %w", err)
