@@ -23,7 +23,7 @@ func following(t *testing.T, arrayJob bool, output func(*dtaskv1.LogsRequest, gr
 }
 
 func attemptLine(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
-	return s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: fmt.Appendf(nil, "attempt %d\n", r.GetAttempt())})
+	return s.Send(&dtaskv1.LogsResponse{Pieces: []*dtaskv1.LogPiece{{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: fmt.Appendf(nil, "attempt %d\n", r.GetAttempt())}}})
 }
 
 func TestARepeatedAttemptIsAnnouncedAndReadOnce(t *testing.T) {

@@ -307,14 +307,14 @@ func TestLogsResumeAfterTheLastByte(t *testing.T) {
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	broken := false
 	n.serve(t, "a:1", &fake{logs: func(s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
-		if err := s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("one\ntwo\n")}); err != nil {
+		if err := s.Send(&dtaskv1.LogsResponse{Pieces: []*dtaskv1.LogPiece{{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("one\ntwo\n")}}}); err != nil {
 			return err
 		}
 		if !broken {
 			broken = true
 			return notLeader("")
 		}
-		return s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("three\n")})
+		return s.Send(&dtaskv1.LogsResponse{Pieces: []*dtaskv1.LogPiece{{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Offset: 8, Data: []byte("three\n")}}})
 	}})
 	var out strings.Builder
 	if _, err := c.Logs(t.Context(), LogsRequest{Job: "1", Task: "a", Attempt: 1, Stdout: &out}); err != nil {

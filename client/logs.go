@@ -33,24 +33,23 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err e
 			r.Attempt = task.GetAttempt()
 		}
 	}
-	var written [3]int64 // bytes written, by stream
+	done := uint64(0) // offset up to which all was written
 	err = c.do(ctx, operation{
 		name: "reading the logs of task " + r.Job + "/" + r.Task,
-		run:  func(ctx context.Context, t try) error { return r.copy(ctx, t, &written) },
+		run:  func(ctx context.Context, t try) error { return r.copy(ctx, t, &done) },
 	})
 	return r.Attempt, err
 }
 
-// copy reads from one coordinator and writes what follows the bytes that were
-// already written.
-func (r LogsRequest) copy(ctx context.Context, t try, written *[3]int64) error {
+// copy reads both streams from one coordinator, so that what is missing is known, and writes what follows the bytes that were already
+// written.
+func (r LogsRequest) copy(ctx context.Context, t try, done *uint64) error {
 	stream, err := t.jobs().Logs(ctx, &dtaskv1.LogsRequest{
-		Job: r.Job, Task: r.Task, Attempt: r.Attempt, Follow: r.Follow, Stream: r.selected(),
+		Job: r.Job, Task: r.Task, Attempt: r.Attempt, Follow: r.Follow,
 	})
 	if err != nil {
 		return err
 	}
-	var seen [3]int64 // in this attempt
 	for {
 		got, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -59,36 +58,53 @@ func (r LogsRequest) copy(ctx context.Context, t try, written *[3]int64) error {
 			return err
 		}
 		t.connected()
-		w, s := r.writer(got.GetStream())
-		if w == nil {
-			continue
+		for _, p := range got.GetPieces() {
+			if err := r.write(p, done); err != nil {
+				return err
+			}
 		}
-		data := got.GetData()
-		skip := min(max(written[s]-seen[s], 0), int64(len(data)))
-		seen[s] += int64(len(data))
-		n, err := w.Write(data[skip:])
-		written[s] += int64(n)
-		if err != nil {
+	}
+}
+
+// write writes what is new of a piece, and says how much is missing before it.
+func (r LogsRequest) write(p *dtaskv1.LogPiece, done *uint64) error {
+	end := p.GetOffset() + uint64(len(p.GetData()))
+	if end <= *done {
+		return nil
+	}
+	start := max(*done, p.GetOffset())
+	w := r.writer(p.GetStream())
+	if gap := start - *done; gap > 0 {
+		if _, err := fmt.Fprintf(firstWriter(w, r.Stdout, r.Stderr), "\n[dtask: %d bytes omitted]\n", gap); err != nil {
 			return fmt.Errorf("writing log: %w", err)
 		}
 	}
-}
-
-// selected returns the stream to request: both if both have a writer.
-func (r LogsRequest) selected() dtaskv1.LogStream {
-	switch {
-	case r.Stderr == nil:
-		return dtaskv1.LogStream_LOG_STREAM_STDOUT
-	case r.Stdout == nil:
-		return dtaskv1.LogStream_LOG_STREAM_STDERR
+	if w == nil {
+		*done = end
+		return nil
 	}
-	return dtaskv1.LogStream_LOG_STREAM_UNSPECIFIED
+	n, err := w.Write(p.GetData()[start-p.GetOffset():])
+	*done = start + uint64(n) //nolint:gosec // not negative
+	if err != nil {
+		return fmt.Errorf("writing log: %w", err)
+	}
+	return nil
 }
 
-// writer returns the writer of a stream and the stream's index.
-func (r LogsRequest) writer(s dtaskv1.LogStream) (io.Writer, int) {
+// firstWriter returns the first writer that is wanted.
+func firstWriter(list ...io.Writer) io.Writer {
+	for _, w := range list {
+		if w != nil {
+			return w
+		}
+	}
+	return io.Discard
+}
+
+// writer returns the writer of a stream; nil if it is not wanted.
+func (r LogsRequest) writer(s dtaskv1.LogStream) io.Writer {
 	if s == dtaskv1.LogStream_LOG_STREAM_STDERR {
-		return r.Stderr, 2
+		return r.Stderr
 	}
-	return r.Stdout, 1
+	return r.Stdout
 }

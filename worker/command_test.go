@@ -182,7 +182,7 @@ func TestACancelledCommandIsGoneBeforeItsOutcome(t *testing.T) {
 		})
 		l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: 1, Attempt: attemptOf(1), Follow: true, Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT}})
 		l.next(t, "ready", func(m *dtaskv1.SessionRequest) bool {
-			return strings.Contains(string(m.GetLogData().GetData()), "ready")
+			return strings.Contains(logText(m.GetLogData()), "ready")
 		})
 		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}}})
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED {
@@ -219,16 +219,18 @@ func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 		text, errText, both := "", "", ""
 		for end := false; !end; {
 			d := l.next(t, "log data", func(m *dtaskv1.SessionRequest) bool { return m.GetLogData() != nil }).GetLogData()
-			if text == "" && len(d.GetData()) > 0 {
+			if text == "" && len(d.GetPieces()) > 0 {
 				if err := os.WriteFile(gate, nil, 0o600); err != nil { // the log was followed while the command ran
 					t.Fatal(err)
 				}
 			}
-			both += string(d.GetData())
-			if d.GetStream() == dtaskv1.LogStream_LOG_STREAM_STDERR {
-				errText += string(d.GetData())
-			} else {
-				text += string(d.GetData())
+			for _, p := range d.GetPieces() {
+				both += string(p.GetData())
+				if p.GetStream() == dtaskv1.LogStream_LOG_STREAM_STDERR {
+					errText += string(p.GetData())
+				} else {
+					text += string(p.GetData())
+				}
 			}
 			end = d.GetEnd()
 		}
@@ -255,7 +257,7 @@ func TestOldLogsAreRemovedForNewOnes(t *testing.T) {
 		}
 		for i, kept := range map[uint32]bool{0: false, 2: true, 3: true} {
 			text, fault := readWholeLog(t, l, i, false)
-			if cut := strings.Contains(text, "earlier output was removed"); kept != (len(text) == 40_000) || !kept && fault == "" && !cut {
+			if cut := len(text) < 40_000; kept != (len(text) == 40_000) || !kept && fault == "" && !cut {
 				t.Errorf("log %d: got %d bytes, %q; want kept = %v", i, len(text), fault, kept)
 			}
 		}
@@ -360,7 +362,7 @@ func TestARetryKeepsItsCheckpointDirectoryWhateverOtherSlotsDo(t *testing.T) {
 		l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: 1, Attempt: &dtaskv1.AttemptRef{Job: 7, Task: 1, Attempt: 2}, Follow: true, Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT}})
 		b.awaitAttempt(ref{job: 7, task: 1, attempt: 2})
 		close(gates[0]) // the retry runs in the other slot
-		l.next(t, "up", func(m *dtaskv1.SessionRequest) bool { return strings.Contains(string(m.GetLogData().GetData()), "up") })
+		l.next(t, "up", func(m *dtaskv1.SessionRequest) bool { return strings.Contains(logText(m.GetLogData()), "up") })
 		l.assign(t, work{task: 4, body: shell("ls -A $DTASK_CHECKPOINT_DIR; touch " + gate)})
 		b.awaitAttempt(ref{job: 7, task: 4, attempt: 1})
 		close(gates[1]) // the next command runs in the first one

@@ -1,8 +1,8 @@
 package worker
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"

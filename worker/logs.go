@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxLogChunk bounds the bytes of one LogData.
+	// maxLogChunk bounds the bytes of one LogData, unless it has a single piece.
 	maxLogChunk = 64 << 10
 	// logPoll is how often a reader checks whether an attempt has begun to write.
 	logPoll = 200 * time.Millisecond
@@ -115,28 +115,38 @@ func (s streamWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// serveLog answers a LogRequest with chunks up to the end of the log; the last
-// message has end set. send must not keep the data of a chunk after it returns.
+// serveLog answers a LogRequest with the pieces of a log; the last message has end set.
 func (w *Worker) serveLog(ctx context.Context, q *dtaskv1.LogRequest, send func(*dtaskv1.LogData) error) {
-	err := w.readLog(ctx, q, func(stream dtaskv1.LogStream, data []byte) error {
-		for len(data) > 0 {
-			n := min(len(data), maxLogChunk)
-			if err := send(&dtaskv1.LogData{Id: q.GetId(), Stream: stream, Data: data[:n]}); err != nil {
+	m, size := &dtaskv1.LogData{Id: q.GetId()}, 0
+	flush := func() error {
+		if len(m.GetPieces()) == 0 {
+			return nil
+		}
+		full := m
+		m, size = &dtaskv1.LogData{Id: q.GetId()}, 0
+		return send(full)
+	}
+	err := w.readLog(ctx, q, func(p *dtaskv1.LogPiece) error {
+		if n := len(p.GetData()) + pieceCost; size+n > maxLogChunk {
+			if err := flush(); err != nil {
 				return err
 			}
-			data = data[n:]
 		}
+		m.Pieces, size = append(m.Pieces, p), size+len(p.GetData())+pieceCost
 		return nil
-	})
+	}, flush)
 	if ctx.Err() != nil {
 		return // the reader or the session is gone
 	}
-	end := &dtaskv1.LogData{Id: q.GetId(), End: true}
+	m.End = true
 	if err != nil {
-		end.Error = clip(err.Error(), maxError)
+		m.Error = clip(err.Error(), maxError)
 	}
-	_ = send(end) // fails only when the session has ended
+	_ = send(m) // fails only when the session has ended
 }
+
+// pieceCost is about what a piece costs in a message, in addition to its data.
+const pieceCost = 24
 
 // logStreams are the streams as leaders name them.
 var logStreams = map[logs.Stream]dtaskv1.LogStream{
@@ -144,7 +154,8 @@ var logStreams = map[logs.Stream]dtaskv1.LogStream{
 }
 
 // readLog passes the output of an attempt to fn, in the order in which it was written.
-func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn func(dtaskv1.LogStream, []byte) error) error {
+// It calls idle before it waits for more.
+func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn func(*dtaskv1.LogPiece) error, idle func() error) error {
 	store, err := w.logs.store()
 	if err != nil {
 		return err
@@ -156,23 +167,13 @@ func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn func(dta
 		if only := q.GetStream(); only != dtaskv1.LogStream_LOG_STREAM_UNSPECIFIED && only != stream {
 			return nil
 		}
-		if p.Removed {
-			if err := fn(stream, []byte("[dtask: earlier output was removed]\n")); err != nil {
-				return err
-			}
-		}
-		if p.Omitted > 0 {
-			if err := fn(stream, fmt.Appendf(nil, "\n[dtask: %d bytes omitted]\n", p.Omitted)); err != nil {
-				return err
-			}
-		}
-		return fn(stream, p.Data)
+		return fn(&dtaskv1.LogPiece{Stream: stream, TimeMs: p.TimeMS, Offset: p.Offset, Data: p.Data})
 	}
 	ticker := time.NewTicker(logPoll)
 	defer ticker.Stop()
 	for {
 		ended := w.attempts.ended(r) // first: it writes before it ends
-		switch err := store.Read(ctx, a, q.GetFollow(), pass); {
+		switch err := store.Read(ctx, a, q.GetFollow(), pass, idle); {
 		case !errors.Is(err, logs.ErrNone):
 			return err //nolint:wrapcheck // has context
 		case ended:

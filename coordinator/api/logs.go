@@ -28,7 +28,7 @@ func (j *jobs) Logs(r *dtaskv1.LogsRequest, stream grpc.ServerStreamingServer[dt
 		return err
 	}
 	return j.cfg.Logs.Logs(ctx, attempt, r.GetStream(), r.GetFollow(), func(d *dtaskv1.LogData) error {
-		return stream.Send(&dtaskv1.LogsResponse{Stream: d.GetStream(), Data: d.GetData()})
+		return stream.Send(&dtaskv1.LogsResponse{Pieces: d.GetPieces()})
 	})
 }
 

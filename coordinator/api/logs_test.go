@@ -28,7 +28,7 @@ func (r *replica) readLogs(t *testing.T, req *dtaskv1.LogsRequest) (string, erro
 		} else if err != nil {
 			return text, err
 		}
-		text += string(got.GetData())
+		text += string(got.GetPieces()[0].GetData())
 	}
 }
 

@@ -71,7 +71,7 @@ func take(d *dtaskv1.LogData, send func(*dtaskv1.LogData) error) (done bool, err
 	if d.GetError() != "" {
 		return true, fmt.Errorf("%w: %s", ErrLogsUnavailable, d.GetError())
 	}
-	if len(d.GetData()) > 0 {
+	if len(d.GetPieces()) > 0 {
 		if err := send(d); err != nil {
 			return true, err
 		}

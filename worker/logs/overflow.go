@@ -9,15 +9,13 @@ import (
 
 // An overflow has what an attempt wrote beyond its share of the segments, in files of
 // its own: parts of partBytes, numbered from 0. The first and the last two are kept, so
-// that at least partBytes of the end are there. In their records, the segment of the
-// previous position is the number of bytes of output before the record.
+// that at least partBytes of the end are there.
 type overflow struct {
-	prefix  string // of the paths of the parts
-	part    int    // the last one
-	size    int64  // of the last one
-	file    *os.File
-	total   int64 // bytes of all parts that are kept
-	written uint64
+	prefix string // of the paths of the parts
+	part   int    // the last one
+	size   int64  // of the last one
+	file   *os.File
+	total  int64 // bytes of all parts that are kept
 }
 
 // partBytes is the size from which on another part is begun.
@@ -56,14 +54,12 @@ func (o *overflow) append(r *record) error {
 		}
 		o.file, o.size = file, 0
 	}
-	r.before = position{segment: o.written}
 	encoded := appendRecord(nil, r)
 	if _, err := o.file.WriteAt(encoded, o.size); err != nil {
 		return fmt.Errorf("writing logs: %w", err)
 	}
 	o.size += int64(len(encoded))
 	o.total += int64(len(encoded))
-	o.written += uint64(len(r.data))
 	return nil
 }
 

@@ -11,17 +11,18 @@ import (
 
 // A Piece is a part of an attempt's output.
 type Piece struct {
-	Stream  Stream
-	TimeMS  int64  // when it was written, by the worker's clock
-	Omitted uint64 // bytes before it that are not kept
-	Removed bool   // it is the first piece that is left, what was before it was removed
-	Data    []byte // valid until the function returns
+	Stream Stream
+	TimeMS int64  // when it was written, by the worker's clock
+	Offset uint64 // bytes of output before it, kept or not
+	Data   []byte // the caller may keep it
 }
 
 // Read passes the output of an attempt to f, in the order in which it was written: what
-// there is now or, with follow, until the attempt's writer is closed. It returns ErrNone
-// if nothing is kept and no writer is open, and the error of f or of ctx.
-func (s *Store) Read(ctx context.Context, a Attempt, follow bool, f func(Piece) error) error {
+// there is now or, with follow, until the attempt's writer is closed. Between two pieces,
+// output is missing that was not kept if their offsets differ by more than the first has.
+// With follow, idle is called before Read waits for more. It returns ErrNone if nothing
+// is kept and no writer is open, and the error of f, idle or ctx.
+func (s *Store) Read(ctx context.Context, a Attempt, follow bool, f func(Piece) error, idle func() error) error {
 	r := &reader{store: s, of: a, pass: f, files: make(map[uint64]*os.File)}
 	defer r.close()
 	for {
@@ -35,12 +36,19 @@ func (s *Store) Read(ctx context.Context, a Attempt, follow bool, f func(Piece) 
 		if now.closed || !follow {
 			return nil
 		}
+		if err := idle(); err != nil {
+			return err
+		}
 		select {
 		case <-now.changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+func (r *record) piece() Piece {
+	return Piece{Stream: r.stream, TimeMS: r.timeMS, Offset: r.offset, Data: r.data}
 }
 
 // A snapshot is how much an attempt has written.
@@ -94,11 +102,9 @@ type reader struct {
 	pass  func(Piece) error
 	files map[uint64]*os.File // of segments, by number
 
-	passed  position // last record of the segments
-	removed bool     // a segment with earlier records was removed
-	part    int      // of the overflow
-	offset  int64    // in the part
-	written uint64   // bytes of the overflow that were passed or omitted
+	passed position // last record of the segments
+	part   int      // of the overflow
+	offset int64    // in the part
 }
 
 func (r *reader) close() {
@@ -121,10 +127,10 @@ func (r *reader) readTo(ctx context.Context, now snapshot) error {
 		if err != nil {
 			return err
 		}
-		if err := r.pass(Piece{Stream: rec.stream, TimeMS: rec.timeMS, Removed: r.removed, Data: rec.data}); err != nil {
+		if err := r.pass(rec.piece()); err != nil {
 			return err
 		}
-		r.passed, r.removed = at, false
+		r.passed = at
 	}
 	for now.part >= 0 && r.part <= now.part {
 		limit := int64(-1)
@@ -149,7 +155,6 @@ func (r *reader) chain(last position) ([]position, error) {
 	for at := last; at != r.passed && at.segment != 0; {
 		file, err := r.segment(at.segment)
 		if errors.Is(err, fs.ErrNotExist) {
-			r.removed = true
 			break
 		}
 		if err != nil {
@@ -201,11 +206,9 @@ func (r *reader) readPart(ctx context.Context, size int64) error {
 		if err != nil {
 			return err
 		}
-		before := rec.before.segment
-		if err := r.pass(Piece{Stream: rec.stream, TimeMS: rec.timeMS, Omitted: before - min(before, r.written), Data: rec.data}); err != nil {
+		if err := r.pass(rec.piece()); err != nil {
 			return err
 		}
-		r.written = before + uint64(len(rec.data))
 		r.offset += recordHead + int64(len(rec.data))
 	}
 	return nil

@@ -33,15 +33,16 @@ type position struct {
 type record struct {
 	of     Attempt
 	stream Stream
-	timeMS int64 // wall clock of the worker
-	before position
+	timeMS int64    // wall clock of the worker
+	before position // of the attempt's previous record in a segment
+	offset uint64   // bytes of the attempt's output before this record
 	data   []byte
 }
 
 // recordHead is the length of the fixed fields: CRC-32C of all that follows, length of
-// the data, job, index, attempt, stream, time, and the previous record's segment and
-// offset.
-const recordHead = 4 + 4 + 8 + 4 + 4 + 1 + 8 + 8 + 4
+// the data, job, index, attempt, stream, time, the previous record's segment and offset,
+// and the offset in the output.
+const recordHead = 4 + 4 + 8 + 4 + 4 + 1 + 8 + 8 + 4 + 8
 
 // maxData bounds the data of a record, in bytes.
 const maxData = 64 << 10
@@ -63,6 +64,7 @@ func appendRecord(b []byte, r *record) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.timeMS)) //nolint:gosec // bits only
 	b = binary.LittleEndian.AppendUint64(b, r.before.segment)
 	b = binary.LittleEndian.AppendUint32(b, r.before.offset)
+	b = binary.LittleEndian.AppendUint64(b, r.offset)
 	b = append(b, r.data...)
 	binary.LittleEndian.PutUint32(b[at:], crc32.Checksum(b[at+4:], castagnoli))
 	return b
@@ -82,6 +84,7 @@ func parseRecord(b []byte) (r record, n int, err error) {
 	r.stream = Stream(b[24])
 	r.timeMS = int64(binary.LittleEndian.Uint64(b[25:])) //nolint:gosec // bits only
 	r.before = position{binary.LittleEndian.Uint64(b[33:]), binary.LittleEndian.Uint32(b[41:])}
+	r.offset = binary.LittleEndian.Uint64(b[45:])
 	r.data = b[recordHead:n]
 	if r.stream != Stdout && r.stream != Stderr {
 		return r, 0, errDamaged

@@ -31,17 +31,19 @@ func open(t interface {
 // text is what is kept of an attempt; "…N…" stands for omitted bytes.
 func text(s *Store, a Attempt) (string, error) {
 	var b strings.Builder
+	next := uint64(0)
 	err := s.Read(context.Background(), a, false, func(p Piece) error {
-		if p.Omitted > 0 {
-			fmt.Fprintf(&b, "…%d…", p.Omitted)
+		if p.Offset > next {
+			fmt.Fprintf(&b, "…%d…", p.Offset-next)
 		}
+		next = p.Offset + uint64(len(p.Data))
 		if p.Stream == Stderr {
 			fmt.Fprintf(&b, "<%s>", p.Data)
 		} else {
 			b.Write(p.Data)
 		}
 		return nil
-	})
+	}, nil)
 	return b.String(), err
 }
 
@@ -171,21 +173,22 @@ func TestOfALongOutputTheBeginningAndTheEndAreKept(t *testing.T) {
 	check := func() {
 		t.Helper()
 		var got bytes.Buffer
-		omitted := 0
+		omitted, next := 0, uint64(0)
 		if err := s.Read(t.Context(), a, false, func(p Piece) error {
-			if p.Omitted > 0 {
+			if p.Offset > next {
 				if omitted++; omitted > 1 || got.Len() < partBytes/2 {
-					t.Fatalf("omitted %d bytes after %d", p.Omitted, got.Len())
+					t.Fatalf("omitted %d bytes after %d", p.Offset-next, got.Len())
 				}
 				if !bytes.HasPrefix(want.Bytes(), got.Bytes()) {
 					t.Fatal("the beginning differs")
 				}
-				want.Next(got.Len() + int(p.Omitted)) //nolint:gosec // small
+				want.Next(int(p.Offset)) //nolint:gosec // small
 				got.Reset()
 			}
+			next = p.Offset + uint64(len(p.Data))
 			got.Write(p.Data)
 			return nil
-		}); err != nil {
+		}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if omitted != 1 || !bytes.Equal(got.Bytes(), want.Bytes()) || got.Len() < partBytes/2 {
@@ -229,7 +232,7 @@ func TestAFollowerGetsWhatIsWrittenUntilTheEnd(t *testing.T) {
 	got := make([]strings.Builder, 3)
 	for i := range got {
 		following.Go(func() {
-			if err := s.Read(t.Context(), a, true, func(p Piece) error { got[i].Write(p.Data); return nil }); err != nil {
+			if err := s.Read(t.Context(), a, true, func(p Piece) error { got[i].Write(p.Data); return nil }, func() error { return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -254,7 +257,7 @@ func TestAFollowerGetsWhatIsWrittenUntilTheEnd(t *testing.T) {
 	w = s.Writer(Attempt{3, 0, 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Read(ctx, Attempt{3, 0, 1}, true, nil); !errors.Is(err, context.Canceled) {
+	if err := s.Read(ctx, Attempt{3, 0, 1}, true, nil, func() error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a follower whose context is done: got %v", err)
 	}
 	if err := w.Close(); err != nil {

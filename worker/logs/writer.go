@@ -16,6 +16,7 @@ type Writer struct {
 
 	// guarded by the store's mutex
 	last     position
+	written  uint64
 	shared   int // bytes in segments
 	overflow *overflow
 	newestMS int64
@@ -43,9 +44,10 @@ func (w *Writer) Write(stream Stream, data []byte) error {
 	defer w.wake()
 	for len(data) > 0 {
 		n := min(len(data), maxData)
-		if err := w.append(&record{of: w.of, stream: stream, timeMS: w.store.now().UnixMilli(), data: data[:n]}); err != nil {
+		if err := w.append(&record{of: w.of, stream: stream, timeMS: w.store.now().UnixMilli(), offset: w.written, data: data[:n]}); err != nil {
 			return err
 		}
+		w.written += uint64(n) //nolint:gosec // positive
 		data = data[n:]
 	}
 	return nil

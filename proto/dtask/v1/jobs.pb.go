@@ -3935,8 +3935,7 @@ func (x *LogsRequest) GetFollow() bool {
 
 type LogsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Stream        LogStream              `protobuf:"varint,1,opt,name=stream,proto3,enum=dtask.v1.LogStream" json:"stream,omitempty"`
-	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Pieces        []*LogPiece            `protobuf:"bytes,3,rep,name=pieces,proto3" json:"pieces,omitempty"` // in the order in which they were written
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3971,14 +3970,78 @@ func (*LogsResponse) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
 }
 
-func (x *LogsResponse) GetStream() LogStream {
+func (x *LogsResponse) GetPieces() []*LogPiece {
+	if x != nil {
+		return x.Pieces
+	}
+	return nil
+}
+
+// LogPiece is a piece of the output of an attempt. Between two pieces, output is missing
+// if the first ends before the offset of the second: it was not kept, or belongs to a
+// stream that was not asked for.
+type LogPiece struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        LogStream              `protobuf:"varint,1,opt,name=stream,proto3,enum=dtask.v1.LogStream" json:"stream,omitempty"`
+	TimeMs        int64                  `protobuf:"varint,2,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"` // when it was written, by the worker's clock
+	Offset        uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`               // bytes of output of both streams before it
+	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`                    // at most 64 KiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogPiece) Reset() {
+	*x = LogPiece{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogPiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogPiece) ProtoMessage() {}
+
+func (x *LogPiece) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogPiece.ProtoReflect.Descriptor instead.
+func (*LogPiece) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *LogPiece) GetStream() LogStream {
 	if x != nil {
 		return x.Stream
 	}
 	return LogStream_LOG_STREAM_UNSPECIFIED
 }
 
-func (x *LogsResponse) GetData() []byte {
+func (x *LogPiece) GetTimeMs() int64 {
+	if x != nil {
+		return x.TimeMs
+	}
+	return 0
+}
+
+func (x *LogPiece) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *LogPiece) GetData() []byte {
 	if x != nil {
 		return x.Data
 	}
@@ -4370,10 +4433,14 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12+\n" +
 	"\x06stream\x18\x04 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x16\n" +
-	"\x06follow\x18\x05 \x01(\bR\x06follow\"O\n" +
-	"\fLogsResponse\x12+\n" +
-	"\x06stream\x18\x01 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data*U\n" +
+	"\x06follow\x18\x05 \x01(\bR\x06follow\"F\n" +
+	"\fLogsResponse\x12*\n" +
+	"\x06pieces\x18\x03 \x03(\v2\x12.dtask.v1.LogPieceR\x06piecesJ\x04\b\x01\x10\x02J\x04\b\x02\x10\x03\"|\n" +
+	"\bLogPiece\x12+\n" +
+	"\x06stream\x18\x01 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x17\n" +
+	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data*U\n" +
 	"\tOnFailure\x12\x1a\n" +
 	"\x16ON_FAILURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fON_FAILURE_STOP\x10\x01\x12\x17\n" +
@@ -4415,7 +4482,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -4464,35 +4531,36 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*GetResultResponse)(nil),        // 44: dtask.v1.GetResultResponse
 	(*LogsRequest)(nil),              // 45: dtask.v1.LogsRequest
 	(*LogsResponse)(nil),             // 46: dtask.v1.LogsResponse
-	nil,                              // 47: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 48: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 49: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 50: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 51: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 52: dtask.v1.Job.LabelsEntry
-	nil,                              // 53: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 54: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 55: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 56: dtask.v1.Priority
-	(*ErrorDetail)(nil),              // 57: dtask.v1.ErrorDetail
-	(JobState)(0),                    // 58: dtask.v1.JobState
-	(Consistency)(0),                 // 59: dtask.v1.Consistency
-	(TaskState)(0),                   // 60: dtask.v1.TaskState
+	(*LogPiece)(nil),                 // 47: dtask.v1.LogPiece
+	nil,                              // 48: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 49: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 50: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 51: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 52: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 53: dtask.v1.Job.LabelsEntry
+	nil,                              // 54: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 55: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 56: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 57: dtask.v1.Priority
+	(*ErrorDetail)(nil),              // 58: dtask.v1.ErrorDetail
+	(JobState)(0),                    // 59: dtask.v1.JobState
+	(Consistency)(0),                 // 60: dtask.v1.Consistency
+	(TaskState)(0),                   // 61: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	4,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	7,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	56, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	47, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	48, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	57, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	48, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	49, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	5,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	56, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	49, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	57, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	50, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	6,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,  // 10: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	50, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	51, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	51, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	52, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
 	10, // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
 	8,  // 14: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
 	9,  // 15: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
@@ -4502,78 +4570,79 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	13, // 19: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
 	15, // 20: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
 	16, // 21: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	57, // 22: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	56, // 23: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	58, // 24: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	52, // 25: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	53, // 26: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	58, // 22: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	57, // 23: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	59, // 24: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	53, // 25: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	54, // 26: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
 	17, // 27: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	58, // 28: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	59, // 28: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
 	19, // 29: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	54, // 30: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	59, // 31: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	58, // 32: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	55, // 33: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	59, // 34: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	55, // 30: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	60, // 31: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	59, // 32: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	56, // 33: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	60, // 34: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	18, // 35: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
 	17, // 36: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	60, // 37: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	61, // 37: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
 	36, // 38: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	59, // 39: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	60, // 40: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	60, // 39: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	61, // 40: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
 	23, // 41: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
 	17, // 42: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
 	18, // 43: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	59, // 44: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	60, // 44: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
 	18, // 45: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
 	23, // 46: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	59, // 47: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	60, // 47: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	18, // 48: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
 	17, // 49: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	56, // 50: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	57, // 50: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
 	18, // 51: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
 	18, // 52: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
 	36, // 53: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	59, // 54: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	60, // 54: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
 	37, // 55: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
 	17, // 56: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	59, // 57: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	60, // 58: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	60, // 57: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	61, // 58: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
 	18, // 59: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
 	43, // 60: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
 	2,  // 61: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	2,  // 62: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	11, // 63: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	20, // 64: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	21, // 65: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	24, // 66: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	26, // 67: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	28, // 68: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	30, // 69: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	32, // 70: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	42, // 71: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	34, // 72: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	38, // 73: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	40, // 74: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	45, // 75: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	14, // 76: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	18, // 77: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	22, // 78: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	25, // 79: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	27, // 80: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	29, // 81: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	31, // 82: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	33, // 83: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	44, // 84: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	35, // 85: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	39, // 86: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	41, // 87: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	46, // 88: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	76, // [76:89] is the sub-list for method output_type
-	63, // [63:76] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	47, // 62: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
+	2,  // 63: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
+	11, // 64: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	20, // 65: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	21, // 66: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	24, // 67: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	26, // 68: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	28, // 69: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	30, // 70: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	32, // 71: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	42, // 72: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	34, // 73: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	38, // 74: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	40, // 75: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	45, // 76: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	14, // 77: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	18, // 78: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	22, // 79: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	25, // 80: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	27, // 81: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	29, // 82: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	31, // 83: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	33, // 84: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	44, // 85: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	35, // 86: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	39, // 87: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	41, // 88: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	46, // 89: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	77, // [77:90] is the sub-list for method output_type
+	64, // [64:77] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -4590,7 +4659,7 @@ func file_dtask_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
