@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -15,15 +16,27 @@ type LogsRequest struct {
 	Task    string
 	Attempt uint32 // 0 = the last one
 	Follow  bool   // until the attempt ends
+	// Tail leaves out all but the last lines of what there is at the start; 0 = nothing
+	// is left out. At most MaxTail.
+	Tail int
+	// Since leaves out what was written before, by the worker's clock; zero = nothing.
+	Since time.Time
 	// Stdout and Stderr receive the output of the attempt; nil omits it. They may
-	// be the same writer.
+	// be the same writer, which then has both in the order in which they were written.
 	Stdout, Stderr io.Writer
 }
 
-// Logs copies the output of an attempt and returns the attempt's number.
-// ErrNotFound means that the attempt is unknown or its log has expired. After
-// a failure it continues after the last byte that was written.
+// MaxTail is the most lines that LogsRequest.Tail may ask for.
+const MaxTail = 100_000
+
+// Logs copies the output of an attempt and returns the attempt's number. A line of its
+// own replaces output that the worker has not kept. ErrNotFound means that the attempt is
+// unknown or its log is gone; the error says why. After a failure it continues after the
+// last byte that was written.
 func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err error) {
+	if r.Tail < 0 || r.Tail > MaxTail {
+		return 0, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("invalid Tail %d: must be 0 to %d", r.Tail, MaxTail)}
+	}
 	if r.Attempt == 0 {
 		// A retry must not switch to a newer last attempt.
 		for task, err := range c.Tasks(ctx, r.Job, TaskFilter{Task: r.Task}) {
@@ -33,78 +46,43 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err e
 			r.Attempt = task.GetAttempt()
 		}
 	}
-	done := uint64(0) // offset up to which all was written
-	err = c.do(ctx, operation{
-		name: "reading the logs of task " + r.Job + "/" + r.Task,
-		run:  func(ctx context.Context, t try) error { return r.copy(ctx, t, &done) },
-	})
-	return r.Attempt, err
+	w := logWriter{request: r}
+	if r.Tail > 0 {
+		w.tail = newTail(r.Tail)
+		if err := c.copyLogs(ctx, r, false, &w); err != nil {
+			return r.Attempt, err
+		}
+		if err := w.endTail(); err != nil || !r.Follow {
+			return r.Attempt, err
+		}
+	}
+	return r.Attempt, c.copyLogs(ctx, r, r.Follow, &w)
 }
 
-// copy reads both streams from one coordinator, so that what is missing is known, and writes what follows the bytes that were already
-// written.
-func (r LogsRequest) copy(ctx context.Context, t try, done *uint64) error {
-	stream, err := t.jobs().Logs(ctx, &dtaskv1.LogsRequest{
-		Job: r.Job, Task: r.Task, Attempt: r.Attempt, Follow: r.Follow,
-	})
-	if err != nil {
-		return err
-	}
-	for {
-		got, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		t.connected()
-		for _, p := range got.GetPieces() {
-			if err := r.write(p, done); err != nil {
+// copyLogs passes the pieces of a log to w. It reads both streams, so that what is
+// missing is known.
+func (c *Client) copyLogs(ctx context.Context, r LogsRequest, follow bool, w *logWriter) error {
+	return c.do(ctx, operation{
+		name: "reading the logs of task " + r.Job + "/" + r.Task,
+		run: func(ctx context.Context, t try) error {
+			stream, err := t.jobs().Logs(ctx, &dtaskv1.LogsRequest{Job: r.Job, Task: r.Task, Attempt: r.Attempt, Follow: follow})
+			if err != nil {
 				return err
 			}
-		}
-	}
-}
-
-// write writes what is new of a piece, and says how much is missing before it.
-func (r LogsRequest) write(p *dtaskv1.LogPiece, done *uint64) error {
-	end := p.GetOffset() + uint64(len(p.GetData()))
-	if end <= *done {
-		return nil
-	}
-	start := max(*done, p.GetOffset())
-	w := r.writer(p.GetStream())
-	if gap := start - *done; gap > 0 {
-		if _, err := fmt.Fprintf(firstWriter(w, r.Stdout, r.Stderr), "\n[dtask: %d bytes omitted]\n", gap); err != nil {
-			return fmt.Errorf("writing log: %w", err)
-		}
-	}
-	if w == nil {
-		*done = end
-		return nil
-	}
-	n, err := w.Write(p.GetData()[start-p.GetOffset():])
-	*done = start + uint64(n) //nolint:gosec // not negative
-	if err != nil {
-		return fmt.Errorf("writing log: %w", err)
-	}
-	return nil
-}
-
-// firstWriter returns the first writer that is wanted.
-func firstWriter(list ...io.Writer) io.Writer {
-	for _, w := range list {
-		if w != nil {
-			return w
-		}
-	}
-	return io.Discard
-}
-
-// writer returns the writer of a stream; nil if it is not wanted.
-func (r LogsRequest) writer(s dtaskv1.LogStream) io.Writer {
-	if s == dtaskv1.LogStream_LOG_STREAM_STDERR {
-		return r.Stderr
-	}
-	return r.Stdout
+			for {
+				got, err := stream.Recv()
+				if errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return err
+				}
+				t.connected()
+				for _, p := range got.GetPieces() {
+					if err := w.add(p); err != nil {
+						return err
+					}
+				}
+			}
+		},
+	})
 }
