@@ -19,7 +19,7 @@ func following(t *testing.T, arrayJob bool, output func(*dtaskv1.LogsRequest, gr
 	c := clientOf(t, leader)
 	a, out, errs := setup(t, nil)
 	a.format = outputTable
-	return a.newFollower(c, "7", arrayJob), out, errs
+	return newFollower(c, "7", arrayJob, newLockedOutput(a.summaryWriter(), a.err, a.quiet)), out, errs
 }
 
 func attemptLine(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
