@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-
 	"github.com/dtask/dtask/worker/logs"
 )
 

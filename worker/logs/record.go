@@ -23,7 +23,7 @@ const (
 )
 
 // position is the place of a record: the number of its segment, which starts at 1, and
-// the offset in it. The zero position is none.
+// the offset in it. The zero position means no record.
 type position struct {
 	segment uint64
 	offset  uint32

@@ -117,7 +117,10 @@ func openSegment(dir string, no uint64) (*segment, error) {
 	if err := s.scan(); err != nil {
 		return nil, err
 	}
-	return s, s.seal()
+	if err := s.seal(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // scan reads all records and finds the last one of each attempt.
@@ -127,11 +130,7 @@ func (s *segment) scan() error {
 		return fmt.Errorf("reading a segment of logs: %w", err)
 	}
 	offset := 0
-	for offset < len(b) {
-		r, n, err := parseRecord(b[offset:])
-		if err != nil {
-			break
-		}
+	for r, n, err := parseRecord(b); err == nil; r, n, err = parseRecord(b[offset:]) {
 		s.last[r.of] = uint32(offset) //nolint:gosec // a segment is far below 4 GiB
 		s.newestMS = max(s.newestMS, r.timeMS)
 		offset += n

@@ -117,7 +117,7 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// active returns the segment that is written to; nil if there is none.
+// active returns the segment that is written to; nil if no segment is.
 func (s *Store) active() *segment {
 	if n := len(s.segments); n > 0 && s.segments[n-1].file != nil {
 		return s.segments[n-1]

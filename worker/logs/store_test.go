@@ -16,16 +16,19 @@ import (
 )
 
 // open opens a store of the test's directory.
-func open(t interface {
-	Helper()
-	Fatal(...any)
-}, dir string, l Limits) *Store {
+func open(t failer, dir string, l Limits) *Store {
 	t.Helper()
 	s, err := Open(dir, l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// failer is *testing.T or *rapid.T.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
 }
 
 // text is what is kept of an attempt; "…N…" stands for omitted bytes.
@@ -47,7 +50,7 @@ func text(s *Store, a Attempt) (string, error) {
 	return b.String(), err
 }
 
-func put(t testing.TB, s *Store, a Attempt, texts ...string) {
+func put(t *testing.T, s *Store, a Attempt, texts ...string) {
 	t.Helper()
 	w := s.Writer(a)
 	for i, text := range texts {
@@ -60,7 +63,7 @@ func put(t testing.TB, s *Store, a Attempt, texts ...string) {
 	}
 }
 
-func files(t testing.TB, dir string) []string {
+func files(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -76,7 +79,7 @@ func files(t testing.TB, dir string) []string {
 func TestOutputIsReadInTheOrderInWhichItWasWritten(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "logs")
+		dir, err := os.MkdirTemp("", "logs") //nolint:usetesting // one for each of many runs
 		if err != nil {
 			t.Fatal(err)
 		}
