@@ -214,7 +214,7 @@ func (f *fakeLeader) Logs(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[d
 	if r.GetAttempt() > 4 {
 		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "the log has expired")
 	}
-	first := fmt.Appendf(nil, "attempt %d\n", r.GetAttempt())
+	first := fmt.Appendf(nil, "attempt %d\n::progress 0.5\n", r.GetAttempt())
 	return s.Send(&dtaskv1.LogsResponse{Pieces: []*dtaskv1.LogPiece{
 		{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: first},
 		{Stream: dtaskv1.LogStream_LOG_STREAM_STDERR, Offset: uint64(len(first)), Data: []byte("curl: 404\n")},

@@ -22,6 +22,7 @@ type logsFlags struct {
 	attempt        uint32
 	follow, failed bool
 	stdout, stderr bool
+	control        bool
 	tail           uint32
 	since          time.Duration
 }
@@ -60,6 +61,7 @@ why. With --follow, the exit code is 1 if the task, or one of the tasks, failed.
 	fl.BoolVar(&f.failed, "failed", false, "only tasks that failed")
 	fl.BoolVar(&f.stdout, "stdout", false, "only standard output")
 	fl.BoolVar(&f.stderr, "stderr", false, "only standard error")
+	fl.BoolVar(&f.control, "control", false, "include the lines ::progress and ::checkpoint by which a command reports")
 	bind(fl, &f.tail, "tail", "0", "only the last `N` lines of each task (0 = all)", integer[uint32](0, client.MaxTail))
 	bind(fl, &f.since, "since", "", "only output of the last `DURATION`, such as 10m", duration(time.Millisecond, math.MaxInt64))
 	return cmd
@@ -121,7 +123,7 @@ var failedStates = []dtaskv1.TaskState{
 
 // request is the request for the log of a task.
 func (f *logsFlags) request(job, task string, stdout, stderr io.Writer) client.LogsRequest {
-	r := client.LogsRequest{Job: job, Task: task, Attempt: f.attempt, Follow: f.follow, Tail: int(f.tail), Stdout: stdout, Stderr: stderr}
+	r := client.LogsRequest{Job: job, Task: task, Attempt: f.attempt, Follow: f.follow, Tail: int(f.tail), Stdout: stdout, Stderr: stderr, ControlLines: f.control}
 	if f.since > 0 {
 		r.Since = time.Now().Add(-f.since)
 	}

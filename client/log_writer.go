@@ -12,8 +12,17 @@ import (
 // although pieces are received again after a failure.
 type logWriter struct {
 	request LogsRequest
-	done    uint64 // offset up to which all was written or left out
-	tail    *tail  // nil: pieces are written at once
+	control *controlFilter // of standard output; nil: control lines are written
+	done    uint64         // offset up to which all was passed on or left out
+	tail    *tail          // nil: pieces are written immediately
+}
+
+func newLogWriter(r LogsRequest) *logWriter {
+	w := &logWriter{request: r}
+	if !r.ControlLines {
+		w.control = &controlFilter{pass: func(p []byte) error { return w.put(dtaskv1.LogStream_LOG_STREAM_STDOUT, r.Stdout, p) }}
+	}
+	return w
 }
 
 // add writes what is new of a piece, and says how much is missing before it.
@@ -22,35 +31,48 @@ func (w *logWriter) add(p *dtaskv1.LogPiece) error {
 	if end <= w.done {
 		return nil
 	}
-	if since := w.request.Since; !since.IsZero() && p.GetTimeMs() < since.UnixMilli() {
-		w.done = end
-		return nil
-	}
 	start := max(w.done, p.GetOffset())
-	gap := start - w.done
-	data := p.GetData()[start-p.GetOffset():]
+	gap, data := start-w.done, p.GetData()[start-p.GetOffset():]
+	w.done = end // an error of a writer ends the call
+	filtered := w.control != nil && p.GetStream() == dtaskv1.LogStream_LOG_STREAM_STDOUT
+	if since := w.request.Since; !since.IsZero() && p.GetTimeMs() < since.UnixMilli() {
+		if filtered {
+			w.control.skip(data)
+		}
+		return nil
+	}
 	out := w.writer(p.GetStream())
-	if w.tail != nil {
-		w.done = end
-		if gap > 0 {
-			w.tail.add(p.GetStream(), firstWriter(out, w.request.Stdout, w.request.Stderr), omitted(gap))
-		}
-		w.tail.add(p.GetStream(), out, data)
-		return nil
-	}
 	if gap > 0 {
-		if _, err := firstWriter(out, w.request.Stdout, w.request.Stderr).Write(omitted(gap)); err != nil {
-			return fmt.Errorf("writing log: %w", err)
+		if err := w.omit(p.GetStream(), firstWriter(out, w.request.Stdout, w.request.Stderr), gap); err != nil {
+			return err
 		}
-		w.done = start
 	}
-	if out == nil {
-		w.done = end
+	if filtered {
+		return w.control.add(data)
+	}
+	return w.put(p.GetStream(), out, data)
+}
+
+// omit writes a line that replaces omitted output.
+func (w *logWriter) omit(stream dtaskv1.LogStream, out io.Writer, n uint64) error {
+	if w.control != nil {
+		if err := w.control.end(); err != nil {
+			return err
+		}
+	}
+	return w.put(stream, out, fmt.Appendf(nil, "\n[dtask: %d bytes omitted]\n", n))
+}
+
+// put writes to a writer, or adds to the last lines; a nil writer is not wanted.
+func (w *logWriter) put(stream dtaskv1.LogStream, out io.Writer, data []byte) error {
+	switch {
+	case out == nil:
+		return nil
+	case w.tail != nil:
+		w.tail.add(stream, out, data)
 		return nil
 	}
-	n, err := out.Write(data)
-	w.done = start + uint64(n) //nolint:gosec // not negative
-	if err != nil {
+	if _, err := out.Write(data); err != nil {
 		return fmt.Errorf("writing log: %w", err)
 	}
 	return nil
@@ -63,6 +85,19 @@ func (w *logWriter) endTail() error {
 	return t.flush()
 }
 
+// end writes what is held back at the end of the log.
+func (w *logWriter) end() error {
+	if w.control != nil {
+		if err := w.control.end(); err != nil {
+			return err
+		}
+	}
+	if w.tail != nil {
+		return w.endTail()
+	}
+	return nil
+}
+
 // writer returns the writer of a stream; nil if it is not wanted.
 func (w *logWriter) writer(s dtaskv1.LogStream) io.Writer {
 	if s == dtaskv1.LogStream_LOG_STREAM_STDERR {
@@ -70,8 +105,6 @@ func (w *logWriter) writer(s dtaskv1.LogStream) io.Writer {
 	}
 	return w.request.Stdout
 }
-
-func omitted(n uint64) []byte { return fmt.Appendf(nil, "\n[dtask: %d bytes omitted]\n", n) }
 
 // firstWriter returns the first writer that is wanted.
 func firstWriter(list ...io.Writer) io.Writer {
@@ -84,7 +117,7 @@ func firstWriter(list ...io.Writer) io.Writer {
 }
 
 // A tail keeps the last lines of an output. Lines of two streams that are written at the
-// same time are counted as they arrive.
+// same time are counted as they are completed.
 type tail struct {
 	lines []tailLine                     // a ring
 	next  int                            // in lines
@@ -125,7 +158,11 @@ func (t *tail) flush() error {
 			return fmt.Errorf("writing log: %w", err)
 		}
 	}
-	for _, l := range t.open {
+	for _, stream := range []dtaskv1.LogStream{dtaskv1.LogStream_LOG_STREAM_STDOUT, dtaskv1.LogStream_LOG_STREAM_STDERR} {
+		l, ok := t.open[stream]
+		if !ok {
+			continue
+		}
 		if _, err := l.to.Write(l.text); err != nil {
 			return fmt.Errorf("writing log: %w", err)
 		}

@@ -24,6 +24,9 @@ type LogsRequest struct {
 	// Stdout and Stderr receive the output of the attempt; nil omits it. They may
 	// be the same writer, which then has both in the order in which they were written.
 	Stdout, Stderr io.Writer
+	// ControlLines includes the lines of standard output by which a command reports
+	// progress and checkpoints. Otherwise they are left out.
+	ControlLines bool
 }
 
 // MaxTail is the most lines that LogsRequest.Tail may ask for.
@@ -46,17 +49,25 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err e
 			r.Attempt = task.GetAttempt()
 		}
 	}
-	w := logWriter{request: r}
-	if r.Tail > 0 {
+	w := newLogWriter(r)
+	if r.Tail > 0 && (r.Attempt > 0 || !r.Follow) { // an attempt that has not begun has no lines yet
 		w.tail = newTail(r.Tail)
-		if err := c.copyLogs(ctx, r, false, &w); err != nil {
+		if err := c.copyLogs(ctx, r, false, w); err != nil {
 			return r.Attempt, err
 		}
-		if err := w.endTail(); err != nil || !r.Follow {
+		if r.Follow {
+			err = w.endTail()
+		} else {
+			err = w.end()
+		}
+		if err != nil || !r.Follow {
 			return r.Attempt, err
 		}
 	}
-	return r.Attempt, c.copyLogs(ctx, r, r.Follow, &w)
+	if err := c.copyLogs(ctx, r, r.Follow, w); err != nil {
+		return r.Attempt, err
+	}
+	return r.Attempt, w.end()
 }
 
 // copyLogs passes the pieces of a log to w. It reads both streams, so that what is

@@ -237,6 +237,8 @@ func classify(err error) *api.Error {
 		kind = api.KindInvalid
 	case errors.Is(err, session.ErrLogsUnavailable), errors.Is(err, session.ErrWorkerUnavailable):
 		kind = api.KindNotFound
+	case errors.Is(err, session.ErrSlowReader):
+		kind = api.KindBusy // clients continue after what they have
 	default:
 		return nil
 	}

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/dtask/dtask/internal/loglimit"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/worker/logs"
 )
@@ -28,31 +30,74 @@ type attemptLogs struct {
 	dir     string // of all clusters
 	limits  logs.Limits
 	cluster func() string
+	log     *slog.Logger
+	limiter loglimit.Limiter // of messages
 
 	mu     sync.Mutex // guards the rest
 	opened *logs.Store
-	failed error // why it could not be opened
 }
 
-func newAttemptLogs(dir string, limits logs.Limits, cluster func() string) *attemptLogs {
+func newAttemptLogs(dir string, limits logs.Limits, cluster func() string, log *slog.Logger) *attemptLogs {
 	limits.Fill()
-	return &attemptLogs{dir: dir, limits: limits, cluster: cluster}
+	return &attemptLogs{dir: dir, limits: limits, cluster: cluster, log: log}
 }
 
-// store opens the store when it is first needed.
+// store opens the store when it is first needed, and tries again after an error.
 func (l *attemptLogs) store() (*logs.Store, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.opened == nil && l.failed == nil {
+	if l.opened == nil {
 		cluster := l.cluster()
 		if cluster == "" {
 			cluster = "unknown"
 		}
 		own := filepath.Join(l.dir, filepath.Base(cluster))
 		l.removeOthers(own)
-		l.opened, l.failed = logs.Open(own, l.limits)
+		opened, err := logs.Open(own, l.limits)
+		if err != nil {
+			return nil, fmt.Errorf("opening the store of logs: %w", err)
+		}
+		l.opened = opened
 	}
-	return l.opened, l.failed
+	return l.opened, nil
+}
+
+// minExpiryInterval bounds how often limits are checked.
+const minExpiryInterval = time.Second
+
+// expire removes what exceeds the limits until stop is called, which waits for the
+// goroutine. Writing removes too, but a worker without output must also forget.
+func (l *attemptLogs) expire() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		ticker := time.NewTicker(max(min(l.limits.Age/8, time.Hour), minExpiryInterval))
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
+			l.mu.Lock()
+			opened := l.opened
+			l.mu.Unlock()
+			if opened != nil {
+				opened.Expire()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// warn reports that output was not stored.
+func (l *attemptLogs) warn(err error) {
+	if suppressed, ok := l.limiter.Allow("not stored"); ok {
+		l.log.Warn("output of attempts not stored", "err", err, "suppressed", suppressed)
+	}
 }
 
 // removeOthers removes the logs of other clusters that have expired, and what an earlier
@@ -82,35 +127,45 @@ func (l *attemptLogs) close() error {
 
 // An attemptLog receives the output of one attempt. A full disk or a damaged directory
 // costs only the log, not the attempt.
-type attemptLog struct{ w *logs.Writer } // nil: nothing is kept
+type attemptLog struct {
+	w    *logs.Writer // nil: nothing is kept
+	warn func(error)
+}
 
 // begin begins the log of an attempt.
 func (l *attemptLogs) begin(r ref) *attemptLog {
 	store, err := l.store()
 	if err != nil {
+		l.warn(err)
 		return &attemptLog{}
 	}
-	return &attemptLog{store.Writer(logs.Attempt{Job: r.job, Index: r.task, Attempt: r.attempt})}
+	return &attemptLog{store.Writer(logs.Attempt{Job: r.job, Index: r.task, Attempt: r.attempt}), l.warn}
 }
 
 func (l *attemptLog) end() {
-	if l.w != nil {
-		_ = l.w.Close() // as above
+	if l.w == nil {
+		return
+	}
+	if err := l.w.Close(); err != nil {
+		l.warn(err)
 	}
 }
 
 // stream returns a writer of a stream, which always succeeds.
-func (l *attemptLog) stream(s logs.Stream) streamWriter { return streamWriter{l.w, s} }
+func (l *attemptLog) stream(s logs.Stream) streamWriter { return streamWriter{l, s} }
 
 type streamWriter struct {
-	w      *logs.Writer
+	log    *attemptLog
 	stream logs.Stream
 }
 
 // Write implements io.Writer.
 func (s streamWriter) Write(p []byte) (int, error) {
-	if s.w != nil {
-		_ = s.w.Write(s.stream, p) // see attemptLog
+	if s.log.w == nil {
+		return len(p), nil
+	}
+	if err := s.log.w.Write(s.stream, p); err != nil {
+		s.log.warn(err)
 	}
 	return len(p), nil
 }
@@ -174,10 +229,12 @@ func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn func(*dt
 	for {
 		ended := w.attempts.ended(r) // first: it writes before it ends
 		switch err := store.Read(ctx, a, q.GetFollow(), pass, idle); {
+		case isGone(err):
+			return fmt.Errorf("%w: %s", err, w.logs.kept(w.name, store))
 		case !errors.Is(err, logs.ErrNone):
 			return err //nolint:wrapcheck // has context
 		case ended:
-			return w.noLog()
+			return fmt.Errorf("no log of this attempt: it wrote nothing, or its log was removed: %s", w.logs.kept(w.name, store))
 		case !q.GetFollow():
 			return nil // nothing was written yet
 		}
@@ -189,8 +246,16 @@ func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn func(*dt
 	}
 }
 
-// noLog is the error for an attempt of which nothing is kept.
-func (w *Worker) noLog() error {
-	l := w.logs.limits
-	return fmt.Errorf("no log of this attempt: it wrote nothing, or worker %s has removed its log (it keeps them for %v, %d MiB in total)", w.name, l.Age, l.Bytes>>20)
+func isGone(err error) bool {
+	_, ok := errors.AsType[*logs.GoneError](err)
+	return ok
+}
+
+// kept describes what a worker keeps, which is why other logs are gone.
+func (l *attemptLogs) kept(worker string, s *logs.Store) string {
+	text := fmt.Sprintf("worker %s keeps logs for %v, %d MiB and %d attempts", worker, l.limits.Age, l.limits.Bytes>>20, l.limits.Attempts)
+	if oldest := s.Oldest(); !oldest.IsZero() {
+		text += ", now since " + oldest.UTC().Format(time.RFC3339)
+	}
+	return text
 }

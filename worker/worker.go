@@ -143,8 +143,9 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer w.programs.Close()
 	log := w.log
 	w.log = log.With("worker", w.name)
-	w.logs = newAttemptLogs(w.dirs.logs(), logs.Limits{Bytes: w.cfg.LogBytes, Age: w.cfg.LogAge, Attempts: w.cfg.LogAttempts}, w.fence.clusterID)
+	w.logs = newAttemptLogs(w.dirs.logs(), logs.Limits{Bytes: w.cfg.LogBytes, Age: w.cfg.LogAge, Attempts: w.cfg.LogAttempts}, w.fence.clusterID, w.log)
 	defer func() { err = errors.Join(err, w.logs.close()) }()
+	defer w.logs.expire()()
 	if w.cfg.CheckpointStore != "" {
 		if w.store, err = openStore(w.cfg.CheckpointStore); err != nil {
 			return err

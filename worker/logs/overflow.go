@@ -41,7 +41,7 @@ func attemptOfPart(name string) (a Attempt, part int, ok bool) {
 }
 
 // append writes a record, and begins another part before that if the last one is full.
-func (o *overflow) append(r *record) error {
+func (o *overflow) append(encoded []byte) error {
 	if o.file != nil && o.size >= partBytes {
 		if err := o.next(); err != nil {
 			return err
@@ -54,7 +54,6 @@ func (o *overflow) append(r *record) error {
 		}
 		o.file, o.size = file, 0
 	}
-	encoded := appendRecord(nil, r)
 	if _, err := o.file.WriteAt(encoded, o.size); err != nil {
 		return fmt.Errorf("writing logs: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 )
@@ -14,21 +15,24 @@ type Piece struct {
 	Stream Stream
 	TimeMS int64  // when it was written, by the worker's clock
 	Offset uint64 // bytes of output before it, kept or not
-	Data   []byte // the caller may keep it
+	Data   []byte // the caller may keep it; empty in a last piece, whose offset is the length
 }
 
 // Read passes the output of an attempt to f, in the order in which it was written: what
 // there is now or, with follow, until the attempt's writer is closed. Between two pieces,
 // output is missing that was not kept if their offsets differ by more than the first has.
 // With follow, idle is called before Read waits for more. It returns ErrNone if nothing
-// is kept and no writer is open, and the error of f, idle or ctx.
+// is kept and no writer is open, a *GoneError if only the length is, and the error of f,
+// idle or ctx.
 func (s *Store) Read(ctx context.Context, a Attempt, follow bool, f func(Piece) error, idle func() error) error {
 	r := &reader{store: s, of: a, pass: f, files: make(map[uint64]*os.File)}
 	defer r.close()
 	for {
-		now, err := s.snapshot(a)
-		if err != nil {
-			return err
+		now, sealed := s.snapshot(a)
+		if now.closed {
+			if err := now.find(a, sealed); err != nil {
+				return err
+			}
 		}
 		if err := r.readTo(ctx, now); err != nil {
 			return err
@@ -60,7 +64,9 @@ type snapshot struct {
 	changed <-chan struct{}
 }
 
-func (s *Store) snapshot(a Attempt) (snapshot, error) {
+// snapshot returns how much an attempt has written and, if its writer is closed, the
+// sealed segments that may have its last record.
+func (s *Store) snapshot(a Attempt) (snapshot, []*segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.writers[a]; w != nil {
@@ -79,20 +85,36 @@ func (s *Store) snapshot(a Attempt) (snapshot, error) {
 			now.part = l.last
 		}
 	}
+	// Files are read without the mutex, which output waits for.
+	sealed := make([]*segment, 0, len(s.segments))
 	for _, seg := range slices.Backward(s.segments) {
-		offset, found, err := seg.find(a)
-		if err != nil {
-			return now, err
+		if seg.last == nil {
+			sealed = append(sealed, seg)
+		} else if offset, found := seg.last[a]; found {
+			now.last = position{seg.no, offset}
+			break
+		}
+	}
+	return now, sealed
+}
+
+// find completes the snapshot of an attempt whose writer is closed by its last record in
+// the sealed segments after the one that it has, the newest first.
+func (now *snapshot) find(a Attempt, sealed []*segment) error {
+	for _, seg := range sealed {
+		offset, found, err := findInIndex(seg.indexPath(), seg.attempts, a)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
+			return err
 		}
 		if found {
 			now.last = position{seg.no, offset}
-			return now, nil
+			return nil
 		}
 	}
-	if now.part < 0 {
-		return now, ErrNone
+	if now.last.segment == 0 && now.part < 0 {
+		return ErrNone
 	}
-	return now, nil
+	return nil
 }
 
 // A reader passes on the records of one attempt. It remembers what it has passed.
@@ -105,11 +127,25 @@ type reader struct {
 	passed position // last record of the segments
 	part   int      // of the overflow
 	offset int64    // in the part
+	end    *Piece   // an empty one that has the length of the output
+	any    bool     // output was passed
 }
 
-func (r *reader) close() {
-	for _, file := range r.files {
-		_ = file.Close() // read only
+func (r *reader) give(p Piece) error {
+	r.any = true
+	return r.pass(p)
+}
+
+func (r *reader) close() { r.closeBefore(math.MaxUint64) }
+
+// closeBefore closes the segments before the one of a number: a follower must not keep
+// the space of removed segments.
+func (r *reader) closeBefore(no uint64) {
+	for n, file := range r.files {
+		if n < no {
+			_ = file.Close() // read only
+			delete(r.files, n)
+		}
 	}
 }
 
@@ -127,11 +163,17 @@ func (r *reader) readTo(ctx context.Context, now snapshot) error {
 		if err != nil {
 			return err
 		}
-		if err := r.pass(rec.piece()); err != nil {
+		r.passed = at
+		piece := rec.piece()
+		if len(piece.Data) == 0 {
+			r.end = &piece
+			continue
+		}
+		if err := r.give(piece); err != nil {
 			return err
 		}
-		r.passed = at
 	}
+	r.closeBefore(now.last.segment)
 	for now.part >= 0 && r.part <= now.part {
 		limit := int64(-1)
 		if r.part == now.part {
@@ -145,11 +187,17 @@ func (r *reader) readTo(ctx context.Context, now snapshot) error {
 		}
 		r.part, r.offset = r.part+1, 0
 	}
-	return nil
+	switch {
+	case r.end == nil || !now.closed:
+		return nil
+	case !r.any:
+		return &GoneError{Bytes: r.end.Offset}
+	}
+	return r.pass(*r.end)
 }
 
 // chain returns the positions of the records after those that were passed, the newest
-// first. It ends where a segment was removed.
+// first. It ends where a segment was removed or, after a power failure, is damaged.
 func (r *reader) chain(last position) ([]position, error) {
 	var list []position
 	for at := last; at != r.passed && at.segment != 0; {
@@ -161,11 +209,14 @@ func (r *reader) chain(last position) ([]position, error) {
 			return nil, fmt.Errorf("opening logs: %w", err)
 		}
 		rec, err := readRecord(file, int64(at.offset))
+		if err == nil && (rec.of != r.of || !rec.before.isBefore(at)) {
+			err = errDamaged
+		}
+		if errors.Is(err, errDamaged) && len(list) > 0 {
+			break
+		}
 		if err != nil {
 			return nil, err
-		}
-		if rec.of != r.of {
-			return nil, errDamaged
 		}
 		list = append(list, at)
 		at = rec.before
@@ -206,7 +257,7 @@ func (r *reader) readPart(ctx context.Context, size int64) error {
 		if err != nil {
 			return err
 		}
-		if err := r.pass(rec.piece()); err != nil {
+		if err := r.give(rec.piece()); err != nil {
 			return err
 		}
 		r.offset += recordHead + int64(len(rec.data))

@@ -29,6 +29,11 @@ type position struct {
 	offset  uint32
 }
 
+// isBefore reports whether a record at p was written before one at q.
+func (p position) isBefore(q position) bool {
+	return p.segment < q.segment || p.segment == q.segment && p.offset < q.offset
+}
+
 // A record is a piece of output.
 type record struct {
 	of     Attempt
@@ -50,7 +55,7 @@ const maxData = 64 << 10
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // errDamaged is returned for what is not a whole record.
-var errDamaged = errors.New("damaged record")
+var errDamaged = errors.New("the log is damaged, for example by a power failure")
 
 // appendRecord appends the encoded record to b.
 func appendRecord(b []byte, r *record) []byte {

@@ -12,7 +12,7 @@ import (
 )
 
 // A segment is a file of records. Only the last one is active: it is written to, and its
-// index is in memory.
+// index is in memory. That of a sealed segment is there too if it could not be written.
 type segment struct {
 	no       uint64
 	path     string
@@ -20,8 +20,9 @@ type segment struct {
 	attempts int
 	newestMS int64
 
-	file *os.File           // of the active segment
-	last map[Attempt]uint32 // of the active segment: offset of each attempt's last record
+	file     *os.File           // of the active segment
+	oldestMS int64              // of the active segment
+	last     map[Attempt]uint32 // offset of each attempt's last record; nil if a file has it
 }
 
 const (
@@ -64,6 +65,9 @@ func (s *segment) append(r *record, encoded []byte) (position, error) {
 	if _, err := s.file.WriteAt(encoded, s.size); err != nil {
 		return position{}, fmt.Errorf("writing logs: %w", err)
 	}
+	if s.size == 0 {
+		s.oldestMS = r.timeMS
+	}
 	s.size += int64(len(encoded))
 	s.last[r.of] = at.offset
 	s.attempts, s.newestMS = len(s.last), max(s.newestMS, r.timeMS)
@@ -90,15 +94,6 @@ func (s *segment) seal() error {
 	return nil
 }
 
-// find returns the offset of an attempt's last record in the segment.
-func (s *segment) find(a Attempt) (offset uint32, found bool, err error) {
-	if s.last != nil {
-		offset, found = s.last[a]
-		return offset, found, nil
-	}
-	return findInIndex(s.indexPath(), s.attempts, a)
-}
-
 // openSegment reads what is known of a segment of an earlier process: its index or, if
 // that is missing or damaged, its records. What follows the last whole record is ignored.
 func openSegment(dir string, no uint64) (*segment, error) {
@@ -117,9 +112,7 @@ func openSegment(dir string, no uint64) (*segment, error) {
 	if err := s.scan(); err != nil {
 		return nil, err
 	}
-	if err := s.seal(); err != nil {
-		return nil, err
-	}
+	_ = s.seal() // of a full disk: the index stays in memory
 	return s, nil
 }
 

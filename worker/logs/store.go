@@ -13,11 +13,11 @@ import (
 // Limits bound what a Store keeps. Zero values mean the defaults.
 type Limits struct {
 	Bytes    int64         // on disk, about; default 1 GiB
-	Age      time.Duration // since the last output of a segment; default 7 days
+	Age      time.Duration // of output, or an eighth more; default 7 days
 	Attempts int           // with output, about; default 1,000,000
 
 	SegmentBytes int64 // size from which on another segment is begun; default 16 MiB, or an eighth of Bytes
-	MaxShared    int   // bytes of output of an attempt in segments; default 64 KiB
+	MaxShared    int   // bytes that an attempt has in segments; default 64 KiB
 }
 
 // Fill replaces zero values by the defaults.
@@ -25,7 +25,7 @@ func (l *Limits) Fill() {
 	l.Bytes = cmp.Or(l.Bytes, 1<<30)
 	l.Age = cmp.Or(l.Age, 7*24*time.Hour)
 	l.Attempts = cmp.Or(l.Attempts, 1_000_000)
-	// A limit is exceeded by at most a segment.
+	// A limit is exceeded by about a segment: see full.
 	l.SegmentBytes = cmp.Or(l.SegmentBytes, min(16<<20, max(l.Bytes/8, 4<<10)))
 	l.MaxShared = cmp.Or(l.MaxShared, 64<<10)
 }
@@ -34,17 +34,24 @@ func (l *Limits) Fill() {
 // output was removed.
 var ErrNone = errors.New("no output of this attempt is kept")
 
+// A GoneError is returned for an attempt whose output is known only by its length.
+type GoneError struct{ Bytes uint64 }
+
+// Error implements error.
+func (e *GoneError) Error() string { return fmt.Sprintf("%d bytes of output are not kept", e.Bytes) }
+
 // A Store keeps the output of attempts in a directory that no other process uses.
 type Store struct {
 	dir    string
 	limits Limits
 	now    func() time.Time
 
-	mu        sync.Mutex // guards the rest, and orders the records; held while a record is written
-	segments  []*segment // ascending; the last one is active if its file is open
-	long      []*longOutput
-	writers   map[Attempt]*Writer
-	removedMS int64 // time of the newest output that was removed; 0 = nothing was
+	mu       sync.Mutex // guards the rest, and orders the records; held while a record is written
+	segments []*segment // ascending; the last one is active if its file is open
+	next     uint64     // number of the next segment: a number is used once by a process
+	long     []*longOutput
+	writers  map[Attempt]*Writer
+	encoded  []byte // the last record; its memory is used again
 }
 
 // A longOutput is an overflow that is complete.
@@ -58,7 +65,7 @@ type longOutput struct {
 // Open opens the store in a directory, and creates it if it is missing.
 func Open(dir string, limits Limits) (*Store, error) {
 	limits.Fill()
-	s := &Store{dir: dir, limits: limits, now: time.Now, writers: make(map[Attempt]*Writer)}
+	s := &Store{dir: dir, limits: limits, now: time.Now, next: 1, writers: make(map[Attempt]*Writer)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the directory of logs: %w", err)
 	}
@@ -74,6 +81,7 @@ func Open(dir string, limits Limits) (*Store, error) {
 				return nil, err
 			}
 			s.segments = append(s.segments, seg)
+			s.next = no + 1 // they are in order
 		}
 		if a, part, ok := attemptOfPart(e.Name()); ok {
 			if info, err := e.Info(); err == nil {
@@ -128,25 +136,58 @@ func (s *Store) active() *segment {
 // writable returns the active segment, a new one if the last one is full.
 func (s *Store) writable() (*segment, error) {
 	active := s.active()
-	if active != nil && active.size < s.limits.SegmentBytes {
+	if active != nil && !s.full(active) {
 		return active, nil
 	}
-	no := uint64(1)
-	if n := len(s.segments); n > 0 {
-		no = s.segments[n-1].no + 1
-	}
 	if active != nil {
-		if err := active.seal(); err != nil {
-			return nil, err
-		}
+		_ = active.seal() // what it has is still found, here and when the store is opened
 	}
-	created, err := createSegment(s.dir, no)
+	created, err := createSegment(s.dir, s.next)
 	if err != nil {
 		return nil, err
 	}
+	s.next++
 	s.segments = append(s.segments, created)
 	s.expire()
 	return created, nil
+}
+
+// full reports whether another segment must be begun. Retention removes whole segments,
+// so that one must not have much more than an eighth of what is kept.
+func (s *Store) full(seg *segment) bool {
+	return seg.size >= s.limits.SegmentBytes || seg.attempts >= max(1, s.limits.Attempts/8) ||
+		seg.attempts > 0 && s.now().UnixMilli()-seg.oldestMS > s.limits.Age.Milliseconds()/8
+}
+
+// Expire removes what is beyond the limits. Writing does so too, but a store that nobody
+// writes to also ages.
+func (s *Store) Expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if active := s.active(); active != nil && s.full(active) {
+		_ = active.seal() // as in writable
+	}
+	s.expire()
+}
+
+// Oldest returns the time of the oldest output in the segments; zero if there is none.
+func (s *Store) Oldest() time.Time {
+	s.mu.Lock()
+	path := ""
+	if len(s.segments) > 0 {
+		path = s.segments[0].path
+	}
+	s.mu.Unlock()
+	file, err := os.Open(path) //nolint:gosec // below the work directory
+	if err != nil {
+		return time.Time{}
+	}
+	defer func() { _ = file.Close() }() // read only
+	r, err := readRecord(file, 0)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(r.timeMS)
 }
 
 // expire removes the oldest segments and long outputs beyond the limits. The active
@@ -175,12 +216,10 @@ func (s *Store) expire() {
 		case seg != nil && (attempts > s.limits.Attempts || due(seg.newestMS) && (long == nil || seg.newestMS <= long.newestMS)):
 			bytes -= seg.cost()
 			attempts -= seg.attempts
-			s.removedMS = max(s.removedMS, seg.newestMS)
 			_, _ = os.Remove(seg.path), os.Remove(seg.indexPath()) // found again when the store is opened
 			s.segments = s.segments[1:]
 		case long != nil && due(long.newestMS):
 			bytes -= long.bytes
-			s.removedMS = max(s.removedMS, long.newestMS)
 			removeParts(overflowPrefix(s.dir, long.of), long.last)
 			s.long = s.long[1:]
 		default:

@@ -375,10 +375,12 @@ func TestLongOutputsAreRemovedWithTheirAge(t *testing.T) {
 	for i := range uint32(10) {
 		put(t, s, Attempt{1, i, 1}, strings.Repeat("x", 2<<20))
 	}
-	for i, want := range map[uint32]error{0: ErrNone, 9: nil} {
-		if _, err := text(s, Attempt{1, i, 1}); !errors.Is(err, want) {
-			t.Errorf("output %d: got %v, want %v", i, err, want)
-		}
+	_, err := text(s, Attempt{1, 0, 1})
+	if gone, ok := errors.AsType[*GoneError](err); !ok || gone.Bytes != 2<<20 {
+		t.Errorf("the first output: got %v, want its length", err)
+	}
+	if _, err := text(s, Attempt{1, 9, 1}); err != nil {
+		t.Errorf("the last output: got %v", err)
 	}
 	parts := 0
 	for _, name := range files(t, dir) {
@@ -404,4 +406,93 @@ func TestOtherFilesInTheDirectoryStay(t *testing.T) {
 	if got := files(t, dir); len(got) != 8 {
 		t.Errorf("got %v", got)
 	}
+}
+
+func TestOutputThatIsTooOldGoesAlthoughNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir(), Limits{Age: 80 * time.Hour})
+	clock := time.Now()
+	s.now = func() time.Time { return clock }
+	// A few lines a day must not keep those of the first day.
+	for i := range uint32(20) {
+		put(t, s, Attempt{1, i, 1}, "text")
+		clock = clock.Add(8 * time.Hour)
+	}
+	s.Expire()
+	for i, want := range map[uint32]error{7: ErrNone, 12: nil} { // 104 and 64 hours ago
+		if _, err := text(s, Attempt{1, i, 1}); !errors.Is(err, want) {
+			t.Errorf("output %d: got %v, want %v", i, err, want)
+		}
+	}
+	if oldest := s.Oldest(); clock.Sub(oldest) > 96*time.Hour {
+		t.Errorf("the oldest output is %v old", clock.Sub(oldest))
+	}
+	clock = clock.Add(90 * time.Hour)
+	s.Expire()
+	if got := files(t, s.dir); len(got) != 0 {
+		t.Errorf("got files %v after a pause", got)
+	}
+	put(t, s, Attempt{2, 0, 1}, "text")
+	if got, err := text(s, Attempt{2, 0, 1}); got != "text" || err != nil {
+		t.Errorf("afterwards: got %q, %v", got, err)
+	}
+}
+
+func TestOutputThatCannotBeStoredIsAGap(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir(), Limits{})
+	a := Attempt{1, 0, 1}
+	w := s.Writer(a)
+	write := func(text string) error { return w.Write(Stdout, []byte(text)) }
+	if err := write("one"); err != nil {
+		t.Fatal(err)
+	}
+	file := s.active().file
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full: ", err)
+	}
+	defer func() { _ = full.Close() }()
+	s.active().file = full
+	if err := write("lost"); err == nil {
+		t.Error("got no error of a full disk")
+	}
+	s.active().file = file
+	if err := write("two"); err != nil {
+		t.Fatal(err)
+	}
+	s.active().file = full
+	if err := write("end"); err == nil {
+		t.Error("got no error of a full disk")
+	}
+	s.active().file = file
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := text(s, a); got != "one…4…two…3…" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestReadersAndRetentionDoNotDisturbEachOther(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir(), Limits{Bytes: 100_000, SegmentBytes: 4096, MaxShared: 3000})
+	var working sync.WaitGroup
+	for job := range uint64(3) {
+		working.Go(func() {
+			for i := range uint32(300) {
+				put(t, s, Attempt{job, i, 1}, strings.Repeat("x", 2000), strings.Repeat("y", int(i)*10))
+			}
+		})
+		working.Go(func() {
+			for i := range uint32(300) {
+				_, err := text(s, Attempt{job, i, 1})
+				_, gone := errors.AsType[*GoneError](err)
+				if err != nil && !gone && !errors.Is(err, ErrNone) {
+					t.Errorf("job %d, task %d: %v", job, i, err)
+				}
+			}
+		})
+	}
+	working.Wait()
 }

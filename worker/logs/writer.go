@@ -16,8 +16,9 @@ type Writer struct {
 
 	// guarded by the store's mutex
 	last     position
-	written  uint64
-	shared   int // bytes in segments
+	written  uint64 // bytes of output, also those that could not be stored
+	lost     bool   // some could not
+	shared   int    // bytes in segments
 	overflow *overflow
 	newestMS int64
 	closed   bool
@@ -34,7 +35,8 @@ func (s *Store) Writer(a Attempt) *Writer {
 }
 
 // Write appends output of a stream. After an error, such as of a full disk, what was
-// written before it is kept, and the next Write may succeed.
+// written before it is kept, and the next Write may succeed: the rest of this one is
+// omitted.
 func (w *Writer) Write(stream Stream, data []byte) error {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
@@ -44,7 +46,9 @@ func (w *Writer) Write(stream Stream, data []byte) error {
 	defer w.wake()
 	for len(data) > 0 {
 		n := min(len(data), maxData)
-		if err := w.append(&record{of: w.of, stream: stream, timeMS: w.store.now().UnixMilli(), offset: w.written, data: data[:n]}); err != nil {
+		if err := w.append(w.record(stream, data[:n])); err != nil {
+			w.lost = true
+			w.written += uint64(len(data))
 			return err
 		}
 		w.written += uint64(n) //nolint:gosec // positive
@@ -53,25 +57,41 @@ func (w *Writer) Write(stream Stream, data []byte) error {
 	return nil
 }
 
+// record returns a record of the output that follows.
+func (w *Writer) record(stream Stream, data []byte) *record {
+	return &record{of: w.of, stream: stream, timeMS: w.store.now().UnixMilli(), offset: w.written, data: data}
+}
+
 func (w *Writer) append(r *record) error {
 	w.newestMS = r.timeMS
-	if w.overflow != nil || w.shared+len(r.data) > w.store.limits.MaxShared {
+	if w.overflow != nil || w.shared+recordHead+len(r.data) > w.store.limits.MaxShared {
 		if w.overflow == nil {
 			w.overflow = &overflow{prefix: overflowPrefix(w.store.dir, w.of)}
 		}
-		return w.overflow.append(r)
+		return w.overflow.append(w.store.encode(r))
 	}
+	return w.share(r)
+}
+
+// share appends a record to the segments.
+func (w *Writer) share(r *record) error {
 	seg, err := w.store.writable()
 	if err != nil {
 		return err
 	}
 	r.before = w.last
-	at, err := seg.append(r, appendRecord(nil, r))
+	at, err := seg.append(r, w.store.encode(r))
 	if err != nil {
 		return err
 	}
-	w.last, w.shared = at, w.shared+len(r.data)
+	w.last, w.shared = at, w.shared+recordHead+len(r.data)
 	return nil
+}
+
+// encode returns the encoded record until the next call.
+func (s *Store) encode(r *record) []byte {
+	s.encoded = appendRecord(s.encoded[:0], r)
+	return s.encoded
 }
 
 func (w *Writer) wake() {
@@ -92,13 +112,19 @@ func (w *Writer) close() error {
 	if w.closed {
 		return nil
 	}
+	var err error
+	if w.overflow != nil || w.lost {
+		// An empty record has the length of the output, so that readers notice if its
+		// end is missing.
+		err = w.share(w.record(Stdout, nil))
+	}
 	w.closed = true
 	w.wake()
 	delete(w.store.writers, w.of)
 	if w.overflow == nil {
-		return nil
+		return err
 	}
-	err := w.overflow.close()
+	err = errors.Join(err, w.overflow.close())
 	w.store.long = append(w.store.long, &longOutput{of: w.of, last: w.overflow.part, bytes: w.overflow.total, newestMS: w.newestMS})
 	w.store.expire()
 	return err
