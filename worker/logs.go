@@ -21,6 +21,10 @@ const (
 	maxLogChunk = 64 << 10
 	// logPoll is how often a reader checks whether an attempt has begun to write.
 	logPoll = 200 * time.Millisecond
+	// followPause is the minimum time between two messages to a follower that has
+	// received everything. It keeps lines that follow each other closely in one
+	// message: a leader buffers a fixed number.
+	followPause = 5 * time.Millisecond
 )
 
 // attemptLogs are the logs of a cluster's attempts, in a directory of this worker.
@@ -189,7 +193,17 @@ func (w *Worker) serveLog(ctx context.Context, q *dtaskv1.LogRequest, send func(
 		}
 		m.Pieces, size = append(m.Pieces, p), size+len(p.GetData())+pieceCost
 		return nil
-	}, flush)
+	}, func() error {
+		if len(m.GetPieces()) == 0 {
+			return nil
+		}
+		err := flush()
+		select {
+		case <-time.After(followPause):
+		case <-ctx.Done():
+		}
+		return err
+	})
 	if ctx.Err() != nil {
 		return // the reader or the session is gone
 	}
