@@ -33,11 +33,14 @@ func newLogs(a *app) *cobra.Command {
 		Use:   "logs JOB[/TASK]",
 		Short: "Print the output of a task, an array or a job",
 		Long: `Print the standard output and standard error of the last attempt of a task, in the order
-in which they were written, both to standard output. Of an array or a job, print the
+in which its worker has received them, both to standard output. Of an array or a job, print the
 output of each task that has begun, with the ID of the task before each line.
 
-Workers keep output within limits, also over restarts. If it is gone, the answer says
-why. With --follow, the exit code is 1 if the task, or one of the tasks, failed.`,
+Workers keep output within limits, also over restarts. If it is gone, the error gives the
+reason. Of a long output, about the first and the last MiB are kept. Lines by which a
+command reports, ::progress and ::checkpoint, are hidden.
+
+With --follow, the exit code is 1 if the task, or one of the tasks, failed.`,
 		Example: `  dtaskctl logs 42/fetch
   dtaskctl logs 42/fetch --follow --tail 20
   dtaskctl logs 42/fetch --attempt 1 --stderr
@@ -51,6 +54,9 @@ why. With --follow, the exit code is 1 if the task, or one of the tasks, failed.
 			}
 			if f.attempt > 0 && (ref.task == "" || f.failed) {
 				return view{}, usagef("--attempt requires a task: use JOB/TASK without --failed")
+			}
+			if f.failed && f.follow {
+				return view{}, usagef("--failed and --follow are mutually exclusive")
 			}
 			return a.logs(ctx, c, ref, f)
 		}),
@@ -78,7 +84,7 @@ func (a *app) logs(ctx context.Context, c *client.Client, ref jobRef, f logsFlag
 	case f.follow:
 		return a.followLogs(ctx, c, ref, f)
 	}
-	out, listed := newLockedOutput(a.out, a.out, a.quiet), document.LogList{Logs: []document.Logs{}}
+	out, listed, gone := newLockedOutput(a.out, a.out, a.quiet), document.LogList{Logs: []document.Logs{}}, goneLogs{a: a}
 	for _, t := range tasks {
 		if t.GetAttempt() == 0 {
 			continue
@@ -93,18 +99,62 @@ func (a *app) logs(ctx context.Context, c *client.Client, ref jobRef, f logsFlag
 				listed.Logs = append(listed.Logs, one)
 			}
 		}
-		if errors.Is(err, client.ErrNotFound) {
-			a.warn("dtaskctl: %s", show.Clean(err.Error()))
+		if errors.Is(err, client.ErrNotFound) && isFunction(t) {
 			continue
 		}
-		if err != nil {
+		if err = gone.add(err); err != nil {
 			return view{}, err
 		}
 	}
-	if a.textOutput() {
-		return view{}, nil
+	if err := gone.end(); err != nil || a.textOutput() {
+		return view{}, err
 	}
 	return view{doc: listed}, nil
+}
+
+// isFunction reports whether a task calls a function of a worker, which has output only
+// if it panics.
+func isFunction(t *dtaskv1.Task) bool { return t.GetType() != "command" && t.GetType() != "run" }
+
+// maxGoneLogs is how many logs that are gone are reported one by one.
+const maxGoneLogs = 10
+
+// goneLogs are the logs of several tasks that cannot be read.
+type goneLogs struct {
+	a           *app
+	first       error
+	n, readable int
+}
+
+// add reports that a log is gone, and returns any other error.
+func (g *goneLogs) add(err error) error {
+	switch {
+	case err == nil:
+		g.readable++
+		return nil
+	case !errors.Is(err, client.ErrNotFound):
+		return err
+	}
+	if g.n++; g.n == 1 {
+		g.first = err // reported by end if no log is readable
+	} else if g.n <= maxGoneLogs {
+		g.a.warn("dtaskctl: %s", show.Clean(err.Error()))
+	}
+	return nil
+}
+
+// end reports the rest. It is an error if no log could be read.
+func (g *goneLogs) end() error {
+	if g.n > maxGoneLogs {
+		g.a.warn("dtaskctl: the logs of %d more tasks cannot be read", g.n-maxGoneLogs)
+	}
+	if g.readable == 0 {
+		return g.first
+	}
+	if g.n > 0 {
+		g.a.warn("dtaskctl: %s", show.Clean(g.first.Error()))
+	}
+	return nil
 }
 
 // tasks lists the tasks that the user named, of those that failed if asked for.
@@ -172,7 +222,7 @@ func (a *app) followLogs(ctx context.Context, c *client.Client, ref jobRef, f lo
 	}
 	follow := newFollower(c, ref.job, true, newLockedOutput(a.out, a.out, a.quiet))
 	follow.flags = f
-	follow.wanted = func(t *dtaskv1.Task) bool { return ref.task == "" || t.GetArray() == ref.task || t.GetId() == ref.task }
+	follow.wanted = func(t *dtaskv1.Task) bool { return !isFunction(t) && (ref.task == "" || t.GetArray() == ref.task || t.GetId() == ref.task) }
 	job, err := follow.follow(ctx)
 	if err != nil {
 		return view{}, err

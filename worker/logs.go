@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -248,7 +249,7 @@ func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn func(*dt
 		case !errors.Is(err, logs.ErrNone):
 			return err //nolint:wrapcheck // has context
 		case ended:
-			return fmt.Errorf("no log of this attempt: it wrote nothing, or its log was removed: %s", w.logs.kept(w.name, store))
+			return fmt.Errorf("the attempt wrote nothing, or its log was removed: %s", w.logs.kept(w.name, store))
 		case !q.GetFollow():
 			return nil // nothing was written yet
 		}
@@ -267,9 +268,19 @@ func isGone(err error) bool {
 
 // kept describes what a worker keeps, which is why other logs are gone.
 func (l *attemptLogs) kept(worker string, s *logs.Store) string {
-	text := fmt.Sprintf("worker %s keeps logs for %v, %d MiB and %d attempts", worker, l.limits.Age, l.limits.Bytes>>20, l.limits.Attempts)
+	size, unit := l.limits.Bytes>>20, "MiB"
+	if l.limits.Bytes < 10<<20 {
+		size, unit = l.limits.Bytes>>10, "KiB"
+	}
+	age := l.limits.Age.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(age, zero) {
+			age = age[:len(age)-2]
+		}
+	}
+	text := fmt.Sprintf("worker %s keeps logs for %s, %d %s and %d attempts", worker, age, size, unit, l.limits.Attempts)
 	if oldest := s.Oldest(); !oldest.IsZero() {
-		text += ", now since " + oldest.UTC().Format(time.RFC3339)
+		text += ", at present since " + oldest.UTC().Format(time.RFC3339)
 	}
 	return text
 }

@@ -13,9 +13,9 @@ import (
 // session.
 var ErrWorkerUnavailable = errors.New("session: worker with the logs is not connected")
 
-// ErrLogsUnavailable is returned if the worker does not store the logs (any
-// longer).
-var ErrLogsUnavailable = errors.New("session: worker no longer stores these logs")
+// ErrLogsUnavailable is returned, with the worker's reason, if the worker does not store
+// the logs (any longer).
+var ErrLogsUnavailable = errors.New("session: log not available")
 
 // ErrSlowReader is returned if send takes so long that the worker's data can't be
 // buffered. The reader may read again, and skip what it has.

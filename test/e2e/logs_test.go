@@ -117,6 +117,6 @@ func TestRetentionGivesTheReasonForALogThatIsGone(t *testing.T) {
 		"id": "each", "run": "head -c 10000 /dev/zero | tr '\\0' x", "array": map[string]any{"range": "0-19"},
 	}))
 	completed(t, c.Ctl, many)
-	wantNoLog(t, c, "its log was removed: worker w1 keeps logs for 168h0m0s, 0 MiB", old+"/one")
+	wantNoLog(t, c, "its log was removed: worker w1 keeps logs for 168h, 64 KiB", old+"/one")
 	wantLog(t, c, strings.Repeat("x", 10000), many+"/each[19]")
 }

@@ -22,7 +22,7 @@ type Piece struct {
 // there is now or, with follow, until the attempt's writer is closed. Between two pieces,
 // output is missing that was not kept if their offsets differ by more than the first has.
 // With follow, idle is called before Read waits for more. It returns ErrNone if nothing
-// is kept and no writer is open, a *GoneError if only the length is, and the error of f,
+// is kept and no writer was opened, a *GoneError if only the length is, and the error of f,
 // idle or ctx.
 func (s *Store) Read(ctx context.Context, a Attempt, follow bool, f func(Piece) error, idle func() error) error {
 	r := &reader{store: s, of: a, pass: f, files: make(map[uint64]*os.File)}
@@ -188,7 +188,7 @@ func (r *reader) readTo(ctx context.Context, now snapshot) error {
 		r.part, r.offset = r.part+1, 0
 	}
 	switch {
-	case r.end == nil || !now.closed:
+	case r.end == nil || !now.closed || r.end.Offset == 0:
 		return nil
 	case !r.any:
 		return &GoneError{Bytes: r.end.Offset}

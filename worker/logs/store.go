@@ -30,8 +30,8 @@ func (l *Limits) Fill() {
 	l.MaxShared = cmp.Or(l.MaxShared, 64<<10)
 }
 
-// ErrNone is returned for an attempt of which nothing is kept: it wrote nothing, or its
-// output was removed.
+// ErrNone is returned for an attempt of which nothing is kept: it had no writer, or what
+// it wrote was removed. An attempt whose writer wrote nothing has an empty output.
 var ErrNone = errors.New("no output of this attempt is kept")
 
 // A GoneError is returned for an attempt whose output is known only by its length.
@@ -52,6 +52,7 @@ type Store struct {
 	long     []*longOutput
 	writers  map[Attempt]*Writer
 	encoded  []byte // the last record; its memory is used again
+	closed   bool
 }
 
 // A longOutput is an overflow that is complete.
@@ -122,6 +123,7 @@ func (s *Store) Close() error {
 	if active := s.active(); active != nil {
 		errs = append(errs, active.seal())
 	}
+	s.closed = true
 	return errors.Join(errs...)
 }
 
@@ -143,10 +145,10 @@ func (s *Store) writable() (*segment, error) {
 		_ = active.seal() // what it has is still found, here and when the store is opened
 	}
 	created, err := createSegment(s.dir, s.next)
+	s.next++ // also if the file is there: then it is not of this store
 	if err != nil {
 		return nil, err
 	}
-	s.next++
 	s.segments = append(s.segments, created)
 	s.expire()
 	return created, nil

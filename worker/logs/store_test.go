@@ -496,3 +496,26 @@ func TestReadersAndRetentionDoNotDisturbEachOther(t *testing.T) {
 	}
 	working.Wait()
 }
+
+func TestNoOutputDiffersFromOutputThatIsGone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, Limits{})
+	put(t, s, Attempt{1, 0, 1})
+	w := s.Writer(Attempt{1, 1, 1})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Write(Stdout, []byte("late")), s.Writer(Attempt{1, 2, 1}).Write(Stdout, []byte("late"))); !errors.Is(err, ErrClosed) {
+		t.Errorf("writing to a closed store: got %v", err)
+	}
+	if got := files(t, dir); len(got) != 2 {
+		t.Errorf("got files %v", got)
+	}
+	s = open(t, dir, Limits{})
+	for i, want := range map[uint32]error{0: nil, 1: nil, 2: ErrNone} {
+		if got, err := text(s, Attempt{1, i, 1}); got != "" || !errors.Is(err, want) {
+			t.Errorf("task %d: got %q, %v, want %v", i, got, err, want)
+		}
+	}
+}

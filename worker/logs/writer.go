@@ -40,7 +40,7 @@ func (s *Store) Writer(a Attempt) *Writer {
 func (w *Writer) Write(stream Stream, data []byte) error {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
-	if w.closed {
+	if w.closed || w.store.closed {
 		return ErrClosed
 	}
 	defer w.wake()
@@ -112,10 +112,14 @@ func (w *Writer) close() error {
 	if w.closed {
 		return nil
 	}
+	if w.store.closed {
+		w.closed = true
+		return ErrClosed
+	}
 	var err error
-	if w.overflow != nil || w.lost {
-		// An empty record has the length of the output, so that readers notice if its
-		// end is missing.
+	if w.overflow != nil || w.lost || w.written == 0 {
+		// An empty record has the length of the output: readers notice if its end is
+		// missing, and know no output from output that was removed.
 		err = w.share(w.record(Stdout, nil))
 	}
 	w.closed = true
