@@ -241,7 +241,7 @@ func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 		if again != both || fault != "" {
 			t.Errorf("read again: got %d bytes, want the same %d in the same order; %q", len(again), len(both), fault)
 		}
-		if _, fault := readWholeLog(t, l, 77, true); !strings.Contains(fault, "no log of this attempt") {
+		if _, fault := readWholeLog(t, l, 77, true); !strings.Contains(fault, "wrote nothing, or its log was removed") {
 			t.Errorf("removed log: got %q", fault)
 		}
 	})
