@@ -222,7 +222,9 @@ func (a *app) followLogs(ctx context.Context, c *client.Client, ref jobRef, f lo
 	}
 	follow := newFollower(c, ref.job, true, newLockedOutput(a.out, a.out, a.quiet))
 	follow.flags = f
-	follow.wanted = func(t *dtaskv1.Task) bool { return !isFunction(t) && (ref.task == "" || t.GetArray() == ref.task || t.GetId() == ref.task) }
+	follow.wanted = func(t *dtaskv1.Task) bool {
+		return !isFunction(t) && (ref.task == "" || t.GetArray() == ref.task || t.GetId() == ref.task)
+	}
 	job, err := follow.follow(ctx)
 	if err != nil {
 		return view{}, err

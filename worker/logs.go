@@ -70,10 +70,10 @@ func (l *attemptLogs) store() (*logs.Store, error) {
 // minExpiryInterval bounds how often limits are checked.
 const minExpiryInterval = time.Second
 
-// expire removes what exceeds the limits until stop is called, which waits for the
-// goroutine. Writing removes too, but a worker without output must also forget.
-func (l *attemptLogs) expire() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+// expire removes what exceeds the limits until ctx is done or stop is called, which waits
+// for the goroutine. Writing removes too, but a worker without output must also forget.
+func (l *attemptLogs) expire(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
 		ticker := time.NewTicker(max(min(l.limits.Age/8, time.Hour), minExpiryInterval))

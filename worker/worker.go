@@ -145,7 +145,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	w.log = log.With("worker", w.name)
 	w.logs = newAttemptLogs(w.dirs.logs(), logs.Limits{Bytes: w.cfg.LogBytes, Age: w.cfg.LogAge, Attempts: w.cfg.LogAttempts}, w.fence.clusterID, w.log)
 	defer func() { err = errors.Join(err, w.logs.close()) }()
-	defer w.logs.expire()()
+	defer w.logs.expire(context.WithoutCancel(ctx))()
 	if w.cfg.CheckpointStore != "" {
 		if w.store, err = openStore(w.cfg.CheckpointStore); err != nil {
 			return err

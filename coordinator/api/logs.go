@@ -119,7 +119,7 @@ func (f *attemptFinder) in(st *fsm.State) (h fsm.HeldAttempt, err error) {
 	}
 	switch w := st.Worker(worker); { // a worker keeps its number and its logs when it is restarted
 	case w == nil:
-		return h, notFound("the log of attempt %d of %s is gone: its worker is no longer known", number, f.name)
+		return h, notFound("the log of attempt %d of %s is gone: its worker was down for so long that it is no longer known", number, f.name)
 	case w.State != fsm.WorkerUp:
 		return h, notFound("the log of attempt %d of %s cannot be read: worker %s, which has it, is down", number, f.name, w.Name)
 	}

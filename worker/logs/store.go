@@ -172,7 +172,7 @@ func (s *Store) Expire() {
 	s.expire()
 }
 
-// Oldest returns the time of the oldest output in the segments; zero if there is none.
+// Oldest returns the time of the oldest output in the segments; the zero time if they are empty.
 func (s *Store) Oldest() time.Time {
 	s.mu.Lock()
 	path := ""
