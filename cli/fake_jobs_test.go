@@ -264,16 +264,9 @@ func (f *fakeLeader) Logs(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[d
 	if r.GetAttempt() > 4 {
 		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "the log has expired")
 	}
-	for _, m := range []*dtaskv1.LogsResponse{
-		{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: fmt.Appendf(nil, "attempt %d\n", r.GetAttempt())},
-		{Stream: dtaskv1.LogStream_LOG_STREAM_STDERR, Data: []byte("curl: 404\n")},
-	} {
-		if r.GetStream() != dtaskv1.LogStream_LOG_STREAM_UNSPECIFIED && r.GetStream() != m.GetStream() {
-			continue
-		}
-		if err := s.Send(m); err != nil {
-			return err
-		}
-	}
-	return nil
+	first := fmt.Appendf(nil, "attempt %d\n::progress 0.5\n", r.GetAttempt())
+	return s.Send(&dtaskv1.LogsResponse{Pieces: []*dtaskv1.LogPiece{
+		{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: first},
+		{Stream: dtaskv1.LogStream_LOG_STREAM_STDERR, Offset: uint64(len(first)), Data: []byte("curl: 404\n")},
+	}})
 }

@@ -70,19 +70,25 @@ func (j *fakeJob) endAs(name string) {
 	}
 }
 
+func outputPiece(offset uint64, text string) *dtaskv1.LogsResponse {
+	return &dtaskv1.LogsResponse{Pieces: []*dtaskv1.LogPiece{{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Offset: offset, Data: []byte(text)}}}
+}
+
 // unfinishedLines sends lines in pieces, the last one without an end.
 func unfinishedLines(_ *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
+	offset := uint64(0)
 	for _, piece := range []string{"a", "b\nc\n\nd", "e\nf"} {
-		if err := s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte(piece)}); err != nil {
+		if err := s.Send(outputPiece(offset, piece)); err != nil {
 			return err
 		}
+		offset += uint64(len(piece))
 	}
 	return nil
 }
 
 // expiredLog sends the begin of an output whose rest is gone.
 func expiredLog(_ *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
-	if err := s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("begin\n")}); err != nil {
+	if err := s.Send(outputPiece(0, "begin\n")); err != nil {
 		return err
 	}
 	return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "worker with the logs is not connected")

@@ -24,6 +24,8 @@ type follower struct {
 	job    string
 	array  bool // lines start with the ID of their task
 	out    *lockedOutput
+	flags  logsFlags                // which output of a task
+	wanted func(*dtaskv1.Task) bool // nil: all tasks
 
 	readers sync.WaitGroup
 
@@ -42,11 +44,8 @@ type followedTask struct {
 	err    error  // why output of the last attempt that was read is missing
 }
 
-func (a *app) newFollower(c *client.Client, job string, array bool) *follower {
-	return &follower{
-		client: c, job: job, array: array, tasks: make(map[string]*followedTask),
-		out: newLockedOutput(a.summaryWriter(), a.err, a.quiet),
-	}
+func newFollower(c *client.Client, job string, array bool, out *lockedOutput) *follower {
+	return &follower{client: c, job: job, array: array, out: out, tasks: make(map[string]*followedTask)}
 }
 
 // follow copies output until the job has finished, and returns the job. When ctx is
@@ -77,6 +76,9 @@ func (f *follower) observe(ctx context.Context, t *dtaskv1.Task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	task := f.tasks[t.GetId()]
+	if f.wanted != nil && !f.wanted(t) {
+		return
+	}
 	if t.GetAttempt() == 0 || task != nil && t.GetAttempt() <= task.seen {
 		return
 	}
@@ -128,9 +130,9 @@ func (f *follower) copy(ctx context.Context, id string, attempt uint32) (wrote b
 		prefix = id + ": "
 	}
 	stdout, stderr := f.out.stdoutOf(prefix), f.out.stderrOf(prefix)
-	_, err = f.client.Logs(ctx, client.LogsRequest{
-		Job: f.job, Task: id, Attempt: attempt, Follow: true, Stdout: stdout, Stderr: stderr,
-	})
+	r := f.flags.request(f.job, id, stdout, stderr)
+	r.Attempt, r.Follow = attempt, true
+	_, err = f.client.Logs(ctx, r)
 	for _, w := range []*taskWriter{stdout, stderr} {
 		if flushed := w.flush(); err == nil {
 			err = flushed

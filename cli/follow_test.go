@@ -19,11 +19,11 @@ func following(t *testing.T, arrayJob bool, output func(*dtaskv1.LogsRequest, gr
 	c := clientOf(t, leader)
 	a, out, errs := setup(t, nil)
 	a.format = outputTable
-	return a.newFollower(c, "7", arrayJob), out, errs
+	return newFollower(c, "7", arrayJob, newLockedOutput(a.summaryWriter(), a.err, a.quiet)), out, errs
 }
 
 func attemptLine(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
-	return s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: fmt.Appendf(nil, "attempt %d\n", r.GetAttempt())})
+	return s.Send(&dtaskv1.LogsResponse{Pieces: []*dtaskv1.LogPiece{{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: fmt.Appendf(nil, "attempt %d\n", r.GetAttempt())}}})
 }
 
 func TestARepeatedAttemptIsAnnouncedAndReadOnce(t *testing.T) {

@@ -40,7 +40,7 @@ is lost is repeated on another one.
 
 With --wait, the output of the command is copied while it runs: standard output to
 standard output, standard error to standard error. Lines of an array start with the ID
-of their task. A worker keeps the first and the last MiB of each stream; what is omitted
+of their task. A worker keeps about the first and the last MiB of a long output; what is omitted
 before it was copied is replaced by a line "[dtask: N bytes omitted]". With -o json or
 yaml, both streams go to standard error, and standard output is the finished job. The
 exit code is

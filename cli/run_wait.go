@@ -23,7 +23,7 @@ func (a *app) runAndWait(ctx context.Context, c *client.Client, job *dtaskv1.Job
 	a.note("%s", submittedLine(job, got))
 	ctx, cancel := a.waitContext(ctx)
 	defer cancel()
-	f := a.newFollower(c, got.ID, job.GetTasks()[0].GetArray() != nil)
+	f := newFollower(c, got.ID, job.GetTasks()[0].GetArray() != nil, newLockedOutput(a.summaryWriter(), a.err, a.quiet))
 	ended, err := f.follow(ctx)
 	if err == nil {
 		err = a.commandResult(ctx, c, ended, f.missing())
@@ -70,10 +70,7 @@ func (a *app) commandResult(ctx context.Context, c *client.Client, job *dtaskv1.
 // firstFailed returns the failed task of a job with the lowest index; nil if none
 // failed.
 func firstFailed(ctx context.Context, c *client.Client, job string) (*dtaskv1.Task, error) {
-	failed := client.TaskFilter{States: []dtaskv1.TaskState{
-		dtaskv1.TaskState_TASK_STATE_FAILED, dtaskv1.TaskState_TASK_STATE_DEAD, dtaskv1.TaskState_TASK_STATE_LOST,
-	}}
-	for t, err := range c.Tasks(ctx, job, failed) {
+	for t, err := range c.Tasks(ctx, job, client.TaskFilter{States: failedStates}) {
 		return t, err
 	}
 	return nil, nil //nolint:nilnil // none failed, which is not an error

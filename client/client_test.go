@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -307,14 +308,14 @@ func TestLogsResumeAfterTheLastByte(t *testing.T) {
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	broken := false
 	n.serve(t, "a:1", &fake{logs: func(s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
-		if err := s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("one\ntwo\n")}); err != nil {
+		if err := s.Send(&dtaskv1.LogsResponse{Pieces: []*dtaskv1.LogPiece{{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("one\ntwo\n")}}}); err != nil {
 			return err
 		}
 		if !broken {
 			broken = true
 			return notLeader("")
 		}
-		return s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("three\n")})
+		return s.Send(&dtaskv1.LogsResponse{Pieces: []*dtaskv1.LogPiece{{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Offset: 8, Data: []byte("three\n")}}})
 	}})
 	var out strings.Builder
 	if _, err := c.Logs(t.Context(), LogsRequest{Job: "1", Task: "a", Attempt: 1, Stdout: &out}); err != nil {
@@ -322,6 +323,66 @@ func TestLogsResumeAfterTheLastByte(t *testing.T) {
 	}
 	if got := out.String(); got != "one\ntwo\nthree\n" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// piecesOf sends pieces of a log, one per millisecond from 1000 on; those that start with
+// ! are of standard error.
+func piecesOf(s grpc.ServerStreamingServer[dtaskv1.LogsResponse], texts ...string) error {
+	offset, resp := uint64(0), &dtaskv1.LogsResponse{}
+	for i, text := range texts {
+		stream := dtaskv1.LogStream_LOG_STREAM_STDOUT
+		if strings.HasPrefix(text, "!") {
+			stream = dtaskv1.LogStream_LOG_STREAM_STDERR
+		}
+		if n, isGap := strings.CutPrefix(text, "gap "); isGap {
+			skip, err := strconv.ParseUint(n, 10, 64)
+			if err != nil {
+				return err
+			}
+			offset += skip
+			continue
+		}
+		resp.Pieces = append(resp.Pieces, &dtaskv1.LogPiece{Stream: stream, TimeMs: 1000 + int64(i), Offset: offset, Data: []byte(text)})
+		offset += uint64(len(text))
+	}
+	return s.Send(resp)
+}
+
+func TestLogsAreCopiedInOrderAndWhatIsMissingIsSaid(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}})
+	n.serve(t, "a:1", &fake{logs: func(s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
+		return piecesOf(s, "one\n", "!two\n", "gap 100", "three\nfo", "!err\n", "ur\n", "open")
+	}})
+	const gap = "\n[dtask: 100 bytes omitted]\n"
+	for name, x := range map[string]struct {
+		r                LogsRequest
+		out, errs, mixed bool
+		want             string
+	}{
+		"both":            {mixed: true, want: "one\n!two\n" + gap + "three\nfo!err\nur\nopen"},
+		"standard output": {out: true, want: "one\n" + gap + "three\nfour\nopen"},
+		"standard error":  {errs: true, want: "!two\n" + gap + "!err\n"},
+		"the last lines":  {r: LogsRequest{Tail: 2}, mixed: true, want: "!err\nfour\nopen"},
+		"one last line":   {r: LogsRequest{Tail: 1, Follow: true}, out: true, want: "four\nopen"},
+		"more lines than": {r: LogsRequest{Tail: 50}, errs: true, want: "!two\n" + gap + "!err\n"},
+		"since":           {r: LogsRequest{Since: time.UnixMilli(1004)}, mixed: true, want: "!err\nur\nopen"},
+	} {
+		var b strings.Builder
+		x.r.Job, x.r.Task, x.r.Attempt = "1", "a", 1
+		if x.out || x.mixed {
+			x.r.Stdout = &b
+		}
+		if x.errs || x.mixed {
+			x.r.Stderr = &b
+		}
+		if _, err := c.Logs(t.Context(), x.r); err != nil || b.String() != x.want {
+			t.Errorf("%s: got %q, %v, want %q", name, b.String(), err, x.want)
+		}
+	}
+	if _, err := c.Logs(t.Context(), LogsRequest{Job: "1", Task: "a", Tail: -1}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a negative tail: got %v", err)
 	}
 }
 

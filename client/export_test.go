@@ -47,7 +47,7 @@ func DialExample() (dial func(context.Context, string) (net.Conn, error), stop f
 			return &dtaskv1.ListJobsResponse{Jobs: []*dtaskv1.Job{exampleJob(dtaskv1.JobState_JOB_STATE_FAILED, 1)}}, nil
 		},
 		logs: func(s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
-			return s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("999999937 is prime\n")})
+			return s.Send(&dtaskv1.LogsResponse{Pieces: []*dtaskv1.LogPiece{{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("999999937 is prime\n")}}})
 		},
 		retry: func(*dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
 			return &dtaskv1.RetryResponse{Job: exampleJob(dtaskv1.JobState_JOB_STATE_RUNNING, 1)}, nil

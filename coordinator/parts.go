@@ -235,8 +235,12 @@ func classify(err error) *api.Error {
 	switch {
 	case errors.Is(err, session.ErrNoHello), errors.Is(err, columns.ErrMalformed):
 		kind = api.KindInvalid
-	case errors.Is(err, session.ErrLogsUnavailable), errors.Is(err, session.ErrWorkerUnavailable):
+	case errors.Is(err, session.ErrLogsUnavailable):
 		kind = api.KindNotFound
+	case errors.Is(err, session.ErrWorkerUnavailable), errors.Is(err, session.ErrSlowReader):
+		// The worker comes back or is marked down soon. Clients continue after what they
+		// have.
+		kind = api.KindBusy
 	default:
 		return nil
 	}

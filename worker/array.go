@@ -26,7 +26,7 @@ func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
 	}
 	defer func() {
 		if a.log != nil {
-			w.logs.close(a.ref)
+			a.log.end()
 			a.log = nil
 		}
 	}()

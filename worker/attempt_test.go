@@ -419,16 +419,23 @@ func TestAnAssignmentReceivedTwiceRunsOnce(t *testing.T) {
 	})
 }
 
+func logText(d *dtaskv1.LogData) (text string) {
+	for _, p := range d.GetPieces() {
+		text += string(p.GetData())
+	}
+	return text
+}
+
 // readWholeLog requests a log, and returns its text and error.
 func readWholeLog(t *testing.T, l *leaderEnd, task uint32, follow bool) (text, fault string) {
 	t.Helper()
 	l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: uint64(task) + 100, Attempt: attemptOf(task), Follow: follow}})
 	for {
 		d := l.next(t, "log data", func(m *dtaskv1.SessionRequest) bool { return m.GetLogData() != nil }).GetLogData()
-		if d.GetId() != uint64(task)+100 || len(d.GetData()) > maxLogChunk {
-			t.Fatalf("got log data of id %d with %d bytes", d.GetId(), len(d.GetData()))
+		if data := logText(d); d.GetId() != uint64(task)+100 || len(data) > maxLogChunk {
+			t.Fatalf("got log data of id %d with %d bytes", d.GetId(), len(data))
 		}
-		text += string(d.GetData())
+		text += logText(d)
 		if d.GetEnd() {
 			return text, d.GetError()
 		}

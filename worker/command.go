@@ -18,6 +18,7 @@ import (
 	"github.com/dtask/dtask/internal/array"
 	"github.com/dtask/dtask/internal/exitstatus"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/worker/logs"
 	"github.com/dtask/dtask/worker/process"
 )
 
@@ -57,15 +58,14 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 		}
 	}
 	log := w.openLog(a)
-	defer w.closeLog(a)
+	defer closeLog(a, log)
 	lines := process.NewLines(func(p process.Progress) { t.Progress(p.Fraction, p.Text) })
 	lines.OnCheckpoint = a.checkpointer.Load().request // environ created it
 	errorLines := process.NewLines(nil)
 	exit, err := w.runProgram(a, &process.Spec{
 		Argv: argv(body, a.policy), Env: env, Dir: cwd, Umask: a.policy.Umask,
-		// A full disk must cost only the log, not the attempt.
-		Stdout:    io.MultiWriter(lines, bestEffortWriter{log.stdout}),
-		Stderr:    io.MultiWriter(errorLines, bestEffortWriter{log.stderr}),
+		Stdout:    io.MultiWriter(lines, log.stream(logs.Stdout)),
+		Stderr:    io.MultiWriter(errorLines, log.stream(logs.Stderr)),
 		KillGrace: time.Duration(a.policy.GetKillGraceMs()) * time.Millisecond,
 	})
 	last, lastError := lines.Finish(), errorLines.Finish()
@@ -118,17 +118,17 @@ func (w *Worker) openLog(a *attempt) *attemptLog {
 	if a.log != nil {
 		return a.log
 	}
-	log := w.logs.open(a.ref)
+	log := w.logs.begin(a.ref)
 	if a.assignment.Extras.GetArray().GetChunked() {
 		a.log = log
 	}
 	return log
 }
 
-// closeLog closes the log of an attempt, unless further items will use it.
-func (w *Worker) closeLog(a *attempt) {
+// closeLog ends the log of an attempt, unless further items will use it.
+func closeLog(a *attempt, log *attemptLog) {
 	if a.log == nil {
-		w.logs.close(a.ref)
+		log.end()
 	}
 }
 
@@ -304,12 +304,4 @@ func (w *Worker) removeCommandDirs(a *attempt, dir string, spare bool) {
 	if err := remove(dir); err != nil {
 		w.log.Warn("removing a command's directory failed", a.attrs(), slog.String("dir", filepath.Base(dir)), slog.Any("err", err))
 	}
-}
-
-type bestEffortWriter struct{ w io.Writer }
-
-// Write reports success.
-func (l bestEffortWriter) Write(p []byte) (int, error) {
-	_, _ = l.w.Write(p)
-	return len(p), nil
 }

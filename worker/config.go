@@ -18,10 +18,12 @@ import (
 
 // Limits of one worker.
 const (
-	maxSlots  = 65535
-	maxResult = 4 << 10 // bytes of an attempt's inline result
-	maxError  = 1 << 10 // bytes of an error text
-	maxName   = 63      // bytes of an error class
+	maxSlots = 65535
+	// minLogBytes leaves room for a few short outputs.
+	minLogBytes = 64 << 10
+	maxResult   = 4 << 10 // bytes of an attempt's inline result
+	maxError    = 1 << 10 // bytes of an error text
+	maxName     = 63      // bytes of an error class
 
 	maxWorkerName = 63 // bytes
 )
@@ -65,9 +67,12 @@ type Config struct {
 	// context is done; then they are stopped and released. Default 30 s;
 	// negative: they are stopped immediately.
 	DrainTimeout time.Duration
-	// LogBytes bounds the logs of all attempts together; the oldest are removed
-	// first. Default 256 MiB.
-	LogBytes int64
+	// LogBytes, LogAge and LogAttempts bound the logs of all attempts together,
+	// also over restarts; the oldest are removed first. Defaults: 1 GiB, 7 days,
+	// 1,000,000.
+	LogBytes    int64
+	LogAge      time.Duration
+	LogAttempts int
 	// CheckpointInterval is the minimum time between two checkpoints that a
 	// command requests. Default 5 s; negative: no minimum.
 	CheckpointInterval time.Duration
@@ -122,9 +127,6 @@ func (c *Config) Defaults() error {
 	if c.CheckpointInterval == 0 {
 		c.CheckpointInterval = 5 * time.Second
 	}
-	if c.LogBytes == 0 {
-		c.LogBytes = 256 << 20
-	}
 	return nil
 }
 
@@ -164,8 +166,14 @@ func (c *Config) Validate() error {
 			problems = append(problems, fmt.Errorf("invalid --label %q: names that start with %q are reserved", key, reservedLabels))
 		}
 	}
-	if c.LogBytes < 0 {
-		problems = append(problems, fmt.Errorf("invalid LogBytes %d: must be 0 or more", c.LogBytes))
+	if c.LogBytes != 0 && c.LogBytes < minLogBytes {
+		problems = append(problems, fmt.Errorf("invalid --log-bytes %d: must be at least %d", c.LogBytes, minLogBytes))
+	}
+	if c.LogAge < 0 {
+		problems = append(problems, fmt.Errorf("invalid --log-age %v: must be above 0", c.LogAge))
+	}
+	if c.LogAttempts < 0 {
+		problems = append(problems, fmt.Errorf("invalid --log-attempts %d: must be above 0", c.LogAttempts))
 	}
 	if c.Token != "" && c.TLS == nil && !allLoopback(c.Join) {
 		problems = append(problems, errors.New("token requires TLS unless all coordinators are on loopback"))

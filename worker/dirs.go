@@ -22,7 +22,7 @@ const checkpointRetention = 7 * 24 * time.Hour
 //	lock                                 held by the process that uses the directory
 //	name                                 of the worker, if it chose its name itself
 //	jobs/JOB-TASK-ATTEMPT/               a command's working directory
-//	logs/JOB-TASK-ATTEMPT.{stdout,stderr} its output, if it has any
+//	logs/CLUSTER/                        outputs; package worker/logs
 //	checkpoints/CLUSTER/JOB/TASK/        outlives attempts and processes
 //	checkpoints/CLUSTER/JOB/TASK.unsaved attempt that left it, if it could not be saved elsewhere
 type dirs struct {
@@ -61,7 +61,7 @@ func openDirs(root string) (*dirs, error) {
 // clean removes the files of earlier processes, except recent checkpoints, and
 // creates the directories of this one.
 func (d *dirs) clean() error {
-	expired := []string{filepath.Join(d.root, "jobs"), filepath.Join(d.root, "logs")}
+	expired := []string{filepath.Join(d.root, "jobs")}
 	tasks, _ := filepath.Glob(filepath.Join(d.root, "checkpoints", "*", "*", "*")) // the pattern is valid
 	for _, dir := range tasks {
 		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) >= checkpointRetention {
@@ -94,8 +94,7 @@ func (d *dirs) close() error {
 
 func (d *dirs) job(r ref) string { return filepath.Join(d.root, "jobs", r.String()) }
 
-// log returns the path of an attempt's log without the suffix.
-func (d *dirs) log(r ref) string { return filepath.Join(d.root, "logs", r.String()) }
+func (d *dirs) logs() string { return filepath.Join(d.root, "logs") }
 
 func (d *dirs) checkpoint(cluster string, r ref) string {
 	if cluster == "" {

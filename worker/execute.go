@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/worker/logs"
 )
 
 // slot executes one attempt after another until none is ready.
@@ -135,9 +136,9 @@ func (w *Worker) call(a *attempt, handler Handler, t *Task) (result []byte, err 
 		}
 		stack := debug.Stack()
 		err = panicError(cause)
-		if logErr := w.logs.write(a.ref, fmt.Appendf(nil, "panic: %v\n\n%s", cause, stack)); logErr != nil {
-			w.log.Warn("handler panicked; writing its log failed", a.attrs(), slog.Any("err", logErr), slog.String("stack", string(stack)))
-		}
+		log := w.logs.begin(a.ref)
+		_, _ = log.stream(logs.Stderr).Write(fmt.Appendf(nil, "panic: %v\n\n%s", cause, stack)) // always succeeds
+		log.end()
 	}()
 	return handler(a.ctx, t)
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -373,7 +374,7 @@ func start(t *testing.T, n *network, cfg Config, handlers map[string]Handler) *h
 	if cfg.Join == nil {
 		cfg.Join = []string{"n1:1"}
 	}
-	cfg.Name, cfg.WorkDir = "w1", t.TempDir()
+	cfg.Name, cfg.WorkDir = "w1", cmp.Or(cfg.WorkDir, t.TempDir())
 	b := &harness{network: n, logs: &logBuffer{}, done: make(chan error, 1)}
 	w, err := New(cfg, WithDialer(n.dial), WithLogger(slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 	if err != nil {

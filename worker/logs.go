@@ -3,243 +3,284 @@ package worker
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/dtask/dtask/internal/loglimit"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-	"github.com/dtask/dtask/worker/process"
+	"github.com/dtask/dtask/worker/logs"
 )
 
 const (
-	// minLogCost is what a log counts at least, so that the number of logs is
-	// bounded.
-	minLogCost = 4 << 10
-	// maxLogChunk bounds the bytes of one LogData.
+	// maxLogChunk bounds the bytes of one LogData, unless it has a single piece.
 	maxLogChunk = 64 << 10
-	// logPoll is how often a reader checks whether an attempt has created its
-	// log.
+	// logPoll is how often a reader checks whether an attempt has begun to write.
 	logPoll = 200 * time.Millisecond
+	// followPause is the minimum time between two messages to a follower that has
+	// received everything. It keeps lines that follow each other closely in one
+	// message: a leader buffers a fixed number.
+	followPause = 5 * time.Millisecond
 )
 
-// errNoLog is returned to readers of a log that does not exist.
-var errNoLog = errors.New("no log of this attempt: it expired, the worker was restarted, or the attempt never wrote one")
+// attemptLogs are the logs of a cluster's attempts, in a directory of this worker.
+// Attempts of other clusters have the same numbers, so that each cluster has a directory
+// of its own. Which cluster it is, is known from the first message of a leader on.
+type attemptLogs struct {
+	dir     string // of all clusters
+	limits  logs.Limits
+	cluster func() string
+	log     *slog.Logger
+	limiter loglimit.Limiter // of messages
 
-// attemptLog is the output of one attempt.
-type attemptLog struct {
-	stdout, stderr *process.Log
+	mu     sync.Mutex // guards the rest
+	opened *logs.Store
 }
 
-// logStore stores the logs of attempts within a total bound: those being
-// written, and the youngest of the complete ones.
-type logStore struct {
-	dirs  *dirs
-	bound int64 // bytes
-
-	mu       sync.Mutex // guards the rest; never held while an attempt writes
-	logs     map[ref]*attemptLog
-	complete []ref // oldest first
-	total    int64 // bytes of the complete ones
+func newAttemptLogs(dir string, limits logs.Limits, cluster func() string, log *slog.Logger) *attemptLogs {
+	limits.Fill()
+	return &attemptLogs{dir: dir, limits: limits, cluster: cluster, log: log}
 }
 
-func newLogStore(d *dirs, bound int64) *logStore {
-	return &logStore{dirs: d, bound: bound, logs: map[ref]*attemptLog{}}
-}
-
-// open creates the two logs of an attempt.
-func (s *logStore) open(r ref) *attemptLog {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	path := s.dirs.log(r)
-	log := &attemptLog{
-		stdout: process.NewLog(path+".stdout", process.LogLimits{}),
-		stderr: process.NewLog(path+".stderr", process.LogLimits{}),
+// store opens the store when it is first needed, and tries again after an error.
+func (l *attemptLogs) store() (*logs.Store, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.opened == nil {
+		cluster := l.cluster()
+		if cluster == "" {
+			cluster = "unknown"
+		}
+		own := filepath.Join(l.dir, filepath.Base(cluster))
+		l.removeOthers(own)
+		opened, err := logs.Open(own, l.limits)
+		if err != nil {
+			return nil, fmt.Errorf("opening the store of logs: %w", err)
+		}
+		l.opened = opened
 	}
-	s.logs[r] = log
-	return log
+	return l.opened, nil
 }
 
-// write stores a complete log of an attempt, with text as its standard error.
-func (s *logStore) write(r ref, text []byte) error {
-	log := s.open(r)
-	defer s.close(r)
-	_, err := log.stderr.Write(text)
-	return err //nolint:wrapcheck // has context
+// minExpiryInterval bounds how often limits are checked.
+const minExpiryInterval = time.Second
+
+// expire removes what exceeds the limits until ctx is done or stop is called, which waits
+// for the goroutine. Writing removes too, but a worker without output must also forget.
+func (l *attemptLogs) expire(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		ticker := time.NewTicker(max(min(l.limits.Age/8, time.Hour), minExpiryInterval))
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
+			l.mu.Lock()
+			opened := l.opened
+			l.mu.Unlock()
+			if opened != nil {
+				opened.Expire()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
-// close completes the logs of an attempt, and removes the oldest logs beyond
-// the bound.
-func (s *logStore) close(r ref) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	log := s.logs[r]
-	if log == nil {
+// warn reports that output was not stored.
+func (l *attemptLogs) warn(err error) {
+	if suppressed, ok := l.limiter.Allow("not stored"); ok {
+		l.log.Warn("output of attempts not stored", "err", err, "suppressed", suppressed)
+	}
+}
+
+// removeOthers removes the logs of other clusters that have expired, and what an earlier
+// version left.
+func (l *attemptLogs) removeOthers(own string) {
+	entries, _ := os.ReadDir(l.dir) // nothing to remove, or found again
+	for _, e := range entries {
+		path := filepath.Join(l.dir, e.Name())
+		info, err := e.Info()
+		if err == nil && path != own && (!e.IsDir() || time.Since(info.ModTime()) > l.limits.Age) {
+			_ = os.RemoveAll(path) // as above
+		}
+	}
+}
+
+func (l *attemptLogs) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.opened == nil {
+		return nil
+	}
+	if err := l.opened.Close(); err != nil && !errors.Is(err, fs.ErrClosed) {
+		return fmt.Errorf("closing logs: %w", err)
+	}
+	return nil
+}
+
+// An attemptLog receives the output of one attempt. A full disk or a damaged directory
+// costs only the log, not the attempt.
+type attemptLog struct {
+	w    *logs.Writer // nil: nothing is kept
+	warn func(error)
+}
+
+// begin begins the log of an attempt.
+func (l *attemptLogs) begin(r ref) *attemptLog {
+	store, err := l.store()
+	if err != nil {
+		l.warn(err)
+		return &attemptLog{}
+	}
+	return &attemptLog{store.Writer(logs.Attempt{Job: r.job, Index: r.task, Attempt: r.attempt}), l.warn}
+}
+
+func (l *attemptLog) end() {
+	if l.w == nil {
 		return
 	}
-	_ = log.stdout.Close() // write errors don't matter to the attempt
-	_ = log.stderr.Close() // as above
-	s.complete = append(s.complete, r)
-	s.total += log.cost()
-	for s.total > s.bound && len(s.complete) > 0 {
-		oldest := s.complete[0]
-		s.complete = s.complete[1:]
-		s.total -= s.logs[oldest].cost()
-		s.logs[oldest].stdout.Remove()
-		s.logs[oldest].stderr.Remove()
-		delete(s.logs, oldest)
+	if err := l.w.Close(); err != nil {
+		l.warn(err)
 	}
 }
 
-// cost returns what a complete log counts towards the bound.
-func (l *attemptLog) cost() int64 {
-	const most = 2*process.DefaultLogPart + minLogCost
-	return max(minLogCost, min(l.stdout.Size(), most)) + max(minLogCost, min(l.stderr.Size(), most))
+// stream returns a writer of a stream, which always succeeds.
+func (l *attemptLog) stream(s logs.Stream) streamWriter { return streamWriter{l, s} }
+
+type streamWriter struct {
+	log    *attemptLog
+	stream logs.Stream
 }
 
-func (s *logStore) get(r ref) *attemptLog {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.logs[r]
+// Write implements io.Writer.
+func (s streamWriter) Write(p []byte) (int, error) {
+	if s.log.w == nil {
+		return len(p), nil
+	}
+	if err := s.log.w.Write(s.stream, p); err != nil {
+		s.log.warn(err)
+	}
+	return len(p), nil
 }
 
-// serveLog answers a LogRequest with chunks up to the end of the log; the last
-// message has end set. send must not keep the data of a chunk after it returns.
+// serveLog answers a LogRequest with the pieces of a log; the last message has end set.
 func (w *Worker) serveLog(ctx context.Context, q *dtaskv1.LogRequest, send func(*dtaskv1.LogData) error) {
-	err := w.readLog(ctx, q, func(stream dtaskv1.LogStream, data []byte) error {
-		for len(data) > 0 {
-			n := min(len(data), maxLogChunk)
-			if err := send(&dtaskv1.LogData{Id: q.GetId(), Stream: stream, Data: data[:n]}); err != nil {
+	m, size := &dtaskv1.LogData{Id: q.GetId()}, 0
+	flush := func() error {
+		if len(m.GetPieces()) == 0 {
+			return nil
+		}
+		full := m
+		m, size = &dtaskv1.LogData{Id: q.GetId()}, 0
+		return send(full)
+	}
+	err := w.readLog(ctx, q, func(p *dtaskv1.LogPiece) error {
+		if n := len(p.GetData()) + pieceCost; size+n > maxLogChunk {
+			if err := flush(); err != nil {
 				return err
 			}
-			data = data[n:]
 		}
+		m.Pieces, size = append(m.Pieces, p), size+len(p.GetData())+pieceCost
 		return nil
+	}, func() error {
+		if len(m.GetPieces()) == 0 {
+			return nil
+		}
+		err := flush()
+		select {
+		case <-time.After(followPause):
+		case <-ctx.Done():
+		}
+		return err
 	})
 	if ctx.Err() != nil {
 		return // the reader or the session is gone
 	}
-	end := &dtaskv1.LogData{Id: q.GetId(), End: true}
+	m.End = true
 	if err != nil {
-		end.Error = clip(err.Error(), maxError)
+		m.Error = clip(err.Error(), maxError)
 	}
-	_ = send(end) // fails only when the session has ended
+	_ = send(m) // fails only when the session has ended
 }
 
-type chunkFunc func(stream dtaskv1.LogStream, data []byte) error
+// pieceCost is about what a piece costs in a message, in addition to its data.
+const pieceCost = 24
 
-// readLog passes the chunks of one or both streams to fn, one after another.
-func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn chunkFunc) error {
-	log, err := w.awaitLog(ctx, refOf(q.GetAttempt()), q.GetFollow())
+// logStreams are the streams as leaders name them.
+var logStreams = map[logs.Stream]dtaskv1.LogStream{
+	logs.Stdout: dtaskv1.LogStream_LOG_STREAM_STDOUT, logs.Stderr: dtaskv1.LogStream_LOG_STREAM_STDERR,
+}
+
+// readLog passes the output of an attempt to fn, in the order in which it was written.
+// It calls idle before it waits for more.
+func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn func(*dtaskv1.LogPiece) error, idle func() error) error {
+	store, err := w.logs.store()
 	if err != nil {
 		return err
 	}
-	streams := []dtaskv1.LogStream{q.GetStream()}
-	if q.GetStream() == dtaskv1.LogStream_LOG_STREAM_UNSPECIFIED {
-		streams = []dtaskv1.LogStream{dtaskv1.LogStream_LOG_STREAM_STDOUT, dtaskv1.LogStream_LOG_STREAM_STDERR}
-	}
-	if !q.GetFollow() || len(streams) == 1 {
-		for _, stream := range streams {
-			if err := log.read(ctx, stream, q.GetFollow(), fn); err != nil {
-				return err
-			}
+	r := refOf(q.GetAttempt())
+	a := logs.Attempt{Job: r.job, Index: r.task, Attempt: r.attempt}
+	pass := func(p logs.Piece) error {
+		stream := logStreams[p.Stream]
+		if only := q.GetStream(); only != dtaskv1.LogStream_LOG_STREAM_UNSPECIFIED && only != stream {
+			return nil
 		}
-		return nil
+		return fn(&dtaskv1.LogPiece{Stream: stream, TimeMs: p.TimeMS, Offset: p.Offset, Data: p.Data})
 	}
-	var one sync.Mutex // serializes the calls of fn
-	var both sync.WaitGroup
-	errs := make([]error, len(streams))
-	for i, stream := range streams {
-		both.Go(func() {
-			errs[i] = log.read(ctx, stream, true, func(s dtaskv1.LogStream, data []byte) error {
-				one.Lock()
-				defer one.Unlock()
-				return fn(s, data)
-			})
-		})
-	}
-	both.Wait()
-	return errors.Join(errs...)
-}
-
-// awaitLog returns the log of an attempt. With follow it waits until a held
-// attempt has created one, or has ended without.
-func (w *Worker) awaitLog(ctx context.Context, r ref, follow bool) (*attemptLog, error) {
 	ticker := time.NewTicker(logPoll)
 	defer ticker.Stop()
 	for {
 		ended := w.attempts.ended(r) // first: it writes before it ends
-		if log := w.logs.get(r); log != nil {
-			return log, nil
-		}
-		if ended {
-			return nil, errNoLog
-		}
-		if !follow {
-			return nil, nil //nolint:nilnil // not written yet, which is not an error
+		switch err := store.Read(ctx, a, q.GetFollow(), pass, idle); {
+		case isGone(err):
+			return fmt.Errorf("%w: %s", err, w.logs.kept(w.name, store))
+		case !errors.Is(err, logs.ErrNone):
+			return err //nolint:wrapcheck // has context
+		case ended:
+			return fmt.Errorf("the attempt wrote nothing, or its log was removed: %s", w.logs.kept(w.name, store))
+		case !q.GetFollow():
+			return nil // nothing was written yet
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }
 
-// read passes one stream to fn: its current contents, or with follow until the
-// attempt has ended. A nil log is empty.
-func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow bool, fn chunkFunc) error {
-	if l == nil {
-		return nil
-	}
-	log := l.stdout
-	if stream == dtaskv1.LogStream_LOG_STREAM_STDERR {
-		log = l.stderr
-	}
-	reader, err := log.NewReader()
-	if err != nil {
-		return expiredOr(err)
-	}
-	defer func() { _ = reader.Close() }() // read only
-	chunk := func(c process.Chunk) error {
-		if gap := c.Gap(); gap != "" {
-			if err := fn(stream, []byte(gap)); err != nil {
-				return err
-			}
-		}
-		return fn(stream, c.Data)
-	}
-	if follow {
-		return expiredOr(reader.Follow(ctx, 0, chunk))
-	}
-	return expiredOr(readNow(ctx, reader, chunk))
+func isGone(err error) bool {
+	_, ok := errors.AsType[*logs.GoneError](err)
+	return ok
 }
 
-// expiredOr returns errNoLog for the error of a file that was removed because
-// its log expired.
-func expiredOr(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return errNoLog
+// kept describes what a worker keeps, which is why other logs are gone.
+func (l *attemptLogs) kept(worker string, s *logs.Store) string {
+	size, unit := l.limits.Bytes>>20, "MiB"
+	if l.limits.Bytes < 10<<20 {
+		size, unit = l.limits.Bytes>>10, "KiB"
 	}
-	return err
-}
-
-// readNow passes on the current contents of the log, without what is written
-// meanwhile.
-func readNow(ctx context.Context, reader *process.LogReader, pass func(process.Chunk) error) error {
-	end, buf := reader.Size(), make([]byte, maxLogChunk)
-	for offset := int64(0); offset < end && ctx.Err() == nil; {
-		chunk, err := reader.Read(offset, buf)
-		if errors.Is(err, io.EOF) {
-			return nil
+	age := l.limits.Age.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(age, zero) {
+			age = age[:len(age)-2]
 		}
-		if err != nil {
-			return err //nolint:wrapcheck // has context
-		}
-		if err := pass(chunk); err != nil {
-			return err
-		}
-		offset = chunk.Offset + int64(len(chunk.Data))
 	}
-	return nil
+	text := fmt.Sprintf("worker %s keeps logs for %s, %d %s and %d attempts", worker, age, size, unit, l.limits.Attempts)
+	if oldest := s.Oldest(); !oldest.IsZero() {
+		text += ", at present since " + oldest.UTC().Format(time.RFC3339)
+	}
+	return text
 }

@@ -185,9 +185,9 @@ func TestAMessageOfManySessionsIsBounded(t *testing.T) {
 	m := emptyMuxStream()
 	const sessions = 20
 	for range sessions {
-		m.open().send(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Data: make([]byte, maxMessageBytes/4)}})
+		m.open().send(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Pieces: []*dtaskv1.LogPiece{{Data: make([]byte, maxMessageBytes/4)}}}})
 	}
-	m.open().send(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Data: make([]byte, 2*maxMessageBytes)}})
+	m.open().send(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Pieces: []*dtaskv1.LogPiece{{Data: make([]byte, 2*maxMessageBytes)}}}})
 	gone := m.open()
 	gone.send(&dtaskv1.SessionRequest{})
 	gone.leave()

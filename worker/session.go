@@ -360,7 +360,6 @@ func (s *session) serve(ctx context.Context, q *dtaskv1.LogRequest) {
 	s.reading.Go(func() {
 		defer cancel()
 		s.w.serveLog(ctx, q, func(d *dtaskv1.LogData) error {
-			d.Data = slices.Clone(d.GetData()) // the reader reuses its buffer
 			select {
 			case s.logs <- d:
 				return nil

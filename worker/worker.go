@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/internal/taskbody"
+	"github.com/dtask/dtask/worker/logs"
 	"github.com/dtask/dtask/worker/process"
 )
 
@@ -56,7 +57,7 @@ type Worker struct {
 	lease    lease
 	attempts *attemptTable
 	dirs     *dirs
-	logs     *logStore
+	logs     *attemptLogs
 	programs process.Pool
 	store    *checkpointStore // nil: none configured
 
@@ -142,7 +143,9 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer w.programs.Close()
 	log := w.log
 	w.log = log.With("worker", w.name)
-	w.logs = newLogStore(w.dirs, w.cfg.LogBytes)
+	w.logs = newAttemptLogs(w.dirs.logs(), logs.Limits{Bytes: w.cfg.LogBytes, Age: w.cfg.LogAge, Attempts: w.cfg.LogAttempts}, w.fence.clusterID, w.log)
+	defer func() { err = errors.Join(err, w.logs.close()) }()
+	defer w.logs.expire(context.WithoutCancel(ctx))()
 	if w.cfg.CheckpointStore != "" {
 		if w.store, err = openStore(w.cfg.CheckpointStore); err != nil {
 			return err

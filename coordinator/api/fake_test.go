@@ -334,7 +334,7 @@ func (f *fakeLogs) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.L
 	if err != nil {
 		return err
 	}
-	if err := send(&dtaskv1.LogData{Stream: max(stream, dtaskv1.LogStream_LOG_STREAM_STDOUT), Data: []byte("hello\n")}); err != nil {
+	if err := send(&dtaskv1.LogData{Pieces: []*dtaskv1.LogPiece{{Stream: max(stream, dtaskv1.LogStream_LOG_STREAM_STDOUT), Data: []byte("hello\n")}}}); err != nil {
 		return err
 	}
 	if hang {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -28,7 +29,7 @@ func (j *jobs) Logs(r *dtaskv1.LogsRequest, stream grpc.ServerStreamingServer[dt
 		return err
 	}
 	return j.cfg.Logs.Logs(ctx, attempt, r.GetStream(), r.GetFollow(), func(d *dtaskv1.LogData) error {
-		return stream.Send(&dtaskv1.LogsResponse{Stream: d.GetStream(), Data: d.GetData()})
+		return stream.Send(&dtaskv1.LogsResponse{Pieces: d.GetPieces()})
 	})
 }
 
@@ -50,37 +51,34 @@ func (s *Server) untilStopping(parent context.Context) (ctx context.Context, rel
 	}
 }
 
-// findAttempt finds the attempt whose log is requested, and its worker.
+// findAttempt finds the attempt whose log is requested, and the worker that has it.
 func (s *Server) findAttempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsRequest) (h fsm.HeldAttempt, err error) {
 	ref, err := s.findTask(id, r.GetTask())
 	if err != nil {
 		return h, err
 	}
-	name := fmt.Sprintf("task %s of job %d", quote(r.GetTask()), id)
+	find := attemptFinder{ref: ref, want: r.GetAttempt(), name: fmt.Sprintf("task %s of job %d", quote(r.GetTask()), id)}
 	for {
-		var t fsm.Task
 		var index uint64
-		var ok bool
+		var found bool
 		s.cfg.Machine.Read(func(st *fsm.State, at uint64) {
-			t, ok = st.Task(ref)
 			index = at
+			if _, found = st.Task(ref); found {
+				h, err = find.in(st)
+			}
 		})
-		if !ok {
+		if !found {
 			st, _, _, err := s.forkJob(id)
 			if err != nil {
 				return h, err
 			}
-			t, _ = st.Task(ref)
+			return find.in(st)
 		}
-		switch want := r.GetAttempt(); {
-		case t.Attempt > 0 && (want == 0 || want == t.Attempt):
-			return fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}, Worker: t.Worker}, nil
-		case want > t.Attempt:
-			return h, notFound("attempt %d of %s not found: its last is %d", want, name, t.Attempt)
-		case t.Attempt > 0:
-			return h, notFound("the worker of attempt %d of %s is no longer known: its last attempt is %d", want, name, t.Attempt)
-		case t.State.Terminal() || !r.GetFollow():
-			return h, notFound("%s has not started: it is %s", name, t.State)
+		if !errors.Is(err, errNotStarted) {
+			return h, err
+		}
+		if !r.GetFollow() {
+			return h, notFound("%s has not started", find.name)
 		}
 		if err := s.pause(ctx, watchRepeatInterval, s.cfg.Machine.Changed(index)); err != nil {
 			return h, err
@@ -89,4 +87,51 @@ func (s *Server) findAttempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsR
 			return h, err
 		}
 	}
+}
+
+// errNotStarted is returned for a task that may still get its first attempt.
+var errNotStarted = errors.New("task has not started")
+
+// An attemptFinder finds an attempt of a task, and the worker that has its log.
+type attemptFinder struct {
+	ref  fsm.TaskRef
+	want uint32 // 0 = the last attempt
+	name string // of the task, for errors
+}
+
+func (f *attemptFinder) in(st *fsm.State) (h fsm.HeldAttempt, err error) {
+	t, _ := st.Task(f.ref)
+	number, worker := t.Attempt, t.Worker
+	switch {
+	case f.want > t.Attempt:
+		return h, notFound("attempt %d of %s not found: its last is %d", f.want, f.name, t.Attempt)
+	case t.Attempt == 0 && t.State.Terminal():
+		return h, notFound("%s has never started: it is %s", f.name, t.State)
+	case t.Attempt == 0:
+		return h, errNotStarted
+	case f.want > 0 && f.want < t.Attempt:
+		number = f.want
+		if worker = f.workerOf(st, f.want); worker == 0 {
+			return h, notFound("attempt %d of %s left no trace: it was released before it ran, or only the first and the last attempts are kept", f.want, f.name)
+		}
+	case t.Worker == 0:
+		return h, notFound("the last attempt of %s has no log: the task ended with the result of another one", f.name)
+	}
+	switch w := st.Worker(worker); { // a worker keeps its number and its logs when it is restarted
+	case w == nil:
+		return h, notFound("the log of attempt %d of %s is gone: its worker was down for so long that it is no longer known", number, f.name)
+	case w.State != fsm.WorkerUp:
+		return h, notFound("the log of attempt %d of %s cannot be read: worker %s, which has it, is down", number, f.name, w.Name)
+	}
+	return fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: f.ref, Attempt: number}, Worker: worker}, nil
+}
+
+// workerOf returns the worker of an attempt in the task's history; 0 if it is not there.
+func (f *attemptFinder) workerOf(st *fsm.State, number uint32) fsm.WorkerID {
+	for _, a := range st.History(f.ref) {
+		if a.Number == number {
+			return a.Worker
+		}
+	}
+	return 0
 }

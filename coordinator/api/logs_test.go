@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,7 @@ func (r *replica) readLogs(t *testing.T, req *dtaskv1.LogsRequest) (string, erro
 		} else if err != nil {
 			return text, err
 		}
-		text += string(got.GetData())
+		text += string(got.GetPieces()[0].GetData())
 	}
 }
 
@@ -50,6 +51,34 @@ func TestLogsAreReadFromTheWorkerOfTheLastAttempt(t *testing.T) {
 		if got != held(1, 0, 2, w2) {
 			t.Errorf("got a request for %v", got)
 		}
+	}
+}
+
+func TestTheLogOfAnEarlierAttemptIsReadFromItsWorker(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t, "x", task("a"))
+	w1, w2 := r.worker(t), r.worker(t)
+	r.assign(t, held(1, 0, 1, w1))
+	r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Requeue(held(1, 0, 1, w1), true) })
+	r.complete(t, held(1, 0, 2, w2), "")
+	read := func() (string, error) {
+		return r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: "a", Attempt: 1})
+	}
+	if text, err := read(); err != nil || text != "hello\n" || r.logs.asked[0] != held(1, 0, 1, w1) {
+		t.Errorf("got %q, %v, from %v", text, err, r.logs.asked)
+	}
+	r.leader.op(t, &fsm.MarkWorkerDown{ID: w1, Reason: "gone"})
+	_, err := read()
+	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+	if !strings.Contains(err.Error(), "is down") {
+		t.Errorf("got %v", err)
+	}
+	name := ""
+	r.machine.Read(func(st *fsm.State, _ uint64) { name = st.Worker(w1).Name })
+	r.leader.op(t, &fsm.RegisterWorker{ID: w1, Name: name, Incarnation: "later", Slots: 1})
+	if text, err := read(); err != nil || text != "hello\n" || r.logs.asked[1] != held(1, 0, 1, w1) {
+		t.Errorf("after a restart: got %q, %v, from %v", text, err, r.logs.asked)
 	}
 }
 

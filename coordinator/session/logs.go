@@ -13,9 +13,13 @@ import (
 // session.
 var ErrWorkerUnavailable = errors.New("session: worker with the logs is not connected")
 
-// ErrLogsUnavailable is returned if the worker does not store the logs (any
-// longer).
-var ErrLogsUnavailable = errors.New("session: worker no longer stores these logs")
+// ErrLogsUnavailable is returned, with the worker's reason, if the worker does not store
+// the logs (any longer).
+var ErrLogsUnavailable = errors.New("session: log not available")
+
+// ErrSlowReader is returned if send takes so long that the worker's data can't be
+// buffered. The reader may read again, and skip what it has.
+var ErrSlowReader = errors.New("session: reader of logs is too slow")
 
 // logReader is one reader of an attempt's logs.
 type logReader struct {
@@ -27,7 +31,8 @@ const maxBufferedChunks = 256
 
 // Logs passes the logs of an attempt from its worker to send, up to their end
 // or, with follow, until the attempt has ended. It returns
-// ErrWorkerUnavailable, ErrLogsUnavailable, the error of send, or that of ctx.
+// ErrWorkerUnavailable, ErrLogsUnavailable, ErrSlowReader, the error of send, or that
+// of ctx.
 func (s *Service) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error {
 	x := s.session(h.Worker)
 	if x == nil {
@@ -43,7 +48,7 @@ func (s *Service) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.Lo
 				return err
 			}
 		case <-r.slow:
-			return errors.New("session: log reader is too slow")
+			return ErrSlowReader
 		case <-x.slot.ctx.Done():
 			return r.rest(send)
 		case <-ctx.Done():
@@ -71,7 +76,7 @@ func take(d *dtaskv1.LogData, send func(*dtaskv1.LogData) error) (done bool, err
 	if d.GetError() != "" {
 		return true, fmt.Errorf("%w: %s", ErrLogsUnavailable, d.GetError())
 	}
-	if len(d.GetData()) > 0 {
+	if len(d.GetPieces()) > 0 {
 		if err := send(d); err != nil {
 			return true, err
 		}

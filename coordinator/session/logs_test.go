@@ -28,7 +28,7 @@ func (h *house) read(ctx context.Context, follow bool, pieces int) reader {
 	go func() {
 		r.err <- h.service.Logs(ctx, attempt, stdout, follow, func(d *dtaskv1.LogData) error {
 			select {
-			case r.pieces <- string(d.GetData()):
+			case r.pieces <- dataOf(d):
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -36,6 +36,13 @@ func (h *house) read(ctx context.Context, follow bool, pieces int) reader {
 		})
 	}()
 	return r
+}
+
+func dataOf(d *dtaskv1.LogData) (text string) {
+	for _, p := range d.GetPieces() {
+		text += string(p.GetData())
+	}
+	return text
 }
 
 func (r reader) end(t *testing.T) error {
@@ -57,7 +64,11 @@ func (p *peer) asked() *dtaskv1.LogRequest {
 
 func (p *peer) log(id uint64, text string, end bool) {
 	p.t.Helper()
-	p.say(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Id: id, Stream: stdout, Data: []byte(text), End: end}})
+	m := &dtaskv1.LogData{Id: id, End: end}
+	if text != "" {
+		m.Pieces = []*dtaskv1.LogPiece{{Stream: stdout, Data: []byte(text)}}
+	}
+	p.say(&dtaskv1.SessionRequest{LogData: m})
 }
 
 func TestLogsAreReadFromTheirWorker(t *testing.T) {
@@ -149,8 +160,8 @@ func TestASlowLogReaderIsDroppedAndDelaysNothing(t *testing.T) {
 				select {
 				case <-r.pieces:
 				case err := <-r.err:
-					if err == nil {
-						t.Error("a dropped reader got no error")
+					if !errors.Is(err, session.ErrSlowReader) {
+						t.Errorf("a dropped reader got %v", err)
 					}
 					ended = true
 				}
@@ -206,7 +217,7 @@ func TestCompleteLogsOutliveTheirWorkersSession(t *testing.T) {
 				go func() {
 					done <- h.service.Logs(t.Context(), attempt, stdout, false, func(d *dtaskv1.LogData) error {
 						<-hold
-						read = append(read, string(d.GetData()))
+						read = append(read, dataOf(d))
 						return nil
 					})
 				}()

@@ -29,11 +29,11 @@ var mayImport = map[string][]string{
 	"fsm":           {"proto/...", "internal/taskbody"},
 
 	// The component that calls.
-	"client":  {"proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/columns", "internal/taskbody", "internal/sendqueue"},
+	"client":  {"proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/columns", "internal/controlline", "internal/taskbody", "internal/sendqueue"},
 	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/document", "internal/exitstatus"},
 
 	// The component that executes.
-	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/exitstatus", "internal/sendqueue", "internal/taskbody"},
+	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/sendqueue", "internal/taskbody"},
 
 	// The component that decides and remembers.
 	"coordinator/logstore":   {"internal/durable", "internal/mmap"},
@@ -55,20 +55,21 @@ var mayImport = map[string][]string{
 	"coordinator/history/index":      {"fsm", "coordinator/history/format"},
 
 	// Packages that every component may use; they use no component.
-	"internal/archtest":   {},
-	"internal/array":      {"proto/dtask/v1"},
-	"internal/buildinfo":  {},
-	"internal/columns":    {"proto/dtask/v1"},
-	"internal/config":     {},
-	"internal/document":   {"proto/dtask/v1"},
-	"internal/durable":    {},
-	"internal/loglimit":   {},
-	"internal/mmap":       {},
-	"internal/sendqueue":  {},
-	"internal/timescale":  {},
-	"internal/program":    {},
-	"internal/taskbody":   {"proto/dtask/v1"},
-	"internal/exitstatus": {},
+	"internal/archtest":    {},
+	"internal/array":       {"proto/dtask/v1"},
+	"internal/buildinfo":   {},
+	"internal/columns":     {"proto/dtask/v1"},
+	"internal/config":      {},
+	"internal/controlline": {},
+	"internal/document":    {"proto/dtask/v1"},
+	"internal/durable":     {},
+	"internal/loglimit":    {},
+	"internal/mmap":        {},
+	"internal/sendqueue":   {},
+	"internal/timescale":   {},
+	"internal/program":     {},
+	"internal/taskbody":    {"proto/dtask/v1"},
+	"internal/exitstatus":  {},
 
 	// The programs: flags and configuration, then Run, then an exit code.
 	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program"},

@@ -69,6 +69,11 @@ type TaskResult struct {
 	Result
 }
 
+// LogList is the output of several tasks.
+type LogList struct {
+	Logs []Logs `json:"logs"`
+}
+
 // Logs is the output of one attempt.
 type Logs struct {
 	ID      string `json:"id"` // JOB/TASK

@@ -2,29 +2,20 @@ package process
 
 import (
 	"bytes"
-	"strconv"
 	"strings"
+
+	"github.com/dtask/dtask/internal/controlline"
 )
 
 // MaxLine bounds how many bytes of a line are kept; the rest is ignored.
-const MaxLine = 4 << 10
-
-// progressPrefix starts a line that reports progress.
-const progressPrefix = "::progress "
-
-// checkpointLine is a line that reports that the checkpoint directory is
-// consistent.
-const checkpointLine = "::checkpoint"
+const MaxLine = controlline.MaxLine
 
 // replacement replaces bytes that are not UTF-8.
 const replacement = "\uFFFD"
 
 // Progress is a progress report of a command: a line like "::progress 0.42
 // halfway there" on its standard output.
-type Progress struct {
-	Fraction float64 // 0 to 1
-	Text     string  // valid UTF-8; often empty
-}
+type Progress = controlline.Progress
 
 // Lines is a Writer for standard output that detects reports, and keeps the
 // last line, which is a command's result if it wrote no result file. It uses
@@ -74,10 +65,10 @@ func (l *Lines) Finish() string {
 
 func (l *Lines) endLine() {
 	line := bytes.TrimSuffix(l.line, []byte("\r"))
-	switch progress, ok := parseProgress(line); {
+	switch progress, ok := controlline.ParseProgress(line); {
 	case ok:
 		l.onProgress(progress)
-	case l.OnCheckpoint != nil && string(bytes.TrimRight(line, " \t")) == checkpointLine:
+	case l.OnCheckpoint != nil && controlline.IsCheckpoint(line):
 		l.OnCheckpoint()
 	case len(bytes.TrimSpace(line)) > 0:
 		// The two buffers are swapped: a program with many lines creates no
@@ -85,19 +76,4 @@ func (l *Lines) endLine() {
 		l.last, l.line = line, l.last
 	}
 	l.line = l.line[:0]
-}
-
-// parseProgress parses the prefix, a fraction from 0 to 1 and, after spaces,
-// any text. Anything else is an ordinary line.
-func parseProgress(line []byte) (Progress, bool) {
-	rest, ok := bytes.CutPrefix(line, []byte(progressPrefix))
-	if !ok {
-		return Progress{}, false
-	}
-	number, text, _ := strings.Cut(strings.TrimSpace(string(rest)), " ")
-	fraction, err := strconv.ParseFloat(number, 64)
-	if err != nil || !(fraction >= 0 && fraction <= 1) { // false for NaN too
-		return Progress{}, false
-	}
-	return Progress{Fraction: fraction, Text: strings.ToValidUTF8(strings.TrimSpace(text), replacement)}, true
 }

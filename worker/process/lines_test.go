@@ -52,7 +52,7 @@ func TestProgressIsReported(t *testing.T) {
 		_, _ = l.Write([]byte{b})
 	}
 	l.Finish()
-	want := []Progress{{0.42, "half way"}, {1, ""}, {0, "\uFFFD text"}, {0.9, "last"}}
+	want := []Progress{{Fraction: 0.42, Text: "half way"}, {Fraction: 1}, {Text: "\uFFFD text"}, {Fraction: 0.9, Text: "last"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("progress (-want +got):\n%s", diff)
 	}

@@ -21,10 +21,10 @@ const drainLimit = 2 * time.Second
 
 // stdio connects a program's standard streams.
 type stdio struct {
-	child  [3]int     // descriptors of the program's ends, which are passed to the supervisor
-	opened []int      // those of child to close here
-	stdin  *os.File   // write end, if a reader is copied
-	reads  []*os.File // read ends of output pipes
+	child   [3]int   // descriptors of the program's ends, which are passed to the supervisor
+	opened  []int    // those of child to close here
+	stdin   *os.File // write end, if a reader is copied
+	outputs outputs
 
 	copying sync.WaitGroup
 	ended   atomic.Bool // the tree is gone
@@ -52,9 +52,14 @@ func (p *stdio) open(s *Spec) error {
 	}
 	if sameWriter(s.Stdout, s.Stderr) {
 		p.child[2] = p.child[1]
-		return nil
+	} else if err := p.openOutput(2, s.Stderr, "standard error"); err != nil {
+		return err
 	}
-	return p.openOutput(2, s.Stderr, "standard error")
+	if err := p.outputs.watch(); err != nil {
+		return err
+	}
+	p.copying.Go(p.copyOutputs)
+	return nil
 }
 
 func (p *stdio) openStdin(r io.Reader) error {
@@ -100,12 +105,7 @@ func (p *stdio) openOutput(i int, w io.Writer, name string) error {
 		return err
 	}
 	p.own(i, write)
-	from, err := pollable(read, name)
-	if err != nil {
-		return err
-	}
-	p.reads = append(p.reads, from)
-	p.copying.Go(func() { p.copyOut(w, from, name) })
+	p.outputs.pipes = append(p.outputs.pipes, &outputPipe{fd: read, to: w, name: name})
 	return nil
 }
 
@@ -144,34 +144,6 @@ func pollable(fd int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// buffers holds those of copyOut: most programs write nothing or little.
-var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
-
-// copyOut writes all chunks to w until the pipe ends. It continues to read
-// after w has failed: a program must not die of a broken pipe because a log is
-// full.
-func (p *stdio) copyOut(w io.Writer, from *os.File, name string) {
-	pooled := buffers.Get().(*[32 << 10]byte) //nolint:forcetypeassert,errcheck // holds nothing else
-	defer buffers.Put(pooled)
-	buf := pooled[:]
-	good := true
-	for {
-		if p.ended.Load() {
-			_ = from.SetReadDeadline(time.Now().Add(drainLimit))
-		}
-		n, err := from.Read(buf)
-		if n > 0 && good {
-			if _, werr := w.Write(buf[:n]); werr != nil {
-				good = false
-				p.fail(name, werr)
-			}
-		}
-		if err != nil {
-			return // the end, or the deadline of a pipe that another process holds open
-		}
-	}
-}
-
 func (p *stdio) fail(name string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,16 +163,12 @@ func (p *stdio) closeChild() {
 // returns its errors.
 func (p *stdio) finish() error {
 	p.ended.Store(true)
-	for _, read := range p.reads {
-		_ = read.SetReadDeadline(time.Now().Add(drainLimit)) // also limits a Read in progress
-	}
+	p.outputs.limit() // also a wait in progress
 	if p.stdin != nil {
 		_ = p.stdin.Close() // ends a Write in progress
 	}
 	p.copying.Wait()
-	for _, read := range p.reads {
-		_ = read.Close() // read only
-	}
+	p.outputs.close()
 	return p.failed
 }
 

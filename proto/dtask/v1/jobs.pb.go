@@ -4089,8 +4089,7 @@ func (x *LogsRequest) GetFollow() bool {
 
 type LogsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Stream        LogStream              `protobuf:"varint,1,opt,name=stream,proto3,enum=dtask.v1.LogStream" json:"stream,omitempty"`
-	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Pieces        []*LogPiece            `protobuf:"bytes,3,rep,name=pieces,proto3" json:"pieces,omitempty"` // in the order in which they were written
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4125,14 +4124,78 @@ func (*LogsResponse) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
 }
 
-func (x *LogsResponse) GetStream() LogStream {
+func (x *LogsResponse) GetPieces() []*LogPiece {
+	if x != nil {
+		return x.Pieces
+	}
+	return nil
+}
+
+// LogPiece is a piece of the output of an attempt. Between two pieces, output is missing
+// if the first ends before the offset of the second: it was not kept, or belongs to a
+// stream that was not asked for.
+type LogPiece struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        LogStream              `protobuf:"varint,1,opt,name=stream,proto3,enum=dtask.v1.LogStream" json:"stream,omitempty"`
+	TimeMs        int64                  `protobuf:"varint,2,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"` // when it was written, by the worker's clock
+	Offset        uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`               // bytes of output of both streams before it
+	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`                    // at most 64 KiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogPiece) Reset() {
+	*x = LogPiece{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogPiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogPiece) ProtoMessage() {}
+
+func (x *LogPiece) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogPiece.ProtoReflect.Descriptor instead.
+func (*LogPiece) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *LogPiece) GetStream() LogStream {
 	if x != nil {
 		return x.Stream
 	}
 	return LogStream_LOG_STREAM_UNSPECIFIED
 }
 
-func (x *LogsResponse) GetData() []byte {
+func (x *LogPiece) GetTimeMs() int64 {
+	if x != nil {
+		return x.TimeMs
+	}
+	return 0
+}
+
+func (x *LogPiece) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *LogPiece) GetData() []byte {
 	if x != nil {
 		return x.Data
 	}
@@ -4547,10 +4610,14 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12+\n" +
 	"\x06stream\x18\x04 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x16\n" +
-	"\x06follow\x18\x05 \x01(\bR\x06follow\"O\n" +
-	"\fLogsResponse\x12+\n" +
-	"\x06stream\x18\x01 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data*U\n" +
+	"\x06follow\x18\x05 \x01(\bR\x06follow\"F\n" +
+	"\fLogsResponse\x12*\n" +
+	"\x06pieces\x18\x03 \x03(\v2\x12.dtask.v1.LogPieceR\x06piecesJ\x04\b\x01\x10\x02J\x04\b\x02\x10\x03\"|\n" +
+	"\bLogPiece\x12+\n" +
+	"\x06stream\x18\x01 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x17\n" +
+	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data*U\n" +
 	"\tOnFailure\x12\x1a\n" +
 	"\x16ON_FAILURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fON_FAILURE_STOP\x10\x01\x12\x17\n" +
@@ -4600,7 +4667,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -4651,39 +4718,40 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*GetResultResponse)(nil),        // 46: dtask.v1.GetResultResponse
 	(*LogsRequest)(nil),              // 47: dtask.v1.LogsRequest
 	(*LogsResponse)(nil),             // 48: dtask.v1.LogsResponse
-	nil,                              // 49: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 50: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 51: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 52: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 53: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 54: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 55: dtask.v1.Job.LabelsEntry
-	nil,                              // 56: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 57: dtask.v1.Job.ParamsEntry
-	nil,                              // 58: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 59: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 60: dtask.v1.Priority
-	(*ErrorDetail)(nil),              // 61: dtask.v1.ErrorDetail
-	(JobState)(0),                    // 62: dtask.v1.JobState
-	(*Freshness)(nil),                // 63: dtask.v1.Freshness
-	(Consistency)(0),                 // 64: dtask.v1.Consistency
-	(TaskState)(0),                   // 65: dtask.v1.TaskState
+	(*LogPiece)(nil),                 // 49: dtask.v1.LogPiece
+	nil,                              // 50: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 51: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 52: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 53: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 54: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 55: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 56: dtask.v1.Job.LabelsEntry
+	nil,                              // 57: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 58: dtask.v1.Job.ParamsEntry
+	nil,                              // 59: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 60: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 61: dtask.v1.Priority
+	(*ErrorDetail)(nil),              // 62: dtask.v1.ErrorDetail
+	(JobState)(0),                    // 63: dtask.v1.JobState
+	(*Freshness)(nil),                // 64: dtask.v1.Freshness
+	(Consistency)(0),                 // 65: dtask.v1.Consistency
+	(TaskState)(0),                   // 66: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	8,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	60, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	49, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	50, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	61, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	50, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	51, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	6,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	51, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
-	60, // 8: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	52, // 9: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	52, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	61, // 8: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	53, // 9: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	7,  // 10: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,  // 11: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	53, // 12: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	54, // 13: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	54, // 12: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	55, // 13: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
 	11, // 14: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
 	9,  // 15: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
 	2,  // 16: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
@@ -4695,85 +4763,86 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	2,  // 22: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
 	16, // 23: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
 	17, // 24: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	61, // 25: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	60, // 26: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	62, // 27: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	55, // 28: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	56, // 29: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	63, // 30: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	62, // 31: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	62, // 25: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	61, // 26: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	63, // 27: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	56, // 28: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	57, // 29: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	64, // 30: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	63, // 31: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
 	19, // 32: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	57, // 33: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
-	58, // 34: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	64, // 35: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	64, // 36: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	58, // 33: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	59, // 34: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	65, // 35: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	65, // 36: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
 	13, // 37: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	63, // 38: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	62, // 39: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	59, // 40: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	64, // 41: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	64, // 38: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	63, // 39: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	60, // 40: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	65, // 41: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	18, // 42: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	63, // 43: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	65, // 44: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	64, // 43: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	66, // 44: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
 	38, // 45: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
 	2,  // 46: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	64, // 47: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	65, // 48: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	65, // 47: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	66, // 48: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
 	25, // 49: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	63, // 50: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	64, // 50: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
 	18, // 51: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	64, // 52: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	65, // 52: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
 	18, // 53: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
 	25, // 54: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	64, // 55: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	65, // 55: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	18, // 56: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	63, // 57: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	60, // 58: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	64, // 57: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	61, // 58: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
 	18, // 59: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
 	18, // 60: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
 	38, // 61: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	64, // 62: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	65, // 62: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
 	39, // 63: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	63, // 64: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	64, // 65: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	65, // 66: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	64, // 64: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	65, // 65: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	66, // 66: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
 	18, // 67: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
 	45, // 68: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
 	3,  // 69: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	3,  // 70: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	12, // 71: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	20, // 72: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	21, // 73: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	23, // 74: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	26, // 75: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	28, // 76: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	30, // 77: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	32, // 78: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	34, // 79: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	44, // 80: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	36, // 81: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	40, // 82: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	42, // 83: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	47, // 84: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	15, // 85: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	18, // 86: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	22, // 87: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	24, // 88: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	27, // 89: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	29, // 90: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	31, // 91: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	33, // 92: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	35, // 93: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	46, // 94: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	37, // 95: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	41, // 96: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	43, // 97: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	48, // 98: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	85, // [85:99] is the sub-list for method output_type
-	71, // [71:85] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	49, // 70: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
+	3,  // 71: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
+	12, // 72: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	20, // 73: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	21, // 74: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	23, // 75: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	26, // 76: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	28, // 77: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	30, // 78: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	32, // 79: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	34, // 80: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	44, // 81: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	36, // 82: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	40, // 83: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	42, // 84: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	47, // 85: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	15, // 86: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	18, // 87: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	22, // 88: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	24, // 89: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	27, // 90: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	29, // 91: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	31, // 92: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	33, // 93: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	35, // 94: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	46, // 95: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	37, // 96: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	41, // 97: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	43, // 98: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	48, // 99: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	86, // [86:100] is the sub-list for method output_type
+	72, // [72:86] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -4790,7 +4859,7 @@ func file_dtask_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   56,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2171,10 +2171,9 @@ func (x *LogRequest) GetCancel() bool {
 type LogData struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Stream        LogStream              `protobuf:"varint,2,opt,name=stream,proto3,enum=dtask.v1.LogStream" json:"stream,omitempty"`
-	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`   // at most 64 KiB
-	End           bool                   `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`    // the last message
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // with end: why there is no (more) data
+	End           bool                   `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`      // the last message
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`   // with end: why there is no (more) data
+	Pieces        []*LogPiece            `protobuf:"bytes,6,rep,name=pieces,proto3" json:"pieces,omitempty"` // at most 64 KiB of data, or one piece
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2216,20 +2215,6 @@ func (x *LogData) GetId() uint64 {
 	return 0
 }
 
-func (x *LogData) GetStream() LogStream {
-	if x != nil {
-		return x.Stream
-	}
-	return LogStream_LOG_STREAM_UNSPECIFIED
-}
-
-func (x *LogData) GetData() []byte {
-	if x != nil {
-		return x.Data
-	}
-	return nil
-}
-
 func (x *LogData) GetEnd() bool {
 	if x != nil {
 		return x.End
@@ -2242,6 +2227,13 @@ func (x *LogData) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *LogData) GetPieces() []*LogPiece {
+	if x != nil {
+		return x.Pieces
+	}
+	return nil
 }
 
 var File_dtask_v1_worker_proto protoreflect.FileDescriptor
@@ -2425,13 +2417,12 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12+\n" +
 	"\x06stream\x18\x03 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x16\n" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x12\x16\n" +
-	"\x06cancel\x18\x05 \x01(\bR\x06cancel\"\x82\x01\n" +
+	"\x06cancel\x18\x05 \x01(\bR\x06cancel\"y\n" +
 	"\aLogData\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12+\n" +
-	"\x06stream\x18\x02 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\x12\x10\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
 	"\x03end\x18\x04 \x01(\bR\x03end\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error*r\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12*\n" +
+	"\x06pieces\x18\x06 \x03(\v2\x12.dtask.v1.LogPieceR\x06piecesJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04*r\n" +
 	"\x10CheckpointFormat\x12!\n" +
 	"\x1dCHECKPOINT_FORMAT_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bCHECKPOINT_FORMAT_DIRECTORY\x10\x01\x12\x1a\n" +
@@ -2515,6 +2506,7 @@ var file_dtask_v1_worker_proto_goTypes = []any{
 	(*TaskPolicy)(nil),       // 37: dtask.v1.TaskPolicy
 	(Priority)(0),            // 38: dtask.v1.Priority
 	(LogStream)(0),           // 39: dtask.v1.LogStream
+	(*LogPiece)(nil),         // 40: dtask.v1.LogPiece
 }
 var file_dtask_v1_worker_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.SessionsRequest.frames:type_name -> dtask.v1.RequestFrame
@@ -2568,7 +2560,7 @@ var file_dtask_v1_worker_proto_depIdxs = []int32{
 	38, // 48: dtask.v1.JobContext.priority:type_name -> dtask.v1.Priority
 	35, // 49: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
 	39, // 50: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
-	39, // 51: dtask.v1.LogData.stream:type_name -> dtask.v1.LogStream
+	40, // 51: dtask.v1.LogData.pieces:type_name -> dtask.v1.LogPiece
 	4,  // 52: dtask.v1.WorkerService.Sessions:input_type -> dtask.v1.SessionsRequest
 	6,  // 53: dtask.v1.WorkerService.Sessions:output_type -> dtask.v1.SessionsResponse
 	53, // [53:54] is the sub-list for method output_type
