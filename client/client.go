@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/dtask/dtask/internal/buildinfo"
+	"github.com/dtask/dtask/internal/loopback"
 )
 
 // DefaultAddr is the address of a coordinator that runs with default settings.
@@ -43,12 +44,13 @@ type Config struct {
 	// TryTimeout is the timeout of one attempt at one coordinator, after which the
 	// next one is tried. It doubles each time it expires. Default 2 s.
 	TryTimeout time.Duration
-	// Credentials secure the connections. Default: none, for loopback.
+	// Credentials secure the connections. Default: none; then, unless Dial is set, the
+	// client connects to loopback addresses only.
 	Credentials credentials.TransportCredentials
 	// UserAgent precedes the library's name and version in the user agent.
 	// Optional.
 	UserAgent string
-	// Dial opens connections. Default: TCP without a proxy.
+	// Dial opens connections, also those without Credentials. Default: TCP without a proxy.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 }
 
@@ -63,25 +65,43 @@ func (c Config) withDefaults() Config {
 	if c.TryTimeout == 0 {
 		c.TryTimeout = 2 * time.Second
 	}
+	if c.Dial == nil {
+		c.Dial = dialTCP(c.plaintext())
+	}
 	if c.Credentials == nil {
 		c.Credentials = insecure.NewCredentials()
-	}
-	if c.Dial == nil {
-		dialer := &net.Dialer{Timeout: 5 * time.Second}
-		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "tcp", addr)
-		}
 	}
 	return c
 }
 
+// plaintext reports whether what the client sends could be read or changed by others.
+func (c Config) plaintext() bool { return c.Dial == nil && c.Credentials == nil }
+
+// dialTCP returns the default dialer. In plaintext, it refuses addresses that are not on
+// this machine, also those that a coordinator names as the leader's.
+func dialTCP(plaintext bool) func(ctx context.Context, addr string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		if plaintext && !loopback.Is(addr) {
+			return nil, errPlaintext(addr)
+		}
+		return dialer.DialContext(ctx, "tcp", addr)
+	}
+}
+
+func errPlaintext(addr string) error {
+	return fmt.Errorf("invalid address %q: must be a loopback address such as 127.0.0.1, because this version has no TLS", addr)
+}
+
 // validate returns all errors of the configuration, joined.
-func (c Config) validate() error {
+func (c Config) validate(plaintext bool) error {
 	var errs []error
 	for _, addr := range c.Addrs {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil || host == "" || port == "" {
 			errs = append(errs, fmt.Errorf("invalid address %q: must be HOST:PORT", addr))
+		} else if plaintext && !loopback.Is(addr) {
+			errs = append(errs, errPlaintext(addr))
 		}
 	}
 	if c.Cluster != "" {
@@ -115,8 +135,9 @@ type Client struct {
 // New returns a client of the cluster that has coordinators at cfg.Addrs. The
 // first call connects. The caller must close the client.
 func New(cfg Config) (*Client, error) {
+	plaintext := cfg.plaintext()
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.validate(plaintext); err != nil {
 		return nil, &Error{Kind: ErrInvalid, Message: err.Error()}
 	}
 	c := &Client{

@@ -11,6 +11,7 @@ import (
 	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/internal/loopback"
 	"github.com/dtask/dtask/internal/timescale"
 	"github.com/dtask/dtask/spec"
 )
@@ -179,11 +180,10 @@ func checkLoopback(flag, address string) error {
 	if address == "" {
 		return nil
 	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(address); err != nil {
 		return fmt.Errorf("invalid %s %q: must be HOST:PORT", flag, address)
 	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if !loopback.Is(address) {
 		return fmt.Errorf("invalid %s %q: must be a loopback address such as 127.0.0.1, "+
 			"because this version has no TLS and no tokens", flag, address)
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/dtask/dtask/internal/loopback"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -230,7 +231,7 @@ func (w *Worker) authorized(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+w.cfg.Token)
 }
 
-// dialTCP is the default dialer.
+// dialTCP is the default dialer with TLS.
 func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
@@ -238,4 +239,25 @@ func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, err //nolint:wrapcheck // grpc wraps it with the address
 	}
 	return conn, nil
+}
+
+// dialPlaintext is the default dialer without TLS. It refuses addresses that are not on
+// this machine, also those that a coordinator names as the leader's.
+func dialPlaintext(ctx context.Context, addr string) (net.Conn, error) {
+	if !loopback.Is(addr) {
+		return nil, errors.New("not on loopback, and this version has no TLS")
+	}
+	return dialTCP(ctx, addr)
+}
+
+// checkPlaintext returns an error for each address that dialPlaintext refuses.
+func checkPlaintext(join []string) error {
+	var problems []error
+	for _, addr := range join {
+		if !loopback.Is(addr) {
+			problems = append(problems, fmt.Errorf("invalid --join %q: must be a loopback address such as 127.0.0.1, "+
+				"because this version has no TLS", addr))
+		}
+	}
+	return errors.Join(problems...)
 }

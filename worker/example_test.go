@@ -74,7 +74,7 @@ func ExampleNew() {
 // their labels, and reserve resources.
 func ExampleConfig() {
 	_, err := worker.New(worker.Config{
-		Join:         []string{"n1.example:7460", "n2.example:7460", "n3.example:7460"},
+		Join:         []string{"127.0.0.1:7461", "127.0.0.1:7462", "127.0.0.1:7463"},
 		Name:         "gpu-7",
 		Slots:        4,
 		Labels:       map[string]string{"zone": "eu", "disk": "ssd"},

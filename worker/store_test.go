@@ -54,7 +54,7 @@ func TestTheStoreKeepsNewerAndRecentCheckpoints(t *testing.T) {
 
 func TestAStoreMustExist(t *testing.T) {
 	t.Parallel()
-	w, err := New(Config{Join: []string{"n1:1"}, Name: "w", WorkDir: t.TempDir(), CheckpointStore: filepath.Join(t.TempDir(), "not-mounted")})
+	w, err := New(Config{Join: []string{"127.0.0.1:1"}, Name: "w", WorkDir: t.TempDir(), CheckpointStore: filepath.Join(t.TempDir(), "not-mounted")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,9 +74,18 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, log: slog.New(slog.DiscardHandler), dial: dialTCP, conns: NewConnections(), handlers: map[string]Handler{}, hurry: make(chan struct{})}
+	w := &Worker{cfg: cfg, log: slog.New(slog.DiscardHandler), conns: NewConnections(), handlers: map[string]Handler{}, hurry: make(chan struct{})}
 	for _, opt := range opts {
 		opt(w)
+	}
+	if w.dial == nil {
+		w.dial = dialTCP
+		if cfg.TLS == nil {
+			w.dial = dialPlaintext
+			if err := checkPlaintext(cfg.Join); err != nil {
+				return nil, err
+			}
+		}
 	}
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails

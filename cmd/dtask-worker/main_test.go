@@ -40,6 +40,7 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 	}{
 		"no join":        {nil, "--join"},
 		"bad join":       {[]string{"--join", "nowhere"}, "must be HOST:PORT"},
+		"far join":       {[]string{"--join", "127.0.0.1:1,10.0.0.1:7460"}, `invalid --join "10.0.0.1:7460": must be a loopback address`},
 		"bad name":       {[]string{"--join", "a:1", "--name", "a b"}, "--name"},
 		"bad slots":      {[]string{"--join", "a:1", "--slots", "-1"}, "--slots"},
 		"too many slots": {[]string{"--join", "a:1", "--slots", "65536"}, "--slots"},

@@ -29,11 +29,11 @@ var mayImport = map[string][]string{
 	"fsm":           {"proto/...", "internal/taskbody"},
 
 	// The component that calls.
-	"client":  {"proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/columns", "internal/controlline", "internal/taskbody", "internal/sendqueue"},
+	"client":  {"proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/columns", "internal/controlline", "internal/loopback", "internal/taskbody", "internal/sendqueue"},
 	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/document", "internal/exitstatus"},
 
 	// The component that executes.
-	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/sendqueue", "internal/taskbody"},
+	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/loopback", "internal/sendqueue", "internal/taskbody"},
 
 	// The component that decides and remembers.
 	"coordinator/logstore":   {"internal/durable", "internal/mmap"},
@@ -61,6 +61,7 @@ var mayImport = map[string][]string{
 	"internal/columns":     {"proto/dtask/v1"},
 	"internal/config":      {},
 	"internal/controlline": {},
+	"internal/loopback":    {},
 	"internal/document":    {"proto/dtask/v1"},
 	"internal/durable":     {},
 	"internal/loglimit":    {},
