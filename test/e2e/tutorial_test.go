@@ -112,7 +112,8 @@ func (s *tutorialSession) follow(t *testing.T, c *pageCommand) {
 		c.output = rewritten(c.output, got)
 		return
 	}
-	t.Errorf("$ %s\nprinted\n%s\nbut the page has\n%s", c.text, strings.Join(got, "\n"), strings.Join(c.output, "\n"))
+	t.Errorf("$ %s\nprinted\n%s\nbut the page has\n%s\n-rewrite writes the output into the page",
+		c.text, strings.Join(got, "\n"), strings.Join(c.output, "\n"))
 }
 
 // start starts dtaskd --dev, and returns what it prints until it is ready.
