@@ -17,8 +17,8 @@ func (p *Printer) Jobs(jobs []*dtaskv1.Job) {
 		"TOOK")
 	for _, j := range jobs {
 		t.Row(j.GetId(), j.GetName(), document.JobState(j.GetState()),
-			fmt.Sprintf("%d/%d", j.GetTasksCompleted(), j.GetTasksTotal()),
-			fmt.Sprint(j.GetTasksFailed()), document.Priority(j.GetPriority()), j.GetOwner(),
+			Count(j.GetTasksCompleted())+"/"+Count(j.GetTasksTotal()),
+			Count(j.GetTasksFailed()), document.Priority(j.GetPriority()), j.GetOwner(),
 			p.ago(j.GetSubmittedAt()), p.took(j.GetStartedAt(), j.GetCompletedAt()))
 	}
 	p.Table(t)
