@@ -40,7 +40,8 @@ Workers keep output within limits, also over restarts. If it is gone, the error 
 reason. Of a long output, about the first and the last MiB are kept. Lines by which a
 command reports, ::progress and ::checkpoint, are hidden.
 
-With --follow, the exit code is 1 if the task, or one of the tasks, failed.`,
+With --follow, the exit code is 1 if the task failed or, of an array or a job, if the job
+did not complete.`,
 		Example: `  dtaskctl logs 42/fetch
   dtaskctl logs 42/fetch --follow --tail 20
   dtaskctl logs 42/fetch --attempt 1 --stderr

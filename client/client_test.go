@@ -364,8 +364,8 @@ func TestLogsAreCopiedInOrderAndWhatIsMissingIsSaid(t *testing.T) {
 		"both":            {mixed: true, want: "one\n!two\n" + gap + "three\nfo!err\nur\nopen"},
 		"standard output": {out: true, want: "one\n" + gap + "three\nfour\nopen"},
 		"standard error":  {errs: true, want: "!two\n" + gap + "!err\n"},
-		"the last lines":  {r: LogsRequest{Tail: 2}, mixed: true, want: "!err\nfour\nopen"},
-		"one last line":   {r: LogsRequest{Tail: 1, Follow: true}, out: true, want: "four\nopen"},
+		"the last lines":  {r: LogsRequest{Tail: 2}, mixed: true, want: "four\nopen"},
+		"one last line":   {r: LogsRequest{Tail: 1, Follow: true}, out: true, want: "open"},
 		"more lines than": {r: LogsRequest{Tail: 50}, errs: true, want: "!two\n" + gap + "!err\n"},
 		"since":           {r: LogsRequest{Since: time.UnixMilli(1004)}, mixed: true, want: "!err\nur\nopen"},
 	} {

@@ -133,8 +133,7 @@ func newTail(lines int) *tail {
 	return &tail{lines: make([]tailLine, lines), open: make(map[dtaskv1.LogStream]tailLine)}
 }
 
-// add adds output of a stream. A line counts once it is complete; what is open at the end
-// is kept.
+// add adds output of a stream. A line counts once it is complete, or when the output ends.
 func (t *tail) add(stream dtaskv1.LogStream, to io.Writer, data []byte) {
 	if to == nil {
 		return
@@ -145,27 +144,28 @@ func (t *tail) add(stream dtaskv1.LogStream, to io.Writer, data []byte) {
 			t.open[stream] = whole
 			continue
 		}
-		t.lines[t.next%len(t.lines)] = whole
-		t.next++
+		t.keep(whole)
 		delete(t.open, stream)
 	}
 }
 
+// flush writes the last lines. Those that are open are the very last ones.
 func (t *tail) flush() error {
+	for _, stream := range []dtaskv1.LogStream{dtaskv1.LogStream_LOG_STREAM_STDOUT, dtaskv1.LogStream_LOG_STREAM_STDERR} {
+		if l, ok := t.open[stream]; ok {
+			t.keep(l)
+		}
+	}
 	for i := max(0, t.next-len(t.lines)); i < t.next; i++ {
 		l := t.lines[i%len(t.lines)]
 		if _, err := l.to.Write(l.text); err != nil {
 			return fmt.Errorf("writing log: %w", err)
 		}
 	}
-	for _, stream := range []dtaskv1.LogStream{dtaskv1.LogStream_LOG_STREAM_STDOUT, dtaskv1.LogStream_LOG_STREAM_STDERR} {
-		l, ok := t.open[stream]
-		if !ok {
-			continue
-		}
-		if _, err := l.to.Write(l.text); err != nil {
-			return fmt.Errorf("writing log: %w", err)
-		}
-	}
 	return nil
+}
+
+func (t *tail) keep(l tailLine) {
+	t.lines[t.next%len(t.lines)] = l
+	t.next++
 }

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"strconv"
 	"testing"
 )
 
@@ -70,4 +71,56 @@ func BenchmarkSealMillionArray(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(len(data)), "B/entry")
+}
+
+// BenchmarkCompleteArrayWithDependents measures a completion in an array on which as
+// many tasks depend as it has: all but the last one must not visit them.
+func BenchmarkCompleteArrayWithDependents(b *testing.B) {
+	const n = 100_000
+	c := NewArrayChunk(0, Array{Name: "map", Ranges: []IndexRange{{0, 1, n}}, Items: n, Chunk: 1}, nil)
+	listed := NewChunkBuilder(n)
+	for i := range n {
+		listed.Add("t"+strconv.Itoa(i), 0, []uint32{0}, nil)
+	}
+	after := listed.Chunk()
+	s := New()
+	if r := s.Apply(Entry{Ops: []Op{
+		&BeginUpload{ID: 1, Key: "k", Header: diamond().header(), Total: 2 * n}, &AddChunk{Job: 1, Chunk: c}, &AddChunk{Job: 1, Chunk: after},
+		&SealUpload{Job: 1, Sum: after.Sum(c.Sum(0))}, worker(1),
+	}}, nil); r != Accepted {
+		b.Fatal(r)
+	}
+	i := uint32(0)
+	for b.Loop() {
+		if i++; i == n {
+			b.Fatal("too many iterations")
+		}
+		s.Apply(Entry{Ops: []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, i, 1, 1))}}, complete(hold(1, i, 1, 1))}}, nil)
+	}
+}
+
+// BenchmarkReviveArrayBehindManyTasks measures a retry of an array that was cancelled and
+// depends on many tasks: their states must be read once for the array, not for each of
+// its tasks.
+func BenchmarkReviveArrayBehindManyTasks(b *testing.B) {
+	const tasks, dependencies = 20_000, 2_000
+	listed, on := NewChunkBuilder(0), make([]uint32, dependencies)
+	for i := range on {
+		on[i] = uint32(i) //nolint:gosec // ≤ dependencies
+		listed.Add("t"+strconv.Itoa(i), 0, nil, nil)
+	}
+	before := listed.Chunk()
+	c := NewArrayChunk(dependencies, Array{Name: "map", Deps: on, Ranges: []IndexRange{{0, 1, tasks}}, Items: tasks, Chunk: 1}, nil)
+	origin := New()
+	if r := origin.Apply(Entry{Ops: []Op{
+		&BeginUpload{ID: 1, Key: "k", Header: diamond().header(), Total: dependencies + tasks}, &AddChunk{Job: 1, Chunk: before}, &AddChunk{Job: 1, Chunk: c},
+		&SealUpload{Job: 1, Sum: c.Sum(before.Sum(0))}, &FailTask{Task: ref(1, 0), Error: "x"},
+	}}, nil); r != Accepted {
+		b.Fatal(r)
+	}
+	for b.Loop() {
+		if r := origin.Fork().Apply(Entry{Ops: []Op{&Revive{Job: 1}}}, new(Effects)); r != Accepted {
+			b.Fatal(r)
+		}
+	}
 }

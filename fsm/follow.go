@@ -19,6 +19,9 @@ func (s *State) follow(j *job, ended []endedRun, fx *Effects) {
 		r, is, most := j.records.at(e.task), j.unitCount(e.task), j.tolerance(e.task)
 		was := is
 		was.move(was.of(r.state, r.cause), &was.open, e.n)
+		if !decides(was, is, most) {
+			continue // an array has as many ends as tasks, and few of them matter
+		}
 		for k, head := range next.heads {
 			when := next.condition(k)
 			f := when.fate(is, most)
@@ -33,6 +36,17 @@ func (s *State) follow(j *job, ended []endedRun, fx *Effects) {
 			}
 		}
 	}
+}
+
+// decides reports whether the ends of tasks of a unit change what it means for
+// a dependent, whatever the condition.
+func decides(was, is unitCount, most uint32) bool {
+	for c := range numConditions {
+		if c.fate(is, most) != waits && c.fate(was, most) == waits {
+			return true
+		}
+	}
+	return false
 }
 
 // cancelUnit cancels the blocked tasks of a unit. It returns the first and

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -102,13 +103,22 @@ func (s *State) reviveTask(j *job, i uint32, fx *Effects) {
 // dependency.
 func (s *State) renewCancelReasons(j *job) {
 	behind := make(map[uint32]uint32)
+	// of is what the last reason follows from: tasks of an array mostly have the same.
+	type origin struct {
+		head  uint32
+		now   string
+		cause cancelCause
+	}
+	of, why := origin{head: math.MaxUint32}, ""
 	for i := range j.total {
 		r := j.records.at(i)
 		if r.state != Cancelled || r.cause == causeUser {
 			continue
 		}
 		now := j.endReason(i)
-		why := j.cancelReason(i, now, r.cause, behind)
+		if from := (origin{j.head(i), now, r.cause}); from != of {
+			of, why = from, j.cancelReason(i, now, r.cause, behind)
+		}
 		if why == "" || why == now {
 			continue
 		}
@@ -203,13 +213,16 @@ func (s *State) recountPending(j *job, plan *revival) {
 	if plan.first() < j.ordinary {
 		end = j.ordinary
 	}
+	known, n := uint32(math.MaxUint32), uint32(0) // the head whose open dependencies n counts
 	for i := range end {
-		n := uint32(0)
-		j.task(i).eachDep(func(dep uint32, when Condition) {
-			if when.fate(plan.unit(j, dep), j.tolerance(dep)) != holds {
-				n++
-			}
-		})
+		if head := j.head(i); head != known {
+			known, n = head, 0
+			j.task(i).eachDep(func(dep uint32, when Condition) {
+				if when.fate(plan.unit(j, dep), j.tolerance(dep)) != holds {
+					n++
+				}
+			})
+		}
 		if j.records.at(i).pending == n {
 			continue
 		}

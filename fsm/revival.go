@@ -30,6 +30,7 @@ type causeChange struct {
 // ready.
 func (j *job) planRevival(asked []uint32) (p revival, ok bool) {
 	p = revival{back: make([]bool, j.total), arrays: make(map[uint32]unitCount)}
+	known, found := uint32(math.MaxUint32), [numFates]bool{} // the head whose dependencies found describes
 	for i := range j.total {
 		if i == j.ordinary && p.first() < j.ordinary {
 			break // all cleanup tasks run again
@@ -43,10 +44,12 @@ func (j *job) planRevival(asked []uint32) (p revival, ok bool) {
 		if !named && !swept {
 			continue
 		}
-		var found [numFates]bool
-		j.task(i).eachDep(func(dep uint32, when Condition) {
-			found[when.fate(p.unit(j, dep), j.tolerance(dep))] = true
-		})
+		if head := j.head(i); head != known {
+			known, found = head, [numFates]bool{}
+			j.task(i).eachDep(func(dep uint32, when Condition) {
+				found[when.fate(p.unit(j, dep), j.tolerance(dep))] = true
+			})
+		}
 		switch free := !found[impossible] && !found[needless]; {
 		case free && r.state.Terminal():
 			p.back[i], p.chosen = true, append(p.chosen, i)
