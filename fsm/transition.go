@@ -69,14 +69,14 @@ func (s *State) endTask(j *job, i uint32, to TaskState, note uint32) {
 	s.mixRecord(r)
 }
 
-// cancelTask ends a task as cancelled.
+// cancelTask ends a task as cancelled. The cause is mixed after the end, as it
+// was when users were the only cause that is kept: an entry of an earlier build
+// has the same digest.
 func (s *State) cancelTask(j *job, i uint32, why string, cause cancelCause) {
-	if cause != causeOther { // it already is
-		r := j.records.write(s.own, i)
-		s.mix(uint64(r.cause))
-		r.cause = cause
-	}
 	s.endTask(j, i, Cancelled, s.endNote(j, i, why))
+	if cause != causeOther { // it already is
+		s.changeCause(j, i, cause)
+	}
 }
 
 // textNote stores a text and returns its note; 0 for an empty text.
