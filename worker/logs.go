@@ -53,10 +53,10 @@ func (l *attemptLogs) store() (*logs.Store, error) {
 	defer l.mu.Unlock()
 	if l.opened == nil {
 		cluster := l.cluster()
-		if cluster == "" {
+		if cluster == "." || cluster == ".." || cluster != filepath.Base(cluster) { // not an ID: it must not leave the directory
 			cluster = "unknown"
 		}
-		own := filepath.Join(l.dir, filepath.Base(cluster))
+		own := filepath.Join(l.dir, cluster)
 		l.removeOthers(own)
 		opened, err := logs.Open(own, l.limits)
 		if err != nil {
