@@ -1,11 +1,11 @@
 package fsm
 
-// endedRun is that n tasks of one unit ended in the same way: the task and others.
+// endedRun is n tasks of one unit, one of them named, that ended in the same way.
 type endedRun struct{ task, n uint32 }
 
 // follow does what follows the ends of tasks: their dependents become ready or
 // are cancelled, those of the cancelled ones as well, and so on at any
-// distance, depth first. There is at most one ending for each unit.
+// distance, depth first. ended has at most one run of each unit.
 func (s *State) follow(j *job, ended []endedRun, fx *Effects) {
 	var room [16]endedRun // enough for most jobs, and on the stack
 	stack := append(room[:0], ended...)

@@ -79,7 +79,7 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	o.changed(s, j, 0)
 	s.mixJob(j)
 	fx.revived(j.id)
-	s.settle(j, fx) // tasks that are not needed are all that it was about
+	s.settle(j, fx) // if nothing runs again: the tasks turned out not to be needed
 	return Accepted
 }
 
@@ -236,20 +236,15 @@ func (s *State) recountPending(j *job, plan *revival) {
 // changeCause changes why a task is cancelled, or cancels it: a task on which it
 // depends has ended, or is cancelled for another cause than before.
 func (s *State) changeCause(j *job, i uint32, cause cancelCause) {
-	if st := j.records.at(i).state; st != Cancelled {
-		if st != Blocked {
-			s.move(j, i, Blocked)
-		}
-		s.cancelTask(j, i, "", cause) // renewCancelReasons adds why
+	switch j.records.at(i).state {
+	case Cancelled:
+		s.setCause(j, i, cause)
 		return
+	case Failed, Dead, Lost:
+		s.move(j, i, Blocked)
+	case Blocked, Scheduled, Pending, Assigned, Completed: // only blocked ones are planned
 	}
-	r := j.records.write(s.own, i)
-	if at, within := j.arrayAt(i); within {
-		ends := &j.writeEnds(s.own)[at]
-		ends.move(ends.of(Cancelled, r.cause), ends.of(Cancelled, cause), 1)
-	}
-	r.cause = cause
-	s.mixRecord(r)
+	s.cancelTask(j, i, "", cause) // renewCancelReasons adds why
 }
 
 // firstFailure returns the error of the first failed task that is not

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -85,13 +84,13 @@ func (j *jobs) explainNotRetried(id fsm.JobID, tasks []uint32, rejection error) 
 			return conflict("%s has not ended: it is %s", describeTask(st, ref), t.State)
 		}
 	}
-	if task, dep, ok := st.Stuck(id, tasks); ok {
-		t, _ := st.Task(dep)
-		if why := st.Result(task).Error; t.State == fsm.Completed || strings.HasPrefix(why, "skipped: ") {
-			return conflict("%s is not needed: %s is %s; retry the whole job, or submit it again", describeTask(st, task), quote(st.Name(dep)), t.State)
+	if stuck, ok := st.Stuck(id, tasks); ok {
+		task, dep := describeTask(st, stuck.Task), quote(st.Name(stuck.Dependency))
+		t, _ := st.Task(stuck.Dependency)
+		if stuck.Needless {
+			return conflict("%s is not needed: %s is %s; retry the whole job, or submit it again", task, dep, t.State)
 		}
-		return conflict("%s depends on %s, which is %s: retry that one too, or the whole job",
-			describeTask(st, task), quote(st.Name(dep)), t.State)
+		return conflict("%s depends on %s, which is %s: retry that one too, or the whole job", task, dep, t.State)
 	}
 	return rejection
 }
