@@ -70,10 +70,9 @@ func (s *State) cancelUnit(j *job, head uint32, why string, f fate) (first, n ui
 }
 
 // release counts that the condition of one more dependency of a unit holds.
-// Tasks become ready with their last one, cleanup tasks not before all ordinary
-// tasks have ended.
+// Tasks become ready with their last one, but not before what closed tells.
 func (s *State) release(j *job, head uint32, fx *Effects) {
-	n, closed := j.span(head), j.isCleanup(head) && j.outcome == 0
+	n, closed := j.span(head), j.closed(head)
 	if n > 1 && j.updates == nil {
 		s.releaseRun(j, head, n, closed, fx)
 		return

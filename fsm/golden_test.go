@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -134,6 +135,9 @@ func goldenLog() []Entry {
 		&BeginUpload{ID: 7, Key: "conditions", KeyExpires: 7, Header: goldenHeader, Total: 3}, &AddChunk{Job: 7, Chunk: conditional}, &SealUpload{Job: 7, Sum: conditional.Sum(0)},
 		&Assign{Items: []AssignItem{AssignItem(hold(7, 0, 1, 2))}}, complete(hold(7, 0, 1, 2)),
 	})
+	waiting := needing(plan(nil), need(1), need(6, needEnded), need(3, needFailed))
+	failing := needing(plan(nil), need(5))
+	entries = append(entries, slices.Concat(waiting.submit(8, "waits", 1), failing.submit(9, "needs a failed job", 1)))
 	log := make([]Entry, len(entries))
 	for i, ops := range entries {
 		log[i] = Entry{NowMS: int64(100 * (i + 1)), Ops: ops}

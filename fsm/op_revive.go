@@ -33,7 +33,8 @@ func (o *Revive) fields(c *coder) {
 // Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known: a second
 // copy changes nothing; VersionMismatch, Malformed; WrongState if a task has not
 // ended, has completed, or depends on one that is not revived, if there is nothing to
-// revive, or if cleanup tasks run.
+// revive, or if cleanup tasks run; NeedUnmet if a job that it needs has not ended as
+// required, and no task was ever ready.
 func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	if j == nil {
@@ -52,8 +53,16 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	if !ok || len(plan.chosen)+len(plan.causes) == 0 {
 		return WrongState
 	}
+	needEnds, unmet := s.renewNeeds(j)
+	if unmet >= 0 {
+		return NeedUnmet
+	}
 	j = s.jobs.write(s.own, o.Job)
 	s.mixJob(j)
+	if needEnds != nil {
+		j.needEnds = needEnds
+		s.mixNeeds(j)
+	}
 	if j.state.Terminal() {
 		j.state, j.stateChanged = JobPending, s.own.at
 		if j.started != 0 {
@@ -87,7 +96,7 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 func (s *State) reviveTask(j *job, i uint32, fx *Effects) {
 	past := j.lastAttemptNote(i) // drop the reason for its end
 	var r *record
-	if j.records.at(i).pending > 0 || j.outcome == 0 && j.isCleanup(i) {
+	if j.records.at(i).pending > 0 || j.closed(i) {
 		r = s.move(j, i, Blocked)
 		r.ended = 0
 	} else {

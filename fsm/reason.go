@@ -27,6 +27,8 @@ const (
 	BudgetExceeded         // all checkpoints together would be too long
 	VersionMismatch        // the update is for another version of the job
 	LimitExceeded          // a limit of the replicated state would be exceeded
+	NeedNotFound           // a job that the job needs is unknown or forgotten
+	NeedUnmet              // a job that the job needs ended otherwise than required
 )
 
 // Class is what a rejection means to the client that requested the operation.
@@ -61,6 +63,8 @@ var reasons = [...]struct {
 	BudgetExceeded:  {"checkpoint budget exceeded", ClassRefused},
 	VersionMismatch: {"version mismatch", ClassEnded},
 	LimitExceeded:   {"limit exceeded", ClassEnded},
+	NeedNotFound:    {"needed job not found", ClassNotFound},
+	NeedUnmet:       {"needed job did not end as required", ClassEnded},
 }
 
 // Class returns what the reason means to a client.

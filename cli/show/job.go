@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
 )
 
 // Jobs adds a table of jobs.
@@ -32,6 +34,10 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	p.field("priority", document.Priority(j.GetPriority()))
 	p.field("labels", formatLabels(j.GetLabels()))
 	p.field("params", Params(j.GetParams()))
+	p.field("needs", NeededJobs(j.GetNeeds()))
+	if j.GetWaiting() {
+		p.field("waiting for", NeededJobs(openNeeds(j.GetNeeds())))
+	}
 	p.field("submitted", p.ago(j.GetSubmittedAt()))
 	p.field("took", p.took(j.GetStartedAt(), j.GetCompletedAt()))
 	p.field("tasks", completedOf(j)+detailSuffix(j))
@@ -51,6 +57,29 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 		p.field("error", j.GetError())
 	}
 	p.Line("")
+}
+
+// NeededJobs names the jobs that a job needs, and how they ended: "job 42 (failed), job
+// 43 when ended".
+func NeededJobs(needs []*dtaskv1.JobNeed) string {
+	parts := make([]string, len(needs))
+	for i, n := range needs {
+		parts[i] = "job " + strconv.FormatUint(n.GetJob(), 10)
+		if n.GetCondition() > dtaskv1.Condition_CONDITION_COMPLETED {
+			parts[i] += " when " + spec.JobConditionName(n.GetCondition())
+		}
+		if n.GetEndedAs() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
+			parts[i] += " (" + document.JobState(n.GetEndedAs()) + ")"
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// openNeeds are the needed jobs that have not ended.
+func openNeeds(needs []*dtaskv1.JobNeed) []*dtaskv1.JobNeed {
+	return slices.DeleteFunc(slices.Clone(needs), func(n *dtaskv1.JobNeed) bool {
+		return n.GetEndedAs() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED
+	})
 }
 
 // JobDetail returns how many tasks are in the states of interest: "16 running, 1

@@ -39,8 +39,11 @@ func (j *jobs) retry(ctx context.Context, s *selection) (sequencer.ChangeResult,
 	if explained := j.explainPrecondition(&s.change, err); explained != nil {
 		return done, explained
 	}
-	if isRejected(err, fsm.WrongState) {
+	switch {
+	case isRejected(err, fsm.WrongState):
 		return unchanged, j.explainNotRetried(s.id, tasks, err)
+	case isRejected(err, fsm.NeedUnmet):
+		return unchanged, j.explainUnmetNeed(s.id, err)
 	}
 	return done, err
 }
