@@ -88,6 +88,7 @@ var mayImport = map[string][]string{
 	"tools/...":        {},
 	"test/record/...":  {"test/record", "test/mutants"},
 	"test/simulation":  {"..."},
+	"test/workflows":   {},
 }
 
 // mustNotLink lists what a package must not contain at any depth, and why. Both sides
