@@ -288,7 +288,7 @@ func TestARejectedRetryIsExplained(t *testing.T) {
 	}
 	wantError(t, func() error {
 		_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"e", "apart"}, IdempotencyKey: rand.Text()})
-		if err != nil && !strings.Contains(err.Error(), `depends on "d", which is cancelled`) {
+		if err != nil && !strings.Contains(err.Error(), `depends on "d", which was cancelled`) {
 			t.Errorf("got %v", err)
 		}
 		return err
