@@ -77,16 +77,20 @@ func (p *Printer) Summary(j *dtaskv1.Job, tasks []*dtaskv1.Task) {
 		p.Line("result: dtaskctl result %s", j.GetId())
 	}
 	for _, t := range t.failed[:min(len(t.failed), maxFailed)] {
-		worker := ""
-		if t.GetWorker() != "" {
-			worker = " on " + Clean(t.GetWorker())
-		}
 		p.Line("  %s/%s: %s%s in attempt %d: %s", j.GetId(), Clean(t.GetId()),
-			document.TaskState(t.GetState()), worker, t.GetAttempt(), Clean(t.GetError()))
+			document.TaskState(t.GetState()), OnWorker(t), t.GetAttempt(), Clean(t.GetError()))
 	}
 	if len(t.failed) > maxFailed {
 		p.Line("  … and %s more failed tasks", Count(len(t.failed)-maxFailed))
 	}
+}
+
+// OnWorker returns where the last attempt of a task was, for sentences: " on w1".
+func OnWorker(t *dtaskv1.Task) string {
+	if t.GetWorker() == "" {
+		return ""
+	}
+	return " on " + Clean(t.GetWorker())
 }
 
 // executedBy names the worker that completed a task, if one did.
