@@ -55,8 +55,11 @@ func TestTheCommandsThatDevPrintsRunAsTheyAre(t *testing.T) {
 	t.Parallel()
 	dev, ctl := startDev(t)
 	said := printed(t, dev, "Press Ctrl-C to stop.")
-	if !strings.Contains(said, "msg=configuration version=") {
-		t.Errorf("the output lacks the settings:\n%s", said)
+	settings, _, _ := strings.Cut(said, "\n")
+	for name, want := range map[string]bool{"msg=configuration version=": true, "slots=2": true, "dev=true": true, "task-timeout=": false} {
+		if strings.Contains(settings, name) != want {
+			t.Errorf("the first line, which has the settings that differ from the defaults, has %s: %v, want %v:\n%s", name, !want, want, settings)
+		}
 	}
 	var commands []string
 	for line := range strings.Lines(said) {
