@@ -23,6 +23,7 @@ func (a *app) runAndWait(ctx context.Context, c *client.Client, job *dtaskv1.Job
 	ctx, cancel := a.waitContext(ctx)
 	defer cancel()
 	f := newFollower(c, got.ID, job.GetTasks()[0].GetArray() != nil, newLockedOutput(a.summaryWriter(), a.err, a.quiet))
+	f.stalls = true
 	ended, err := f.follow(ctx)
 	if err == nil {
 		err = a.commandResult(ctx, c, ended, f.missing())
