@@ -15,7 +15,7 @@ func summaryOf(retries uint64, tasks ...*dtaskv1.Task) []string {
 		TasksTotal: uint32(len(tasks)), TasksByState: make(map[string]uint32),
 	}
 	for _, t := range tasks {
-		switch t.GetState() { //nolint:exhaustive // those of these tests
+		switch t.GetState() {
 		case dtaskv1.TaskState_TASK_STATE_COMPLETED:
 			job.TasksCompleted++
 		case dtaskv1.TaskState_TASK_STATE_CANCELLED:

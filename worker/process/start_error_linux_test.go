@@ -76,6 +76,6 @@ func thisMachine(t *testing.T) elf.Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer self.Close() //nolint:errcheck // read only
+	defer self.Close()
 	return self.Machine
 }
