@@ -15,6 +15,7 @@ import (
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/array"
 	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
@@ -201,7 +202,7 @@ func (a *app) noteEarlier(ctx context.Context, c *client.Client, got client.Subm
 	case dtaskv1.JobState_JOB_STATE_CANCELLED:
 		a.note("it was cancelled: dtaskctl retry %s resumes it", got.ID)
 	default:
-		a.note("it is %s: dtaskctl wait %s waits for it", document.JobState(state), got.ID)
+		a.note("it %s: dtaskctl wait %s waits for it", statetext.Predicate(document.JobState(state)), got.ID)
 	}
 }
 

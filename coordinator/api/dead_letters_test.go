@@ -288,7 +288,7 @@ func TestARejectedRetryIsExplained(t *testing.T) {
 	}
 	wantError(t, func() error {
 		_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"e", "apart"}, IdempotencyKey: rand.Text()})
-		if err != nil && !strings.Contains(err.Error(), `depends on "d", which is cancelled`) {
+		if err != nil && !strings.Contains(err.Error(), `depends on "d", which was cancelled`) {
 			t.Errorf("got %v", err)
 		}
 		return err
@@ -310,7 +310,7 @@ func TestATaskThatIsNotNeededIsNotRetriedAlone(t *testing.T) {
 	r.fails(t, held(1, 2, 1, w), fsm.NextDead, "exit 1")
 	_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"handler"}, IdempotencyKey: rand.Text()})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
-	if want := `"handler" of job 1 is not needed: "a" is completed`; !strings.Contains(err.Error(), want) {
+	if want := `"handler" of job 1 is not needed: "a" has completed`; !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want it to contain %s", err, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -57,16 +58,16 @@ func showNeeds(shown *dtaskv1.Job, j *fsm.Job) {
 func (j *jobs) explainUnmetNeed(id fsm.JobID, rejection error) error {
 	st, _ := j.cfg.Machine.Fork()
 	need, end, found := st.UnmetNeed(id)
-	switch {
+	ended := statetext.Predicate(end.String())
+	switch _, inState := st.Job(need); {
 	case !found:
 		return rejection
 	case end == fsm.JobCompleted:
-		return conflict("job %d runs only if job %d fails, which has completed", id, need)
+		return conflict("job %d runs only if job %d fails, which %s", id, need, ended)
+	case !inState:
+		return conflict("job %d needs job %d, which %s and is archived: submit both again", id, need, ended)
 	}
-	if _, inState := st.Job(need); !inState {
-		return conflict("job %d needs job %d, which is %s and archived: submit both again", id, need, end)
-	}
-	return conflict("job %d needs job %d, which is %s: retry that one first", id, need, end)
+	return conflict("job %d needs job %d, which %s: retry that one first", id, need, ended)
 }
 
 // errNeedArchived is for a job that was submitted while one that it needs left the state.

@@ -126,7 +126,7 @@ func TestARetryOfAJobWhoseNeedFailedIsExplained(t *testing.T) {
 	}
 	err := retry("2")
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
-	if want := "job 2 needs job 1, which is failed: retry that one first"; !strings.Contains(err.Error(), want) {
+	if want := "job 2 needs job 1, which has failed: retry that one first"; !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if err := retry("1"); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -76,7 +77,7 @@ func (j *jobs) explainNotRetried(id fsm.JobID, tasks []uint32, rejection error) 
 		case job.State == fsm.JobCompleted:
 			return conflict("job %d has completed: nothing to retry", id)
 		}
-		return conflict("job %d is %s and has no failed tasks: nothing to retry", id, job.State)
+		return conflict("job %d %s and has no failed tasks: nothing to retry", id, statetext.Predicate(job.State.String()))
 	}
 	for _, i := range tasks {
 		ref := fsm.TaskRef{Job: id, Index: i}
@@ -84,16 +85,17 @@ func (j *jobs) explainNotRetried(id fsm.JobID, tasks []uint32, rejection error) 
 		case t.State == fsm.Completed:
 			return conflict("%s has completed: nothing to retry", describeTask(st, ref))
 		case !t.State.Terminal():
-			return conflict("%s has not ended: it is %s", describeTask(st, ref), t.State)
+			return conflict("%s has not ended: it %s", describeTask(st, ref), statetext.Predicate(t.State.String()))
 		}
 	}
 	if stuck, ok := st.Stuck(id, tasks); ok {
 		task, dep := describeTask(st, stuck.Task), quote(st.Name(stuck.Dependency))
 		t, _ := st.Task(stuck.Dependency)
+		state := statetext.Predicate(t.State.String())
 		if stuck.Needless {
-			return conflict("%s is not needed: %s is %s; retry the whole job, or submit it again", task, dep, t.State)
+			return conflict("%s is not needed: %s %s; retry the whole job, or submit it again", task, dep, state)
 		}
-		return conflict("%s depends on %s, which is %s: retry that one too, or the whole job", task, dep, t.State)
+		return conflict("%s depends on %s, which %s: retry that one too, or the whole job", task, dep, state)
 	}
 	return rejection
 }
