@@ -87,6 +87,10 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64) func(fsm.Applie
 				l.beforeFail(s, e, op)
 			case *fsm.Due:
 				l.beforeDue(s, e, op)
+			case *fsm.FailTask:
+				if s.Policy(op.Task).GetQueueTimeoutRequeues() {
+					l.c.fail("task %v failed because of %q", op.Task, op.Error)
+				}
 			case *fsm.Lose:
 				l.beforeLose(s, op)
 			case *fsm.Revive:
