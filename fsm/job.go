@@ -40,6 +40,7 @@ type job struct {
 	requeues      uint64           // attempts that are followed by another although none failed or was lost
 	counts        [numStates]uint32
 	cleanupCounts [numStates]uint32 // the cleanup tasks of counts
+	running       uint32            // tasks that record.runs is true for
 	checkpoints   uint32            // checkpoints of its tasks
 
 	changed      uint64 // log index; this and the next three are only in memory, see changes.go

@@ -227,7 +227,7 @@ func (l *simLedger) maxParallel(s *fsm.State, it fsm.AssignItem) {
 	}
 	live := uint32(0)
 	for i := a.First; i < a.First+a.Count; i++ {
-		if _, state := s.AttemptState(fsm.TaskRef{Job: it.Job, Index: i}); state == fsm.Assigned {
+		if s.AttemptState(fsm.TaskRef{Job: it.Job, Index: i}).State == fsm.Assigned {
 			live++
 		}
 	}
