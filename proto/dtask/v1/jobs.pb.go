@@ -2591,7 +2591,7 @@ type WatchJobRequest struct {
 	// Send tasks, too: all with the first change if from_index is 0, else those that
 	// changed since. COMPACTED if the replica no longer knows which, since it was
 	// rebuilt from a snapshot. Job and tasks are then shown as they are in the log, where
-	// a running task is assigned.
+	// a running task is assigned unless it is at-most-once.
 	WithTasks     bool `protobuf:"varint,4,opt,name=with_tasks,json=withTasks,proto3" json:"with_tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
