@@ -31,13 +31,13 @@ func (r *replica) startOnce(t *testing.T) (startedMS int64) {
 		r.leader.op(t, &fsm.RecordStart{Items: []fsm.HeldAttempt{held(1, i, 1, w)}})
 	}
 	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{1: {3: {Attempt: 1, StartedMS: 77}}}
-	v, _ := r.taskView(0)
-	return v.StartedMS
+	return r.taskOf(0).StartedMS
 }
 
-func (r *replica) taskView(i uint32) (v fsm.Task, ok bool) {
-	r.machine.Read(func(st *fsm.State, _ uint64) { v, ok = st.Task(fsm.TaskRef{Job: 1, Index: i}) })
-	return v, ok
+// taskOf returns a task of job 1 as it is stored.
+func (r *replica) taskOf(i uint32) (v fsm.Task) {
+	r.machine.Read(func(st *fsm.State, _ uint64) { v, _ = st.Task(fsm.TaskRef{Job: 1, Index: i}) })
+	return v
 }
 
 // wantCounts compares the counts of tasks of the job that startOnce stores.
@@ -134,8 +134,7 @@ func TestAWatchShowsTheStartsInTheLog(t *testing.T) {
 	if got := first.GetTasks()[0]; got.GetState() != dtaskv1.TaskState_TASK_STATE_RUNNING || got.GetStartedAt() != started {
 		t.Errorf("got %v, want running since %d", got, started)
 	}
-	v, _ := r.taskView(13)
-	r.leader.op(t, &fsm.RecordStart{Items: []fsm.HeldAttempt{held(1, 13, 1, v.Worker)}})
+	r.leader.op(t, &fsm.RecordStart{Items: []fsm.HeldAttempt{held(1, 13, 1, r.taskOf(13).Worker)}})
 	for next := first; len(next.GetTasks()) != 1; {
 		if next, err = stream.Recv(); err != nil {
 			t.Fatal(err)

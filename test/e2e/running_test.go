@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ func TestANewLeaderShowsLoggedStartsAsRunning(t *testing.T) {
 	once := c.Programs.Mark("once", ledgerOf(c), 10*time.Second).With("execution", "at-most-once")
 	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("starts", once))
 	awaitBegun(t, c, id, 1)
-	before, err := c.Job(ctx, id)
+	before, err := c.AwaitJob(ctx, id, guard, "the task runs", func(j cluster.Job) bool { return j.Task("once").State == "running" })
 	clustertest.Must(t, err)
 	worker, leader := c.Workers()[0], clustertest.Leader(t, c)
 	clustertest.Must(t, worker.Pause())
@@ -34,11 +36,16 @@ func TestANewLeaderShowsLoggedStartsAsRunning(t *testing.T) {
 		if n != next {
 			args = append(args, "--stale")
 		}
-		var job cluster.Job
-		clustertest.Must(t, c.At(n).Run(ctx, args...).Into(&job))
-		if got := job.Task("once"); got == nil || want == nil || got.StartedAt == nil || !got.StartedAt.Equal(*want) {
-			t.Errorf("%s shows %+v as running, want the task since %v", n.Name, job.Tasks, want)
-		}
+		clustertest.Must(t, cluster.Until(ctx, n.Name+" shows the task as running", guard, func(ctx context.Context) error {
+			var job cluster.Job
+			if err := c.At(n).Run(ctx, args...).Into(&job); err != nil {
+				return err
+			}
+			if got := job.Task("once"); got == nil || got.StartedAt == nil || !got.StartedAt.Equal(*want) {
+				return fmt.Errorf("got %+v, want running since %v", job.Tasks, want)
+			}
+			return nil
+		}))
 	}
 
 	clustertest.Must(t, worker.Resume())

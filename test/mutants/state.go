@@ -30,16 +30,6 @@ func inState() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: "TestALostAttemptBegan"}, twins},
 		},
 		{
-			Name:   "ended-attempts-run",
-			Edits:  []Edit{{"fsm/transition.go", "\t\t\tj.running--\n", "\t\t\t_ = j\n"}},
-			Caught: []Checker{twins},
-		},
-		{
-			Name:   "a-logged-start-is-not-shown",
-			Edits:  []Edit{{"coordinator/api/running.go", `return t.Runs || onlyObserved(t, o)`, `return onlyObserved(t, o)`}},
-			Caught: []Checker{{Package: "./coordinator/api", Run: "StartIsInTheLog|StartsInTheLog"}},
-		},
-		{
 			Name:   "completions-of-any-attempt-count",
 			Edits:  []Edit{{"fsm/op_assign.go", `case r.attempt != h.Attempt || r.worker != h.Worker:`, `case r.worker != h.Worker:`}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestAZombieCompletesNothing|TestOnlyTheLiveAttempt"}, simulated},
