@@ -16,11 +16,11 @@ func TestALoggedStartCountsAsRunningUntilItsAttemptEnds(t *testing.T) {
 			want := func(when string, runs bool) {
 				t.Helper()
 				n := map[bool]uint32{true: 1}[runs]
-				for where, s := range map[string]*State{"": w.s, " and restored": restored(t, snapshotOf(t, w.s))} {
+				for where, s := range map[string]*State{"state": w.s, "restored state": restored(t, snapshotOf(t, w.s))} {
 					job, _ := s.Job(1)
 					_, counted := s.CountStates(1, 0, job.Total)
 					if got := s.AttemptState(h.TaskRef); got.Runs != runs || job.Running != n || counted != n {
-						t.Errorf("%s%s: got %+v, %d running, %d counted; want %d", when, where, got, job.Running, counted, n)
+						t.Errorf("%s, %s: got %+v, %d running, %d counted; want %d", when, where, got, job.Running, counted, n)
 					}
 				}
 			}

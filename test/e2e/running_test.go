@@ -18,7 +18,6 @@ func TestANewLeaderShowsLoggedStartsAsRunning(t *testing.T) {
 	c := clustertest.Start(t, cluster.Config{Workers: 1, Slots: 1})
 	once := c.Programs.Mark("once", ledgerOf(c), 10*time.Second).With("execution", "at-most-once")
 	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("starts", once))
-	awaitBegun(t, c, id, 1)
 	before, err := c.AwaitJob(ctx, id, guard, "the task runs", func(j cluster.Job) bool { return j.Task("once").State == "running" })
 	clustertest.Must(t, err)
 	worker, leader := c.Workers()[0], clustertest.Leader(t, c)
