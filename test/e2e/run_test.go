@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -107,5 +108,25 @@ func needsOtherJobs(t *testing.T, c *cluster.Cluster) {
 	}
 	if a := c.Run(t.Context(), "run", "--wait", "--needs", first, "--", "echo", "never"); a.Code != 125 || !strings.Contains(a.Stderr, "needed job "+first+" failed") {
 		t.Errorf("want exit code 125 and the reason, got %s", a)
+	}
+}
+
+// runsThePipeline runs the example of a pipeline without a job file.
+func runsThePipeline(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	shell := exec.CommandContext(t.Context(), "/bin/sh", "../../examples/pipeline.sh")
+	shell.Env = append(os.Environ(), "HOME=/", "DTASK_ADDR="+strings.Join(c.Ctl.Addrs, ","),
+		"PATH="+filepath.Dir(c.Ctl.Programs.Path("dtaskctl"))+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	out, err := shell.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"part 0 passed", "part 7 passed", "released revision 17"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("want %q in the output:\n%s", want, out)
+		}
+	}
+	if strings.Contains(string(out), "have failed") {
+		t.Errorf("the alert ran:\n%s", out)
 	}
 }

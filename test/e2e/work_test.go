@@ -23,6 +23,7 @@ func TestAHealthyCluster(t *testing.T) { //nolint:tparallel // its subtests shar
 		{"every exit code", exitCodes},
 		{"commands run as jobs", runsCommands},
 		{"jobs need other jobs", needsOtherJobs},
+		{"the pipeline of the examples", runsThePipeline},
 		{"conditions decide what runs", conditionsDecide},
 		{"cancel leaves no process", cancelKills},
 		{"cleanup runs after every end of a job", cleansUp},
