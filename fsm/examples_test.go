@@ -92,6 +92,7 @@ func examples() []Op {
 			MaxParallel: 50, JSON: true,
 		}, nil)},
 		&AddChunk{Job: 7, Chunk: conditionalChunk()},
+		&SetLevel{Level: 300, Held: true},
 		&Archive{Items: []JobID{300, 1}},
 		&ExpireHistory{EndedBefore: 1_700_000_004_000},
 	}

@@ -27,6 +27,7 @@ const (
 	BudgetExceeded         // all checkpoints together would be too long
 	VersionMismatch        // the update is for another version of the job
 	LimitExceeded          // a limit of the replicated state would be exceeded
+	AboveLevel             // the cluster's feature level does not have the operation yet
 )
 
 // Class is what a rejection means to the client that requested the operation.
@@ -61,6 +62,7 @@ var reasons = [...]struct {
 	BudgetExceeded:  {"checkpoint budget exceeded", ClassRefused},
 	VersionMismatch: {"version mismatch", ClassEnded},
 	LimitExceeded:   {"limit exceeded", ClassEnded},
+	AboveLevel:      {"not available before the upgrade of the cluster is finished: see dtaskctl cluster upgrade status", ClassRefused},
 }
 
 // Class returns what the reason means to a client.
