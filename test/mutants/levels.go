@@ -10,7 +10,7 @@ func inLevels() []Mutant {
 		},
 		{
 			Name:   "a-snapshot-is-written-at-the-level-of-the-build",
-			Edits:  []Edit{{"fsm/level.go", "\ts.level.fields(&f.c)\n", "\tl := level{current: MaxLevel, held: s.held}\n\tl.fields(&f.c)\n"}},
+			Edits:  []Edit{{"fsm/level.go", "\ts.level.fields(&f.c)\n", "\tl := level{current: MaxLevel, held: s.LevelHeld()}\n\tl.fields(&f.c)\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestASnapshotIsWrittenAtTheLevel"}},
 		},
 		{
