@@ -134,6 +134,7 @@ func (r *replica) consensus(ctx context.Context) error {
 			Raft: r.cfg.Seams.Raft(node), Logger: r.log, TimeScale: r.cfg.TimeScale,
 			Duties: []leader.Duty{
 				duty(r.leadership), duty(r.reconciler), duty(r.clock),
+				duty(&membership.Upgrader{Service: r.members, Scale: r.cfg.TimeScale}),
 				duty(r.leadership.watchdog(node)),
 			},
 		})

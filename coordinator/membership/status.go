@@ -102,6 +102,7 @@ func memberStatus(m raftnode.Server, a *dtaskv1.IdentifyResponse, furthest uint6
 		return view
 	}
 	view.Applied, view.Version, view.HttpAddress = a.GetApplied(), a.GetVersion(), a.GetHttpAddress()
+	view.MinLevel, view.MaxLevel = a.GetMinLevel(), a.GetMaxLevel()
 	view.Lag = furthest - min(furthest, a.GetApplied())
 	return view
 }
