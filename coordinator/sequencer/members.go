@@ -24,7 +24,7 @@ func (s *Sequencer) ChangeLevel(ctx context.Context, decide func(level fsm.Level
 		}
 		r := b.entry.Do(op)
 		if r == fsm.Accepted {
-			s.cfg.Logger.InfoContext(ctx, "feature level set", "level", uint32(op.Level), "held", op.Held)
+			s.cfg.Logger.InfoContext(ctx, "feature level set", "feature_level", uint32(op.Level), "held", op.Held)
 		}
 		return settled(r, false)
 	})
