@@ -4,7 +4,7 @@ import "fmt"
 
 // Level is a feature level: the set of operations and forms of snapshots that a
 // cluster may use. Each build supports a range of levels and announces it. The leader
-// raises the cluster's level when every member supports a higher one (ADR 0037), so
+// raises the cluster's level when every member supports a higher one (ADR 0038), so
 // that no replica gets what it can't read.
 type Level uint32
 
