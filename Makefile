@@ -153,6 +153,10 @@ chaos-old-copies: ## bring back old copies of data directories, together with ot
 chaos-saturated: ## saturate the processors for MINUTES (5): no healthy leader or worker is replaced
 	DTASK_CHAOS=saturated DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestNothingHealthyIsReplaced$$' $(ARGS) ./test/chaos
 
+.PHONY: workflows
+workflows: ## run 167 workflows of 64,321 commands, and kill 37 leaders meanwhile
+	DTASK_WORKFLOWS=all go test -count=1 -v -timeout 60m -run '^TestWorkflows' $(ARGS) ./test/e2e
+
 .PHONY: chaos-measure
 chaos-measure: ## measure the time without completions after losses, and print a table
 	DTASK_CHAOS=measure go test -count=1 -v -timeout 60m -run '^(TestMeasure.*|TestHealthyWorkers.*|TestALeaderCutOff.*)$$' $(ARGS) ./test/chaos

@@ -38,7 +38,7 @@ var endings = map[string]ending{
 	"exhausted": {dtaskv1.TaskState_TASK_STATE_DEAD, "exit code 75 (temporary): curl: 404"},
 	"killed":    {dtaskv1.TaskState_TASK_STATE_FAILED, "killed by SIGKILL, probably out of memory"},
 	"late":      {dtaskv1.TaskState_TASK_STATE_FAILED, "timeout: running for more than 1s"},
-	"missing":   {dtaskv1.TaskState_TASK_STATE_FAILED, "starting nope: executable file not found"},
+	"missing":   {dtaskv1.TaskState_TASK_STATE_FAILED, "starting nope: program not found in PATH"},
 	"lost":      {dtaskv1.TaskState_TASK_STATE_LOST, "worker lost during the attempt"},
 	"cancelled": {dtaskv1.TaskState_TASK_STATE_CANCELLED, "exit code 3 (the reason that the user gave)"},
 }

@@ -17,8 +17,8 @@ const maxLogReaders = 64
 // A follower copies the output of the tasks of a job while they run. It reads the
 // attempts of one task one after another, so that their output is never mixed.
 //
-// follow starts the readers, at most maxLogReaders goroutines. A reader ends when no
-// attempt is left to read; follow waits for all of them.
+// follow starts the readers, at most maxLogReaders goroutines, and a stallReporter. A
+// reader ends when no attempt is left to read; follow waits for all of them.
 type follower struct {
 	client *client.Client
 	job    string
@@ -26,6 +26,7 @@ type follower struct {
 	out    *lockedOutput
 	flags  logsFlags                // which output of a task
 	wanted func(*dtaskv1.Task) bool // nil: all tasks
+	stalls bool                     // note why no task of the job runs
 
 	readers sync.WaitGroup
 
@@ -54,12 +55,17 @@ func (f *follower) follow(ctx context.Context) (*dtaskv1.Job, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer f.readers.Wait()
 	defer cancel()
+	stall := newStallReporter(f.client, f.job, func(text string) { f.out.note("%s", text) })
+	if f.stalls {
+		defer stall.start(ctx)()
+	}
 	var job *dtaskv1.Job
 	for change, err := range f.client.Changes(ctx, f.job, client.WatchOptions{}) {
 		if err != nil {
 			return nil, err
 		}
 		job = change.Job
+		stall.observe(job)
 		for _, t := range change.Tasks {
 			f.observe(ctx, t)
 		}

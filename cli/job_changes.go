@@ -14,6 +14,7 @@ import (
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -236,7 +237,7 @@ func (r *changeRun) one(ctx context.Context, n int) outcome {
 	if state, yes := r.selector.outdated(ctx, r.client, t, err); yes {
 		what := "has expired"
 		if state != 0 {
-			what = "is " + document.JobState(state) + " by now"
+			what = statetext.Predicate(document.JobState(state)) + " by now"
 		}
 		doc := r.document(t, "skipped")
 		doc.State, doc.Error = stateName(state), "the job "+what
@@ -294,7 +295,7 @@ func (r *changeRun) planned(ctx context.Context, t *target) outcome {
 	}
 	return outcome{
 		target: t, changed: new(changed), doc: r.document(t, "planned"),
-		line: fmt.Sprintf("%s would be %s: the job is %s", t.describe(), r.change.past, stateName(t.state)),
+		line: fmt.Sprintf("%s would be %s: the job %s", t.describe(), r.change.past, statetext.Predicate(stateName(t.state))),
 	}
 }
 

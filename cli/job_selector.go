@@ -11,6 +11,7 @@ import (
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -211,7 +212,7 @@ func (s *jobSelector) inspect(ctx context.Context, c *client.Client, t *target) 
 		}
 	}
 	if !slices.Contains(s.possible, t.state) {
-		return &client.Error{Kind: client.ErrConflict, Message: "the job is " + document.JobState(t.state)}
+		return &client.Error{Kind: client.ErrConflict, Message: "the job " + statetext.Predicate(document.JobState(t.state))}
 	}
 	return nil
 }

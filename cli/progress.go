@@ -31,14 +31,14 @@ func jobStep(j *dtaskv1.Job) step {
 
 // A progress shows progress on standard error: as a bar on a terminal, and
 // otherwise as a line after a change, at most once per lineInterval. It must be
-// used by one goroutine.
+// used by one goroutine, except for note.
 type progress struct {
 	out   *output
 	label string
 	bars  *mpb.Progress // nil if no bar is drawn
 	bar   *mpb.Bar      // created by the first step
 
-	mu       sync.Mutex // guards current against the goroutine of the bar
+	mu       sync.Mutex // guards current and lines against the goroutines of the bar and of note
 	current  step
 	lastLine time.Time
 	lastStep step
@@ -88,7 +88,24 @@ func (p *progress) line(s step) {
 		return
 	}
 	p.lastLine, p.lastStep = now, s
-	p.out.note("%s: %s", p.label, p.text())
+	p.write(p.label + ": " + p.text())
+}
+
+// write writes a line if no bar is drawn.
+func (p *progress) write(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.out.note("%s", line)
+}
+
+// note writes a line unless -q is set: above the bar, if one is drawn. It may be called
+// by another goroutine until end.
+func (p *progress) note(text string) {
+	if p.bars == nil {
+		p.write(text)
+		return
+	}
+	_, _ = fmt.Fprintln(p.bars, text) // as output.warn
 }
 
 // end removes the bar and waits for its goroutine.

@@ -10,6 +10,7 @@ import (
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -120,7 +121,7 @@ func missingResults(id string, tasks []*dtaskv1.TaskResult, of int, what string)
 	if of > 1 {
 		return fmt.Errorf("%d of %d tasks %s, the first is %s/%s", len(tasks), of, what, id, tasks[0].GetTask())
 	}
-	text := fmt.Sprintf("task %s/%s is %s", id, tasks[0].GetTask(), document.TaskState(tasks[0].GetState()))
+	text := fmt.Sprintf("task %s/%s %s", id, tasks[0].GetTask(), statetext.Predicate(document.TaskState(tasks[0].GetState())))
 	if why := tasks[0].GetError(); why != "" {
 		text += ": " + why
 	}

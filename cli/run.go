@@ -28,6 +28,7 @@ type runFlags struct {
 	env, labels, resources     pairs
 	timeout                    time.Duration // of an attempt; 0 = the coordinators' default
 	retries                    uint32
+	needs                      needFlags
 	wait                       bool
 }
 
@@ -37,6 +38,8 @@ ${{ index }} in the command, --env and --cwd is replaced by the index of each ta
 
 A command that fails is not repeated, unless --retries allows it. A command whose worker
 is lost is repeated on another one.
+
+` + needsHelp + `
 
 With --wait, the output of the command is copied while it runs: standard output to
 standard output, standard error to standard error. Lines of an array start with the ID
@@ -63,6 +66,8 @@ func newRun(a *app) *cobra.Command {
 		Example: `  dtaskctl run -- make -C /srv/app test
   dtaskctl run --array 0-99 --resource cpu=2 -- render --frame '${{ index }}'
   dtaskctl run --wait --cwd /srv/app --env CI=1 -- sh -c 'make 2>&1 | tail -n 20'
+  dtaskctl run --needs @last -- ./publish.sh
+  dtaskctl run --needs 42=failed -- ./alert.sh 'job 42 failed'
   dtaskctl run --wait --task-timeout 10m --retries 2 -- ./deploy.sh || echo "exit code $?"`,
 		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -75,6 +80,9 @@ func newRun(a *app) *cobra.Command {
 				return usage(err)
 			}
 			return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
+				if err := a.addNeeds(ctx, c, f.needs, job); err != nil {
+					return view{}, err
+				}
 				if f.wait {
 					return a.runAndWait(ctx, c, job)
 				}
@@ -107,6 +115,7 @@ func (f *runFlags) bind(a *app, cmd *cobra.Command) {
 	})
 	bind(fl, &f.timeout, "task-timeout", "", "maximum `DURATION` of an attempt, such as 10m (default: that of the coordinators)", duration(time.Millisecond, spec.MaxDuration))
 	bind(fl, &f.retries, "retries", "0", "`N` retries after a failure (a lost worker does not count)", integer[uint32](0, spec.MaxRetries))
+	f.needs.bind(fl)
 	fl.BoolVar(&f.wait, "wait", false, "copy the output until the job finishes, and exit as the command does")
 	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print the job ID only; with --wait, the output of the command only")
 }

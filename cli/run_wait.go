@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/dtask/dtask/cli/show"
@@ -24,6 +23,7 @@ func (a *app) runAndWait(ctx context.Context, c *client.Client, job *dtaskv1.Job
 	ctx, cancel := a.waitContext(ctx)
 	defer cancel()
 	f := newFollower(c, got.ID, job.GetTasks()[0].GetArray() != nil, newLockedOutput(a.summaryWriter(), a.err, a.quiet))
+	f.stalls = true
 	ended, err := f.follow(ctx)
 	if err == nil {
 		err = a.commandResult(ctx, c, ended, f.missing())
@@ -51,20 +51,20 @@ func (a *app) commandResult(ctx context.Context, c *client.Client, job *dtaskv1.
 		return jobError(job)
 	}
 	id := job.GetId() + "/" + t.GetId()
-	text := fmt.Sprintf("task %s %s: ", id, document.TaskState(t.GetState()))
 	hint := ""
 	if job.GetTasksTotal() > 1 {
 		hint = fmt.Sprintf("%s of %d failed: dtaskctl status %s lists them", show.Plural(int(job.GetTasksFailed()), "task"), job.GetTasksTotal(), job.GetId())
 	}
 	status, ok := exitstatus.Parse(t.GetError())
 	if !ok {
-		return withHint(errors.New(text+t.GetError()), "%s", hint)
+		// The reason is often something that this worker lacks.
+		return withHint(fmt.Errorf("task %s %s%s: %s", id, document.TaskState(t.GetState()), show.OnWorker(t), t.GetError()), "%s", hint)
 	}
 	if missing != nil {
 		a.report("warning: "+missing.Error(), nil, "")
 	}
 	// The rest of the task's error is the last line of the output, which was copied.
-	return &exitError{err: errors.New(text + status.String()), code: status.ExitCode(), hint: hint}
+	return &exitError{err: fmt.Errorf("task %s %s: %s", id, document.TaskState(t.GetState()), status), code: status.ExitCode(), hint: hint}
 }
 
 // firstFailed returns the failed task of a job with the lowest index; nil if none

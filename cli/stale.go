@@ -13,7 +13,7 @@ import (
 )
 
 // staleHelp explains --stale in the help of a command.
-const staleHelp = `With --stale, any coordinator answers from its own state, also while there is no leader.
+const staleHelp = `With --stale, any coordinator answers from its own state, even without a leader.
 Recent changes may be missing; standard error names the coordinator, its log index and
 the time since it last heard from a leader.`
 
@@ -27,7 +27,7 @@ type staleRead struct {
 
 // bindStale adds --stale to a command that reads.
 func (s *staleRead) bindStale(fl *pflag.FlagSet) {
-	fl.BoolVar(&s.stale, "stale", false, "read from any coordinator, also without a leader")
+	fl.BoolVar(&s.stale, "stale", false, "read from any coordinator, even without a leader")
 }
 
 // readOptions returns the options of a read.

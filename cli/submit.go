@@ -15,6 +15,7 @@ import (
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/array"
 	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
@@ -23,6 +24,7 @@ import (
 type submitFlags struct {
 	inlineJob
 	overrides jobOverrides
+	needs     needFlags
 
 	wait   bool
 	key    string
@@ -41,13 +43,16 @@ KEY-2 and so on, in order. A file *.jobspec.json has one job as dtaskd inspect
 exports it.
 
 --name, --priority, --label and --set replace what the files say, in each of them.
---set gives a value to a parameter that the file declares under job.params.`,
+--set gives a value to a parameter that the file declares under job.params.
+
+` + needsHelp,
 		Example: `  dtaskctl submit job.yaml
   dtaskctl submit job.yaml --wait
   generate-job | dtaskctl submit - --wait -o json
   dtaskctl submit nightly.yaml --idempotency-key nightly-2026-05-01
   dtaskctl submit monday.yaml tuesday.yaml
   dtaskctl submit nightly.yaml --set day=2026-05-01 --label team=data --priority high
+  dtaskctl submit report.yaml --needs @last
   dtaskctl submit --type prime --payload 999999937 --priority high --wait
   dtaskctl submit --batch 500 --random-priority
   dtaskctl submit job.yaml --dry-run`,
@@ -61,6 +66,9 @@ exports it.
 				return a.print(plan(jobs))
 			}
 			return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
+				if err := a.addNeeds(ctx, c, f.needs, jobs...); err != nil {
+					return view{}, err
+				}
 				if len(jobs) > 1 {
 					return a.submitMany(ctx, c, jobs, f)
 				}
@@ -82,6 +90,7 @@ exports it.
 	})
 	bind(fl, &f.name, "name", "", "`NAME` of the job", notEmpty)
 	f.overrides.bind(fl)
+	f.needs.bind(fl)
 	bind(fl, &f.batch, "batch", "", "`N` equal tasks in the job without a file (default type "+batchType+")", integer[int](1, maxJobTasks))
 	fl.BoolVar(&f.randomPriority, "random-priority", false, "random priority for each task")
 	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print job IDs only")
@@ -193,7 +202,7 @@ func (a *app) noteEarlier(ctx context.Context, c *client.Client, got client.Subm
 	case dtaskv1.JobState_JOB_STATE_CANCELLED:
 		a.note("it was cancelled: dtaskctl retry %s resumes it", got.ID)
 	default:
-		a.note("it is %s: dtaskctl wait %s waits for it", document.JobState(state), got.ID)
+		a.note("it %s: dtaskctl wait %s waits for it", statetext.Predicate(document.JobState(state)), got.ID)
 	}
 }
 
@@ -259,6 +268,8 @@ func submittedLine(job *dtaskv1.JobSpec, s client.Submitted) string {
 	text := fmt.Sprintf("job %s (%s) submitted", s.ID, show.Clean(job.GetHeader().GetName()))
 	if s.Existed {
 		text += " earlier with this key"
+	} else if needs := job.GetHeader().GetNeeds(); len(needs) > 0 {
+		text += "; it needs " + show.NeededJobs(needs)
 	}
 	return text
 }

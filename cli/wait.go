@@ -72,16 +72,23 @@ func (w waiter) view(doc any) view {
 // follow waits for a job and prints a summary.
 func (w waiter) follow(ctx context.Context, id string) (*dtaskv1.Job, error) {
 	p := w.newProgress("job " + id)
+	stall := newStallReporter(w.client, id, p.note)
+	stop := stall.start(ctx)
 	var job *dtaskv1.Job
+	var failed error
 	for j, err := range w.client.Watch(ctx, id) {
-		if err != nil {
-			p.end()
-			return nil, waitError(ctx, err, id)
+		if failed = err; err != nil {
+			break
 		}
 		job = j
+		stall.observe(j)
 		p.update(jobStep(j))
 	}
+	stop()
 	p.end()
+	if failed != nil {
+		return nil, waitError(ctx, failed, id)
+	}
 	if w.quiet {
 		return job, nil
 	}

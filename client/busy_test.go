@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -71,5 +72,35 @@ func TestOverloadUntilTheTimeoutIsErrBusy(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The address is tried first if it was suspected long enough, and the timeout may expire
+// before the next one.
+func TestAnUnreachableAddressTellsNothingAboutTheLoadOfTheOthers(t *testing.T) {
+	t.Parallel()
+	unreachable := &unsentError{st: status.New(codes.Unavailable, "connection refused")}
+	type failure struct {
+		addr string
+		err  error
+	}
+	for name, c := range map[string]struct {
+		failures []failure
+		want     error
+	}{
+		"another one is unreachable":       {[]failure{{"a:1", errFull}, {"nobody:1", unreachable}}, ErrBusy},
+		"it became unreachable itself":     {[]failure{{"a:1", errFull}, {"a:1", unreachable}}, ErrUnreachable},
+		"another one answered":             {[]failure{{"a:1", errFull}, {"b:1", errNotReady}, {"nobody:1", unreachable}}, ErrUnreachable},
+		"only one answered":                {[]failure{{"nobody:1", unreachable}, {"a:1", errFull}}, ErrBusy},
+		"two were full, one of them ended": {[]failure{{"a:1", errFull}, {"b:1", errFull}, {"a:1", unreachable}}, ErrBusy},
+	} {
+		_, w := newRetryLoop(t.Context(), time.Hour, operation{name: "submitting"})
+		for _, f := range c.failures {
+			w.note(f.addr, classify(f.err))
+		}
+		if err := w.timedOut(t.Context()); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+		w.end()
 	}
 }

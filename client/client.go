@@ -50,7 +50,8 @@ type Config struct {
 	// UserAgent precedes the library's name and version in the user agent.
 	// Optional.
 	UserAgent string
-	// Dial opens connections, also those without Credentials. Default: TCP without a proxy.
+	// Dial opens connections. It may connect to any address, even without Credentials.
+	// Default: TCP without a proxy.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 }
 

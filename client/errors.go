@@ -132,6 +132,7 @@ type classifiedError struct {
 	message string
 	leader  string        // address, with tryLeader; empty if unknown
 	pause   time.Duration // requested delay, with retryLater
+	unsent  bool          // no coordinator was reached
 	full    bool          // with retryLater: the cluster is overloaded; otherwise the leader is not ready
 	faults  []string
 	cluster string // of the coordinator, with tryOwn
@@ -148,10 +149,12 @@ func classify(err error) classifiedError {
 	if !ok {
 		v = errorClass{next: fail, unknown: true}
 	}
-	if _, ok := errors.AsType[*unsentError](err); ok || strings.Contains(st.Message(), dialing) {
+	_, unsent := errors.AsType[*unsentError](err)
+	unsent = unsent || strings.Contains(st.Message(), dialing)
+	if unsent {
 		v.unknown = false // not sent without a connection
 	}
-	j := classifiedError{errorClass: v, message: plain(st.Message())}
+	j := classifiedError{errorClass: v, message: plain(st.Message()), unsent: unsent}
 	for _, d := range st.Details() {
 		detail, ok := d.(*dtaskv1.ErrorDetail)
 		if !ok {

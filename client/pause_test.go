@@ -45,7 +45,7 @@ func TestABusyClusterIsNotAskedAgainRightBeforeTheTimeout(t *testing.T) {
 		for range 100 {
 			began := time.Now()
 			ctx, w := newRetryLoop(t.Context(), timeout, operation{})
-			w.full, w.took = true, took
+			w.fullAt, w.took = "a:1", took
 			for w.pause(ctx) {
 				if left := timeout - time.Since(began); left < slowerAtMost*took {
 					t.Errorf("another attempt begins %s before the timeout, and the one before took %s", left, took)

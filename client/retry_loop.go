@@ -38,7 +38,7 @@ type retryLoop struct {
 	took       time.Duration // by the last round
 	connected  bool          // the stream of the current attempt has received a message
 	unknown    bool          // some attempt may have had its effect
-	full       bool          // the last attempt failed because the cluster is overloaded
+	fullAt     string        // address of the last coordinator that answered, if the cluster is overloaded
 	last       map[string]string
 	foreign    map[string]bool // addresses in last that belong to another cluster
 }
@@ -79,6 +79,9 @@ func (w *retryLoop) noteDisconnected() {
 	}
 }
 
+// full reports whether the cluster was overloaded at the last attempt that reached it.
+func (w *retryLoop) full() bool { return w.fullAt != "" }
+
 // note records the error at addr for the final error.
 func (w *retryLoop) note(addr string, j classifiedError) {
 	w.last[addr] = j.message
@@ -87,7 +90,12 @@ func (w *retryLoop) note(addr string, j classifiedError) {
 		w.foreign[addr] = true
 	}
 	w.unknown = w.unknown || j.unknown
-	w.full = j.full
+	switch {
+	case j.full:
+		w.fullAt = addr
+	case !j.unsent || w.fullAt == addr:
+		w.fullAt = "" // an address that can't be reached tells nothing about the others
+	}
 	w.minBackoff = max(w.minBackoff, j.pause)
 }
 
@@ -105,11 +113,11 @@ func (w *retryLoop) noteInterrupted(j classifiedError) { w.unknown = w.unknown |
 func (w *retryLoop) pause(ctx context.Context) bool {
 	d := max(w.backoff/2+rand.N(w.backoff), min(w.minBackoff, maxPause*5)) //nolint:gosec // spreads clients; not a secret
 	longer := w.backoff / 4
-	if w.full {
+	if w.full() {
 		longer = w.backoff
 	}
 	w.backoff, w.minBackoff = min(w.backoff+longer, maxPause), 0
-	if left := time.Until(w.deadline) - d; w.full && !w.unknown && left < min(slowerAtMost*w.took, w.timeout/4) {
+	if left := time.Until(w.deadline) - d; w.full() && !w.unknown && left <= min(slowerAtMost*w.took, w.timeout/4) {
 		<-ctx.Done()
 		return false
 	}
@@ -148,7 +156,7 @@ func (w *retryLoop) timedOut(parent context.Context) error {
 		why = append(why, foreignAdvice)
 	}
 	kind, what := ErrUnreachable, "no coordinator responded within"
-	if w.full && !w.unknown {
+	if w.full() && !w.unknown {
 		kind, what = ErrBusy, "cluster busy for"
 	}
 	return &Error{

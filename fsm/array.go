@@ -290,16 +290,8 @@ func (d *decoder) arrayRecord(first uint32) *Array {
 		}
 		a.Deps = append(a.Deps, first-uint32(dist)) //nolint:gosec // checked
 	}
-	for range n {
-		if !conditions {
-			break
-		}
-		c := d.u64()
-		if c >= uint64(numConditions) {
-			d.fail(&UnknownError{What: "condition of a dependency"})
-			return a
-		}
-		a.Conditions = append(a.Conditions, Condition(c))
+	for conditions && len(a.Conditions) < n {
+		a.Conditions = append(a.Conditions, d.condition())
 	}
 	a.Name, a.Body = d.str(), d.bytes()
 	a.Chunk, a.MaxParallel, a.JSON = d.u32(), d.u32(), d.bool()

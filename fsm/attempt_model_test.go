@@ -287,6 +287,7 @@ func (w *model) close(j *modelJob, state string) {
 	if j.webhook != "" {
 		w.queueNotification(map[string]NotificationKind{"completed": JobCompletedNotification, "failed": JobFailedNotification, "cancelled": JobCancelledNotification}[state], j.id, 0)
 	}
+	w.tellEnd(j)
 }
 
 func (w *model) endJob(id JobID, state, why string, now bool) string {

@@ -42,7 +42,7 @@ func (s *State) checkJobs() error {
 			if want := JobID(p.no*jobPageSize + uint64(i)); j.id != want || j.id == 0 || j.id >= s.nextJob { //nolint:gosec // index
 				return fmt.Errorf("job %d is at position %d", j.id, want)
 			}
-			if err := s.checkJob(j); err != nil {
+			if err := errors.Join(s.checkJob(j), s.checkNeeded(j)); err != nil {
 				return fmt.Errorf("job %d: %w", j.id, err)
 			}
 		}
@@ -94,6 +94,9 @@ func (s *State) checkJob(j *job) error {
 		return errors.New("pending with assigned tasks")
 	}
 	if err := j.checkPolicies(); err != nil {
+		return err
+	}
+	if err := j.checkNeeds(); err != nil {
 		return err
 	}
 	for i := range j.records.n {
@@ -185,8 +188,10 @@ func (s *State) checkTask(j *job, i, pending uint32) error {
 	switch {
 	case j.state == JobUploading && r.state != Blocked:
 		return fmt.Errorf("is %v in an upload", r.state)
-	case r.state == Blocked && j.state != JobUploading && r.pending == 0 && (j.outcome != 0 || !j.isCleanup(i)):
+	case r.state == Blocked && j.state != JobUploading && r.pending == 0 && !j.closed(i):
 		return errors.New("blocked without open dependencies")
+	case j.waiting() && !j.isCleanup(i) && r.state != Blocked && !r.state.Terminal():
+		return fmt.Errorf("is %v while the job waits for others", r.state)
 	case j.isCleanup(i) && j.outcome == 0 && (r.state == Pending || r.state == Assigned || r.state == Scheduled || r.state == Completed):
 		return fmt.Errorf("cleanup task is %v with %d open ordinary tasks", r.state, j.openOrdinary())
 	case r.state != Blocked && !r.state.Terminal() && r.pending > 0 && (j.revived == 0 || !j.hasConditions()):

@@ -186,7 +186,9 @@ func (c *Chunk) index(n uint64) error {
 		}
 		if conditions {
 			c.conditions = true
-			in.conditions(deps)
+			for range deps {
+				in.condition()
+			}
 		}
 		c.edges += uint32(deps) //nolint:gosec // bounded by the blob
 		c.unnamed = c.unnamed || len(in.bytes()) == 0

@@ -152,11 +152,12 @@ func (d *decoder) dependencyCount() (n int, conditions bool) {
 	return int(v), conditions //nolint:gosec // checked
 }
 
-// conditions checks the conditions of n dependencies.
-func (d *decoder) conditions(n int) {
-	for range n {
-		if d.u64() >= uint64(numConditions) {
-			d.fail(&UnknownError{What: "condition of a dependency"})
-		}
+// condition reads the condition of a dependency.
+func (d *decoder) condition() Condition {
+	c := d.u64()
+	if c >= uint64(numConditions) {
+		d.fail(&UnknownError{What: "condition of a dependency"})
+		return WhenCompleted
 	}
+	return Condition(c)
 }

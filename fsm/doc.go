@@ -35,8 +35,8 @@
 //
 // A task that completed never changes again. Users can undo all other ends: Revive
 // brings tasks back with their old attempt numbers, so that fencing holds, and only
-// if the conditions of all their dependencies may still hold. Failed and lost attempts stay
-// readable until the task completes: they are notes in history.go, each with a link
+// if the conditions of all their dependencies may still hold. Failed and lost attempts
+// stay readable until the task completes: they are notes in history.go, each with a link
 // to the previous one.
 //
 // # Digest
@@ -48,8 +48,9 @@
 //
 // op.go has the table of operations, op_*.go the operations, transition.go the table
 // of task states, condition.go what a dependency means, follow.go what follows the end of
-// a task, outcome.go how a job ends, coder.go and entry.go the log format (golden files in testdata),
-// level.go which operations a cluster may use, snapshot.go and restore.go the snapshot format, view.go the accessors of jobs and
+// a task, outcome.go how a job ends, coder.go and entry.go the log format (golden files
+// in testdata), level.go which operations a cluster may use, snapshot.go and restore.go
+// the snapshot format, view.go the accessors of jobs and
 // tasks, check.go the invariants, machine.go the lock, subscriptions.go the signals to
 // readers. The other parts of the state are in files of their own with their accessors:
 // cluster.go, workers.go, keys.go, checkpoint.go, results.go, notifications.go,

@@ -1,11 +1,11 @@
 package fsm
 
-// endedRun is that n tasks of one unit ended in the same way: the task and others.
+// endedRun is n tasks of one unit, one of them named, that ended in the same way.
 type endedRun struct{ task, n uint32 }
 
 // follow does what follows the ends of tasks: their dependents become ready or
 // are cancelled, those of the cancelled ones as well, and so on at any
-// distance, depth first. There is at most one ending for each unit.
+// distance, depth first. ended has at most one run of each unit.
 func (s *State) follow(j *job, ended []endedRun, fx *Effects) {
 	var room [16]endedRun // enough for most jobs, and on the stack
 	stack := append(room[:0], ended...)
@@ -70,10 +70,9 @@ func (s *State) cancelUnit(j *job, head uint32, why string, f fate) (first, n ui
 }
 
 // release counts that the condition of one more dependency of a unit holds.
-// Tasks become ready with their last one, cleanup tasks not before all ordinary
-// tasks have ended.
+// Tasks become ready with their last one, but not before what closed tells.
 func (s *State) release(j *job, head uint32, fx *Effects) {
-	n, closed := j.span(head), j.isCleanup(head) && j.outcome == 0
+	n, closed := j.span(head), j.closed(head)
 	if n > 1 && j.updates == nil {
 		s.releaseRun(j, head, n, closed, fx)
 		return

@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"math/rand/v2"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // generator makes random operations, most of them legal: it reads the state to
@@ -11,6 +13,7 @@ type generator struct {
 	choose chooser
 	plans  map[JobID]*jobPlan // of its jobs
 	most   int                // tasks in a job
+	alone  bool               // no job needs another one
 }
 
 func newGenerator(c chooser) *generator {
@@ -218,6 +221,9 @@ func (g *generator) begin(s *State) Op {
 		id += JobID(g.choose(3)) - 1
 	}
 	p := randomPlan(g.choose, g.most)
+	if !g.alone && g.choose.one(3) {
+		p.needs = g.needs(s)
+	}
 	o := &BeginUpload{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
 	switch g.choose(40) {
 	case 0:
@@ -234,6 +240,18 @@ func (g *generator) begin(s *State) Op {
 		}
 	}
 	return o
+}
+
+// needs returns needed jobs, mostly some that exist.
+func (g *generator) needs(s *State) (list []*dtaskv1.JobNeed) {
+	for range 1 + g.choose(3) {
+		n := &dtaskv1.JobNeed{Job: uint64(g.job(s)), Condition: []dtaskv1.Condition{0, 1, 2, 4, 3, 5}[g.odd(4, 6)]}
+		if g.choose.one(4) {
+			n.EndedAs = dtaskv1.JobState([]int{3, 4, 5, 1, 9}[g.odd(3, 5)])
+		}
+		list = append(list, n)
+	}
+	return list
 }
 
 // upload continues an upload.

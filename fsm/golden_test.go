@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -133,7 +134,10 @@ func goldenLog() []Entry {
 	entries = append(entries, []Op{
 		&BeginUpload{ID: 7, Key: "conditions", KeyExpires: 7, Header: goldenHeader, Total: 3}, &AddChunk{Job: 7, Chunk: conditional}, &SealUpload{Job: 7, Sum: conditional.Sum(0)},
 		&Assign{Items: []AssignItem{AssignItem(hold(7, 0, 1, 2))}}, complete(hold(7, 0, 1, 2)),
-	}, []Op{&SetLevel{Level: 1, Held: true}})
+	})
+	waiting := needing(plan(nil), need(1), need(6, needEnded), need(3, needFailed))
+	failing := needing(plan(nil), need(5))
+	entries = append(entries, slices.Concat(waiting.submit(8, "waits", 1), failing.submit(9, "needs a failed job", 1)))
 	log := make([]Entry, len(entries))
 	for i, ops := range entries {
 		log[i] = Entry{NowMS: int64(100 * (i + 1)), Ops: ops}
@@ -164,6 +168,24 @@ func TestReleasedSnapshotsAreReadForever(t *testing.T) {
 		for target, seed := range map[string][]byte{"FuzzReadSnapshot": data, "FuzzReadFrames": unframed(data)} {
 			golden(t, filepath.Join("testdata", "fuzz", target, "golden"), fmt.Appendf(nil, "go test fuzz v1\n[]byte(%q)\n", seed))
 		}
+	}
+}
+
+// A cluster whose level was set has one frame more.
+func TestReleasedSnapshotsWithALevelAreReadForever(t *testing.T) {
+	t.Parallel()
+	s := New()
+	if r := s.Apply(Entry{NowMS: 100, Ops: []Op{&SetClusterID{ID: "c0ffee"}, &SetLevel{Level: 1, Held: true}}}, nil); r != Accepted {
+		t.Fatal(r)
+	}
+	file := filepath.Join("testdata", "snapshot_v3_level.bin")
+	golden(t, file, snapshotOf(t, s))
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if old := restored(t, data); old.Level() != 1 || !old.LevelHeld() || !bytes.Equal(snapshotOf(t, old), data) {
+		t.Errorf("got level %d, held %v, or other bytes", old.Level(), old.LevelHeld())
 	}
 }
 

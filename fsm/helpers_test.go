@@ -35,6 +35,7 @@ type jobPlan struct {
 	onFailure   dtaskv1.OnFailure
 	webhook     string
 	maxFailures uint32
+	needs       []*dtaskv1.JobNeed
 	tasks       []taskPlan
 }
 
@@ -45,7 +46,7 @@ const (
 
 func (p *jobPlan) header() []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&dtaskv1.JobHeader{
-		Name: "plan", OnFailure: p.onFailure, Webhook: p.webhook, MaxFailures: p.maxFailures,
+		Name: "plan", OnFailure: p.onFailure, Webhook: p.webhook, MaxFailures: p.maxFailures, Needs: p.needs,
 		Policies: []*dtaskv1.TaskPolicy{
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE},
 			{Type: "once", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},

@@ -41,6 +41,8 @@ type job struct {
 	counts        [numStates]uint32
 	cleanupCounts [numStates]uint32 // the cleanup tasks of counts
 	checkpoints   uint32            // checkpoints of its tasks
+	needEnds      []JobState        // by need of the header: how that job ended; 0 = it had not; shared: replaced, never changed
+	neededBy      []JobID           // all jobs that may have to know how this one ends, in any order, and some that need not
 
 	changed      uint64 // log index; this and the next three are only in memory, see changes.go
 	sealedAt     uint64 // when it was sealed and became visible

@@ -120,7 +120,7 @@ func (t *jobTable) write(own *ownership, id JobID) *job {
 	}
 	c := *j
 	c.own, c.changed = own, own.at
-	c.chunks = slices.Clip(c.chunks)
+	c.chunks, c.neededBy = slices.Clip(c.chunks), slices.Clip(c.neededBy)
 	t.put(own, &c)
 	return &c
 }

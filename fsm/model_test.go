@@ -38,6 +38,7 @@ type model struct {
 	noticesLost int
 	dead        []string
 	moved       []string
+	untold      []*modelJob // ended jobs that the jobs which need them don't know of
 }
 
 type modelKey struct {
@@ -71,6 +72,8 @@ type modelJob struct {
 	items                     int        // that it has
 	missing                   int        // that it still needs
 	template                  *Array     // of the last array
+	header                    *dtaskv1.JobHeader
+	needs                     []modelNeed // from the seal on
 }
 
 type modelTask struct {
@@ -263,7 +266,7 @@ func (w *model) jobBegin(op *BeginUpload) string {
 		return "out of order"
 	case op.Key == "" || op.Total == 0:
 		return "malformed"
-	case proto.Unmarshal(op.Header, header) != nil || len(header.GetPolicies()) == 0:
+	case proto.Unmarshal(op.Header, header) != nil || len(header.GetPolicies()) == 0 || badNeeds(header, w.nextJob):
 		return "malformed"
 	}
 	if k := w.keys[op.Key]; k != nil && k.sealed {
@@ -273,8 +276,8 @@ func (w *model) jobBegin(op *BeginUpload) string {
 	}
 	w.jobs[w.nextJob] = &modelJob{
 		id: w.nextJob, key: op.Key, state: "uploading", total: int(op.Total), policies: header.GetPolicies(), webhook: header.GetWebhook(),
-		maxFailures: int(header.GetMaxFailures()),
-		stops:       header.GetOnFailure() != dtaskv1.OnFailure_ON_FAILURE_CONTINUE, priority: header.GetPriority(),
+		maxFailures: int(header.GetMaxFailures()), header: header,
+		stops: header.GetOnFailure() != dtaskv1.OnFailure_ON_FAILURE_CONTINUE, priority: header.GetPriority(),
 	}
 	w.keys[op.Key] = &modelKey{job: w.nextJob, expires: op.KeyExpires}
 	w.nextJob++
@@ -347,11 +350,13 @@ func (w *model) jobSeal(op *SealUpload) string {
 		return "malformed"
 	case j.tasks[0].final:
 		return "malformed"
+	case !w.learnNeeds(j, j.header):
+		return "needed job not found"
 	}
 	j.state, j.submitted, j.version = "pending", w.now, 1
 	w.keys[j.key].sealed, w.keys[j.key].digest, w.keys[j.key].version = true, op.Digest, j.version
 	w.seal = append(w.seal, fmt.Sprint(j.id))
-	w.makeReady(j)
+	w.decide(j)
 	return "accepted"
 }
 
@@ -367,7 +372,7 @@ func (w *model) jobDrop(op *DropUpload) string {
 
 func (w *model) makeReady(j *modelJob) {
 	for i, t := range j.tasks {
-		if t.state == "blocked" && j.waits(t) == 0 && (!t.final || j.outcome != "") {
+		if t.state == "blocked" && j.waits(t) == 0 && (t.final && j.outcome != "" || !t.final && !j.waitsForJobs()) {
 			w.readied(j, i, t)
 		}
 	}

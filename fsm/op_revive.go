@@ -33,7 +33,8 @@ func (o *Revive) fields(c *coder) {
 // Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known: a second
 // copy changes nothing; VersionMismatch, Malformed; WrongState if a task has not
 // ended, has completed, or depends on one that is not revived, if there is nothing to
-// revive, or if cleanup tasks run.
+// revive, or if cleanup tasks run; NeedUnmet if a job that it needs has not ended as
+// required, and no task was ever ready.
 func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	if j == nil {
@@ -52,8 +53,16 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	if !ok || len(plan.chosen)+len(plan.causes) == 0 {
 		return WrongState
 	}
+	needEnds, unmet := s.renewNeeds(j)
+	if unmet >= 0 {
+		return NeedUnmet
+	}
 	j = s.jobs.write(s.own, o.Job)
 	s.mixJob(j)
+	if needEnds != nil {
+		j.needEnds = needEnds
+		s.mixNeeds(j)
+	}
 	if j.state.Terminal() {
 		j.state, j.stateChanged = JobPending, s.own.at
 		if j.started != 0 {
@@ -79,7 +88,7 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	o.changed(s, j, 0)
 	s.mixJob(j)
 	fx.revived(j.id)
-	s.settle(j, fx) // tasks that are not needed are all that it was about
+	s.settle(j, fx) // if nothing runs again: the tasks turned out not to be needed
 	return Accepted
 }
 
@@ -87,7 +96,7 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 func (s *State) reviveTask(j *job, i uint32, fx *Effects) {
 	past := j.lastAttemptNote(i) // drop the reason for its end
 	var r *record
-	if j.records.at(i).pending > 0 || j.outcome == 0 && j.isCleanup(i) {
+	if j.records.at(i).pending > 0 || j.closed(i) {
 		r = s.move(j, i, Blocked)
 		r.ended = 0
 	} else {
@@ -236,20 +245,15 @@ func (s *State) recountPending(j *job, plan *revival) {
 // changeCause changes why a task is cancelled, or cancels it: a task on which it
 // depends has ended, or is cancelled for another cause than before.
 func (s *State) changeCause(j *job, i uint32, cause cancelCause) {
-	if st := j.records.at(i).state; st != Cancelled {
-		if st != Blocked {
-			s.move(j, i, Blocked)
-		}
-		s.cancelTask(j, i, "", cause) // renewCancelReasons adds why
+	switch j.records.at(i).state {
+	case Cancelled:
+		s.setCause(j, i, cause)
 		return
+	case Failed, Dead, Lost:
+		s.move(j, i, Blocked)
+	case Blocked, Scheduled, Pending, Assigned, Completed: // only blocked ones are planned
 	}
-	r := j.records.write(s.own, i)
-	if at, within := j.arrayAt(i); within {
-		ends := &j.writeEnds(s.own)[at]
-		ends.move(ends.of(Cancelled, r.cause), ends.of(Cancelled, cause), 1)
-	}
-	r.cause = cause
-	s.mixRecord(r)
+	s.cancelTask(j, i, "", cause) // renewCancelReasons adds why
 }
 
 // firstFailure returns the error of the first failed task that is not

@@ -46,7 +46,7 @@ func (o *BeginUpload) apply(s *State, _ *Effects) Reason {
 	if o.ID != s.nextJob {
 		return OutOfOrder
 	}
-	if o.Key == "" || tooLong(o.Key) || len(o.Header) > maxBlob || o.Total == 0 || !o.decodeHeader(s) || len(o.header.GetPolicies()) == 0 {
+	if o.Key == "" || tooLong(o.Key) || len(o.Header) > maxBlob || o.Total == 0 || !o.decodeHeader(s) || len(o.header.GetPolicies()) == 0 || !checkNeeds(o.header, o.ID) {
 		return Malformed
 	}
 	if k, ok := s.keys.get(o.Key); ok {
@@ -179,9 +179,11 @@ func (o *SealUpload) fields(c *coder) {
 
 func (o *SealUpload) size() int { return fixedFields }
 
-// apply makes an uploaded job exist. Tasks without dependencies become ready.
+// apply makes an uploaded job exist. Tasks without dependencies become ready,
+// unless the job waits for others.
 // Rejects: JobNotFound, AlreadyEnded if it is sealed, OutOfOrder if tasks are
-// missing, Malformed if the sum differs or all tasks are cleanup tasks.
+// missing, Malformed if the sum differs or all tasks are cleanup tasks,
+// NeedNotFound if a job that it needs is unknown.
 func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 	j := s.jobs.get(o.Job)
 	switch {
@@ -194,6 +196,10 @@ func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 	case j.sum != o.Sum || j.ordinary == 0:
 		return Malformed
 	}
+	needEnds, known := s.needsNow(j)
+	if !known {
+		return NeedNotFound
+	}
 	j = s.jobs.write(s.own, o.Job)
 	j.state, j.submitted, j.digest, j.version = JobPending, s.now, o.Digest, submittedVersion
 	j.sealedAt = s.own.at
@@ -201,18 +207,12 @@ func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 	k, _ := s.keys.get(j.key)
 	k.version, k.digest = j.version, o.Digest
 	s.keys.set(s.own, j.key, k)
-	j.records.writeRun(s.own, 0, j.ordinary, func(r *record) bool {
-		if r.pending > 0 {
-			return false
-		}
-		r.state = Pending
-		return true
-	}, func(first, n uint32) {
-		j.counts[Blocked] -= n
-		j.counts[Pending] += n
-		fx.readyRun(TaskRef{j.id, first}, n)
-	})
 	fx.sealed(j.id)
+	if needEnds == nil {
+		s.readyFirst(j, fx)
+	} else {
+		s.addNeeds(j, needEnds, fx)
+	}
 	s.mixKey(j.key, k)
 	s.mixJob(j)
 	return Accepted

@@ -84,10 +84,16 @@ func (j *job) coveredUnits() []bool {
 }
 
 // coveredFailures is the text for a completed job of which tasks were cancelled
-// because of failures that the job tolerates; empty without any.
+// because of failures that the job tolerates, or all because it is not needed;
+// empty without any.
 func (j *job) coveredFailures() string {
 	if j.counts[Cancelled] == 0 {
 		return ""
+	}
+	for k := range j.needEnds {
+		if j.needFate(k) == needless {
+			return j.needlessWhy(k)
+		}
 	}
 	first, n := j.total, 0
 	for i := range j.ordinary {
@@ -124,4 +130,7 @@ func (s *State) closeJob(j *job, as JobState, fx *Effects) {
 	s.mixJob(j)
 	fx.endedJob(j.id)
 	s.notifyEnd(j, fx)
+	if len(j.neededBy) > 0 {
+		s.jobEnded(j.id, fx)
+	}
 }

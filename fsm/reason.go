@@ -27,6 +27,8 @@ const (
 	BudgetExceeded         // all checkpoints together would be too long
 	VersionMismatch        // the update is for another version of the job
 	LimitExceeded          // a limit of the replicated state would be exceeded
+	NeedNotFound           // a job that the job needs is unknown or forgotten
+	NeedUnmet              // a job that the job needs ended otherwise than required
 	AboveLevel             // the cluster's feature level does not have the operation yet
 )
 
@@ -62,6 +64,8 @@ var reasons = [...]struct {
 	BudgetExceeded:  {"checkpoint budget exceeded", ClassRefused},
 	VersionMismatch: {"version mismatch", ClassEnded},
 	LimitExceeded:   {"limit exceeded", ClassEnded},
+	NeedNotFound:    {"needed job not found", ClassNotFound},
+	NeedUnmet:       {"needed job did not end as required", ClassEnded},
 	AboveLevel:      {"not available before the upgrade of the cluster is finished: see dtaskctl cluster upgrade status", ClassRefused},
 }
 

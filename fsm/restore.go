@@ -155,6 +155,7 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 		return nil, errors.New("data after the end")
 	}
 	s.workers.held = s.workers.countHeld(&s.jobs)
+	s.restoreNeeds()
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -203,6 +204,9 @@ func (f *frameReader) job(d *decoder) error {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}
 	j.headerBytes, j.header = h.encoded, h.decoded
+	if err := j.checkNeeds(); err != nil {
+		return fmt.Errorf("job %d: %w", j.id, err)
+	}
 	if err := f.jobFrames(j, parts); err != nil {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}

@@ -11,12 +11,9 @@ type revival struct {
 	chosen []uint32      // the tasks to revive, ascending
 	causes []causeChange // the tasks that are or stay cancelled, for another cause; ascending
 	back   []bool        // by task: it is chosen
-	stuck  stuckTask     // if a requested task could never become ready
+	stuck  uint32        // the requested task that could never become ready, if there is one
 	arrays map[uint32]unitCount
 }
-
-// stuckTask is a task that can't run again, and the task because of which.
-type stuckTask struct{ task, dep uint32 }
 
 // causeChange is a task and why it is cancelled from now on.
 type causeChange struct {
@@ -55,7 +52,7 @@ func (j *job) planRevival(asked []uint32) (p revival, ok bool) {
 			p.back[i], p.chosen = true, append(p.chosen, i)
 		case free:
 		case named:
-			p.stuck = stuckTask{i, p.blocking(j, i)}
+			p.stuck = i
 			return p, false
 		default:
 			p.keep(i, r, found)
@@ -64,35 +61,39 @@ func (j *job) planRevival(asked []uint32) (p revival, ok bool) {
 	return p, true
 }
 
-// blocking returns the first task because of which another can't run again.
-func (p *revival) blocking(j *job, i uint32) (task uint32) {
-	found := false
-	j.task(i).eachDep(func(dep uint32, when Condition) {
+// Stuck is a task that can't run again, and the first reason.
+type Stuck struct {
+	Task, Dependency TaskRef
+	Needless         bool // the task is not needed; else the dependency must be revived, too
+}
+
+// Stuck finds the first of some tasks that Revive could never make ready. They
+// must be in a state in which they can be revived.
+func (s *State) Stuck(id JobID, tasks []uint32) (stuck Stuck, found bool) {
+	j := s.sealedJob(id)
+	if j == nil {
+		return stuck, false
+	}
+	p, ok := j.planRevival(tasks)
+	if ok {
+		return stuck, false
+	}
+	stuck.Task = TaskRef{id, p.stuck}
+	j.task(p.stuck).eachDep(func(dep uint32, when Condition) {
 		f := when.fate(p.unit(j, dep), j.tolerance(dep))
 		if found || f != impossible && f != needless {
 			return
 		}
-		task, found = dep, true
+		found = true
+		stuck.Dependency, stuck.Needless = TaskRef{id, dep}, f == needless
 		for k := dep; k < dep+j.span(dep) && f == impossible; k++ {
 			if j.records.at(k).failed() && !p.back[k] {
-				task = k
+				stuck.Dependency.Index = k
 				break
 			}
 		}
 	})
-	return task
-}
-
-// Stuck finds the first of some tasks that Revive could never make ready, and
-// the task on which it depends that is the reason. They must be in a state in
-// which they can be revived.
-func (s *State) Stuck(id JobID, tasks []uint32) (task, dep TaskRef, found bool) {
-	j := s.sealedJob(id)
-	if j == nil {
-		return TaskRef{}, TaskRef{}, false
-	}
-	p, ok := j.planRevival(tasks)
-	return TaskRef{id, p.stuck.task}, TaskRef{id, p.stuck.dep}, !ok
+	return stuck, found
 }
 
 // first is the first task that is revived or turns out not to be needed.

@@ -82,6 +82,11 @@ func (w *model) revive(op *Revive) string {
 	if n == 0 {
 		return "wrong state"
 	}
+	needs, ok := w.needsAfterRevival(j)
+	if !ok {
+		return "needed job did not end as required"
+	}
+	j.needs = needs
 	if j.hasEnded() && j.started == 0 {
 		j.state = "pending"
 	} else if j.hasEnded() {

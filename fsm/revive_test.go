@@ -213,6 +213,7 @@ func TestEveryTaskOfARevivedJobCanEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		choose := drawn(t)
 		g, s := newGenerator(choose), New()
+		g.alone = true
 		s.Apply(Entry{Ops: []Op{worker(1), worker(2)}}, nil)
 		for n := range 30 + choose(60) {
 			s.Apply(Entry{NowMS: int64(n), Ops: g.ops(s)}, nil)

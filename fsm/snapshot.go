@@ -213,6 +213,7 @@ func (j *job) fields(c *coder, p *jobParts) {
 	number(c, &p.notes)
 	list(c, &p.variants, func(v *variant) { v.fields(c) })
 	number(c, &p.updated)
+	c.needEnds(&j.needEnds)
 }
 
 func (f *frameWriter) job(j *job) {

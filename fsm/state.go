@@ -22,6 +22,8 @@ type State struct {
 
 	digester
 	now int64 // ms; time stamp of the entry that is being applied
+
+	endedJobs []JobID // that other jobs are being told of; empty after each operation
 }
 
 // New returns the state before the first entry.

@@ -69,14 +69,24 @@ func (s *State) endTask(j *job, i uint32, to TaskState, note uint32) {
 	s.mixRecord(r)
 }
 
-// cancelTask ends a task as cancelled. The cause is mixed after the end, as it
-// was when users were the only cause that is kept: an entry of an earlier build
-// has the same digest.
+// cancelTask ends a task as cancelled. The digest covers the cause only after
+// the end, as in earlier builds, so that entries of theirs have the same digest.
 func (s *State) cancelTask(j *job, i uint32, why string, cause cancelCause) {
 	s.endTask(j, i, Cancelled, s.endNote(j, i, why))
 	if cause != causeOther { // it already is
-		s.changeCause(j, i, cause)
+		s.setCause(j, i, cause)
 	}
+}
+
+// setCause sets why a cancelled task is cancelled.
+func (s *State) setCause(j *job, i uint32, cause cancelCause) {
+	r := j.records.write(s.own, i)
+	if at, within := j.arrayAt(i); within {
+		ends := &j.writeEnds(s.own)[at]
+		ends.move(ends.of(Cancelled, r.cause), ends.of(Cancelled, cause), 1)
+	}
+	r.cause = cause
+	s.mixRecord(r)
 }
 
 // textNote stores a text and returns its note; 0 for an empty text.

@@ -33,6 +33,8 @@ type Job struct {
 	Ordinary    uint32            // tasks other than cleanup tasks, which follow them
 	Outcome     JobState          // of the ordinary tasks; 0 while any of them is open
 	Tolerated   uint32            // ordinary tasks that failed permanently, if the job tolerates that many; else 0
+	NeedEnds    []JobState        // by need of the header: how that job ended; 0 = it had not; shared: never change it
+	Waiting     bool              // for a job of them
 
 	updates *updates
 }
@@ -55,7 +57,7 @@ func (j *job) view() Job {
 		ID: j.id, Key: j.key, Digest: j.digest, Version: j.version, Priority: j.priorityNow(), updates: j.updates, Header: j.header, State: j.state, Error: j.err, Total: j.total,
 		SubmittedMS: j.submitted, StartedMS: j.started, EndedMS: j.ended, RevivedMS: j.revived,
 		Retries: j.retries, Requeues: j.requeues, Counts: j.counts, Stopping: j.stopping,
-		Ordinary: j.ordinary, Outcome: j.outcome,
+		Ordinary: j.ordinary, Outcome: j.outcome, NeedEnds: j.needEnds, Waiting: j.waiting(),
 	}
 	if j.toleratesFailures() {
 		v.Tolerated = j.failedOrdinary()

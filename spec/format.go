@@ -69,6 +69,7 @@ func (f *formatter) text() ([]byte, error) {
 	set(o, "webhook", h.GetWebhook(), h.GetWebhook() != "")
 	set(o, "max_failures", h.GetMaxFailures(), h.GetMaxFailures() != 0)
 	set(o, "params", formatParams(h.GetParams()), len(h.GetParams()) > 0)
+	set(o, "needs", formatJobNeeds(h.GetNeeds()), len(h.GetNeeds()) > 0)
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

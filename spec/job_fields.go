@@ -73,6 +73,7 @@ var jobFields = fields[*jobBuilder]{
 		r.plainEnv(e, j.defaults.env)
 	},
 	"params": func(*reader, *jobBuilder, entry) {}, // read before everything else
+	"needs":  readJobNeeds,
 	"tasks":  readTasks,
 }
 
@@ -94,4 +95,5 @@ func (c *Checker) checkJobFields(h *dtaskv1.JobHeader) {
 	c.env("job.env", h.GetEnv(), nil)
 	c.labels("job.labels", h.GetLabels())
 	c.refuse("job.params", paramsProblem(h.GetParams()))
+	c.checkNeeds(h.GetNeeds())
 }

@@ -27,6 +27,8 @@ const (
 	MaxItemBytes    = 32 << 10 // an item of an array, as JSON
 	MaxClasses      = 64       // failure classes in retry.on or retry.except
 
+	MaxNeeds = 1000 // jobs that a job needs
+
 	MaxParams      = 64       // parameters of a job
 	MaxParamBytes  = 1 << 10  // value of a parameter
 	MaxParamsBytes = 16 << 10 // names and values of all parameters of a job

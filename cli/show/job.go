@@ -1,14 +1,15 @@
 package show
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
 )
 
 // Jobs adds a table of jobs.
@@ -32,9 +33,13 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	p.field("priority", document.Priority(j.GetPriority()))
 	p.field("labels", formatLabels(j.GetLabels()))
 	p.field("params", Params(j.GetParams()))
+	p.field("needs", NeededJobs(j.GetNeeds()))
+	if j.GetWaiting() {
+		p.field("waiting for", OpenNeeds(j.GetNeeds()))
+	}
 	p.field("submitted", p.ago(j.GetSubmittedAt()))
 	p.field("took", p.took(j.GetStartedAt(), j.GetCompletedAt()))
-	p.field("tasks", completedOf(j)+detailSuffix(j))
+	p.field("tasks", completedOf(j)+detailSuffix(j, 0))
 	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
 		p.field("outcome", document.JobState(j.GetOutcome())+", cleanup tasks are running")
 	}
@@ -53,20 +58,54 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	p.Line("")
 }
 
-// JobDetail returns how many tasks are in the states of interest: "16 running, 1
-// scheduled".
-func JobDetail(j *dtaskv1.Job) string {
-	var parts []string
-	for _, state := range []string{"running", "assigned", "scheduled", "failed", "dead", "lost", "cancelled"} {
-		if n := j.GetTasksByState()[state]; n > 0 {
-			parts = append(parts, Count(n)+" "+state)
+// NeededJobs names the jobs that a job needs, and how they ended: "job 42 (failed), job
+// 43 when ended".
+func NeededJobs(needs []*dtaskv1.JobNeed) string {
+	parts := make([]string, len(needs))
+	for i, n := range needs {
+		parts[i] = "job " + strconv.FormatUint(n.GetJob(), 10)
+		if n.GetCondition() > dtaskv1.Condition_CONDITION_COMPLETED {
+			parts[i] += " when " + spec.JobConditionName(n.GetCondition())
+		}
+		if n.GetEndedAs() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
+			parts[i] += " (" + document.JobState(n.GetEndedAs()) + ")"
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
-func detailSuffix(j *dtaskv1.Job) string {
-	if detail := JobDetail(j); detail != "" {
+// OpenNeeds names the needed jobs that have not ended.
+func OpenNeeds(needs []*dtaskv1.JobNeed) string {
+	return NeededJobs(slices.DeleteFunc(slices.Clone(needs), func(n *dtaskv1.JobNeed) bool {
+		return n.GetEndedAs() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED
+	}))
+}
+
+// JobDetail returns how many tasks are in the states of interest: "16 running, 1
+// scheduled".
+func JobDetail(j *dtaskv1.Job) string { return stateCounts(j, 0) }
+
+// stateCounts is JobDetail of a job of whose cancelled tasks some are known to be skipped.
+func stateCounts(j *dtaskv1.Job, skipped uint32) string {
+	var parts []string
+	add := func(n uint32, state string) {
+		if n > 0 {
+			parts = append(parts, Count(n)+" "+state)
+		}
+	}
+	counts := j.GetTasksByState()
+	for _, state := range []string{"running", "assigned", "scheduled", "failed", "dead", "lost"} {
+		add(counts[state], state)
+	}
+	skipped = min(skipped, counts["cancelled"])
+	add(counts["cancelled"]-skipped, "cancelled")
+	add(skipped, "skipped")
+	return strings.Join(parts, ", ")
+}
+
+// detailSuffix is stateCounts as the end of a sentence.
+func detailSuffix(j *dtaskv1.Job, skipped uint32) string {
+	if detail := stateCounts(j, skipped); detail != "" {
 		return ", " + detail
 	}
 	return ""
@@ -78,11 +117,14 @@ func completedOf(j *dtaskv1.Job) string {
 }
 
 // Finished describes a finished job in one line.
-func Finished(j *dtaskv1.Job) string {
+func Finished(j *dtaskv1.Job) string { return finished(j, 0) }
+
+// finished is Finished of a job of which some tasks are known to be skipped.
+func finished(j *dtaskv1.Job, skipped uint32) string {
 	took := time.Duration(max(j.GetCompletedAt()-j.GetSubmittedAt(), 0)) * time.Millisecond
-	return fmt.Sprintf("job %s (%s) %s in %s: %s of %s completed", j.GetId(), Clean(j.GetName()),
-		document.JobState(j.GetState()),
-		Duration(took), Count(j.GetTasksCompleted()), Plural(j.GetTasksTotal(), "task"))
+	return fmt.Sprintf("job %s (%s) %s in %s: %s of %s completed%s", j.GetId(), Clean(j.GetName()),
+		document.JobState(j.GetState()), Duration(took), Count(j.GetTasksCompleted()),
+		Plural(j.GetTasksTotal(), "task"), detailSuffix(j, skipped))
 }
 
 // Retried describes a job after a retry, which may have finished since.
@@ -94,68 +136,7 @@ func Retried(j *dtaskv1.Job) string {
 	}
 	return fmt.Sprintf("job %s (%s) %s: %s of %s completed%s", j.GetId(), Clean(j.GetName()),
 		what,
-		Count(j.GetTasksCompleted()), Plural(j.GetTasksTotal(), "task"), detailSuffix(j))
-}
-
-// Summary adds how a job finished: total time, recovered failures, tasks per
-// worker, and the first failed tasks or how to read the result.
-func (p *Printer) Summary(j *dtaskv1.Job, tasks []*dtaskv1.Task) {
-	const maxFailed = 5
-	perWorker := make(map[string]int)
-	var failed []*dtaskv1.Task
-	for _, t := range tasks {
-		switch t.GetState() { //nolint:exhaustive // other tasks have not been executed
-		case dtaskv1.TaskState_TASK_STATE_FAILED, dtaskv1.TaskState_TASK_STATE_DEAD, dtaskv1.TaskState_TASK_STATE_LOST:
-			failed = append(failed, t)
-		case dtaskv1.TaskState_TASK_STATE_COMPLETED, dtaskv1.TaskState_TASK_STATE_AGGREGATED:
-			perWorker[executedBy(t)]++
-		}
-	}
-	p.Line("%s", Finished(j))
-	p.Line("failures recovered: %s", Count(j.GetRetries()))
-	if len(perWorker) > 0 {
-		p.Line("tasks per worker: %s", formatWorkerCounts(perWorker))
-	}
-	if j.GetState() == dtaskv1.JobState_JOB_STATE_COMPLETED {
-		p.Line("result: dtaskctl result %s", j.GetId())
-	}
-	for _, t := range failed[:min(len(failed), maxFailed)] {
-		worker := ""
-		if t.GetWorker() != "" {
-			worker = " on " + Clean(t.GetWorker())
-		}
-		p.Line("  %s/%s: %s%s in attempt %d: %s", j.GetId(), Clean(t.GetId()),
-			document.TaskState(t.GetState()), worker, t.GetAttempt(), Clean(t.GetError()))
-	}
-	if len(failed) > maxFailed {
-		p.Line("  … and %s more failed tasks", Count(len(failed)-maxFailed))
-	}
-}
-
-// executedBy names the worker that completed a task, if one did.
-func executedBy(t *dtaskv1.Task) string {
-	if t.GetReusedTask() != "" {
-		return "(reused)"
-	}
-	return Clean(t.GetWorker())
-}
-
-// formatWorkerCounts lists the busiest workers with their numbers of tasks.
-func formatWorkerCounts(counts map[string]int) string {
-	const maxWorkers = 12
-	names := make([]string, 0, len(counts))
-	for name := range counts {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
-	var parts []string
-	for _, name := range names[:min(len(names), maxWorkers)] {
-		parts = append(parts, name+" "+Count(counts[name]))
-	}
-	if more := len(names) - maxWorkers; more > 0 {
-		parts = append(parts, fmt.Sprintf("… and %d more", more))
-	}
-	return strings.Join(parts, ", ")
+		Count(j.GetTasksCompleted()), Plural(j.GetTasksTotal(), "task"), detailSuffix(j, 0))
 }
 
 // Change adds one step of a watch: the changed tasks and then the job. If the step

@@ -78,7 +78,8 @@ func command(stderr io.Writer) *cobra.Command {
 			"before any coordinator.\n\n" +
 			"SIGTERM or SIGINT drains the worker: it accepts no new tasks, finishes running ones and\n" +
 			"releases the rest. A second signal stops and releases running tasks immediately; a\n" +
-			"third exits without waiting for the coordinator.\n\n" +
+			"third exits without waiting for the coordinator. SIGHUP, which a closed terminal sends,\n" +
+			"drains it, too.\n\n" +
 			"Without --name, the first worker of a host is named after the host, and further ones\n" +
 			"HOST-2, HOST-3, … A name that another host uses gets a random suffix. A worker keeps its\n" +
 			"name in its work directory. With --name, a name that another live process uses is an\n" +

@@ -79,6 +79,7 @@ them. A single one is a cluster, too. To add one later, list the members and its
 The same command line restarts it, also after a crash. SIGTERM and SIGINT transfer
 leadership and stop it; a second signal exits immediately. With --dev, the first one lets
 running tasks continue for 30 s, the second one stops them, and the third one exits.
+SIGHUP, which a closed terminal sends, is like the first one.
 
 The commands inspect, recover and rejoin work on the data directory of a stopped replica.
 

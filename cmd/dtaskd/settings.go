@@ -76,20 +76,21 @@ func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr
 	}
 	raiseFileLimit(cfg.Logger)
 	if s.dev {
-		return runDev(ctx, s, cfg, stdout, func() { summarize(ctx, log, flags) })
+		// A complete line would be several times as wide as the user's terminal.
+		return runDev(ctx, s, cfg, stdout, func() { summarize(ctx, log, config.ChangedValues(flags)) })
 	}
 	if err := cfg.Validate(); err != nil {
 		return &program.UsageError{Err: err}
 	}
-	summarize(ctx, log, flags)
+	summarize(ctx, log, config.Values(flags))
 	ctx, stop := program.UntilSignal(ctx, log)
 	defer stop()
 	return coordinator.Run(ctx, cfg)
 }
 
-// summarize logs the version and all settings in one line.
-func summarize(ctx context.Context, log *slog.Logger, flags *pflag.FlagSet) {
-	log.InfoContext(ctx, "configuration", append([]any{"version", buildinfo.Version()}, config.Values(flags)...)...)
+// summarize logs the version and settings in one line.
+func summarize(ctx context.Context, log *slog.Logger, settings []any) {
+	log.InfoContext(ctx, "configuration", append([]any{"version", buildinfo.Version()}, settings...)...)
 }
 
 // filesWanted is the number of open files that a large cluster needs: one for each

@@ -10,6 +10,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/statetext"
 	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -195,7 +196,7 @@ func (j *jobs) purge(ctx context.Context, s *selection) (sequencer.ChangeResult,
 		tasks = slices.DeleteFunc(slices.Clone(s.tasks), func(i uint32) bool { return s.task(i).State == fsm.Failed })
 		for _, i := range tasks {
 			if state := s.task(i).State; state != fsm.Dead {
-				return unchanged, conflict("%s is not a dead letter: it is %s", describeTask(s.st, s.ref(i)), state)
+				return unchanged, conflict("%s is not a dead letter: it %s", describeTask(s.st, s.ref(i)), statetext.Predicate(state.String()))
 			}
 		}
 	}

@@ -288,7 +288,7 @@ func TestARejectedRetryIsExplained(t *testing.T) {
 	}
 	wantError(t, func() error {
 		_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"e", "apart"}, IdempotencyKey: rand.Text()})
-		if err != nil && !strings.Contains(err.Error(), `depends on "d", which is cancelled`) {
+		if err != nil && !strings.Contains(err.Error(), `depends on "d", which was cancelled`) {
 			t.Errorf("got %v", err)
 		}
 		return err
@@ -296,6 +296,22 @@ func TestARejectedRetryIsExplained(t *testing.T) {
 	resp, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"e", "b"}, IdempotencyKey: rand.Text()})
 	if err != nil || resp.GetJob().GetTasksFailed() != 1 || resp.GetJob().GetTasksByState()["blocked"] != 2 {
 		t.Errorf("got %v, %v; want b, d and e to run again, and apart to stay failed", resp.GetJob(), err)
+	}
+}
+
+func TestATaskThatIsNotNeededIsNotRetriedAlone(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	handler := task("handler", 0)
+	handler.Conditions = []dtaskv1.Condition{dtaskv1.Condition_CONDITION_FAILED}
+	r.mixed(t, "x", task("a"), handler, task("b"))
+	w := r.worker(t)
+	r.complete(t, held(1, 0, 1, w), "")
+	r.fails(t, held(1, 2, 1, w), fsm.NextDead, "exit 1")
+	_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"handler"}, IdempotencyKey: rand.Text()})
+	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
+	if want := `"handler" of job 1 is not needed: "a" has completed`; !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want it to contain %s", err, want)
 	}
 }
 

@@ -33,6 +33,7 @@ func fullJob() *dtaskv1.JobSpec {
 		Header: &dtaskv1.JobHeader{
 			Name: "full", Owner: "me", Priority: dtaskv1.Priority_PRIORITY_LOW, Env: map[string]string{"B": "2"}, Labels: map[string]string{"team": "data"}, Params: map[string]string{"day": "monday"},
 			DeadlineMs: 60_000, OnFailure: dtaskv1.OnFailure_ON_FAILURE_CONTINUE, Webhook: "https://example.org/ended", MaxFailures: 2,
+			Needs:    []*dtaskv1.JobNeed{{Job: 1, Condition: dtaskv1.Condition_CONDITION_ENDED}},
 			Policies: []*dtaskv1.TaskPolicy{policy("plain"), pure, command, cleanup},
 		},
 		Tasks: []*dtaskv1.TaskSpec{
@@ -53,7 +54,10 @@ func fullJob() *dtaskv1.JobSpec {
 
 // notInAWholeJob are fields that only parts of a job have. The client's tests cover
 // them.
-var notInAWholeJob = map[protoreflect.FullName]bool{"dtask.v1.ArraySpec.part": true}
+var notInAWholeJob = map[protoreflect.FullName]bool{
+	"dtask.v1.ArraySpec.part":   true,
+	"dtask.v1.JobNeed.ended_as": true, // coordinators set it
+}
 
 // noteFields notes which fields of a message are set, and those of messages in it.
 func noteFields(m protoreflect.Message, known, set map[protoreflect.FullName]bool) {
@@ -87,6 +91,7 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 		}
 	}
 	r := setup(t)
+	r.submit(t, "needed", task("a"))
 	c, err := client.New(client.Config{Addrs: []string{"n1:1"}, Dial: func(ctx context.Context, _ string) (net.Conn, error) { return r.dial(ctx) }})
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +101,7 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, _ := r.machine.Fork()
-	stored, _ := st.Job(1)
+	stored, _ := st.Job(2)
 	if !proto.Equal(stored.Header, job.GetHeader()) {
 		t.Errorf("got stored header %v, want %v", stored.Header, job.GetHeader())
 	}
@@ -107,7 +112,7 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 		tasks uint32
 		array string
 	}{{1, ""}, {1, ""}, {1, ""}, {1, ""}, {3, "[1 3 5] max 2 of 1, JSON true"}, {2, "[0=1 1=2 2=3] max 0 of 2, JSON false"}, {1, ""}} {
-		ref := fsm.TaskRef{Job: 1, Index: index}
+		ref := fsm.TaskRef{Job: 2, Index: index}
 		task := job.GetTasks()[i]
 		if got := storedArray(st, ref, want.tasks); got != want.array {
 			t.Errorf("task %s: got array %q, want %q", task.GetId(), got, want.array)

@@ -21,6 +21,7 @@ var inJobFiles = map[protoreflect.Name]string{
 	"env":        "env: {A: b}",
 	"labels":     "labels: {team: data}",
 	"on_failure": "on_failure: continue",
+	"needs":      "needs: [1]",
 	"params":     "params: [{name: day, default: monday}]",
 	"policies":   "defaults: {timeout: 7m}",
 	"webhook":    `webhook: "https://example.org/ended"`,
@@ -81,10 +82,11 @@ func TestEveryJobFieldIsCarriedFromTheFileToTheDocument(t *testing.T) {
 	}
 	plain, written := parseJob(t, "name: x").GetHeader().ProtoReflect(), parseJob(t, lines...)
 	r := setup(t)
+	r.submit(t, "needed", task("a"))
 	if _, err := r.send(t.Context(), request("k", written.GetHeader(), written.GetTasks()...)); err != nil {
 		t.Fatal(err)
 	}
-	job, err := r.get(t, "1", linearizable)
+	job, err := r.get(t, "2", linearizable)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,16 +9,6 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// shownJobStates are the job states that callers see.
-var shownJobStates = map[fsm.JobState]dtaskv1.JobState{
-	fsm.JobUploading: dtaskv1.JobState_JOB_STATE_UNSPECIFIED, // never shown
-	fsm.JobPending:   dtaskv1.JobState_JOB_STATE_PENDING,
-	fsm.JobRunning:   dtaskv1.JobState_JOB_STATE_RUNNING,
-	fsm.JobCompleted: dtaskv1.JobState_JOB_STATE_COMPLETED,
-	fsm.JobFailed:    dtaskv1.JobState_JOB_STATE_FAILED,
-	fsm.JobCancelled: dtaskv1.JobState_JOB_STATE_CANCELLED,
-}
-
 // isTerminal reports whether a job in a shown state has finished.
 func isTerminal(state dtaskv1.JobState) bool {
 	switch state {
@@ -104,13 +94,13 @@ func countRunning(st *fsm.State, job fsm.Job, observed map[uint32]sequencer.Obse
 func (v *jobView) outline() *dtaskv1.Job {
 	j := &v.job
 	shown := &dtaskv1.Job{
-		Id: formatJobID(j.ID), Priority: j.Priority, Version: j.Version, State: shownJobStates[j.State],
+		Id: formatJobID(j.ID), Priority: j.Priority, Version: j.Version, State: fsm.ProtoJobState(j.State),
 		SubmittedAt: j.SubmittedMS, StartedAt: j.StartedMS, CompletedAt: j.EndedMS,
 		TasksTotal: j.Total, TasksCompleted: j.Counts[fsm.Completed], TasksFailed: j.Failed(),
 		Retries: j.Retries, Requeues: j.Requeues, Error: j.Error, FailuresTolerated: j.Tolerated,
 	}
 	if j.CleaningUp() {
-		shown.Outcome = shownJobStates[j.Outcome]
+		shown.Outcome = fsm.ProtoJobState(j.Outcome)
 		if j.Outcome == fsm.JobCancelled {
 			shown.Error = strings.TrimSuffix("being cancelled, cleanup tasks are running: "+j.Error, ": ")
 		}
@@ -123,6 +113,7 @@ func (v *jobView) outline() *dtaskv1.Job {
 func (v *jobView) show(aggregated uint32) *dtaskv1.Job {
 	shown, counts := v.outline(), v.job.Counts
 	showHeader(shown, v.job.Header)
+	showNeeds(shown, &v.job)
 	shown.TasksByState = namedCounts(counts[:], v.running, aggregated)
 	return shown
 }

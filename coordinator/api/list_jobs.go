@@ -66,8 +66,8 @@ func newJobFilter(r *dtaskv1.ListJobsRequest) (*jobFilter, error) {
 // storedJobState returns the stored state of a shown one; ok is false for an unknown
 // state.
 func storedJobState(shown dtaskv1.JobState) (state fsm.JobState, ok bool) {
-	for stored, s := range shownJobStates {
-		if s == shown && stored != fsm.JobUploading {
+	for stored := fsm.JobPending; stored <= fsm.JobCancelled; stored++ {
+		if fsm.ProtoJobState(stored) == shown {
 			return stored, true
 		}
 	}

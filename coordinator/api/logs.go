@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -106,7 +107,7 @@ func (f *attemptFinder) in(st *fsm.State) (h fsm.HeldAttempt, err error) {
 	case f.want > t.Attempt:
 		return h, notFound("attempt %d of %s not found: its last is %d", f.want, f.name, t.Attempt)
 	case t.Attempt == 0 && t.State.Terminal():
-		return h, notFound("%s has never started: it is %s", f.name, t.State)
+		return h, notFound("%s has never started: it %s", f.name, statetext.Predicate(t.State.String()))
 	case t.Attempt == 0:
 		return h, errNotStarted
 	case f.want > 0 && f.want < t.Attempt:

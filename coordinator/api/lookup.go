@@ -9,6 +9,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/statetext"
 )
 
 // Finished jobs leave the replicated state for history. Reads ask the state first and
@@ -92,7 +93,7 @@ func (s *Server) explainMissing(id fsm.JobID, err error) error {
 	case err != nil:
 		return err
 	case ok:
-		return conflict("job %d is %s and archived: it can be read but not changed", id, head.State)
+		return conflict("job %d %s and is archived: it can be read but not changed", id, statetext.Predicate(head.State.String()))
 	}
 	return s.missingJob(id)
 }

@@ -37,16 +37,16 @@ func pendingReason(st *fsm.State, p *dtaskv1.TaskPolicy) string {
 	if len(left) == 0 {
 		return "no worker is up"
 	}
-	first := true
+	up := len(left)
 	for _, r := range requirements(p) {
+		before := len(left)
 		left = slices.DeleteFunc(left, func(w *fsm.Worker) bool { return !r.met(w) })
 		switch {
-		case len(left) == 0 && first:
+		case len(left) == 0 && before == up:
 			return "no worker that is up " + r.text
 		case len(left) == 0:
 			return "no worker that fulfills the other requirements " + r.text
 		}
-		first = false
 	}
 	if !slices.ContainsFunc(left, func(w *fsm.Worker) bool { return !w.Drains() }) {
 		return "all workers that could run it drain"

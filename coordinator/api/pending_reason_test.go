@@ -91,3 +91,23 @@ func TestAPendingTaskSaysWhyNoWorkerCanRunIt(t *testing.T) {
 		"cpu": "no worker that fulfills the other requirements has 2.5 cpu",
 	})
 }
+
+// The other requirements are mentioned only if they exclude a worker.
+func TestARequirementThatNoWorkerMeetsIsNamedAlone(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("x")
+	h.GetPolicies()[0].Resources = map[string]int64{"gpu": 3000}
+	if _, err := r.send(t.Context(), request("k", h, task("big"))); err != nil {
+		t.Fatal(err)
+	}
+	fork, _ := r.machine.Fork()
+	r.leader.op(t, &fsm.RegisterWorker{ID: fork.NextWorker(), Name: "w", Incarnation: testInstance, Slots: 4, Version: "v", Address: "host"})
+	pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := pages[0].GetTasks()[0].GetPendingReason(), "no worker that is up has 3 gpu"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

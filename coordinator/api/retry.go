@@ -3,10 +3,10 @@ package api
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -40,8 +40,11 @@ func (j *jobs) retry(ctx context.Context, s *selection) (sequencer.ChangeResult,
 	if explained := j.explainPrecondition(&s.change, err); explained != nil {
 		return done, explained
 	}
-	if isRejected(err, fsm.WrongState) {
+	switch {
+	case isRejected(err, fsm.WrongState):
 		return unchanged, j.explainNotRetried(s.id, tasks, err)
+	case isRejected(err, fsm.NeedUnmet):
+		return unchanged, j.explainUnmetNeed(s.id, err)
 	}
 	return done, err
 }
@@ -74,7 +77,7 @@ func (j *jobs) explainNotRetried(id fsm.JobID, tasks []uint32, rejection error) 
 		case job.State == fsm.JobCompleted:
 			return conflict("job %d has completed: nothing to retry", id)
 		}
-		return conflict("job %d is %s and has no failed tasks: nothing to retry", id, job.State)
+		return conflict("job %d %s and has no failed tasks: nothing to retry", id, statetext.Predicate(job.State.String()))
 	}
 	for _, i := range tasks {
 		ref := fsm.TaskRef{Job: id, Index: i}
@@ -82,16 +85,17 @@ func (j *jobs) explainNotRetried(id fsm.JobID, tasks []uint32, rejection error) 
 		case t.State == fsm.Completed:
 			return conflict("%s has completed: nothing to retry", describeTask(st, ref))
 		case !t.State.Terminal():
-			return conflict("%s has not ended: it is %s", describeTask(st, ref), t.State)
+			return conflict("%s has not ended: it %s", describeTask(st, ref), statetext.Predicate(t.State.String()))
 		}
 	}
-	if task, dep, ok := st.Stuck(id, tasks); ok {
-		t, _ := st.Task(dep)
-		if why := st.Result(task).Error; t.State == fsm.Completed || strings.HasPrefix(why, "skipped: ") {
-			return conflict("%s is not needed: %s is %s; retry the whole job, or submit it again", describeTask(st, task), quote(st.Name(dep)), t.State)
+	if stuck, ok := st.Stuck(id, tasks); ok {
+		task, dep := describeTask(st, stuck.Task), quote(st.Name(stuck.Dependency))
+		t, _ := st.Task(stuck.Dependency)
+		state := statetext.Predicate(t.State.String())
+		if stuck.Needless {
+			return conflict("%s is not needed: %s %s; retry the whole job, or submit it again", task, dep, state)
 		}
-		return conflict("%s depends on %s, which is %s: retry that one too, or the whole job",
-			describeTask(st, task), quote(st.Name(dep)), t.State)
+		return conflict("%s depends on %s, which %s: retry that one too, or the whole job", task, dep, state)
 	}
 	return rejection
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/sendqueue"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -260,6 +261,9 @@ func (s *submitStream) submit(ctx context.Context, c checked) error {
 }
 
 func (s *submitStream) result(ctx context.Context, number uint64, r sequencer.SubmitOutcome) *dtaskv1.SubmitResult {
+	if isRejected(r.Err, fsm.NeedNotFound) {
+		return s.failure(ctx, number, errNeedArchived)
+	}
 	if r.Err != nil {
 		return s.failure(ctx, number, fmt.Errorf("storing job: %w", r.Err))
 	}

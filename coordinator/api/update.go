@@ -7,6 +7,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/statetext"
 	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -125,7 +126,7 @@ func (j *jobs) explainNotUpdated(c *change, u *sequencer.Change, rejection *sequ
 	is := func(r fsm.Reason) bool { return rejection.Reason == r }
 	switch {
 	case is(fsm.AlreadyEnded):
-		return conflict("job %d has ended: it is %s", c.id, job.State)
+		return conflict("job %d %s: it can no longer be updated", c.id, statetext.Predicate(job.State.String()))
 	case is(fsm.LimitExceeded):
 		return refused("job %d has too many different policies", c.id)
 	case is(fsm.WrongState):
@@ -133,10 +134,11 @@ func (j *jobs) explainNotUpdated(c *change, u *sequencer.Change, rejection *sequ
 			return conflict("every task of job %d has started: nothing to update", c.id)
 		}
 		t, _ := st.Task(ref)
+		state := statetext.Predicate(t.State.String())
 		if t.State.Terminal() && t.Attempt == 0 {
-			return conflict("%s has ended: it is %s", describeTask(st, ref), t.State)
+			return conflict("%s %s: it can no longer be updated", describeTask(st, ref), state)
 		}
-		return conflict("%s has started: it is %s in attempt %d", describeTask(st, ref), t.State, t.Attempt)
+		return conflict("%s has started: it %s in attempt %d", describeTask(st, ref), state, t.Attempt)
 	}
 	return rejection
 }

@@ -132,7 +132,15 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 		return err
 	}
 	spec.Fill(p.GetHeader(), u.cfg.TaskDefaults)
+	for _, n := range p.GetHeader().GetNeeds() {
+		n.EndedAs = dtaskv1.JobState_JOB_STATE_UNSPECIFIED // whatever the caller says
+	}
 	u.checker = spec.NewChecker(p.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: p.GetTotal(), Readable: true})
+	if !u.known(p.GetIdempotencyKey()) {
+		if err := u.resolveNeeds(p.GetHeader()); err != nil {
+			return err
+		}
+	}
 	if err := u.encoder.header(p.GetHeader()); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package sequencer_test
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/dtask/dtask/fsm"
@@ -187,8 +188,12 @@ func (l *simLedger) assignments(s *fsm.State, given []fsm.AssignItem, order uint
 		}
 		l.attempts[it.TaskRef] = it.Attempt
 		l.given[it.AttemptRef] = it.Worker
-		if job, _ := s.Job(it.Job); v.Cleanup && job.Outcome == 0 {
+		job, _ := s.Job(it.Job)
+		if v.Cleanup && job.Outcome == 0 {
 			l.c.fail("cleanup task %v was assigned before the ordinary tasks ended", it.AttemptRef)
+		}
+		if slices.Contains(job.NeedEnds, 0) && !v.Cleanup {
+			l.c.fail("%v was assigned before the jobs that its job needs ended as %v", it.AttemptRef, job.NeedEnds)
 		}
 		l.dependencies(s, it)
 		l.maxParallel(s, it)

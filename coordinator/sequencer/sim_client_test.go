@@ -351,6 +351,9 @@ func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
 	if c.chance(50) {
 		h.Webhook, c.webhooks[h.GetName()] = "http://127.0.0.1:1/", true
 	}
+	if c.chance(25) {
+		h.Needs = c.needs()
+	}
 	for range 1 + c.rng.IntN(3) {
 		h.Policies = append(h.Policies, c.policy())
 	}
@@ -395,6 +398,19 @@ func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
 		sub.Chunks = append(sub.Chunks, chunk)
 	}
 	return sub, finals
+}
+
+// needs returns one or two jobs that a job needs. As the API does for jobs of history,
+// it tells how they ended, in case that they have left the state.
+func (c *sim) needs() (list []*dtaskv1.JobNeed) {
+	for range 1 + c.rng.IntN(2) {
+		if j := c.jobs[c.rng.IntN(len(c.jobs))]; j.acked {
+			list = append(list, &dtaskv1.JobNeed{
+				Job: uint64(j.id), Condition: []dtaskv1.Condition{1, 2, 4}[c.rng.IntN(3)], EndedAs: dtaskv1.JobState_JOB_STATE_COMPLETED,
+			})
+		}
+	}
+	return list
 }
 
 // array returns an array of n tasks from index i on, mostly with a limit.

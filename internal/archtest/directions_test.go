@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 
 	// The component that calls.
 	"client":  {"proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/columns", "internal/controlline", "internal/loopback", "internal/taskbody", "internal/sendqueue"},
-	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/document", "internal/exitstatus"},
+	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/document", "internal/exitstatus", "internal/statetext"},
 
 	// The component that executes.
 	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/loopback", "internal/sendqueue", "internal/taskbody"},
@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"coordinator/history":    {"fsm", "coordinator/history/...", "proto/...", "internal/mmap"},
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
-	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns", "internal/taskbody", "internal/sendqueue"},
+	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns", "internal/taskbody", "internal/sendqueue", "internal/statetext"},
 	"coordinator/offline":    {"spec", "fsm", "coordinator/history", "coordinator/logstore", "coordinator/membership", "coordinator/membership/datadir", "coordinator/raftnode", "proto/dtask/v1", "internal/durable"},
 	"coordinator/web":        {"proto/dtask/v1"},
 	"coordinator/membership": {"coordinator/membership/datadir", "coordinator/raftnode", "coordinator/sequencer", "coordinator/transport", "fsm", "proto/dtask/v1", "internal/timescale"},
@@ -67,6 +67,7 @@ var mayImport = map[string][]string{
 	"internal/loglimit":    {},
 	"internal/mmap":        {},
 	"internal/sendqueue":   {},
+	"internal/statetext":   {},
 	"internal/timescale":   {},
 	"internal/program":     {},
 	"internal/taskbody":    {"proto/dtask/v1"},
@@ -88,6 +89,7 @@ var mayImport = map[string][]string{
 	"tools/...":        {},
 	"test/record/...":  {"test/record", "test/mutants"},
 	"test/simulation":  {"..."},
+	"test/workflows":   {},
 }
 
 // mustNotLink lists what a package must not contain at any depth, and why. Both sides

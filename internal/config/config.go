@@ -70,9 +70,18 @@ func Fill(flags *pflag.FlagSet, lookup func(name string) (string, bool)) error {
 // structured logs. Of a URL, which may contain a secret, only scheme and host are left.
 // Lists and maps are as the flags print them.
 func Values(flags *pflag.FlagSet) []any {
+	return values(flags, func(*pflag.Flag) bool { return true })
+}
+
+// ChangedValues is Values of the flags that differ from their defaults.
+func ChangedValues(flags *pflag.FlagSet) []any {
+	return values(flags, func(f *pflag.Flag) bool { return f.Value.String() != f.DefValue })
+}
+
+func values(flags *pflag.FlagSet, wanted func(*pflag.Flag) bool) []any {
 	var list []any
 	flags.VisitAll(func(f *pflag.Flag) {
-		if settable(f.Name) || f.Name == FileFlag {
+		if (settable(f.Name) || f.Name == FileFlag) && wanted(f) {
 			list = append(list, f.Name, withoutSecret(f.Value.String()))
 		}
 	})

@@ -74,6 +74,22 @@ func TestValuesContainEverySettingAndNoSecretOfAURL(t *testing.T) {
 	}
 }
 
+func TestChangedValuesDifferFromTheDefaultsWhereverTheyAreSet(t *testing.T) {
+	t.Parallel()
+	p := newProgram()
+	if err := p.fill(t, []string{"--slots", "1"}, map[string]string{"DTASK_DRAIN_TIMEOUT": "2s"}, "join: [a:1]\n"); err != nil {
+		t.Fatal(err)
+	}
+	got := ChangedValues(p.flags)
+	i := slices.Index(got, any("config"))
+	if i < 0 {
+		t.Fatalf("got %v without the path of the file", got)
+	}
+	if rest, want := slices.Delete(got, i, i+2), []any{"drain-timeout", "2s", "join", "[a:1]"}; !slices.Equal(rest, want) {
+		t.Errorf("got %v, want %v", rest, want)
+	}
+}
+
 func TestListsAndMappingsComeFromEverywhere(t *testing.T) {
 	t.Parallel()
 	p := newProgram()

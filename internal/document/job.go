@@ -1,6 +1,11 @@
 package document
 
-import dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+import (
+	"strconv"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+)
 
 // Job is a job without its tasks.
 type Job struct {
@@ -30,6 +35,25 @@ type Job struct {
 	// FailuresTolerated is how many have failed, while the limit is not exceeded.
 	MaxFailures       uint32 `json:"max_failures,omitempty"`
 	FailuresTolerated uint32 `json:"failures_tolerated,omitempty"`
+	// Needs are the jobs that must end before any task is ready. Waiting is true while
+	// one of them is open.
+	Needs   []JobNeed `json:"needs,omitempty"`
+	Waiting bool      `json:"waiting,omitempty"`
+}
+
+// JobNeed is a job that another one needs.
+type JobNeed struct {
+	Job   string `json:"job"`
+	When  string `json:"when"`            // completed, ended or failed
+	Ended string `json:"ended,omitempty"` // its state, if it has ended
+}
+
+func newJobNeed(n *dtaskv1.JobNeed) JobNeed {
+	doc := JobNeed{Job: strconv.FormatUint(n.GetJob(), 10), When: spec.JobConditionName(n.GetCondition())}
+	if n.GetEndedAs() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
+		doc.Ended = JobState(n.GetEndedAs())
+	}
+	return doc
 }
 
 // Jobs is a list of jobs.
@@ -83,7 +107,10 @@ func NewJob(j *dtaskv1.Job) Job {
 		StartedAt:   optionalTime(j.GetStartedAt()), CompletedAt: optionalTime(j.GetCompletedAt()),
 		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(),
 		TasksFailed: j.GetTasksFailed(), Retries: j.GetRetries(), Requeues: j.GetRequeues(), Version: j.GetVersion(),
-		MaxFailures: j.GetMaxFailures(), FailuresTolerated: j.GetFailuresTolerated(),
+		MaxFailures: j.GetMaxFailures(), FailuresTolerated: j.GetFailuresTolerated(), Waiting: j.GetWaiting(),
+	}
+	for _, n := range j.GetNeeds() {
+		doc.Needs = append(doc.Needs, newJobNeed(n))
 	}
 	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
 		doc.Outcome = JobState(j.GetOutcome())

@@ -48,14 +48,18 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	}
 }
 
-// UntilSignal returns a context that is done at the first SIGTERM or SIGINT. Each
-// further signal calls the next function, which must not block; the one after the last
-// function exits the process. The caller must call stop, which waits for the goroutine
-// and may be called again.
+// UntilSignal returns a context that is done at the first SIGTERM or SIGINT, or at a
+// SIGHUP, which a process gets when its terminal is closed, unless nohup ignores it. Each
+// further SIGTERM or SIGINT calls the next function, which must not block; the one after
+// the last function exits the process. The caller must call stop, which waits for the
+// goroutine and may be called again.
 func UntilSignal(parent context.Context, log *slog.Logger, further ...func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 4) // several may arrive at once
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	done := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
@@ -63,6 +67,10 @@ func UntilSignal(parent context.Context, log *slog.Logger, further ...func()) (c
 		for count := 1; ; count++ {
 			select {
 			case sig := <-signals:
+				if sig == syscall.SIGHUP && count > 1 {
+					count-- // the kernel and the shell each send one
+					continue
+				}
 				if count > 1+len(further) {
 					log.WarnContext(parent, "second signal; exiting immediately", "signal", sig.String(), "number", count)
 					os.Exit(ExitAtOnce) //nolint:forbidigo // it must not wait for anything

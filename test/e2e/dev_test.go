@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,8 +28,9 @@ func startDev(t *testing.T) (*cluster.Coordinator, cluster.Ctl) {
 	web, err := cluster.FreePort(ctx)
 	clustertest.Must(t, err)
 	dev := &cluster.Coordinator{
-		HTTP:    web,
-		Process: cluster.NewProcess("dev", t.TempDir(), programs.Path("dtaskd"), []string{"--dev", "--slots", "2", "--listen", listen, "--http", web}, nil),
+		HTTP: web,
+		Process: cluster.NewProcess("dev", t.TempDir(), programs.Path("dtaskd"), []string{"--dev", "--slots", "2", "--listen", listen, "--http", web},
+			[]string{"TMPDIR=" + t.TempDir()}), // it leaves its data there if it is killed
 	}
 	clustertest.Must(t, dev.Start(ctx))
 	t.Cleanup(func() { clustertest.Must(t, dev.Kill()) })
@@ -51,8 +55,11 @@ func TestTheCommandsThatDevPrintsRunAsTheyAre(t *testing.T) {
 	t.Parallel()
 	dev, ctl := startDev(t)
 	said := printed(t, dev, "Press Ctrl-C to stop.")
-	if !strings.Contains(said, "msg=configuration version=") {
-		t.Errorf("the output lacks the settings:\n%s", said)
+	settings, _, _ := strings.Cut(said, "\n")
+	for name, want := range map[string]bool{"msg=configuration version=": true, "slots=2": true, "dev=true": true, "task-timeout=": false} {
+		if strings.Contains(settings, name) != want {
+			t.Errorf("the first line, which has the settings that differ from the defaults, has %s: %v, want %v:\n%s", name, !want, want, settings)
+		}
 	}
 	var commands []string
 	for line := range strings.Lines(said) {
@@ -110,6 +117,36 @@ func TestDevPrintsWhatItWaitsForAndStopsAtASecondSignal(t *testing.T) {
 	if code, err := dev.Wait(t.Context()); err != nil || code != 0 {
 		log, _ := dev.Log()
 		t.Errorf("after two signals: got exit code %d, %v; want 0\n%s", code, err, log)
+	}
+}
+
+// A closed terminal sends SIGHUP, usually twice.
+func TestDevRemovesItsDataHoweverItIsStopped(t *testing.T) {
+	t.Parallel()
+	for name, signals := range map[string][]os.Signal{
+		"SIGTERM":           {syscall.SIGTERM},
+		"Ctrl-C":            {os.Interrupt},
+		"a closed terminal": {syscall.SIGHUP, syscall.SIGHUP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dev, _ := startDev(t)
+			said := printed(t, dev, "Press Ctrl-C to stop.")
+			_, line, _ := strings.Cut(said, "data directory")
+			dir := strings.Fields(line)[0]
+			if _, err := os.Stat(dir); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range signals {
+				clustertest.Must(t, dev.Signal(s))
+			}
+			if code, err := dev.Wait(t.Context()); err != nil || code != 0 {
+				t.Errorf("got exit code %d, %v; want 0", code, err)
+			}
+			if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("its data directory remains: %v", err)
+			}
+		})
 	}
 }
 

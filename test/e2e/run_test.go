@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
 // runsCommands runs commands as jobs, as a script does.
@@ -69,4 +72,40 @@ func withoutOwnLines(stderr string) string {
 		}
 	}
 	return b.String()
+}
+
+// needsOtherJobs runs commands that need other jobs, one of which is not finished.
+func needsOtherJobs(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	gate := filepath.Join(t.TempDir(), "gate")
+	submit := func(args ...string) string {
+		a := c.Run(t.Context(), slices.Concat([]string{"run", "-q"}, args)...)
+		if a.Code != 0 {
+			t.Fatalf("submitting: %s", a)
+		}
+		return strings.TrimSpace(a.Stdout)
+	}
+	first := submit("--", "sh", "-c", `until [ -e "$1" ]; do sleep 0.01; done; exit 3`, "sh", gate)
+	publish, alert := submit("--needs", first, "--", "echo", "published"), submit("--needs", first+"=failed", "--", "echo", "alerted")
+	both := submit("--needs", publish+"=ended", "--needs", alert, "--", "echo", "both ended")
+	if a := c.Run(t.Context(), "status", both); !strings.Contains(a.Stdout, "waiting for job "+publish+" when ended, job "+alert) {
+		t.Errorf("want a waiting job, got %s", a)
+	}
+	clustertest.Must(t, os.WriteFile(gate, nil, 0o600))
+	for _, tt := range []struct {
+		job, state, why string
+	}{
+		{publish, "failed", "needed job " + first + " failed"},
+		{alert, "completed", ""},
+		{both, "completed", ""},
+	} {
+		job, err := c.AwaitEnd(t.Context(), tt.job, guard)
+		clustertest.Must(t, err)
+		if job.State != tt.state || job.Tasks[0].Error != tt.why {
+			t.Errorf("job %s: got %s (%s), want %s (%s)", tt.job, job.State, job.Tasks[0].Error, tt.state, tt.why)
+		}
+	}
+	if a := c.Run(t.Context(), "run", "--wait", "--needs", first, "--", "echo", "never"); a.Code != 125 || !strings.Contains(a.Stderr, "needed job "+first+" failed") {
+		t.Errorf("want exit code 125 and the reason, got %s", a)
+	}
 }

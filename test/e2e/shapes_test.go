@@ -77,17 +77,11 @@ func steals(t *testing.T, c *cluster.Cluster) int {
 }
 
 // checkTimes checks by the times of a job's tasks that none started before its
-// dependencies had ended, and that all completed. It reports attempts that were
-// repeated and not stolen from a worker where they waited: a leader that loses
-// leadership may have assigned attempts without sending them, and they are assigned
-// again.
+// dependencies had ended, and that all completed. It returns what repeats returns.
 func checkTimes(t *testing.T, job cluster.Job, after map[string][]string, total, stolen int) (repeated string) {
 	t.Helper()
 	if job.TasksCompleted != total || len(job.Tasks) != total {
-		t.Errorf("got %d of %d tasks completed and %d shown, want %d", job.TasksCompleted, job.TasksTotal, len(job.Tasks), total)
-	}
-	if n := job.Retries + job.Requeues; n > stolen {
-		repeated = fmt.Sprintf("%d tasks of %d were repeated, %d of them stolen", n, total, stolen)
+		t.Errorf("job %s: got %d of %d tasks completed and %d shown, want %d", job.ID, job.TasksCompleted, job.TasksTotal, len(job.Tasks), total)
 	}
 	byID := make(map[string]cluster.Task, len(job.Tasks))
 	for _, task := range job.Tasks {
@@ -95,14 +89,29 @@ func checkTimes(t *testing.T, job cluster.Job, after map[string][]string, total,
 	}
 	for _, task := range job.Tasks {
 		if task.StartedAt == nil || task.CompletedAt == nil || task.CompletedAt.Before(*task.StartedAt) {
-			t.Errorf("task %s: began %v, ended %v", task.ID, task.StartedAt, task.CompletedAt)
+			t.Errorf("job %s: task %s began %v, ended %v", job.ID, task.ID, task.StartedAt, task.CompletedAt)
 			continue
 		}
 		for _, id := range after[task.ID] {
 			if ended := byID[id].CompletedAt; ended == nil || task.StartedAt.Before(*ended) {
-				t.Errorf("task %s started at %v, before %s had ended at %v", task.ID, task.StartedAt, id, ended)
+				t.Errorf("job %s: task %s started at %v, before %s had ended at %v", job.ID, task.ID, task.StartedAt, id, ended)
 			}
 		}
+	}
+	return repeats(stolen, job)
+}
+
+// repeats reports attempts that were repeated and not stolen from a worker where they
+// waited: a leader that loses leadership may have assigned attempts without sending them,
+// and they are assigned again.
+func repeats(stolen int, jobs ...cluster.Job) (repeated string) {
+	n, total := 0, 0
+	for _, job := range jobs {
+		n += job.Retries + job.Requeues
+		total += job.TasksTotal
+	}
+	if n > stolen {
+		repeated = fmt.Sprintf("%d tasks of %d were repeated, %d of them stolen", n, total, stolen)
 	}
 	return repeated
 }

@@ -22,6 +22,7 @@ func TestAHealthyCluster(t *testing.T) { //nolint:tparallel // its subtests shar
 		{"random graphs end as their reference models", randomGraphs},
 		{"every exit code", exitCodes},
 		{"commands run as jobs", runsCommands},
+		{"jobs need other jobs", needsOtherJobs},
 		{"conditions decide what runs", conditionsDecide},
 		{"cancel leaves no process", cancelKills},
 		{"cleanup runs after every end of a job", cleansUp},

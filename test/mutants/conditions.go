@@ -18,5 +18,20 @@ func inConditions() []Mutant {
 			Edits:  []Edit{{"fsm/snapshot.go", `e.byte(byte(r.cause))`, `e.byte(byte(r.cause & 1))`}},
 			Caught: []Checker{snapshots},
 		},
+		{
+			Name:   "a-job-starts-before-the-jobs-that-it-needs",
+			Edits:  []Edit{{"fsm/needs.go", "case !found[waits]:", "default:"}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestAJobStartsWhen|ReferenceModel"}},
+		},
+		{
+			Name:   "a-restored-replica-forgets-who-waits",
+			Edits:  []Edit{{"fsm/restore.go", "s.restoreNeeds()", ""}},
+			Caught: []Checker{snapshots},
+		},
+		{
+			Name:   "a-job-that-was-cancelled-does-not-learn-how-a-needed-job-ended",
+			Edits:  []Edit{{"fsm/needs.go", "	if s.sealedJob(id) == nil {\n		return false", "	if x := s.sealedJob(id); x == nil || x.state.Terminal() {\n		return false"}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestACancelledJobLearns|ReferenceModel"}},
+		},
 	}
 }

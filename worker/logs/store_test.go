@@ -450,7 +450,7 @@ func TestOutputThatCannotBeStoredIsAGap(t *testing.T) {
 	file := s.active().file
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
-		t.Skip("no /dev/full: ", err)
+		t.Fatal(err)
 	}
 	defer func() { _ = full.Close() }()
 	s.active().file = full

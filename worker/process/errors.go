@@ -22,19 +22,6 @@ var ErrTooLate = errors.New("process: too late to start the program")
 // report.
 var errLost = errors.New("exited without a report")
 
-// A StartError is returned if the program of a [Spec] could not be started:
-// none of it ran. Another try on the same machine is likely to fail, too.
-type StartError struct {
-	Path string // the program or working directory that could not be used
-	Err  error  // the reason: often a syscall.Errno such as ENOENT or EACCES
-}
-
-// Error names the path and the reason.
-func (e *StartError) Error() string { return fmt.Sprintf("starting %s: %v", e.Path, e.Err) }
-
-// Unwrap returns the reason, for errors.Is with fs.ErrNotExist and others.
-func (e *StartError) Unwrap() error { return e.Err }
-
 // A SupervisorError is returned if the supervisor of a program could not be
 // started, died, or could not do its work. The fate of the program is unknown.
 type SupervisorError struct {

@@ -228,14 +228,13 @@ func (h *handle) end() {
 	_, _ = h.process.Wait() // its state does not matter
 }
 
-// startError returns the kernel's error for the caller.
+// startError returns why the kernel did not start the program.
 func (r *run) startError(failure *startFailure) error {
 	if failure.TooLate {
 		return ErrTooLate
 	}
-	err := errors.New(failure.Text)
 	if failure.Errno != 0 {
-		err = syscall.Errno(failure.Errno)
+		return explainExec(r.start, syscall.Errno(failure.Errno))
 	}
-	return &StartError{Path: r.start.Path, Err: err}
+	return &StartError{Path: r.start.Path, Err: errors.New(failure.Text)}
 }

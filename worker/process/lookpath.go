@@ -15,13 +15,17 @@ import (
 // the program is the reason.
 func checkDir(dir string) error {
 	info, err := os.Stat(dir)
-	if err != nil {
-		return &StartError{Path: dir, Err: underlying(err)}
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
 	}
-	if !info.IsDir() {
-		return &StartError{Path: dir, Err: syscall.ENOTDIR}
+	switch err := underlying(err); {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return &StartError{Path: dir, IsDir: true, Err: err, Advice: advisePermission}
+	default:
+		return &StartError{Path: dir, IsDir: true, Err: err, Advice: adviseDirectory}
 	}
-	return nil
 }
 
 // lookPath returns the file to execute for name, according to the PATH of env
@@ -29,16 +33,16 @@ func checkDir(dir string) error {
 // working directory must not decide which program runs.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
-		file := name
+		file, missing := name, adviseAbsolute
 		if !filepath.IsAbs(file) {
-			file = filepath.Join(dir, name)
+			file, missing = filepath.Join(dir, name), adviseRelative
 		}
 		if err := executable(file); err != nil {
-			return "", &StartError{Path: name, Err: err}
+			return "", &StartError{Path: name, Err: err, Advice: fileAdvice(err, missing)}
 		}
 		return file, nil
 	}
-	found := error(syscall.ENOENT)
+	found := errNotInPath
 	for _, path := range filepath.SplitList(lastValue(env, "PATH")) {
 		if !filepath.IsAbs(path) {
 			continue
@@ -52,7 +56,19 @@ func lookPath(name, dir string, env []string) (string, error) {
 			found = err // more specific than "not found" in a later directory
 		}
 	}
-	return "", &StartError{Path: name, Err: found}
+	return "", &StartError{Path: name, Err: found, Advice: fileAdvice(found, adviseInstall)}
+}
+
+// fileAdvice returns what to do about a file that can't be executed; missing is for one
+// that does not exist.
+func fileAdvice(err error, missing string) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return missing
+	case errors.Is(err, errNotExecutable):
+		return adviseChmod
+	}
+	return permissionAdvice(err)
 }
 
 // executable returns why the mode of file prevents its execution. The kernel
@@ -65,7 +81,7 @@ func executable(file string) error {
 	case info.IsDir():
 		return syscall.EISDIR
 	case info.Mode().Perm()&0o111 == 0:
-		return syscall.EACCES
+		return errNotExecutable
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (s *Spec) order() (*startOrder, error) {
 	}
 	dir, err := filepath.Abs(s.Dir)
 	if err != nil {
-		return nil, &StartError{Path: s.Dir, Err: err}
+		return nil, &StartError{Path: s.Dir, IsDir: true, Err: err}
 	}
 	if err = checkDir(dir); err != nil {
 		return nil, err

@@ -299,7 +299,9 @@ type JobHeader struct {
 	// Values of the parameters with which the job file was read, by name: at most 64, of
 	// at most 1 KiB each and 16 KiB together with their names. They are inserted already,
 	// and kept to explain the job.
-	Params        map[string]string `protobuf:"bytes,11,rep,name=params,proto3" json:"params,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Params map[string]string `protobuf:"bytes,11,rep,name=params,proto3" json:"params,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Jobs that must end before any task of this one is ready; at most 1,000.
+	Needs         []*JobNeed `protobuf:"bytes,12,rep,name=needs,proto3" json:"needs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +413,76 @@ func (x *JobHeader) GetParams() map[string]string {
 	return nil
 }
 
+func (x *JobHeader) GetNeeds() []*JobNeed {
+	if x != nil {
+		return x.Needs
+	}
+	return nil
+}
+
+// JobNeed is a job that another one needs.
+type JobNeed struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Job       uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`                                     // number of a job that was submitted before
+	Condition Condition              `protobuf:"varint,2,opt,name=condition,proto3,enum=dtask.v1.Condition" json:"condition,omitempty"` // how it must end: COMPLETED (default), ENDED or FAILED
+	// How it had ended. Coordinators set it: in a header if the job was in the history at
+	// submission, in Job as soon as it has ended.
+	EndedAs       JobState `protobuf:"varint,3,opt,name=ended_as,json=endedAs,proto3,enum=dtask.v1.JobState" json:"ended_as,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobNeed) Reset() {
+	*x = JobNeed{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobNeed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobNeed) ProtoMessage() {}
+
+func (x *JobNeed) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobNeed.ProtoReflect.Descriptor instead.
+func (*JobNeed) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *JobNeed) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *JobNeed) GetCondition() Condition {
+	if x != nil {
+		return x.Condition
+	}
+	return Condition_CONDITION_UNSPECIFIED
+}
+
+func (x *JobNeed) GetEndedAs() JobState {
+	if x != nil {
+		return x.EndedAs
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
 // TaskPolicy is the part of a task that many tasks of a job share.
 type TaskPolicy struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
@@ -447,7 +519,7 @@ type TaskPolicy struct {
 
 func (x *TaskPolicy) Reset() {
 	*x = TaskPolicy{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -459,7 +531,7 @@ func (x *TaskPolicy) String() string {
 func (*TaskPolicy) ProtoMessage() {}
 
 func (x *TaskPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -472,7 +544,7 @@ func (x *TaskPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPolicy.ProtoReflect.Descriptor instead.
 func (*TaskPolicy) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TaskPolicy) GetType() string {
@@ -603,7 +675,7 @@ type RetryPolicy struct {
 
 func (x *RetryPolicy) Reset() {
 	*x = RetryPolicy{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +687,7 @@ func (x *RetryPolicy) String() string {
 func (*RetryPolicy) ProtoMessage() {}
 
 func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +700,7 @@ func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
 func (*RetryPolicy) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RetryPolicy) GetMax() uint32 {
@@ -699,7 +771,7 @@ type TaskSpec struct {
 
 func (x *TaskSpec) Reset() {
 	*x = TaskSpec{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +783,7 @@ func (x *TaskSpec) String() string {
 func (*TaskSpec) ProtoMessage() {}
 
 func (x *TaskSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +796,7 @@ func (x *TaskSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSpec.ProtoReflect.Descriptor instead.
 func (*TaskSpec) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TaskSpec) GetId() string {
@@ -791,7 +863,7 @@ type ArraySpec struct {
 
 func (x *ArraySpec) Reset() {
 	*x = ArraySpec{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +875,7 @@ func (x *ArraySpec) String() string {
 func (*ArraySpec) ProtoMessage() {}
 
 func (x *ArraySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +888,7 @@ func (x *ArraySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArraySpec.ProtoReflect.Descriptor instead.
 func (*ArraySpec) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ArraySpec) GetRanges() []*ArrayRange {
@@ -880,7 +952,7 @@ type ArrayRange struct {
 
 func (x *ArrayRange) Reset() {
 	*x = ArrayRange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +964,7 @@ func (x *ArrayRange) String() string {
 func (*ArrayRange) ProtoMessage() {}
 
 func (x *ArrayRange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +977,7 @@ func (x *ArrayRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayRange.ProtoReflect.Descriptor instead.
 func (*ArrayRange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ArrayRange) GetFirst() uint32 {
@@ -947,7 +1019,7 @@ type TaskBody struct {
 
 func (x *TaskBody) Reset() {
 	*x = TaskBody{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1031,7 @@ func (x *TaskBody) String() string {
 func (*TaskBody) ProtoMessage() {}
 
 func (x *TaskBody) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1044,7 @@ func (x *TaskBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskBody.ProtoReflect.Descriptor instead.
 func (*TaskBody) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TaskBody) GetCommand() []string {
@@ -1041,7 +1113,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1125,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1138,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SubmitRequest) GetParts() []*JobPart {
@@ -1104,7 +1176,7 @@ type JobPart struct {
 
 func (x *JobPart) Reset() {
 	*x = JobPart{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1188,7 @@ func (x *JobPart) String() string {
 func (*JobPart) ProtoMessage() {}
 
 func (x *JobPart) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1201,7 @@ func (x *JobPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPart.ProtoReflect.Descriptor instead.
 func (*JobPart) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *JobPart) GetJob() uint64 {
@@ -1209,7 +1281,7 @@ type TaskColumns struct {
 
 func (x *TaskColumns) Reset() {
 	*x = TaskColumns{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1293,7 @@ func (x *TaskColumns) String() string {
 func (*TaskColumns) ProtoMessage() {}
 
 func (x *TaskColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1306,7 @@ func (x *TaskColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskColumns.ProtoReflect.Descriptor instead.
 func (*TaskColumns) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TaskColumns) GetIdSizes() []uint32 {
@@ -1302,7 +1374,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1386,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1399,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitResponse) GetResults() []*SubmitResult {
@@ -1351,7 +1423,7 @@ type SubmitResult struct {
 
 func (x *SubmitResult) Reset() {
 	*x = SubmitResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1435,7 @@ func (x *SubmitResult) String() string {
 func (*SubmitResult) ProtoMessage() {}
 
 func (x *SubmitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1448,7 @@ func (x *SubmitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResult.ProtoReflect.Descriptor instead.
 func (*SubmitResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitResult) GetJob() uint64 {
@@ -1426,7 +1498,7 @@ type StoredJob struct {
 
 func (x *StoredJob) Reset() {
 	*x = StoredJob{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1510,7 @@ func (x *StoredJob) String() string {
 func (*StoredJob) ProtoMessage() {}
 
 func (x *StoredJob) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1523,7 @@ func (x *StoredJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredJob.ProtoReflect.Descriptor instead.
 func (*StoredJob) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StoredJob) GetId() string {
@@ -1506,13 +1578,15 @@ type Job struct {
 	Key               string            `protobuf:"bytes,24,opt,name=key,proto3" json:"key,omitempty"`                                                                                 // idempotency key; only from GetJob
 	Digest            []byte            `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`                                                                           // of header and tasks as submitted; only from GetJob, of jobs that are not in the history
 	Params            map[string]string `protobuf:"bytes,26,rep,name=params,proto3" json:"params,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // values of the parameters of the job file, as submitted
+	Needs             []*JobNeed        `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`                                                                             // jobs that must end before any task is ready
+	Waiting           bool              `protobuf:"varint,28,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                        // for a job of needs
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1598,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1611,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Job) GetId() string {
@@ -1722,6 +1796,20 @@ func (x *Job) GetParams() map[string]string {
 	return nil
 }
 
+func (x *Job) GetNeeds() []*JobNeed {
+	if x != nil {
+		return x.Needs
+	}
+	return nil
+}
+
+func (x *Job) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
+}
+
 // ArrayStatus is the progress of an array.
 type ArrayStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1738,7 +1826,7 @@ type ArrayStatus struct {
 
 func (x *ArrayStatus) Reset() {
 	*x = ArrayStatus{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1838,7 @@ func (x *ArrayStatus) String() string {
 func (*ArrayStatus) ProtoMessage() {}
 
 func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1851,7 @@ func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayStatus.ProtoReflect.Descriptor instead.
 func (*ArrayStatus) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ArrayStatus) GetId() string {
@@ -1826,7 +1914,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +1926,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +1939,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetJobRequest) GetId() string {
@@ -1885,7 +1973,7 @@ type GetJobSpecRequest struct {
 
 func (x *GetJobSpecRequest) Reset() {
 	*x = GetJobSpecRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1985,7 @@ func (x *GetJobSpecRequest) String() string {
 func (*GetJobSpecRequest) ProtoMessage() {}
 
 func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +1998,7 @@ func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobSpecRequest.ProtoReflect.Descriptor instead.
 func (*GetJobSpecRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetJobSpecRequest) GetJob() string {
@@ -1939,7 +2027,7 @@ type GetJobSpecResponse struct {
 
 func (x *GetJobSpecResponse) Reset() {
 	*x = GetJobSpecResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2039,7 @@ func (x *GetJobSpecResponse) String() string {
 func (*GetJobSpecResponse) ProtoMessage() {}
 
 func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2052,7 @@ func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobSpecResponse.ProtoReflect.Descriptor instead.
 func (*GetJobSpecResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetJobSpecResponse) GetPart() *JobPart {
@@ -1999,7 +2087,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2099,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2112,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListJobsRequest) GetStates() []JobState {
@@ -2111,7 +2199,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2211,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2224,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2199,7 +2287,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2299,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2312,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Task) GetId() string {
@@ -2404,7 +2492,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2504,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2517,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListTasksRequest) GetJob() string {
@@ -2514,7 +2602,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2614,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2627,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -2588,7 +2676,7 @@ type WatchJobRequest struct {
 
 func (x *WatchJobRequest) Reset() {
 	*x = WatchJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2688,7 @@ func (x *WatchJobRequest) String() string {
 func (*WatchJobRequest) ProtoMessage() {}
 
 func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2701,7 @@ func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchJobRequest) GetId() string {
@@ -2662,7 +2750,7 @@ type WatchJobResponse struct {
 
 func (x *WatchJobResponse) Reset() {
 	*x = WatchJobResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2762,7 @@ func (x *WatchJobResponse) String() string {
 func (*WatchJobResponse) ProtoMessage() {}
 
 func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2775,7 @@ func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchJobResponse) GetJob() *Job {
@@ -2734,7 +2822,7 @@ type WaitJobsRequest struct {
 
 func (x *WaitJobsRequest) Reset() {
 	*x = WaitJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2834,7 @@ func (x *WaitJobsRequest) String() string {
 func (*WaitJobsRequest) ProtoMessage() {}
 
 func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2847,7 @@ func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsRequest.ProtoReflect.Descriptor instead.
 func (*WaitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WaitJobsRequest) GetJobs() []string {
@@ -2803,7 +2891,7 @@ type WaitJobsResponse struct {
 
 func (x *WaitJobsResponse) Reset() {
 	*x = WaitJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2815,7 +2903,7 @@ func (x *WaitJobsResponse) String() string {
 func (*WaitJobsResponse) ProtoMessage() {}
 
 func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2828,7 +2916,7 @@ func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsResponse.ProtoReflect.Descriptor instead.
 func (*WaitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WaitJobsResponse) GetFinished() []*Job {
@@ -2878,7 +2966,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +2978,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +2991,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CancelRequest) GetJob() string {
@@ -2943,7 +3031,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3043,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3056,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelResponse) GetAlreadyCancelled() bool {
@@ -3001,7 +3089,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3013,7 +3101,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3026,7 +3114,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UpdateRequest) GetJob() string {
@@ -3117,7 +3205,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3217,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3230,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UpdateResponse) GetJob() *Job {
@@ -3182,7 +3270,7 @@ type RetryRequest struct {
 
 func (x *RetryRequest) Reset() {
 	*x = RetryRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3194,7 +3282,7 @@ func (x *RetryRequest) String() string {
 func (*RetryRequest) ProtoMessage() {}
 
 func (x *RetryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3207,7 +3295,7 @@ func (x *RetryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
 func (*RetryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RetryRequest) GetJob() string {
@@ -3256,7 +3344,7 @@ type RetryResponse struct {
 
 func (x *RetryResponse) Reset() {
 	*x = RetryResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3356,7 @@ func (x *RetryResponse) String() string {
 func (*RetryResponse) ProtoMessage() {}
 
 func (x *RetryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3369,7 @@ func (x *RetryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
 func (*RetryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RetryResponse) GetJob() *Job {
@@ -3319,7 +3407,7 @@ type AttemptRecord struct {
 
 func (x *AttemptRecord) Reset() {
 	*x = AttemptRecord{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3419,7 @@ func (x *AttemptRecord) String() string {
 func (*AttemptRecord) ProtoMessage() {}
 
 func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3432,7 @@ func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRecord.ProtoReflect.Descriptor instead.
 func (*AttemptRecord) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AttemptRecord) GetNumber() uint32 {
@@ -3401,7 +3489,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3501,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3514,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeadLetter) GetJob() string {
@@ -3514,7 +3602,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3526,7 +3614,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3539,7 +3627,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListDeadLettersRequest) GetJob() string {
@@ -3602,7 +3690,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3702,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3715,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -3665,7 +3753,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3677,7 +3765,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3690,7 +3778,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PurgeDeadLettersRequest) GetJob() string {
@@ -3739,7 +3827,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +3839,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +3852,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
@@ -3802,7 +3890,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3814,7 +3902,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3827,7 +3915,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetResultRequest) GetJob() string {
@@ -3874,7 +3962,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3886,7 +3974,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3899,7 +3987,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TaskResult) GetTask() string {
@@ -3962,7 +4050,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3974,7 +4062,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3987,7 +4075,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetResultResponse) GetJob() *Job {
@@ -4024,7 +4112,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4036,7 +4124,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4049,7 +4137,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -4096,7 +4184,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4108,7 +4196,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4121,7 +4209,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *LogsResponse) GetPieces() []*LogPiece {
@@ -4146,7 +4234,7 @@ type LogPiece struct {
 
 func (x *LogPiece) Reset() {
 	*x = LogPiece{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4158,7 +4246,7 @@ func (x *LogPiece) String() string {
 func (*LogPiece) ProtoMessage() {}
 
 func (x *LogPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4171,7 +4259,7 @@ func (x *LogPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPiece.ProtoReflect.Descriptor instead.
 func (*LogPiece) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LogPiece) GetStream() LogStream {
@@ -4209,7 +4297,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x13dtask/v1/jobs.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"`\n" +
 	"\aJobSpec\x12+\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12(\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xf9\x04\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xa2\x05\n" +
 	"\tJobHeader\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12.\n" +
@@ -4224,7 +4312,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\awebhook\x18\t \x01(\tR\awebhook\x12!\n" +
 	"\fmax_failures\x18\n" +
 	" \x01(\rR\vmaxFailures\x127\n" +
-	"\x06params\x18\v \x03(\v2\x1f.dtask.v1.JobHeader.ParamsEntryR\x06params\x1a6\n" +
+	"\x06params\x18\v \x03(\v2\x1f.dtask.v1.JobHeader.ParamsEntryR\x06params\x12'\n" +
+	"\x05needs\x18\f \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -4233,7 +4322,11 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vParamsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcc\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
+	"\aJobNeed\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
+	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
+	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xcc\x06\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -4340,7 +4433,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tStoredJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aexisted\x18\x02 \x01(\bR\aexisted\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"\xd9\b\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"\x9c\t\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4370,7 +4463,9 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06arrays\x18\x17 \x03(\v2\x15.dtask.v1.ArrayStatusR\x06arrays\x12\x10\n" +
 	"\x03key\x18\x18 \x01(\tR\x03key\x12\x16\n" +
 	"\x06digest\x18\x19 \x01(\fR\x06digest\x121\n" +
-	"\x06params\x18\x1a \x03(\v2\x19.dtask.v1.Job.ParamsEntryR\x06params\x1a9\n" +
+	"\x06params\x18\x1a \x03(\v2\x19.dtask.v1.Job.ParamsEntryR\x06params\x12'\n" +
+	"\x05needs\x18\x1b \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x12\x18\n" +
+	"\awaiting\x18\x1c \x01(\bR\awaiting\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
@@ -4667,7 +4762,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -4675,174 +4770,179 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(LogStream)(0),                   // 3: dtask.v1.LogStream
 	(*JobSpec)(nil),                  // 4: dtask.v1.JobSpec
 	(*JobHeader)(nil),                // 5: dtask.v1.JobHeader
-	(*TaskPolicy)(nil),               // 6: dtask.v1.TaskPolicy
-	(*RetryPolicy)(nil),              // 7: dtask.v1.RetryPolicy
-	(*TaskSpec)(nil),                 // 8: dtask.v1.TaskSpec
-	(*ArraySpec)(nil),                // 9: dtask.v1.ArraySpec
-	(*ArrayRange)(nil),               // 10: dtask.v1.ArrayRange
-	(*TaskBody)(nil),                 // 11: dtask.v1.TaskBody
-	(*SubmitRequest)(nil),            // 12: dtask.v1.SubmitRequest
-	(*JobPart)(nil),                  // 13: dtask.v1.JobPart
-	(*TaskColumns)(nil),              // 14: dtask.v1.TaskColumns
-	(*SubmitResponse)(nil),           // 15: dtask.v1.SubmitResponse
-	(*SubmitResult)(nil),             // 16: dtask.v1.SubmitResult
-	(*StoredJob)(nil),                // 17: dtask.v1.StoredJob
-	(*Job)(nil),                      // 18: dtask.v1.Job
-	(*ArrayStatus)(nil),              // 19: dtask.v1.ArrayStatus
-	(*GetJobRequest)(nil),            // 20: dtask.v1.GetJobRequest
-	(*GetJobSpecRequest)(nil),        // 21: dtask.v1.GetJobSpecRequest
-	(*GetJobSpecResponse)(nil),       // 22: dtask.v1.GetJobSpecResponse
-	(*ListJobsRequest)(nil),          // 23: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 24: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 25: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 26: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 27: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 28: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 29: dtask.v1.WatchJobResponse
-	(*WaitJobsRequest)(nil),          // 30: dtask.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 31: dtask.v1.WaitJobsResponse
-	(*CancelRequest)(nil),            // 32: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 33: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 34: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 35: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 36: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 37: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 38: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 39: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 40: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 41: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 42: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 43: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 44: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 45: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 46: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 47: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 48: dtask.v1.LogsResponse
-	(*LogPiece)(nil),                 // 49: dtask.v1.LogPiece
-	nil,                              // 50: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 51: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 52: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 53: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 54: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 55: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 56: dtask.v1.Job.LabelsEntry
-	nil,                              // 57: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 58: dtask.v1.Job.ParamsEntry
-	nil,                              // 59: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 60: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 61: dtask.v1.Priority
-	(*ErrorDetail)(nil),              // 62: dtask.v1.ErrorDetail
+	(*JobNeed)(nil),                  // 6: dtask.v1.JobNeed
+	(*TaskPolicy)(nil),               // 7: dtask.v1.TaskPolicy
+	(*RetryPolicy)(nil),              // 8: dtask.v1.RetryPolicy
+	(*TaskSpec)(nil),                 // 9: dtask.v1.TaskSpec
+	(*ArraySpec)(nil),                // 10: dtask.v1.ArraySpec
+	(*ArrayRange)(nil),               // 11: dtask.v1.ArrayRange
+	(*TaskBody)(nil),                 // 12: dtask.v1.TaskBody
+	(*SubmitRequest)(nil),            // 13: dtask.v1.SubmitRequest
+	(*JobPart)(nil),                  // 14: dtask.v1.JobPart
+	(*TaskColumns)(nil),              // 15: dtask.v1.TaskColumns
+	(*SubmitResponse)(nil),           // 16: dtask.v1.SubmitResponse
+	(*SubmitResult)(nil),             // 17: dtask.v1.SubmitResult
+	(*StoredJob)(nil),                // 18: dtask.v1.StoredJob
+	(*Job)(nil),                      // 19: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 20: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 21: dtask.v1.GetJobRequest
+	(*GetJobSpecRequest)(nil),        // 22: dtask.v1.GetJobSpecRequest
+	(*GetJobSpecResponse)(nil),       // 23: dtask.v1.GetJobSpecResponse
+	(*ListJobsRequest)(nil),          // 24: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 25: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 26: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 27: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 28: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 29: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 30: dtask.v1.WatchJobResponse
+	(*WaitJobsRequest)(nil),          // 31: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 32: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 33: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 34: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 35: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 36: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 37: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 38: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 39: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 40: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 41: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 42: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 43: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 44: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 45: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 46: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 47: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 48: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 49: dtask.v1.LogsResponse
+	(*LogPiece)(nil),                 // 50: dtask.v1.LogPiece
+	nil,                              // 51: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 52: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 53: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 54: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 55: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 56: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 57: dtask.v1.Job.LabelsEntry
+	nil,                              // 58: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 59: dtask.v1.Job.ParamsEntry
+	nil,                              // 60: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 61: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 62: dtask.v1.Priority
 	(JobState)(0),                    // 63: dtask.v1.JobState
-	(*Freshness)(nil),                // 64: dtask.v1.Freshness
-	(Consistency)(0),                 // 65: dtask.v1.Consistency
-	(TaskState)(0),                   // 66: dtask.v1.TaskState
+	(*ErrorDetail)(nil),              // 64: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 65: dtask.v1.Freshness
+	(Consistency)(0),                 // 66: dtask.v1.Consistency
+	(TaskState)(0),                   // 67: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
-	8,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	61, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	50, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	51, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	9,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
+	62, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	51, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	52, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
-	6,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	52, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
-	61, // 8: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	53, // 9: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	7,  // 10: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
-	1,  // 11: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	54, // 12: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	55, // 13: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	11, // 14: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	9,  // 15: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	2,  // 16: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
-	10, // 17: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	13, // 18: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
-	5,  // 19: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
-	8,  // 20: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
-	14, // 21: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
-	2,  // 22: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
-	16, // 23: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
-	17, // 24: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	62, // 25: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	61, // 26: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	63, // 27: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	56, // 28: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	57, // 29: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	64, // 30: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	63, // 31: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	19, // 32: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	58, // 33: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
-	59, // 34: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	65, // 35: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	65, // 36: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
-	13, // 37: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	64, // 38: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	63, // 39: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	60, // 40: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	65, // 41: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 42: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	64, // 43: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	66, // 44: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	38, // 45: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 46: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	65, // 47: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	66, // 48: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	25, // 49: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	64, // 50: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	18, // 51: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	65, // 52: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 53: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	25, // 54: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	65, // 55: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 56: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	64, // 57: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	61, // 58: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	18, // 59: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	18, // 60: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	38, // 61: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	65, // 62: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	39, // 63: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	64, // 64: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	65, // 65: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	66, // 66: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	18, // 67: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	45, // 68: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 69: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	49, // 70: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
-	3,  // 71: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
-	12, // 72: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	20, // 73: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	21, // 74: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	23, // 75: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	26, // 76: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	28, // 77: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	30, // 78: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	32, // 79: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	34, // 80: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	44, // 81: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	36, // 82: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	40, // 83: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	42, // 84: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	47, // 85: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	15, // 86: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	18, // 87: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	22, // 88: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	24, // 89: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	27, // 90: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	29, // 91: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	31, // 92: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	33, // 93: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	35, // 94: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	46, // 95: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	37, // 96: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	41, // 97: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	43, // 98: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	48, // 99: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	86, // [86:100] is the sub-list for method output_type
-	72, // [72:86] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	7,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
+	53, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	6,  // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
+	2,  // 9: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
+	63, // 10: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	62, // 11: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	54, // 12: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	8,  // 13: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	1,  // 14: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
+	55, // 15: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	56, // 16: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	12, // 17: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	10, // 18: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	2,  // 19: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
+	11, // 20: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	14, // 21: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
+	5,  // 22: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
+	9,  // 23: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
+	15, // 24: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
+	2,  // 25: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
+	17, // 26: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
+	18, // 27: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
+	64, // 28: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	62, // 29: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	63, // 30: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	57, // 31: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	58, // 32: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	65, // 33: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	63, // 34: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	20, // 35: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	59, // 36: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	6,  // 37: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
+	60, // 38: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	66, // 39: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	66, // 40: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	14, // 41: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
+	65, // 42: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	63, // 43: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	61, // 44: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	66, // 45: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 46: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	65, // 47: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	67, // 48: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	39, // 49: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 50: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	66, // 51: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	67, // 52: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	26, // 53: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	65, // 54: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	19, // 55: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	66, // 56: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 57: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	26, // 58: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	66, // 59: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 60: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	65, // 61: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	62, // 62: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	19, // 63: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	19, // 64: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	39, // 65: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	66, // 66: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	40, // 67: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	65, // 68: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	66, // 69: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	67, // 70: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	19, // 71: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	46, // 72: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,  // 73: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	50, // 74: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
+	3,  // 75: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
+	13, // 76: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	21, // 77: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	22, // 78: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	24, // 79: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	27, // 80: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	29, // 81: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	31, // 82: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	33, // 83: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	35, // 84: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	45, // 85: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	37, // 86: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	41, // 87: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	43, // 88: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	48, // 89: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	16, // 90: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	19, // 91: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	23, // 92: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	25, // 93: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	28, // 94: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	30, // 95: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	32, // 96: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	34, // 97: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	36, // 98: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	47, // 99: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	38, // 100: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	42, // 101: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	44, // 102: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	49, // 103: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	90, // [90:104] is the sub-list for method output_type
+	76, // [76:90] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -4851,15 +4951,15 @@ func file_dtask_v1_jobs_proto_init() {
 		return
 	}
 	file_dtask_v1_common_proto_init()
-	file_dtask_v1_jobs_proto_msgTypes[2].OneofWrappers = []any{}
-	file_dtask_v1_jobs_proto_msgTypes[30].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[3].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

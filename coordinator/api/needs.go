@@ -1,0 +1,75 @@
+package api
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/statetext"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// resolveNeeds notes in a header how those jobs ended that the job needs and that are in
+// the history: the state machine doesn't know them any longer. It fails if a job is
+// unknown.
+func (s *Server) resolveNeeds(h *dtaskv1.JobHeader) error {
+	for _, n := range h.GetNeeds() {
+		id := fsm.JobID(n.GetJob())
+		known := id == 0 // which is refused later, with all other faults
+		s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
+			_, _, inState := st.Progress(id)
+			known = known || inState
+		})
+		if known {
+			continue
+		}
+		switch head, ok, err := s.archivedJob(id); {
+		case err != nil:
+			return err
+		case !ok:
+			return s.missingJob(id)
+		default:
+			n.EndedAs = fsm.ProtoJobState(head.State)
+		}
+	}
+	return nil
+}
+
+// showNeeds adds how the jobs that a job needs have ended. The list is the header's,
+// which must not be changed.
+func showNeeds(shown *dtaskv1.Job, j *fsm.Job) {
+	if len(j.NeedEnds) == 0 {
+		return
+	}
+	shown.Needs, shown.Waiting = slices.Clone(shown.GetNeeds()), j.Waiting
+	for k, end := range j.NeedEnds {
+		n := proto.CloneOf(shown.GetNeeds()[k])
+		n.EndedAs = dtaskv1.JobState_JOB_STATE_UNSPECIFIED
+		if end != 0 {
+			n.EndedAs = fsm.ProtoJobState(end)
+		}
+		shown.Needs[k] = n
+	}
+}
+
+// explainUnmetNeed explains the rejection of a retry by the current state. It returns the
+// rejection itself if it has no reason any longer.
+func (j *jobs) explainUnmetNeed(id fsm.JobID, rejection error) error {
+	st, _ := j.cfg.Machine.Fork()
+	need, end, found := st.UnmetNeed(id)
+	ended := statetext.Predicate(end.String())
+	switch _, inState := st.Job(need); {
+	case !found:
+		return rejection
+	case end == fsm.JobCompleted:
+		return conflict("job %d runs only if job %d fails, which %s", id, need, ended)
+	case !inState:
+		return conflict("job %d needs job %d, which %s and is archived: submit both again", id, need, ended)
+	}
+	return conflict("job %d needs job %d, which %s: retry that one first", id, need, ended)
+}
+
+// errNeedArchived is for a job that was submitted while one that it needs left the state.
+// The next try finds that one in history.
+var errNeedArchived = &Error{Kind: KindBusy, Message: "a needed job was being archived", RetryAfter: retryAfter}
