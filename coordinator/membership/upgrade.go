@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc"
+
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/coordinator/transport"
@@ -26,6 +28,12 @@ const (
 func (s *Service) level() (level fsm.Level, held bool) {
 	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) { level, held = st.Level(), st.LevelHeld() })
 	return level, held
+}
+
+// askBuilds asks all members what they support. One that was restarted a moment ago gets
+// the time to be connected again.
+func (s *Service) askBuilds(ctx context.Context, members []raftnode.Server) []*dtaskv1.IdentifyResponse {
+	return s.askMembers(ctx, members, s.identify(), grpc.WaitForReady(true))
 }
 
 // supports returns the highest level that a replica supports. One that announces none is
@@ -75,15 +83,15 @@ func (s *Service) UpgradeStatus(ctx context.Context, _ *dtaskv1.UpgradeStatusReq
 	if err != nil {
 		return nil, err
 	}
-	servers, self := node.Servers(), s.identify()
-	answers := s.askMembers(ctx, servers, self)
+	servers := node.Servers()
+	answers := s.askBuilds(ctx, servers)
 	level, held := s.level()
 	supported := supportedByAll(answers)
 	resp := &dtaskv1.UpgradeStatusResponse{
 		Level: uint32(level), Held: held, Supported: uint32(supported), State: upgradeComplete,
 	}
 	for i, m := range servers {
-		resp.Members = append(resp.Members, memberStatus(m, answers[i], self.GetApplied()))
+		resp.Members = append(resp.Members, memberStatus(m, answers[i], s.cfg.Machine.Index()))
 	}
 	uniform := isUniform(answers)
 	switch {
@@ -169,7 +177,7 @@ func (s *Service) FinishUpgrade(ctx context.Context, _ *dtaskv1.FinishUpgradeReq
 		return nil, err
 	}
 	servers := node.Servers()
-	answers := s.askMembers(ctx, servers, s.identify())
+	answers := s.askBuilds(ctx, servers)
 	supported := supportedByAll(answers)
 	if i := slices.Index(answers, nil); i >= 0 {
 		return nil, refused("server %s does not answer, so its version is unknown: start it, or remove it from the cluster", servers[i].ID)
@@ -197,7 +205,7 @@ func (s *Service) HoldUpgrade(ctx context.Context, r *dtaskv1.HoldUpgradeRequest
 		return nil, err
 	}
 	servers := node.Servers()
-	for i, a := range s.askMembers(ctx, servers, s.identify()) {
+	for i, a := range s.askBuilds(ctx, servers) {
 		if a.GetMaxLevel() == 0 { // it would halt at the operation
 			return nil, refused("server %s does not answer, or runs a version without feature levels: "+
 				"start or upgrade it first; until then the level is not raised", servers[i].ID)

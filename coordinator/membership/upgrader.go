@@ -54,7 +54,7 @@ func (u *Upgrader) pass(ctx context.Context, recorder Recorder, node Node) {
 		s.ready.observe(0)
 		return
 	}
-	supported := supportedByAll(s.askMembers(ctx, node.Servers(), s.identify()))
+	supported := supportedByAll(s.askBuilds(ctx, node.Servers()))
 	if supported <= level {
 		s.ready.observe(0)
 		return

@@ -81,23 +81,23 @@ func (u *upgrade) baseProgram() string { return u.base.Path("dtaskd") }
 func (u *upgrade) newProgram() string  { return u.new.Path(cluster.FaultyCoordinator) }
 
 // ctl runs a command of docs/upgrading.md.
-func (u *upgrade) ctl(args ...string) cluster.Answer {
+func (u *upgrade) ctl(ctx context.Context, args ...string) cluster.Answer {
 	u.commands["dtaskctl "+strings.Join(args, " ")] = true
-	return u.Run(u.t.Context(), append(slices.Clone(args), "-o", "json")...)
+	return u.Run(ctx, append(slices.Clone(args), "-o", "json")...)
 }
 
 // must runs a command that must succeed.
 func (u *upgrade) must(args ...string) {
 	u.t.Helper()
-	clustertest.Must(u.t, u.ctl(args...).Err())
+	clustertest.Must(u.t, u.ctl(u.t.Context(), args...).Err())
 }
 
 // status returns the state of the upgrade once all coordinators respond.
 func (u *upgrade) status() document.Upgrade {
 	u.t.Helper()
 	var doc document.Upgrade
-	clustertest.Must(u.t, cluster.Until(u.t.Context(), "all coordinators respond", guard, func(context.Context) error {
-		a := u.ctl("cluster", "upgrade", "status")
+	clustertest.Must(u.t, cluster.Until(u.t.Context(), "all coordinators respond", guard, func(ctx context.Context) error {
+		a := u.ctl(ctx, "cluster", "upgrade", "status")
 		doc = document.Upgrade{}
 		if err := a.Err(); err != nil {
 			return err
@@ -122,7 +122,7 @@ func (u *upgrade) want(level uint32, held bool, state string) {
 }
 
 // restart restarts a coordinator with a program, as an operator does.
-func (u *upgrade) restart(n *cluster.Coordinator, program string) {
+func (u *upgrade) restart(n *cluster.Coordinator, with string) {
 	u.t.Helper()
 	clustertest.Must(u.t, n.Terminate())
 	ctx, cancel := context.WithTimeout(u.t.Context(), guard)
@@ -130,7 +130,7 @@ func (u *upgrade) restart(n *cluster.Coordinator, program string) {
 	if code, err := n.Wait(ctx); err != nil || code != 0 {
 		u.t.Fatalf("%s ended with %d, %v", n.Name, code, err)
 	}
-	n.SetProgram(program)
+	n.SetProgram(with)
 	clustertest.Must(u.t, n.Start(u.t.Context()))
 	clustertest.Must(u.t, u.AwaitCaughtUp(u.t.Context(), n))
 }
@@ -198,7 +198,7 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 	u.want(1, true, "complete")
 	u.work()
 	u.forward(func() {
-		if a := u.ctl("cluster", "upgrade", "finish"); a.Code != 6 || !strings.Contains(a.Stderr, "upgrade it first") {
+		if a := u.ctl(t.Context(), "cluster", "upgrade", "finish"); a.Code != 6 || !strings.Contains(a.Stderr, "upgrade it first") {
 			t.Errorf("finishing with an older member: %s", a)
 		}
 	})
