@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,7 +77,13 @@ func awaitStoredLevel(t *testing.T, dir string, level fsm.Level) {
 func TestADirectoryAboveTheLevelOfTheBuildIsRefusedAndKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	c, stop := runWith(t, later(dir))
+	cfg, snapshot := later(dir), func(context.Context) error { return nil }
+	cfg.HTTP = "127.0.0.1:0"
+	cfg.Seams.HTTP = func(next http.Handler, replica coordinator.Internals) http.Handler {
+		snapshot = replica.Snapshot
+		return next
+	}
+	c, stop := runWith(t, cfg)
 	awaitLevel(t, c, fsm.MaxLevel+1) // a new cluster
 	submitted(t, c)
 	awaitStoredLevel(t, dir, fsm.MaxLevel+1)
@@ -108,9 +115,21 @@ func TestADirectoryAboveTheLevelOfTheBuildIsRefusedAndKept(t *testing.T) {
 	if err := os.WriteFile(name, []byte(without), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refuse("")
+	refuse("") // by the log
 
-	c, stop = runWith(t, later(dir))
+	c, stop = runWith(t, cfg)
+	awaitLevel(t, c, fsm.MaxLevel+1)
+	submitted(t, c)
+	if err := snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if err := os.WriteFile(name, []byte(without), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refuse("") // by the snapshot
+
+	c, stop = runWith(t, cfg)
 	defer stop()
 	awaitLevel(t, c, fsm.MaxLevel+1)
 	submitted(t, c)

@@ -39,6 +39,8 @@ type replica struct {
 	history *history.History              // set by openHistory
 	node    atomic.Pointer[raftnode.Node] // nil until Raft runs
 
+	aboveLevel atomic.Pointer[fsm.LevelError] // why a snapshot was not restored
+
 	mux         *transport.Mux // this and what follows is set by serve
 	httpAddress string
 	peers       *membership.Peers
@@ -197,7 +199,7 @@ func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Prel
 	return raftnode.Config{
 		Identity: r.dir.Dir, DataDir: r.cfg.DataDir, Inspected: r.dir.found, Preloaded: prepared,
 		Advertise: r.cfg.Advertise, Listener: r.mux, Dial: r.cfg.Seams.Network.Dial,
-		FSM: replicated{r.machine, r.history}, Peers: r.cfg.servers(), BootstrapServers: founders, KnownInstance: r.candidate.KnownInstance,
+		FSM: r.replicated(), Peers: r.cfg.servers(), BootstrapServers: founders, KnownInstance: r.candidate.KnownInstance,
 		Levels:    r.levels,
 		Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat, Lease: r.cfg.RaftHeartbeat / 2,
 		LogStore: r.cfg.LogStore, WrapStore: r.cfg.Seams.Store, SnapshotBytes: r.cfg.SnapshotBytes,
@@ -205,6 +207,9 @@ func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Prel
 		TimeScale: r.cfg.TimeScale, Logger: r.log, Fatal: r.fatal,
 	}
 }
+
+// replicated adapts the state machine to raftnode.
+func (r *replica) replicated() replicated { return replicated{r.machine, r.history, &r.aboveLevel} }
 
 // levels are the feature levels that this replica announces to its peers.
 func (r *replica) levels() transport.Levels {
