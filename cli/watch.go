@@ -18,7 +18,7 @@ func newWatch(a *app) *cobra.Command {
 		Short: "Print every change of a job until it finishes",
 		Long: `Print every change of a job and its tasks until the job finishes. The exit code is 0
 even if the job failed. Changes within 100 ms may be merged, and running tasks are
-shown as assigned.
+shown as assigned unless they are at-most-once.
 
 Every line starts with an index. With --from INDEX, another process can continue at
 any coordinator, without gaps or duplicates.

@@ -56,7 +56,8 @@ type Change struct {
 	// WatchOptions.From resumes after this change, at any time and by any client.
 	Index uint64
 	// Job is the job after the change. Tasks are its tasks that changed, in order.
-	// Running tasks are shown as assigned.
+	// Running tasks are shown as assigned, except at-most-once ones, whose start is in
+	// the log.
 	Job   *dtaskv1.Job
 	Tasks []*dtaskv1.Task
 	// Whole is set on the first change: Tasks are all tasks.

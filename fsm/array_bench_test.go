@@ -48,10 +48,10 @@ func TestAMillionPendingTasksOfAnArrayUseLittleMemory(t *testing.T) { //nolint:p
 	// A write touches only one page, and shared pages keep their contents.
 	fork := s.Fork()
 	fork.Apply(Entry{Ops: []Op{worker(1), &Assign{Items: []AssignItem{AssignItem(hold(1, 300, 1, 1))}}}}, nil)
-	if _, state := s.AttemptState(ref(1, 300)); state != Pending {
+	if state := s.AttemptState(ref(1, 300)).State; state != Pending {
 		t.Errorf("the origin of the fork changed: got %v", state)
 	}
-	if _, state := fork.AttemptState(ref(1, 300+pageSize)); state != Pending {
+	if state := fork.AttemptState(ref(1, 300+pageSize)).State; state != Pending {
 		t.Errorf("another page changed: got %v", state)
 	}
 	if !bytes.Equal(s.Body(ref(1, 0)), s.Body(ref(1, 5))) || s.Dependents(ref(1, 7)) != 1 {

@@ -61,22 +61,22 @@ func (s *State) checkJob(j *job) error {
 	if k, ok := s.keys.get(j.key); j.state == JobUploading && (!ok || k.job != j.id) {
 		return errors.New("upload without its key")
 	}
-	var counts, finals [numStates]uint32
+	counted := job{ordinary: j.ordinary}
 	pending := make([]uint32, j.records.n)
 	for i := range j.records.n {
-		counts[j.records.at(i).state]++
-		if j.isCleanup(i) {
-			finals[j.records.at(i).state]++
-		}
+		counted.count(j.records.at(i), i)
 	}
 	if err := j.checkWaits(pending); err != nil {
 		return err
 	}
-	if counts != j.counts {
-		return fmt.Errorf("counts of tasks by state are %v, want %v", counts, j.counts)
+	if counted.counts != j.counts {
+		return fmt.Errorf("counts of tasks by state are %v, want %v", counted.counts, j.counts)
 	}
-	if finals != j.cleanupCounts {
-		return fmt.Errorf("cleanup counts of tasks by state are %v, want %v", finals, j.cleanupCounts)
+	if counted.cleanupCounts != j.cleanupCounts {
+		return fmt.Errorf("cleanup counts of tasks by state are %v, want %v", counted.cleanupCounts, j.cleanupCounts)
+	}
+	if counted.running != j.running {
+		return fmt.Errorf("%d assigned tasks have a logged start, want %d", counted.running, j.running)
 	}
 	if j.state != JobUploading && (j.outcome == 0) != (j.openOrdinary() > 0) {
 		return fmt.Errorf("outcome %v with %d open ordinary tasks", j.outcome, j.openOrdinary())

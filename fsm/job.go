@@ -40,6 +40,7 @@ type job struct {
 	requeues      uint64           // attempts that are followed by another although none failed or was lost
 	counts        [numStates]uint32
 	cleanupCounts [numStates]uint32 // the cleanup tasks of counts
+	running       uint32            // tasks that record.runs is true for
 	checkpoints   uint32            // checkpoints of its tasks
 	needEnds      []JobState        // by need of the header: how that job ended; 0 = it had not; shared: replaced, never changed
 	neededBy      []JobID           // all jobs that may have to know how this one ends, in any order, and some that need not

@@ -196,9 +196,15 @@ func compareJob(s *State, want *modelJob) string {
 	if !ok {
 		return "missing"
 	}
-	counts := map[string]uint32{}
+	counts, running := map[string]uint32{}, uint32(0)
 	for _, t := range want.tasks {
 		counts[t.state]++
+		if t.runs() {
+			running++
+		}
+	}
+	if j.Running != running {
+		return fmt.Sprintf("%d tasks run, want %d", j.Running, running)
 	}
 	for state := Blocked; state < numStates; state++ {
 		if j.Counts[state] != counts[state.String()] {
@@ -247,16 +253,19 @@ func compareJob(s *State, want *modelJob) string {
 func compareWalks(s *State, want *modelJob) string {
 	id, n := JobID(want.id), uint32(len(want.tasks))
 	for _, part := range [][2]uint32{{0, n}, {n / 3, n - n/3}, {n / 2, n + 10}} {
-		next, counts := part[0], [numStates]uint32{}
+		next, counts, running := part[0], [numStates]uint32{}, uint32(0)
 		for i, got := range s.AttemptStates(id, part[0], part[1]) {
-			if i != next || got.State.String() != want.tasks[i].state {
+			if i != next || got.State.String() != want.tasks[i].state || got.Runs != want.tasks[i].runs() {
 				return fmt.Sprintf("walk %v: got task %d %v, want %d %s", part, i, got, next, want.tasks[next].state)
+			}
+			if got.Runs {
+				running++
 			}
 			counts[got.State]++
 			next++
 		}
-		if got := s.CountStates(id, part[0], part[1]); next != max(part[0], min(part[1], n)) || got != counts {
-			return fmt.Sprintf("walk %v: ended before task %d, counted %v, want %v", part, next, got, counts)
+		if got, run := s.CountStates(id, part[0], part[1]); next != max(part[0], min(part[1], n)) || got != counts || run != running {
+			return fmt.Sprintf("walk %v: ended before task %d, counted %v, %d of them running, want %v, %d", part, next, got, run, counts, running)
 		}
 	}
 	level, counts := make([]int, n), []uint32(nil)

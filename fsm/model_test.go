@@ -103,6 +103,9 @@ type modelTask struct {
 	modelChange
 }
 
+// runs reports whether the start of the live attempt is logged.
+func (t *modelTask) runs() bool { return t.state == "assigned" && t.begun }
+
 func newModel() *model {
 	return &model{
 		replicas: map[string]Replica{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},

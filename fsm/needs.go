@@ -164,8 +164,8 @@ func (s *State) UnmetNeed(id JobID) (need JobID, end JobState, found bool) {
 	return JobID(j.header.GetNeeds()[unmet].GetJob()), ends[unmet], true
 }
 
-// jobEnded tells the jobs that need a job that it has ended. They may end as
-// well, which others need: these are told in a loop, at any distance.
+// jobEnded decides the jobs that need a job that has ended. If they end as well,
+// the jobs that need them follow, in a loop, at any distance.
 func (s *State) jobEnded(id JobID, fx *Effects) {
 	s.endedJobs = append(s.endedJobs, id)
 	if len(s.endedJobs) > 1 {

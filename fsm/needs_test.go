@@ -271,6 +271,8 @@ func TestARestoredReplicaAgreesAboutNeeds(t *testing.T) {
 	w.do(&Revive{Job: 1})
 	other := &world{t: t, s: restored(t, snapshotOf(t, w.s)), now: w.now}
 	for _, x := range []*world{w, other} {
+		finish(x, JobFailed)
+		x.do(&Revive{Job: 1})
 		finish(x, JobCompleted)
 		x.do(&Revive{Job: 3}).do(&CancelJob{Job: 3})
 	}

@@ -106,6 +106,7 @@ func (recordStartOp) apply(s *State, h HeldAttempt, _ *Effects) Reason {
 	}
 	s.mixRecord(r)
 	r.startLogged, r.started = true, s.now
+	j.running++
 	s.mixRecord(r)
 	return Accepted
 }

@@ -245,13 +245,13 @@ func (s *State) recountPending(j *job, plan *revival) {
 // changeCause changes why a task is cancelled, or cancels it: a task on which it
 // depends has ended, or is cancelled for another cause than before.
 func (s *State) changeCause(j *job, i uint32, cause cancelCause) {
-	switch j.records.at(i).state {
-	case Cancelled:
+	st := j.records.at(i).state
+	if st == Cancelled {
 		s.setCause(j, i, cause)
 		return
-	case Failed, Dead, Lost:
+	}
+	if st != Blocked { // it failed
 		s.move(j, i, Blocked)
-	case Blocked, Scheduled, Pending, Assigned, Completed: // only blocked ones are planned
 	}
 	s.cancelTask(j, i, "", cause) // renewCancelReasons adds why
 }

@@ -290,14 +290,22 @@ func (j *job) repeatPage(tasks uint32) error {
 		return errors.New("pages of records out of order")
 	}
 	for i := range p.recs {
-		j.counts[p.recs[i].state]++
-		if j.isCleanup(j.records.n + uint32(i)) { //nolint:gosec // ≤ total
-			j.cleanupCounts[p.recs[i].state]++
-		}
+		j.count(&p.recs[i], j.records.n+uint32(i)) //nolint:gosec // ≤ total
 	}
 	j.records.pages = append(j.records.pages, p)
 	j.records.n += pageSize
 	return nil
+}
+
+// count counts the record of the i-th task.
+func (j *job) count(r *record, i uint32) {
+	j.counts[r.state]++
+	if j.isCleanup(i) {
+		j.cleanupCounts[r.state]++
+	}
+	if r.runs() {
+		j.running++
+	}
 }
 
 // readRecords adds one page of records.
@@ -313,10 +321,7 @@ func readRecords(j *job, d *decoder, tasks uint32) error {
 			return errors.New("record in an invalid state")
 		}
 		p.recs = append(p.recs, r)
-		j.counts[r.state]++
-		if j.isCleanup(j.records.n + uint32(len(p.recs)) - 1) { //nolint:gosec // ≤ total
-			j.cleanupCounts[r.state]++
-		}
+		j.count(&r, j.records.n+uint32(len(p.recs))-1) //nolint:gosec // ≤ total
 	}
 	if d.err != nil {
 		return d.err

@@ -23,7 +23,7 @@ type State struct {
 	digester
 	now int64 // ms; time stamp of the entry that is being applied
 
-	endedJobs []JobID // that other jobs are being told of; empty after each operation
+	endedJobs []JobID // whose end decides other jobs; empty after each operation
 }
 
 // New returns the state before the first entry.

@@ -38,6 +38,9 @@ func (s *State) setState(j *job, i uint32, to TaskState) *record {
 	j.counts[r.state]--
 	if r.state == Assigned {
 		s.workers.release(s.own, r.worker)
+		if r.startLogged {
+			j.running--
+		}
 	}
 	if to == Dead {
 		s.deadLetters.add(s.own, j.kind(i), 1)

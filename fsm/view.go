@@ -29,6 +29,7 @@ type Job struct {
 	Requeues    uint64
 	Digest      [16]byte          // of header and tasks, as submitted
 	Counts      [numStates]uint32 // tasks by TaskState
+	Running     uint32            // assigned tasks whose start is logged: AttemptState.Runs
 	Stopping    bool              // no new attempt of an ordinary task starts
 	Ordinary    uint32            // tasks other than cleanup tasks, which follow them
 	Outcome     JobState          // of the ordinary tasks; 0 while any of them is open
@@ -56,7 +57,7 @@ func (j *job) view() Job {
 	v := Job{
 		ID: j.id, Key: j.key, Digest: j.digest, Version: j.version, Priority: j.priorityNow(), updates: j.updates, Header: j.header, State: j.state, Error: j.err, Total: j.total,
 		SubmittedMS: j.submitted, StartedMS: j.started, EndedMS: j.ended, RevivedMS: j.revived,
-		Retries: j.retries, Requeues: j.requeues, Counts: j.counts, Stopping: j.stopping,
+		Retries: j.retries, Requeues: j.requeues, Counts: j.counts, Running: j.running, Stopping: j.stopping,
 		Ordinary: j.ordinary, Outcome: j.outcome, NeedEnds: j.needEnds, Waiting: j.waiting(),
 	}
 	if j.toleratesFailures() {
@@ -158,6 +159,11 @@ func (s *State) Task(t TaskRef) (Task, bool) {
 	return v, true
 }
 
+// AttemptState returns the last attempt of the task.
+func (t *Task) AttemptState() AttemptState {
+	return AttemptState{t.Attempt, t.State, t.State == Assigned && t.StartLogged}
+}
+
 // Stops reports whether no new attempt of a task may start because its job
 // stops.
 func (s *State) Stops(t TaskRef) bool {
@@ -187,15 +193,14 @@ func (s *State) Ready(t TaskRef) (attempt uint32, ready bool) {
 	return r.attempt, r.state == Pending
 }
 
-// AttemptState returns the number of a task's last attempt and the task's
-// state; 0 if the task is unknown. It is cheaper than Task.
-func (s *State) AttemptState(t TaskRef) (attempt uint32, state TaskState) {
+// AttemptState returns the last attempt of a task, which is zero if the task is
+// unknown. It is cheaper than Task.
+func (s *State) AttemptState(t TaskRef) AttemptState {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
-		return 0, 0
+		return AttemptState{}
 	}
-	r := j.records.at(t.Index)
-	return r.attempt, r.state
+	return j.records.at(t.Index).attemptState()
 }
 
 // Policy returns a task's policy, or nil if the task is unknown. Shared:

@@ -9,7 +9,15 @@ import "iter"
 type AttemptState struct {
 	Attempt uint32
 	State   TaskState
+	// Runs is set for an assigned task whose at-most-once attempt has its start in the
+	// log. Only its worker knows whether any other attempt runs.
+	Runs bool
 }
+
+func (r *record) attemptState() AttemptState { return AttemptState{r.attempt, r.state, r.runs()} }
+
+// runs reports whether the task is assigned and the start of its attempt is logged.
+func (r *record) runs() bool { return r.state == Assigned && r.startLogged }
 
 // AttemptStates iterates over the tasks of a sealed job from first up to but not
 // including end, in order. It visits nothing if the job is unknown.
@@ -18,7 +26,7 @@ func (s *State) AttemptStates(id JobID, first, end uint32) iter.Seq2[uint32, Att
 		i := first
 		for page := range s.recordPages(id, first, end) {
 			for k := range page {
-				if !yield(i, AttemptState{page[k].attempt, page[k].state}) {
+				if !yield(i, page[k].attemptState()) {
 					return
 				}
 				i++
@@ -28,14 +36,17 @@ func (s *State) AttemptStates(id JobID, first, end uint32) iter.Seq2[uint32, Att
 }
 
 // CountStates counts the tasks of a sealed job from first up to but not including end
-// by TaskState.
-func (s *State) CountStates(id JobID, first, end uint32) (counts [numStates]uint32) {
+// by TaskState. running is the number of those that AttemptState.Runs is true for.
+func (s *State) CountStates(id JobID, first, end uint32) (counts [numStates]uint32, running uint32) {
 	for page := range s.recordPages(id, first, end) {
 		for k := range page {
 			counts[page[k].state]++
+			if page[k].runs() {
+				running++
+			}
 		}
 	}
-	return counts
+	return counts, running
 }
 
 // recordPages iterates over the records of a sealed job's tasks, page by page.

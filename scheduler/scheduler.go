@@ -74,6 +74,9 @@ func (s *Scheduler) PushRun(t TaskRef, n uint32, c ClassID, p Priority) {
 func (s *Scheduler) push(e entry, c ClassID, p Priority) {
 	p = p.orNormal()
 	q := &s.classes[c].queues[p]
+	for q.n > 0 && s.isSuperseded(q.front()) { // mostly an earlier entry of the same task
+		s.pop(q)
+	}
 	first := q.n == 0
 	e.seq = s.pushes + 1
 	s.pushes += uint64(e.n)
@@ -85,8 +88,8 @@ func (s *Scheduler) push(e entry, c ClassID, p Priority) {
 }
 
 // Supersede drops all entries of a task that were pushed until now, because its
-// position in the order changes. They are dropped when Next or Sweep reaches
-// them, and count until then.
+// position in the order changes. They are dropped when Next, Sweep, or a Push to
+// the same ready queue reaches them, and count until then.
 func (s *Scheduler) Supersede(t TaskRef) {
 	if s.Len() == 0 {
 		return

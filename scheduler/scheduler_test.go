@@ -37,6 +37,22 @@ func mustNotNext(t *testing.T, s *scheduler.Scheduler) {
 	}
 }
 
+// Tasks of a class that fits nowhere can be requeued again and again.
+func TestRequeuedTasksCountOnce(t *testing.T) {
+	t.Parallel()
+	s := fleet(1, 1)
+	class := s.Class(scheduler.Demand{Type: "x", Resources: []scheduler.Quantity{{Name: "gpu", Amount: 1}}})
+	const n = 3
+	for i := range 10 * n {
+		s.Supersede(task(i % n))
+		s.Push(task(i%n), class, scheduler.Normal, 0)
+		mustNotNext(t, s)
+	}
+	if got := s.Depth(scheduler.Normal); got != n {
+		t.Errorf("%d tasks are ready, want %d", got, n)
+	}
+}
+
 func TestEqualWorkersFillEvenly(t *testing.T) {
 	t.Parallel()
 	s := fleet(10, 200)

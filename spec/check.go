@@ -243,7 +243,7 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 	if !c.unfilled || p.GetTimeoutMs() != 0 {
 		c.refuseIn(at, "timeout", durationProblem(p.GetTimeoutMs(), 1))
 	}
-	c.refuseIn(at, "queue_timeout", durationProblem(p.GetQueueTimeoutMs(), 0))
+	c.refuseIn(at, "queue_timeout", queueTimeoutProblem(p))
 	c.refuseIn(at, "start_timeout", durationProblem(p.GetStartTimeoutMs(), 0))
 	c.refuseIn(at, "heartbeat_timeout", durationProblem(p.GetHeartbeatTimeoutMs(), 0))
 	c.refuseIn(at, "kill_grace", durationProblem(p.GetKillGraceMs(), 0))

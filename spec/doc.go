@@ -29,7 +29,7 @@
 //     queue_timeout, start_timeout, heartbeat_timeout, retry, env, execution,
 //     resources, require, kill_grace, shell, cwd, umask. A task's own value
 //     wins; mappings (env, resources, require, retry) are merged key by key,
-//     lists are replaced.
+//     lists and queue_timeout are replaced.
 //   - A list must be written as a list, and a single value as a value:
 //     `dependencies: a`, `inputs: a`, `input: [a]` and `retry: 3` are
 //     refused with the right form.

@@ -177,7 +177,7 @@ func formatPolicy(o object, p *dtaskv1.TaskPolicy, reuseKey string, literal bool
 	set(o, "shell", p.GetShell(), len(p.GetShell()) > 0)
 	set(o, "umask", fmt.Sprintf("%03o", p.GetUmask()), p.Umask != nil)
 	set(o, "timeout", milliseconds(p.GetTimeoutMs()), p.GetTimeoutMs() != 0)
-	set(o, "queue_timeout", milliseconds(p.GetQueueTimeoutMs()), p.GetQueueTimeoutMs() != 0)
+	set(o, "queue_timeout", queueTimeoutOf(p), p.GetQueueTimeoutMs() != 0)
 	set(o, "start_timeout", milliseconds(p.GetStartTimeoutMs()), p.GetStartTimeoutMs() != 0)
 	set(o, "heartbeat_timeout", milliseconds(p.GetHeartbeatTimeoutMs()), p.GetHeartbeatTimeoutMs() != 0)
 	o["kill_grace"] = milliseconds(p.GetKillGraceMs())

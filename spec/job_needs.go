@@ -26,11 +26,6 @@ func ParseJobCondition(word string) (dtaskv1.Condition, error) {
 	return 0, fmt.Errorf("unknown condition %s: write %s", quote(word), oneOf(texts))
 }
 
-// JobConditionName is the inverse of ParseJobCondition.
-func JobConditionName(c dtaskv1.Condition) string {
-	return keywordOf(jobConditions, max(c, dtaskv1.Condition_CONDITION_COMPLETED))
-}
-
 // readJobNeeds reads the jobs that a job needs: numbers, and mappings with a
 // condition.
 func readJobNeeds(r *reader, j *jobBuilder, e entry) {
@@ -108,7 +103,7 @@ func formatJobNeeds(needs []*dtaskv1.JobNeed) []any {
 	for i, n := range needs {
 		list[i] = n.GetJob()
 		if conditional(n.GetCondition()) {
-			list[i] = object{"job": n.GetJob(), "when": JobConditionName(n.GetCondition())}
+			list[i] = object{"job": n.GetJob(), "when": keywordOf(jobConditions, n.GetCondition())}
 		}
 	}
 	return list

@@ -23,22 +23,23 @@ const (
 // policy collects the fields of a [dtaskv1.TaskPolicy] from job.defaults and
 // the task. Copies share maps and lists, which are replaced, never changed.
 type policy struct {
-	kind                           string
-	priority                       dtaskv1.Priority
-	env                            map[string]string
-	shell                          []string
-	cwd                            string  // of commands; it becomes a part of their bodies
-	umask                          *uint32 // nil = 022
-	timeout                        int64   // ms; 0 = unset
-	queueTimeout, heartbeatTimeout int64   // ms; 0 = none
-	startTimeout                   int64   // ms; 0 = the leader's default
-	killGrace                      int64   // ms
-	retry                          retry
-	execution                      dtaskv1.Execution
-	resources                      map[string]int64
-	require                        map[string]string
-	finally                        bool
-	reuse                          int64 // ms; 0 = not pure
+	kind             string
+	priority         dtaskv1.Priority
+	env              map[string]string
+	shell            []string
+	cwd              string  // of commands; it becomes a part of their bodies
+	umask            *uint32 // nil = 022
+	timeout          int64   // ms; 0 = unset
+	queueTimeout     queueTimeout
+	heartbeatTimeout int64 // ms; 0 = none
+	startTimeout     int64 // ms; 0 = the leader's default
+	killGrace        int64 // ms
+	retry            retry
+	execution        dtaskv1.Execution
+	resources        map[string]int64
+	require          map[string]string
+	finally          bool
+	reuse            int64 // ms; 0 = not pure
 
 	jobEnv map[string]string // for the common size limit
 	own    bool              // a field was set after this was copied
@@ -108,7 +109,7 @@ var policyFields = fields[*policy]{
 		}
 	},
 	"queue_timeout": func(r *reader, p *policy, e entry) {
-		if v, ok := r.duration(e.value, false); ok {
+		if v, ok := r.queueTimeout(e.value); ok {
 			p.queueTimeout = v
 		}
 	},
@@ -238,7 +239,8 @@ func (r *reader) amount(e entry) (int64, bool) {
 func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 	out := &dtaskv1.TaskPolicy{
 		Type: p.kind, Priority: p.priority, Env: p.env,
-		TimeoutMs: p.timeout, QueueTimeoutMs: p.queueTimeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
+		TimeoutMs: p.timeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
+		QueueTimeoutMs: p.queueTimeout.after, QueueTimeoutRequeues: p.queueTimeout.requeues,
 		Execution: p.execution, Resources: p.resources, Require: p.require, KillGraceMs: p.killGrace,
 		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask,
 	}

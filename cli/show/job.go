@@ -9,7 +9,6 @@ import (
 
 	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-	"github.com/dtask/dtask/spec"
 )
 
 // Jobs adds a table of jobs.
@@ -65,7 +64,7 @@ func NeededJobs(needs []*dtaskv1.JobNeed) string {
 	for i, n := range needs {
 		parts[i] = "job " + strconv.FormatUint(n.GetJob(), 10)
 		if n.GetCondition() > dtaskv1.Condition_CONDITION_COMPLETED {
-			parts[i] += " when " + spec.JobConditionName(n.GetCondition())
+			parts[i] += " when " + document.Condition(n.GetCondition())
 		}
 		if n.GetEndedAs() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
 			parts[i] += " (" + document.JobState(n.GetEndedAs()) + ")"

@@ -17,41 +17,46 @@ func (r *taskReader) arrays() []*dtaskv1.ArrayStatus {
 		return nil
 	}
 	largest := slices.MaxFunc(arrays, func(a, b fsm.ArrayTask) int { return cmp.Compare(a.Count, b.Count) }).First
-	rest, running := r.job.Counts, r.runningIn(arrays)
-	visit := func(first, end uint32) [len(rest)]uint32 {
-		counts := r.st.CountStates(r.job.ID, first, end)
+	rest, running := r.job.Counts, r.job.Running
+	visit := func(first, end uint32) ([len(rest)]uint32, uint32) {
+		counts, n := r.st.CountStates(r.job.ID, first, end)
+		running -= n
 		for state, n := range counts {
 			rest[state] -= n
 		}
-		return counts
+		return counts, n
 	}
 	list, counts := make([]*dtaskv1.ArrayStatus, len(arrays)), make([][len(rest)]uint32, len(arrays))
+	runningIn := r.observedIn(arrays)
 	next := uint32(0) // first task that was not visited
 	for k, a := range arrays {
 		visit(next, a.First)
 		if next = a.First + a.Count; a.First != largest {
-			counts[k] = visit(a.First, next)
+			var n uint32
+			counts[k], n = visit(a.First, next)
+			runningIn[k] += n
 		}
 	}
 	visit(next, r.job.Total)
 	for k, a := range arrays {
 		if a.First == largest {
 			counts[k] = rest
+			runningIn[k] += running
 		}
-		list[k] = r.arrayStatus(a, counts[k][:], running[k])
+		list[k] = r.arrayStatus(a, counts[k][:], runningIn[k])
 	}
 	return list
 }
 
-// runningIn counts the tasks of each array that are observed to run.
-func (r *taskReader) runningIn(arrays []fsm.ArrayTask) []uint32 {
+// observedIn counts the running tasks of each array that fsm.Job.Running doesn't count.
+func (r *taskReader) observedIn(arrays []fsm.ArrayTask) []uint32 {
 	running := make([]uint32, len(arrays))
 	for i, o := range r.observed {
 		k := sort.Search(len(arrays), func(k int) bool { return arrays[k].First > i }) - 1
 		if k < 0 || i >= arrays[k].First+arrays[k].Count {
 			continue
 		}
-		if attempt, state := r.st.AttemptState(r.ref(i)); state == fsm.Assigned && attempt == o.Attempt {
+		if onlyObserved(r.st.AttemptState(r.ref(i)), o) {
 			running[k]++
 		}
 	}

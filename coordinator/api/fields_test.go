@@ -23,7 +23,8 @@ func fullJob() *dtaskv1.JobSpec {
 		return &dtaskv1.TaskPolicy{Type: kind, TimeoutMs: 1000, Retry: retry, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE}
 	}
 	pure, command, cleanup := policy("pure"), policy(""), policy("cleanup")
-	pure.Priority, pure.Env, pure.QueueTimeoutMs, pure.HeartbeatTimeoutMs = dtaskv1.Priority_PRIORITY_HIGH, map[string]string{"A": "1"}, 2000, 3000
+	pure.Priority, pure.Env, pure.HeartbeatTimeoutMs = dtaskv1.Priority_PRIORITY_HIGH, map[string]string{"A": "1"}, 3000
+	pure.QueueTimeoutMs, pure.QueueTimeoutRequeues = 2000, true
 	pure.Resources, pure.Require, pure.KillGraceMs, pure.ReuseMs = map[string]int64{"cpu": 500}, map[string]string{"zone": "a"}, 4000, 5000
 	pure.StartTimeoutMs = 6000
 	mask := uint32(0o77)

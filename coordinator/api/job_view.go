@@ -4,7 +4,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -27,10 +26,10 @@ const (
 
 // A jobView is a job as it was read, with what is derived.
 type jobView struct {
-	job     fsm.Job
-	running uint32 // assigned tasks that are observed to run
-	index   uint64 // of the state
-	changed uint64 // index of the job's last change
+	job      fsm.Job
+	observed uint32 // running tasks that job.Running doesn't count
+	index    uint64 // of the state
+	changed  uint64 // index of the job's last change
 
 	counted    bool // aggregated is known
 	aggregated uint32
@@ -49,7 +48,7 @@ func (s *Server) readJob(id fsm.JobID) (jobView, error) {
 	s.cfg.Machine.Read(func(st *fsm.State, index uint64) {
 		v.index = index
 		if v.job, ok = st.Job(id); ok {
-			v.running = countRunning(st, v.job, observed)
+			v.observed = countObserved(st, v.job, observed)
 			v.changed = st.JobChanged(id)
 			if v.job.State == fsm.JobCompleted && v.job.Total <= maxInlineCount {
 				v.counted, v.aggregated = true, st.Aggregated(id)
@@ -72,21 +71,6 @@ func (s *Server) readJob(id fsm.JobID) (jobView, error) {
 // archivedView is a job of history, read with a state of this index.
 func archivedView(head *fsm.Head, index uint64) jobView {
 	return jobView{job: head.Job, index: index, changed: head.Changed, counted: true, aggregated: head.Aggregated}
-}
-
-// countRunning counts the observed tasks that still are in the observed attempt.
-func countRunning(st *fsm.State, job fsm.Job, observed map[uint32]sequencer.Observation) uint32 {
-	n := uint32(0)
-	if job.Counts[fsm.Assigned] == 0 {
-		return 0
-	}
-	for i, o := range observed {
-		t, ok := st.Task(fsm.TaskRef{Job: job.ID, Index: i})
-		if ok && t.State == fsm.Assigned && t.Attempt == o.Attempt {
-			n++
-		}
-	}
-	return n
 }
 
 // outline shows a job without what was submitted with it and without maps, which
@@ -114,7 +98,7 @@ func (v *jobView) show(aggregated uint32) *dtaskv1.Job {
 	shown, counts := v.outline(), v.job.Counts
 	showHeader(shown, v.job.Header)
 	showNeeds(shown, &v.job)
-	shown.TasksByState = namedCounts(counts[:], v.running, aggregated)
+	shown.TasksByState = namedCounts(counts[:], v.job.Running+v.observed, aggregated)
 	return shown
 }
 
@@ -177,7 +161,7 @@ func (s *Server) addMeta(shown *dtaskv1.Job, v *jobView) {
 
 // jobOf shows the job of tasks that are being read, with its levels and arrays.
 func (s *Server) jobOf(r *taskReader, index uint64) (*dtaskv1.Job, error) {
-	v := jobView{job: r.job, index: index, running: countRunning(r.st, r.job, r.observed), counted: true}
+	v := jobView{job: r.job, index: index, observed: countObserved(r.st, r.job, r.observed), counted: true}
 	var err error
 	if v.aggregated, err = s.aggregated(r.st, &v.job); err != nil {
 		return nil, err

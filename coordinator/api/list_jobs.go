@@ -112,7 +112,7 @@ func (p *jobPage) addLive(job fsm.Job) (more bool) {
 	}
 	v := jobView{job: job}
 	if job.Counts[fsm.Assigned] > 0 {
-		v.running = countRunning(p.st, job, p.server.observed(job.ID))
+		v.observed = countObserved(p.st, job, p.server.observed(job.ID))
 	}
 	p.add(v.show(aggregated))
 	return true

@@ -24,7 +24,7 @@ func (j *jobs) GetResult(ctx context.Context, r *dtaskv1.GetResultRequest) (*dta
 	if err != nil {
 		return nil, err
 	}
-	v := jobView{job: tasks.job, running: countRunning(tasks.st, tasks.job, tasks.observed)}
+	v := jobView{job: tasks.job, observed: countObserved(tasks.st, tasks.job, tasks.observed)}
 	resp := &dtaskv1.GetResultResponse{Job: v.show(aggregated)}
 	resp.Job.Freshness = j.freshness(index)
 	if r.GetTask() != "" {

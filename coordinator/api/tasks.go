@@ -155,24 +155,15 @@ func (s *Server) openTasks(job string) (r *taskReader, index uint64, err error) 
 
 func (r *taskReader) ref(i uint32) fsm.TaskRef { return fsm.TaskRef{Job: r.job.ID, Index: i} }
 
-// running returns the observation of a task that is observed to run.
-func (r *taskReader) running(i, attempt uint32, state fsm.TaskState) (o sequencer.Observation, ok bool) {
-	if state != fsm.Assigned {
-		return o, false
-	}
-	o, ok = r.observed[i]
-	return o, ok && o.Attempt == attempt
-}
-
 // state returns the state of a task as callers see it.
-func (r *taskReader) state(i, attempt uint32, state fsm.TaskState) dtaskv1.TaskState {
-	if _, ok := r.running(i, attempt, state); ok {
+func (r *taskReader) state(i uint32, t fsm.AttemptState) dtaskv1.TaskState {
+	switch {
+	case t.State == fsm.Assigned && isRunning(t, r.observed[i]):
 		return dtaskv1.TaskState_TASK_STATE_RUNNING
-	}
-	if isAggregated(r.st, r.job.State, r.ref(i), state) {
+	case isAggregated(r.st, r.job.State, r.ref(i), t.State):
 		return dtaskv1.TaskState_TASK_STATE_AGGREGATED
 	}
-	return shownTaskStates[state]
+	return shownTaskStates[t.State]
 }
 
 func (r *taskReader) read(i uint32) *dtaskv1.Task {
@@ -180,7 +171,7 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	t, _ := r.st.Task(ref)
 	result := r.st.Result(ref)
 	shown := &dtaskv1.Task{
-		Id: r.st.Name(ref), Index: i, State: r.state(i, t.Attempt, t.State), Attempt: t.Attempt, Error: result.Error,
+		Id: r.st.Name(ref), Index: i, State: r.state(i, t.AttemptState()), Attempt: t.Attempt, Error: result.Error,
 		StartedAt: t.StartedMS, CompletedAt: t.EndedMS, Retries: t.Failures + uint32(t.Losses), DueAt: t.DueMS,
 		Type: r.st.TaskType(ref),
 	}
@@ -199,11 +190,12 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	if c, ok := r.st.Checkpoint(ref); ok {
 		shown.CheckpointAt = c.AtMS
 	}
-	if t.State == fsm.Assigned && !t.StartLogged {
-		shown.StartedAt = 0 // when it was assigned
-	}
-	if o, ok := r.running(i, t.Attempt, t.State); ok {
-		shown.StartedAt, shown.ProgressPermille, shown.ProgressText = o.StartedMS, o.Permille, o.Text
+	if t.State == fsm.Assigned {
+		o := observation(t.AttemptState(), r.observed[i])
+		if !t.StartLogged {
+			shown.StartedAt = o.StartedMS // StartedMS is when it was assigned
+		}
+		shown.ProgressPermille, shown.ProgressText = o.Permille, o.Text
 	}
 	if r.dependencies {
 		shown.Dependencies, shown.Conditions = r.st.Dependencies(ref), fsm.ProtoConditions(r.st.Conditions(ref))
@@ -294,7 +286,7 @@ func (f *taskFilter) walk(ctx context.Context, first, end uint32, brief bool, yi
 			}
 			continue
 		}
-		state := r.state(i, t.Attempt, t.State)
+		state := r.state(i, t)
 		if brief && state == dtaskv1.TaskState_TASK_STATE_ASSIGNED {
 			continue
 		}

@@ -15,6 +15,7 @@ type dispatcher struct {
 	results  *resultCache
 	cleanups heldCleanups
 	waits    waitSampler
+	queued   queueTimeouts
 	stale    uint64 // upper bound of the tasks in the scheduler that are no longer ready
 }
 
@@ -73,15 +74,24 @@ func (d *dispatcher) enqueue(b *batch, ref fsm.TaskRef, t *fsm.Task) {
 
 // queue queues a task in the scheduler.
 func (d *dispatcher) queue(b *batch, ref fsm.TaskRef, t *fsm.Task, p *policy) {
+	d.schedule(b, ref, t, p)
+	d.startQueueTimeout(b, ref, p)
+	d.waits.start(fsm.TaskRun{TaskRef: ref, N: 1}, b.now)
+}
+
+// schedule puts a task behind all others of its priority.
+func (d *dispatcher) schedule(b *batch, ref fsm.TaskRef, t *fsm.Task, p *policy) {
 	avoid := scheduler.WorkerID(0)
 	if t.Attempt > 0 {
 		avoid = scheduler.WorkerID(t.Worker)
 	}
 	d.sched.Push(schedulerRef(ref), d.policies.classOf(b.view, ref, p), p.priority, avoid)
-	if p.queueTimeout > 0 {
-		d.timers.add(timer{at: b.now.Add(p.queueTimeout), kind: timerQueue, task: ref, attempt: t.Attempt, due: t.NotBefore})
-	}
-	d.waits.start(fsm.TaskRun{TaskRef: ref, N: 1}, b.now)
+}
+
+// unschedule removes a task from the scheduler.
+func (d *dispatcher) unschedule(ref fsm.TaskRef) {
+	d.sched.Supersede(schedulerRef(ref))
+	d.stale++
 }
 
 // reorder queues a ready task again after an update, or removes it if it must
@@ -94,14 +104,12 @@ func (d *dispatcher) reorder(b *batch, ref fsm.TaskRef) {
 		}
 		return
 	}
-	d.sched.Supersede(schedulerRef(ref))
-	d.stale++
+	d.unschedule(ref)
 	if t.State != fsm.Pending {
 		delete(d.waits.since, ref)
 		return
 	}
-	p := d.policies.numbered(b.view, ref.Job, t.Policy)
-	d.sched.Push(schedulerRef(ref), d.policies.classOf(b.view, ref, p), p.priority, 0) // it had no attempt: no worker to avoid
+	d.schedule(b, ref, &t, d.policies.numbered(b.view, ref.Job, t.Policy))
 }
 
 // releaseCleanups queues the cleanup tasks that need not wait any longer.

@@ -117,6 +117,8 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 		case t.kind == timerUpload: // for those of earlier terms
 		case t.kind == timerQueue && slices.Contains(s.dispatch.results.pending, t.task):
 		case t.kind == timerQueue && s.dispatch.cleanups.holds(t.task): // it starts later
+		case t.kind == timerQueue && !slices.ContainsFunc(list, s.dispatch.queued.until[t.task].Equal):
+			errs = append(errs, fmt.Errorf("queue timeout of %v ends at %v, its timers are at %v", t.task, s.dispatch.queued.until[t.task], list))
 		case !ok:
 			errs = append(errs, fmt.Errorf("no timer of kind %d for %v", t.kind, t.task))
 		case (t.kind == timerDue || t.kind == timerDeadline) && !slices.ContainsFunc(list, near):

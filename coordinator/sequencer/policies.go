@@ -33,6 +33,7 @@ type policy struct {
 	demand           scheduler.Demand
 	priority         scheduler.Priority
 	queueTimeout     time.Duration // 0 = none
+	requeues         bool          // the queue timeout requeues the task; else it fails
 	startTimeout     time.Duration // 0 = Config.StartTimeout
 	runTimeout       time.Duration // 0 = none
 	heartbeatTimeout time.Duration // 0 = none
@@ -105,6 +106,7 @@ func (p *policyTable) parse(h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy 
 		demand:           d,
 		priority:         scheduler.Priority(priority), //nolint:gosec // the numbers are the same
 		queueTimeout:     ms(t.GetQueueTimeoutMs()),
+		requeues:         t.GetQueueTimeoutRequeues(),
 		startTimeout:     ms(t.GetStartTimeoutMs()),
 		runTimeout:       ms(t.GetTimeoutMs()),
 		heartbeatTimeout: ms(t.GetHeartbeatTimeoutMs()),

@@ -78,6 +78,7 @@ func New(cfg Config) (*Sequencer, error) {
 	s.dispatch = dispatcher{
 		sched: sched, policies: policies, timers: &s.timers, workers: &s.workers, results: results,
 		cleanups: heldCleanups{until: make(map[fsm.TaskRef]time.Time)}, waits: waitSampler{since: make(map[fsm.TaskRef]time.Time)},
+		queued: queueTimeouts{until: make(map[fsm.TaskRef]time.Time)},
 	}
 	s.stealing = stealing{sched: sched, workers: &s.workers}
 	s.retention = retention{cfg: c}
@@ -266,7 +267,8 @@ func (s *Sequencer) fireTimers(b *batch) {
 		}
 		s.dispatch.fire(b, t)
 	}
-	s.absorb(b)
+	s.absorb(b) // tasks that became ready meanwhile are ahead of those that are requeued
+	s.dispatch.requeue(b)
 }
 
 // sweep checks timeouts and retention once per interval.

@@ -88,6 +88,10 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64) func(fsm.Applie
 				l.beforeFail(s, e, op)
 			case *fsm.Due:
 				l.beforeDue(s, e, op)
+			case *fsm.FailTask:
+				if s.Policy(op.Task).GetQueueTimeoutRequeues() {
+					l.c.fail("task %v failed because of %q", op.Task, op.Error)
+				}
 			case *fsm.Lose:
 				l.beforeLose(s, op)
 			case *fsm.Revive:
@@ -228,7 +232,7 @@ func (l *simLedger) maxParallel(s *fsm.State, it fsm.AssignItem) {
 	}
 	live := uint32(0)
 	for i := a.First; i < a.First+a.Count; i++ {
-		if _, state := s.AttemptState(fsm.TaskRef{Job: it.Job, Index: i}); state == fsm.Assigned {
+		if s.AttemptState(fsm.TaskRef{Job: it.Job, Index: i}).State == fsm.Assigned {
 			live++
 		}
 	}

@@ -477,6 +477,7 @@ func (c *sim) policy() *dtaskv1.TaskPolicy {
 	}
 	if c.chance(15) {
 		p.QueueTimeoutMs = 1000 + c.rng.Int64N(20_000)
+		p.QueueTimeoutRequeues = c.chance(50)
 	}
 	if c.chance(20) {
 		p.StartTimeoutMs = 1 + c.rng.Int64N(5000)

@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"cmp"
 	"container/heap"
 	"time"
 
@@ -24,7 +25,7 @@ type timer struct {
 	kind    timerKind
 	task    fsm.TaskRef
 	attempt uint32
-	due     int64 // ms; the task's due time or earliest start when the timer was added
+	due     int64 // ms; the task's due time when the timer was added
 }
 
 // timers is a heap by time.
@@ -75,10 +76,7 @@ func (d *dispatcher) fire(b *batch, t timer) {
 			b.entry.Due(fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt})
 		}
 	case timerQueue:
-		if v, _ := b.view.Task(t.task); v.State == fsm.Pending && v.Attempt == t.attempt && v.NotBefore == t.due {
-			b.entry.Do(&fsm.FailTask{Task: t.task, Error: "queue timeout: not assigned in time"})
-			d.stale++
-		}
+		d.endQueueTimeout(b, t)
 	case timerDeadline:
 		d.timers.fireDeadline(b, t.task.Job)
 	case timerLease:
@@ -103,10 +101,17 @@ func (t *timers) fireDeadline(b *batch, id fsm.JobID) {
 
 type timerHeap []timer
 
-func (h *timerHeap) Len() int           { return len(*h) }
-func (h *timerHeap) Less(i, j int) bool { return (*h)[i].at.Before((*h)[j].at) }
-func (h *timerHeap) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
-func (h *timerHeap) Push(x any)         { *h = append(*h, x.(timer)) } //nolint:forcetypeassert,errcheck // add is the only caller
+func (h *timerHeap) Len() int { return len(*h) }
+
+// Less orders timers of one time by task: tasks that are requeued together keep
+// their order.
+func (h *timerHeap) Less(i, j int) bool {
+	x, y := &(*h)[i], &(*h)[j]
+	return cmp.Or(x.at.Compare(y.at), cmp.Compare(x.task.Job, y.task.Job), cmp.Compare(x.task.Index, y.task.Index)) < 0
+}
+
+func (h *timerHeap) Swap(i, j int) { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
+func (h *timerHeap) Push(x any)    { *h = append(*h, x.(timer)) } //nolint:forcetypeassert,errcheck // add is the only caller
 func (h *timerHeap) Pop() any {
 	old := *h
 	x := old[len(old)-1]

@@ -88,6 +88,11 @@ func TaskState(s dtaskv1.TaskState) string { return enumName(s.String(), "TASK_S
 // Priority is a priority as users write it.
 func Priority(p dtaskv1.Priority) string { return enumName(p.String(), "PRIORITY_") }
 
+// Condition is how a dependency, or a needed job, must end, as users write it.
+func Condition(c dtaskv1.Condition) string {
+	return enumName(max(c, dtaskv1.Condition_CONDITION_COMPLETED).String(), "CONDITION_")
+}
+
 func enumName(name, prefix string) string {
 	return strings.ToLower(strings.TrimPrefix(name, prefix))
 }

@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-	"github.com/dtask/dtask/spec"
 )
 
 // Job is a job without its tasks.
@@ -49,7 +48,7 @@ type JobNeed struct {
 }
 
 func newJobNeed(n *dtaskv1.JobNeed) JobNeed {
-	doc := JobNeed{Job: strconv.FormatUint(n.GetJob(), 10), When: spec.JobConditionName(n.GetCondition())}
+	doc := JobNeed{Job: strconv.FormatUint(n.GetJob(), 10), When: Condition(n.GetCondition())}
 	if n.GetEndedAs() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
 		doc.Ended = JobState(n.GetEndedAs())
 	}

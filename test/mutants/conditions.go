@@ -30,8 +30,13 @@ func inConditions() []Mutant {
 		},
 		{
 			Name:   "a-job-that-was-cancelled-does-not-learn-how-a-needed-job-ended",
-			Edits:  []Edit{{"fsm/needs.go", "	if s.sealedJob(id) == nil {\n		return false", "	if x := s.sealedJob(id); x == nil || x.state.Terminal() {\n		return false"}},
+			Edits:  []Edit{{"fsm/needs.go", "if j == nil || !j.asks(x.id) {", "if j == nil || !j.asks(x.id) || j.state.Terminal() {"}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestACancelledJobLearns|ReferenceModel"}},
+		},
+		{
+			Name:   "the-digest-depends-on-whether-a-replica-was-restored",
+			Edits:  []Edit{{"fsm/needs.go", "		ids = slices.Compact(ids)\n", ""}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestARestoredReplicaAgreesAboutNeeds"}},
 		},
 	}
 }

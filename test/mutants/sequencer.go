@@ -102,6 +102,16 @@ func inSequencer() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Deadline"}},
 		},
 		{
+			Name:   "a-task-is-requeued-once",
+			Edits:  []Edit{{"coordinator/sequencer/queue_timeout.go", "\t\td.schedule(b, ref, &t, p)\n\t\td.startQueueTimeout(b, ref, p)\n", "\t\td.schedule(b, ref, &t, p)\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "QueueTimeout"}},
+		},
+		{
+			Name:   "a-requeued-task-keeps-its-place",
+			Edits:  []Edit{{"coordinator/sequencer/queue_timeout.go", "\t\td.unschedule(ref)\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "QueueTimeout"}},
+		},
+		{
 			Name:   "many-silent-workers-raise-no-doubt",
 			Edits:  []Edit{{"coordinator/sequencer/liveness.go", `if len(silent) < 3 ||`, `if len(silent) < 3000 ||`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "."}},

@@ -490,7 +490,7 @@ type TaskPolicy struct {
 	Priority           Priority               `protobuf:"varint,2,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`                                         // 0 = the job's
 	Env                map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // added to the job's
 	TimeoutMs          int64                  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`                                             // of one attempt; > 0
-	QueueTimeoutMs     int64                  `protobuf:"varint,5,opt,name=queue_timeout_ms,json=queueTimeoutMs,proto3" json:"queue_timeout_ms,omitempty"`                            // from ready to started; 0 = none
+	QueueTimeoutMs     int64                  `protobuf:"varint,5,opt,name=queue_timeout_ms,json=queueTimeoutMs,proto3" json:"queue_timeout_ms,omitempty"`                            // from ready to assigned; 0 = none
 	HeartbeatTimeoutMs int64                  `protobuf:"varint,6,opt,name=heartbeat_timeout_ms,json=heartbeatTimeoutMs,proto3" json:"heartbeat_timeout_ms,omitempty"`                // maximum time between progress reports; 0 = none
 	Retry              *RetryPolicy           `protobuf:"bytes,7,opt,name=retry,proto3" json:"retry,omitempty"`
 	Execution          Execution              `protobuf:"varint,8,opt,name=execution,proto3,enum=dtask.v1.Execution" json:"execution,omitempty"`
@@ -512,9 +512,13 @@ type TaskPolicy struct {
 	// argument; at most 32 arguments. Empty = /bin/sh -e -c.
 	Shell []string `protobuf:"bytes,15,rep,name=shell,proto3" json:"shell,omitempty"`
 	// File mode creation mask of a command; at most 0777. Unset = 022.
-	Umask         *uint32 `protobuf:"varint,16,opt,name=umask,proto3,oneof" json:"umask,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Umask *uint32 `protobuf:"varint,16,opt,name=umask,proto3,oneof" json:"umask,omitempty"`
+	// When the queue timeout expires, the task goes to the end of the queue of its
+	// priority, and its queue timeout starts again. Otherwise the task fails. Only with
+	// queue_timeout_ms.
+	QueueTimeoutRequeues bool `protobuf:"varint,17,opt,name=queue_timeout_requeues,json=queueTimeoutRequeues,proto3" json:"queue_timeout_requeues,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *TaskPolicy) Reset() {
@@ -657,6 +661,13 @@ func (x *TaskPolicy) GetUmask() uint32 {
 		return *x.Umask
 	}
 	return 0
+}
+
+func (x *TaskPolicy) GetQueueTimeoutRequeues() bool {
+	if x != nil {
+		return x.QueueTimeoutRequeues
+	}
+	return false
 }
 
 // RetryPolicy decides whether and when a failed attempt is retried.
@@ -2668,7 +2679,7 @@ type WatchJobRequest struct {
 	// Send tasks, too: all with the first change if from_index is 0, else those that
 	// changed since. COMPACTED if the replica no longer knows which, since it was
 	// rebuilt from a snapshot. Job and tasks are then shown as they are in the log, where
-	// a running task is assigned.
+	// a running task is assigned unless it is at-most-once.
 	WithTasks     bool `protobuf:"varint,4,opt,name=with_tasks,json=withTasks,proto3" json:"with_tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4326,7 +4337,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
-	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xcc\x06\n" +
+	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\x82\a\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -4346,7 +4357,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\breuse_ms\x18\r \x01(\x03R\areuseMs\x12(\n" +
 	"\x10start_timeout_ms\x18\x0e \x01(\x03R\x0estartTimeoutMs\x12\x14\n" +
 	"\x05shell\x18\x0f \x03(\tR\x05shell\x12\x19\n" +
-	"\x05umask\x18\x10 \x01(\rH\x00R\x05umask\x88\x01\x01\x1a6\n" +
+	"\x05umask\x18\x10 \x01(\rH\x00R\x05umask\x88\x01\x01\x124\n" +
+	"\x16queue_timeout_requeues\x18\x11 \x01(\bR\x14queueTimeoutRequeues\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

@@ -1,0 +1,44 @@
+package api
+
+import (
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+)
+
+// An assigned task is shown as running if the log has the start of its attempt, or if
+// its worker reported to this leader that the attempt runs. Every replica knows the
+// former, which at-most-once attempts have. Only the leader knows the latter, and after
+// a change of leader not before the worker has a session with the new one.
+
+// observation returns what was observed about the live attempt of a task; zero if
+// nothing was.
+func observation(t fsm.AttemptState, o sequencer.Observation) sequencer.Observation {
+	if t.State != fsm.Assigned || o.Attempt != t.Attempt {
+		return sequencer.Observation{}
+	}
+	return o
+}
+
+// isRunning reports whether a task is shown as running. o is of any of its attempts.
+func isRunning(t fsm.AttemptState, o sequencer.Observation) bool {
+	return t.Runs || onlyObserved(t, o)
+}
+
+// onlyObserved reports whether a task runs and fsm.Job.Running doesn't count it.
+func onlyObserved(t fsm.AttemptState, o sequencer.Observation) bool {
+	return !t.Runs && observation(t, o).Attempt != 0
+}
+
+// countObserved counts the running tasks of a job that fsm.Job.Running doesn't count.
+func countObserved(st *fsm.State, job fsm.Job, observed map[uint32]sequencer.Observation) uint32 {
+	n := uint32(0)
+	if job.Counts[fsm.Assigned] == job.Running {
+		return 0
+	}
+	for i, o := range observed {
+		if onlyObserved(st.AttemptState(fsm.TaskRef{Job: job.ID, Index: i}), o) {
+			n++
+		}
+	}
+	return n
+}

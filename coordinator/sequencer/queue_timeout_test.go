@@ -1,0 +1,133 @@
+package sequencer_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// patient is the policy of a task that goes behind the others after 2 s.
+func patient() *dtaskv1.TaskPolicy {
+	return &dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, QueueTimeoutMs: 2000, QueueTimeoutRequeues: true}
+}
+
+// runOrder attaches a worker with one slot and returns the order in which it
+// gets all tasks of the jobs.
+func runOrder(c *cluster, s *sequencer.Sequencer, jobs ...fsm.JobID) []fsm.TaskRef {
+	c.t.Helper()
+	var mu sync.Mutex
+	var order []fsm.TaskRef
+	attachWorker(c.t, s, "w", "a", 1, func(it fsm.AssignItem) *dtaskv1.Outcome {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, it.TaskRef)
+		return succeed(it)
+	})
+	for _, id := range jobs {
+		c.awaitEnd(id)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return order
+}
+
+// pass waits for a duration of the test's clock, and for everything that it
+// causes.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func TestATaskIsRequeuedEachTimeItsQueueTimeoutExpires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		totals := sequencer.NewTotals()
+		c.config = func(cfg *sequencer.Config) { cfg.Totals = totals }
+		s, _ := c.lead()
+		low := mustSubmit(t, s, spec{key: "low", n: 1, header: &dtaskv1.JobHeader{Name: "low", Priority: dtaskv1.Priority_PRIORITY_LOW}})
+		first := mustSubmit(t, s, spec{key: "first", n: 2, policy: patient()})
+		pass(time.Second)
+		second := mustSubmit(t, s, spec{key: "second", n: 1})
+		pass(1500 * time.Millisecond) // first is behind second
+		third := mustSubmit(t, s, spec{key: "third", n: 1})
+		index := c.machine.Index()
+		pass(2 * time.Second) // and behind third
+		if now := c.machine.Index(); now != index {
+			t.Errorf("requeuing took %d entries of the log", now-index)
+		}
+		if err := s.Audit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want := []fsm.TaskRef{{Job: second}, {Job: third}, {Job: first}, {Job: first, Index: 1}, {Job: low}}
+		if order := runOrder(c, s, low, first, second, third); !slices.Equal(order, want) {
+			t.Errorf("tasks ran in the order %v, want %v", order, want)
+		}
+		if v := c.task(first, 0); v.Attempt != 1 || v.Failures != 0 || v.State != fsm.Completed {
+			t.Errorf("the requeued task is %v at attempt %d after %d failures, want completed at 1 after none", v.State, v.Attempt, v.Failures)
+		}
+		// 4.5 s of low and of each task of first, 3.5 of second, 2 of third
+		if waits := totals.Wait.Counts(); waits.N != 5 || waits.Sum.Round(100*time.Millisecond) != 19*time.Second {
+			t.Errorf("%d tasks waited %v, want 5 and 19 s", waits.N, waits.Sum)
+		}
+	})
+}
+
+// The order of ready tasks is the leader's alone: another one starts with the
+// order of the jobs, and with the whole queue timeout.
+func TestANewLeaderStartsQueueTimeoutsAgain(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		after time.Duration // of the change of leader
+		first int           // the job whose task runs first
+	}{
+		"the order of the jobs":   {500 * time.Millisecond, 0},
+		"the queue timeout again": {2500 * time.Millisecond, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				s, stop := c.lead()
+				jobs := []fsm.JobID{mustSubmit(t, s, spec{key: "a", n: 1, policy: patient()}), mustSubmit(t, s, spec{key: "b", n: 1})}
+				pass(3 * time.Second)
+				_ = stop()
+				s, _ = c.lead()
+				pass(x.after)
+				if order := runOrder(c, s, jobs...); order[0].Job != jobs[x.first] {
+					t.Errorf("%v after the change of leader, tasks ran in the order %v", x.after, order)
+				}
+			})
+		})
+	}
+}
+
+func TestARetriedTaskHasItsWholeQueueTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		id := mustSubmit(t, s, spec{key: "k", n: 1, policy: &dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 1000, QueueTimeoutMs: 2000}})
+		pass(1500 * time.Millisecond)
+		if _, err := s.CancelJob(t.Context(), id, "wait"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Revive(t.Context(), fsm.Revive{Job: id}, false); err != nil {
+			t.Fatal(err)
+		}
+		pass(1500 * time.Millisecond) // the first timeout has passed
+		if v := c.task(id, 0); v.State != fsm.Pending {
+			t.Errorf("the retried task is %v after 1.5 s, want pending", v.State)
+		}
+		pass(time.Second)
+		if v := c.task(id, 0); v.State != fsm.Failed {
+			t.Errorf("the retried task is %v after 2.5 s, want failed", v.State)
+		}
+	})
+}
