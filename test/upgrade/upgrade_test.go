@@ -113,6 +113,20 @@ func (u *upgrade) status() document.Upgrade {
 	return doc
 }
 
+// firstLevel returns the level of the new cluster: the highest one of the base build.
+func (u *upgrade) firstLevel() uint32 {
+	u.t.Helper()
+	level := uint32(0)
+	clustertest.Must(u.t, cluster.Until(u.t.Context(), "the cluster has the level of its founders", guard, func(context.Context) error {
+		s := u.status()
+		if level = s.Level; s.State != "complete" {
+			return fmt.Errorf("the upgrade is %+v", s)
+		}
+		return nil
+	}))
+	return level
+}
+
 // want checks the state of the upgrade.
 func (u *upgrade) want(level uint32, held bool, state string) {
 	u.t.Helper()
@@ -187,15 +201,15 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 	clustertest.Must(t, err)
 
 	u.must("cluster", "status")
-	u.want(1, false, "complete")
+	old := u.firstLevel()
 	u.work()
-	u.forward(func() { u.want(1, false, "mixed") })
-	u.want(1, false, "ready")
+	u.forward(func() { u.want(old, false, "mixed") })
+	u.want(old, false, "ready")
 	u.must("cluster", "upgrade", "hold")
-	u.want(1, true, "ready")
+	u.want(old, true, "ready")
 	u.work()
 	u.back()
-	u.want(1, true, "complete")
+	u.want(old, true, "complete")
 	u.work()
 	u.forward(func() {
 		if a := u.ctl(t.Context(), "cluster", "upgrade", "finish"); a.Code != 6 || !strings.Contains(a.Stderr, "upgrade it first") {
@@ -203,7 +217,7 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 		}
 	})
 	u.must("cluster", "upgrade", "hold", "--release")
-	u.want(1, false, "ready")
+	u.want(old, false, "ready")
 	u.work()
 	u.must("cluster", "upgrade", "finish")
 	u.want(newLevel, false, "complete")
