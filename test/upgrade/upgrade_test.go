@@ -93,10 +93,10 @@ func (u *upgrade) must(args ...string) {
 }
 
 // status returns the state of the upgrade once all coordinators respond.
-func (u *upgrade) status() document.Upgrade {
+func (u *upgrade) status(ctx context.Context) document.Upgrade {
 	u.t.Helper()
 	var doc document.Upgrade
-	clustertest.Must(u.t, cluster.Until(u.t.Context(), "all coordinators respond", guard, func(ctx context.Context) error {
+	clustertest.Must(u.t, cluster.Until(ctx, "all coordinators respond", guard, func(ctx context.Context) error {
 		a := u.ctl(ctx, "cluster", "upgrade", "status")
 		doc = document.Upgrade{}
 		if err := a.Err(); err != nil {
@@ -117,8 +117,8 @@ func (u *upgrade) status() document.Upgrade {
 func (u *upgrade) firstLevel() uint32 {
 	u.t.Helper()
 	level := uint32(0)
-	clustertest.Must(u.t, cluster.Until(u.t.Context(), "the cluster has the level of its founders", guard, func(context.Context) error {
-		s := u.status()
+	clustertest.Must(u.t, cluster.Until(u.t.Context(), "the cluster has the level of its founders", guard, func(ctx context.Context) error {
+		s := u.status(ctx)
 		if level = s.Level; s.State != "complete" {
 			return fmt.Errorf("the upgrade is %+v", s)
 		}
@@ -130,7 +130,7 @@ func (u *upgrade) firstLevel() uint32 {
 // want checks the state of the upgrade.
 func (u *upgrade) want(level uint32, held bool, state string) {
 	u.t.Helper()
-	if s := u.status(); s.Level != level || s.Held != held || s.State != state {
+	if s := u.status(u.t.Context()); s.Level != level || s.Held != held || s.State != state {
 		u.t.Errorf("got level %d, held %v, %s; want %d, %v, %s: %+v", s.Level, s.Held, s.State, level, held, state, s)
 	}
 }
@@ -157,7 +157,7 @@ func (u *upgrade) forward(between func()) {
 	for range u.Coordinators() {
 		status, err := u.Status(u.t.Context())
 		clustertest.Must(u.t, err)
-		next := u.status().Next
+		next := u.status(u.t.Context()).Next
 		n := u.Coordinator(next)
 		if n == nil || slices.Contains(order, next) {
 			u.t.Fatalf("the next coordinator is %q after %v", next, order)
