@@ -62,8 +62,8 @@ bench-docs: ## put the figures of the last make bench into docs/performance.md
 
 .PHONY: test
 test: ## run all tests
-	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos)
-	go test -timeout 20m -count=1 $(ARGS) ./test/e2e/... ./test/chaos/...
+	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos -e /test/upgrade)
+	go test -timeout 20m -count=1 $(ARGS) ./test/e2e/... ./test/chaos/... ./test/upgrade
 
 .PHONY: race
 race: ## run the tests under the race detector, except the suites of whole processes
@@ -172,6 +172,10 @@ powercuts: ## cut the power of a real cluster N (20) times, from SEED if set, wi
 .PHONY: bitflips
 bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set, with its log in STORE, and add that to the record; needs root
 	DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) $(RUN) -suite bitflip go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
+
+.PHONY: upgrade
+upgrade: ## upgrade a cluster from the commit in test/upgrade/base to this one, back and forth, under RATE (200) tasks per second
+	DTASK_UPGRADE_RATE=$(RATE) go test -count=1 -v -timeout 10m $(ARGS) ./test/upgrade
 
 .PHONY: mutants
 mutants: ## plant known bugs and check that the tests find them (PART=0/3 for a third)

@@ -3,7 +3,7 @@ package cli
 import "github.com/spf13/cobra"
 
 func newCluster(a *app) *cobra.Command {
-	return newNoun("cluster", "Show, add and remove coordinators",
+	return newNoun("cluster", "Show, add, remove and upgrade coordinators",
 		"  dtaskctl cluster status\n  dtaskctl cluster add n4 10.0.0.4:7460",
-		newClusterStatus(a), newClusterAdd(a), newClusterRemove(a), newClusterTransfer(a))
+		newClusterStatus(a), newClusterAdd(a), newClusterRemove(a), newClusterTransfer(a), newClusterUpgrade(a))
 }

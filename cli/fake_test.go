@@ -45,6 +45,7 @@ type fakeLeader struct {
 	runs uint64
 	fakeDrain
 	fakeBench
+	fakeUpgrade
 }
 
 // A fakeFollower redirects every call to the leader, except Status and Identify.

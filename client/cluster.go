@@ -97,6 +97,28 @@ func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	return err
 }
 
+// UpgradeStatus returns the feature level of the cluster, those that its members
+// support, and what happens next.
+func (c *Client) UpgradeStatus(ctx context.Context) (*dtaskv1.UpgradeStatusResponse, error) {
+	return call(ctx, c, operation{name: "reading the upgrade status", timeout: changeLimit},
+		dtaskv1.ClusterServiceClient.UpgradeStatus, &dtaskv1.UpgradeStatusRequest{})
+}
+
+// FinishUpgrade raises the cluster's feature level to the highest one that all members
+// support, and releases a hold. Older versions cannot be members afterwards. The
+// error is ErrRefused while a member runs an older version or does not respond.
+func (c *Client) FinishUpgrade(ctx context.Context) (*dtaskv1.FinishUpgradeResponse, error) {
+	return call(ctx, c, operation{name: "finishing the upgrade", timeout: changeLimit},
+		dtaskv1.ClusterServiceClient.FinishUpgrade, &dtaskv1.FinishUpgradeRequest{})
+}
+
+// HoldUpgrade keeps the leader from raising the feature level by itself, or, with
+// release, lets it again. The error is ErrRefused if a member does not respond.
+func (c *Client) HoldUpgrade(ctx context.Context, release bool) (*dtaskv1.HoldUpgradeResponse, error) {
+	return call(ctx, c, operation{name: "holding the upgrade", timeout: changeLimit},
+		dtaskv1.ClusterServiceClient.HoldUpgrade, &dtaskv1.HoldUpgradeRequest{Release: release})
+}
+
 // withoutDeadLeader removes the name of a leader that the same response
 // reports as unreachable.
 func withoutDeadLeader(r *dtaskv1.StatusResponse) {

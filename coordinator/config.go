@@ -104,6 +104,9 @@ type Config struct {
 	// AutoRejoin lets a replica whose data directory is lost or damaged rejoin under a
 	// new server id, which the cluster chooses.
 	AutoRejoin bool
+	// UpgradeAfter is how long all members must support a feature level before the leader
+	// raises the cluster to it; 0 = at once. The leader's setting applies.
+	UpgradeAfter time.Duration
 	// Command is the command line of this process, for messages. Optional.
 	Command string
 
@@ -167,6 +170,7 @@ func (c *Config) Validate() error {
 		"invalid --heartbeat-interval %s: must be at most 1m", c.HeartbeatInterval)
 	check(c.SubmitRate >= 0 && c.SubmitRate <= api.MaxSubmitRate,
 		"invalid --submit-rate %v: must be 0 to %d jobs per second", c.SubmitRate, api.MaxSubmitRate)
+	check(c.UpgradeAfter >= 0, "invalid --upgrade-after %s: must be 0 or more", c.UpgradeAfter)
 	check(c.SubmitBurst >= 0, "invalid --submit-burst %d: must be 0 or more", c.SubmitBurst)
 	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst requires --submit-rate")
 	_, err := c.notificationHooks()

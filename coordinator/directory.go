@@ -9,6 +9,7 @@ import (
 	"github.com/dtask/dtask/coordinator/membership"
 	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/durable"
 )
 
@@ -44,6 +45,9 @@ func openDirectory(cfg *Config) (*directory, error) {
 }
 
 func (d *directory) inspect(cfg *Config) (err error) {
+	if id := d.Identity(); fsm.Level(id.Level) > cfg.Seams.MaxLevel {
+		return &fsm.LevelError{Level: fsm.Level(id.Level), Max: cfg.Seams.MaxLevel, Version: id.LevelVersion}
+	}
 	if d.conflict, err = datadir.ReadConflict(cfg.DataDir); err != nil {
 		return err
 	}

@@ -124,9 +124,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(desc("build_info", "Always 1; the labels name the program.", "version", "goversion"),
 		prometheus.GaugeValue, 1, m.version, runtime.Version())
 	leads := truth(m.leadership.term.Load() != nil) // multiplies what a former leader still remembers
-	notifications, deadLetters := 0, map[string]int(nil)
+	notifications, deadLetters, level := 0, map[string]int(nil), fsm.Level(0)
 	m.machine.Read(func(st *fsm.State, _ uint64) {
-		notifications, deadLetters = st.NotificationCount(), st.DeadLettersByType()
+		notifications, deadLetters, level = st.NotificationCount(), st.DeadLettersByType(), st.Level()
 	})
 	m.collectStates(ch, leads)
 	for _, g := range []struct {
@@ -134,6 +134,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		value      float64
 	}{
 		{"leader", "1 while this replica leads.", leads},
+		{"feature_level", "Feature level of the cluster, as far as this replica has applied the log.", float64(level)},
 		{
 			"leader_clock_agrees",
 			"1 while the leader's wall clock agrees with a majority of the members; otherwise nothing expires by age.",

@@ -39,6 +39,8 @@ type replica struct {
 	history *history.History              // set by openHistory
 	node    atomic.Pointer[raftnode.Node] // nil until Raft runs
 
+	aboveLevel atomic.Pointer[fsm.LevelError] // why a snapshot was not restored
+
 	mux         *transport.Mux // this and what follows is set by serve
 	httpAddress string
 	peers       *membership.Peers
@@ -61,6 +63,7 @@ func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.Can
 		alarms: new(membership.Alarms),
 		stop:   stop, fatals: make(chan *FatalError, 1),
 	}
+	r.machine.SupportLevel(cfg.Seams.MaxLevel)
 	r.notifier = &notifier{
 		machine: r.machine, hooks: hooks, version: cfg.Version,
 		wall: cfg.Wall, log: r.log,
@@ -73,7 +76,7 @@ func (r *replica) connect() (err error) {
 	id := r.dir.serverID
 	r.peers = membership.NewPeers(r.cfg.Seams.Network.Dial)
 	r.candidate = &membership.Candidate{
-		Dir: r.dir.Dir, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin || r.dir.mayRejoin,
+		Dir: r.dir.Dir, Version: r.cfg.Version, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin || r.dir.mayRejoin,
 		Members: r.servers, Machine: r.machine, Peers: r.peers, Scale: r.cfg.TimeScale, Logger: r.log,
 	}
 	r.reconciler = &membership.Reconciler{
@@ -102,7 +105,7 @@ func (r *replica) connect() (err error) {
 	}
 	if r.members, err = membership.New(membership.Config{
 		ServerID: id, Machine: r.machine, Peers: r.peers, Logger: r.log, Confirm: r.api.Confirm,
-		Node: r.membershipNode, Recorder: r.recorder, Self: r.self(),
+		Node: r.membershipNode, Recorder: r.recorder, Self: r.self(), UpgradeAfter: r.cfg.UpgradeAfter,
 	}); err != nil {
 		return err
 	}
@@ -196,12 +199,23 @@ func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Prel
 	return raftnode.Config{
 		Identity: r.dir.Dir, DataDir: r.cfg.DataDir, Inspected: r.dir.found, Preloaded: prepared,
 		Advertise: r.cfg.Advertise, Listener: r.mux, Dial: r.cfg.Seams.Network.Dial,
-		FSM: replicated{r.machine, r.history}, Peers: r.cfg.servers(), BootstrapServers: founders, KnownInstance: r.candidate.KnownInstance,
+		FSM: r.replicated(), Peers: r.cfg.servers(), BootstrapServers: founders, KnownInstance: r.candidate.KnownInstance,
+		Levels:    r.levels,
 		Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat, Lease: r.cfg.RaftHeartbeat / 2,
 		LogStore: r.cfg.LogStore, WrapStore: r.cfg.Seams.Store, SnapshotBytes: r.cfg.SnapshotBytes,
 		TrailingLogs: r.cfg.TrailingLogs, MinFreeSpace: r.cfg.MinFree,
 		TimeScale: r.cfg.TimeScale, Logger: r.log, Fatal: r.fatal,
 	}
+}
+
+// replicated adapts the state machine to raftnode.
+func (r *replica) replicated() replicated { return replicated{r.machine, r.history, &r.aboveLevel} }
+
+// levels are the feature levels that this replica announces to its peers.
+func (r *replica) levels() transport.Levels {
+	level := fsm.Level(0)
+	r.machine.Read(func(s *fsm.State, _ uint64) { level = s.Level() })
+	return transport.Levels{Cluster: uint32(level), Max: uint32(r.machine.MaxLevel()), Version: r.cfg.Version}
 }
 
 // comparer compares this replica's state digests with those of the others.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/history"
@@ -16,6 +17,7 @@ import (
 type replicated struct {
 	machine *fsm.Machine
 	history *history.History
+	above   *atomic.Pointer[fsm.LevelError] // set if a snapshot is above the build's feature level
 }
 
 func (r replicated) Apply(index, _ uint64, data []byte) any {
@@ -54,7 +56,11 @@ func (s snapshot) Persist(w io.Writer) error {
 }
 
 func (r replicated) Restore(from io.Reader) (take func(), err error) {
-	return r.machine.PrepareRestore(from)
+	take, err = r.machine.PrepareRestore(from)
+	if level, above := errors.AsType[*fsm.LevelError](err); above {
+		r.above.Store(level)
+	}
+	return take, err
 }
 
 // proposer adapts the node to the sequencer.

@@ -123,6 +123,9 @@ func (r *replica) consensus(ctx context.Context) error {
 		return err
 	}
 	node, err := raftnode.Open(r.nodeConfig(founders, prepared)) //nolint:contextcheck // closed when ctx ends
+	if above := r.aboveLevel.Load(); above != nil && err != nil {
+		err = above // nothing is damaged
+	}
 	if err != nil {
 		return &startError{err}
 	}
@@ -134,6 +137,7 @@ func (r *replica) consensus(ctx context.Context) error {
 			Raft: r.cfg.Seams.Raft(node), Logger: r.log, TimeScale: r.cfg.TimeScale,
 			Duties: []leader.Duty{
 				duty(r.leadership), duty(r.reconciler), duty(r.clock),
+				duty(&membership.Upgrader{Service: r.members, Scale: r.cfg.TimeScale}),
 				duty(r.leadership.watchdog(node)),
 			},
 		})
@@ -162,7 +166,7 @@ func (r *replica) prepare(ctx context.Context) (prepared *raftnode.Preloaded, re
 		return nil, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	prepared = raftnode.Preload(ctx, r.cfg.DataDir, replicated{r.machine, r.history})
+	prepared = raftnode.Preload(ctx, r.cfg.DataDir, r.replicated())
 	return prepared, func() {
 		cancel()
 		prepared.Wait()

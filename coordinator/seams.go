@@ -29,6 +29,9 @@ type Seams struct {
 	Duty func(leader.Duty) leader.Duty
 	// Log receives the entries of a term; ctx ends with the term.
 	Log func(ctx context.Context, log sequencer.Log) sequencer.Log
+	// MaxLevel makes the replica one of a build that supports feature levels up to it; 0 =
+	// this build's.
+	MaxLevel fsm.Level
 	// HTTP wraps the handler of the HTTP port.
 	HTTP func(next http.Handler, replica Internals) http.Handler
 }
@@ -75,6 +78,9 @@ func (s *Seams) defaults() {
 	}
 	if s.Log == nil {
 		s.Log = func(_ context.Context, l sequencer.Log) sequencer.Log { return l }
+	}
+	if s.MaxLevel == 0 {
+		s.MaxLevel = fsm.MaxLevel
 	}
 	if s.HTTP == nil {
 		s.HTTP = func(next http.Handler, _ Internals) http.Handler { return next }

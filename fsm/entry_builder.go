@@ -74,6 +74,9 @@ func (b *EntryBuilder) Do(op Op) Reason {
 	if l, ok := op.(interface{ addTo(b *EntryBuilder) Reason }); ok {
 		return l.addTo(b)
 	}
+	if b.isAboveLevel(op) {
+		return AboveLevel
+	}
 	b.closeList()
 	if r := op.apply(b.s, b.fx); r != Accepted {
 		return r
@@ -84,6 +87,10 @@ func (b *EntryBuilder) Do(op Op) Reason {
 	b.size += sizeOf(op)
 	return Accepted
 }
+
+// isAboveLevel reports whether some replicas may not know an operation. Nothing else
+// stands between it and the log, where it would halt them.
+func (b *EntryBuilder) isAboveLevel(op Op) bool { return OpLevel(op) > b.s.Level() }
 
 // sizeOf estimates the length of an operation in the log. Long ones estimate
 // it themselves, so that their contents are not encoded for it.
@@ -109,8 +116,11 @@ func (b *EntryBuilder) closeList() {
 func add[T any, B behavior[T]](b *EntryBuilder, it T) Reason {
 	l, ok := b.open.(*List[T, B])
 	if !ok {
-		b.closeList()
 		l = new(List[T, B])
+		if b.isAboveLevel(l) {
+			return AboveLevel
+		}
+		b.closeList()
 		b.open = l
 	}
 	var do B
@@ -137,7 +147,7 @@ func (b *EntryBuilder) RecordStart(h HeldAttempt) Reason {
 
 // Complete adds a completion.
 func (b *EntryBuilder) Complete(it CompleteItem) Reason {
-	if _, ok := b.open.(*Complete); !ok && b.expectedCompletions > 0 {
+	if _, ok := b.open.(*Complete); !ok && b.expectedCompletions > 0 && !b.isAboveLevel((*Complete)(nil)) {
 		b.closeList()
 		b.open = &Complete{Items: make([]CompleteItem, 0, b.expectedCompletions)}
 		b.expectedCompletions = 0 // else each of many short lists would reserve memory for all

@@ -92,6 +92,7 @@ func examples() []Op {
 			MaxParallel: 50, JSON: true,
 		}, nil)},
 		&AddChunk{Job: 7, Chunk: conditionalChunk()},
+		&SetLevel{Level: 300, Held: true},
 		&Archive{Items: []JobID{300, 1}},
 		&ExpireHistory{EndedBefore: 1_700_000_004_000},
 	}
@@ -140,7 +141,7 @@ func TestEveryOperationHasARowAndAnExample(t *testing.T) {
 func TestRandomSequencesAcceptAndRejectEveryOperation(t *testing.T) {
 	t.Parallel()
 	accepted, rejected := make(map[opKind]int), make(map[opKind]int)
-	for seed := range uint64(100) {
+	for seed := range uint64(300) {
 		g, s := newGenerator(seeded(seed)), New()
 		for n := range 400 {
 			op, b := g.op(s), NewEntryBuilder(s, int64(n), nil)

@@ -171,11 +171,29 @@ func TestReleasedSnapshotsAreReadForever(t *testing.T) {
 	}
 }
 
+// A cluster whose level was set has one frame more.
+func TestReleasedSnapshotsWithALevelAreReadForever(t *testing.T) {
+	t.Parallel()
+	s := New()
+	if r := s.Apply(Entry{NowMS: 100, Ops: []Op{&SetClusterID{ID: "c0ffee"}, &SetLevel{Level: 1, Held: true}}}, nil); r != Accepted {
+		t.Fatal(r)
+	}
+	file := filepath.Join("testdata", "snapshot_v3_level.bin")
+	golden(t, file, snapshotOf(t, s))
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if old := restored(t, data); old.Level() != 1 || !old.LevelHeld() || !bytes.Equal(snapshotOf(t, old), data) {
+		t.Errorf("got level %d, held %v, or other bytes", old.Level(), old.LevelHeld())
+	}
+}
+
 // A replica that replays entries after an upgrade must agree with one whose snapshot an
 // earlier build wrote: replicas whose digests differ stop.
 func TestEntriesOfEarlierBuildsKeepTheirDigest(t *testing.T) {
 	t.Parallel()
-	const entries, want = 23, 0xadebe44bf4cc99e3 // computed before dependencies had conditions
+	const entries, want = 24, 0x85fab96b83208f0f // computed before clusters had levels
 	s := New()
 	for _, e := range goldenLog()[:entries] {
 		s.Apply(e, nil)

@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -395,9 +396,10 @@ func snapshotOf(tb testing.TB, s *State) []byte {
 	return b.Bytes()
 }
 
+// restored reads a snapshot of a cluster at any level.
 func restored(tb testing.TB, snapshot []byte) *State {
 	tb.Helper()
-	s, err := ReadSnapshot(bytes.NewReader(snapshot))
+	s, err := readSnapshot(bytes.NewReader(snapshot), math.MaxUint32)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -19,6 +19,7 @@ type Machine struct {
 	waited  bool
 	decoded map[*byte]Entry // entries that this replica proposed, by their bytes
 	archive Archiver        // nil: jobs that leave are lost
+	levels  Level           // supported up to this one
 	touched []JobID         // that the entry being applied changes; kept for its memory
 
 	subscriptions subscriptions
@@ -44,6 +45,13 @@ type Archiver interface {
 // applied.
 func (m *Machine) ArchiveTo(a Archiver) { m.archive = a }
 
+// SupportLevel makes the machine one of a build that supports levels up to highest. For tests
+// of upgrades; it must be called before the first entry is applied.
+func (m *Machine) SupportLevel(highest Level) { m.levels = highest }
+
+// MaxLevel is the highest level that the machine supports.
+func (m *Machine) MaxLevel() Level { return m.levels }
+
 // leaving returns the effects of an entry that archives jobs, after waiting
 // for space; nil for all other entries.
 func (m *Machine) leaving(e Entry) *Effects {
@@ -62,7 +70,7 @@ func (m *Machine) leaving(e Entry) *Effects {
 
 // NewMachine returns the machine before the first entry.
 func NewMachine() *Machine {
-	return &Machine{state: New(), changed: make(chan struct{}), decoded: make(map[*byte]Entry)}
+	return &Machine{state: New(), levels: MaxLevel, changed: make(chan struct{}), decoded: make(map[*byte]Entry)}
 }
 
 // Applied is the result of Apply.
@@ -104,6 +112,9 @@ func (m *Machine) DropDecoded(data []byte) {
 // Apply applies the entry at an index. It returns an Applied or a *HaltError.
 func (m *Machine) Apply(index uint64, data []byte) any {
 	e, err := m.take(data)
+	if err == nil {
+		err = checkLevels(e, m.levels)
+	}
 	if err != nil {
 		return &HaltError{Index: index, Err: err}
 	}
@@ -250,7 +261,7 @@ func (m *Machine) PrepareRestore(r io.Reader) (take func(), err error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, fmt.Errorf("reading snapshot: %w", unexpected(err))
 	}
-	s, err := ReadSnapshot(r)
+	s, err := readSnapshot(r, m.levels)
 	if err != nil {
 		return nil, err
 	}

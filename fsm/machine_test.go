@@ -156,7 +156,7 @@ func TestACachedEntryIsUsedOnceAndCanBeDropped(t *testing.T) {
 func TestReadersRunWhileEntriesAreApplied(t *testing.T) {
 	t.Parallel()
 	h := randomHistory(seeded(5), 300, 12)
-	m := NewMachine()
+	m := newLaterMachine()
 	var group errgroup.Group
 	last := uint64(len(h.log))
 	for reader := range 4 {

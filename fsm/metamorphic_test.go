@@ -83,7 +83,7 @@ func again(s *State) (*State, error) {
 	if err := s.WriteSnapshot(&b); err != nil {
 		return nil, err
 	}
-	r, err := ReadSnapshot(bytes.NewReader(b.Bytes()))
+	r, err := readLaterSnapshot(b.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (h *history) forked(choose chooser) error {
 // machined applies the log through a Machine, some entries passed decoded, with
 // snapshots persisted late and restored into another machine.
 func (h *history) machined(choose chooser) error {
-	m := NewMachine()
+	m := newLaterMachine()
 	var late *Snapshot
 	for n, data := range h.log {
 		index := uint64(n + 1)
@@ -177,7 +177,7 @@ func (h *history) machined(choose chooser) error {
 			return fmt.Errorf("entry %d: applied %+v, want digest %#x", index, a, h.digests[n])
 		}
 		if late != nil && choose.one(3) {
-			next := NewMachine()
+			next := newLaterMachine()
 			if err := late.carryTo(next); err != nil {
 				return err
 			}

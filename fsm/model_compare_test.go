@@ -113,6 +113,8 @@ func compareCounts(s *State, w *model) string {
 type facts struct {
 	ClusterID, Leader string
 	Term              uint64
+	Level             Level
+	Held              bool
 	NextJob           JobID
 	NextWorker        WorkerID
 	Workers           []Worker
@@ -124,7 +126,7 @@ type facts struct {
 }
 
 func modelFacts(w *model) facts {
-	f := facts{ClusterID: w.clusterID, Leader: w.leader, Term: w.term, NextJob: JobID(w.nextJob), NextWorker: WorkerID(w.nextWorker)}
+	f := facts{ClusterID: w.clusterID, Leader: w.leader, Term: w.term, Level: w.level, Held: w.held, NextJob: JobID(w.nextJob), NextWorker: WorkerID(w.nextWorker)}
 	for id := range w.nextWorker {
 		if x := w.workers[id]; x != nil {
 			f.Workers = append(f.Workers, *x)
@@ -151,7 +153,7 @@ func modelFacts(w *model) facts {
 }
 
 func stateFacts(s *State) facts {
-	f := facts{ClusterID: s.ClusterID(), NextJob: s.NextJob(), NextWorker: s.NextWorker()}
+	f := facts{ClusterID: s.ClusterID(), Level: s.Level(), Held: s.LevelHeld(), NextJob: s.NextJob(), NextWorker: s.NextWorker()}
 	f.Term, f.Leader = s.Term()
 	f.Notices, f.Letters = s.Notifications(0), s.DeadLettersByType()
 	for x := range s.Workers() {

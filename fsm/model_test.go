@@ -20,6 +20,8 @@ type model struct {
 	replicas    map[string]Replica
 	term        uint64
 	leader      string
+	level       Level
+	held        bool
 	nextJob     uint64
 	jobs        map[uint64]*modelJob
 	keys        map[string]*modelKey
@@ -107,7 +109,7 @@ func (t *modelTask) runs() bool { return t.state == "assigned" && t.begun }
 func newModel() *model {
 	return &model{
 		replicas: map[string]Replica{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},
-		workers: map[uint32]*Worker{}, nextJob: 1, nextWorker: 1, nextNotice: 1,
+		workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
 	}
 }
 
@@ -138,7 +140,7 @@ func modelEach[T any](items []T, f func(T) string) string {
 
 func (w *model) op(op Op) string {
 	switch op := op.(type) {
-	case *SetClusterID, *Replica, *StartTerm:
+	case *SetClusterID, *Replica, *StartTerm, *SetLevel:
 		return w.cluster(op)
 	case *BeginUpload:
 		return w.jobBegin(op)
@@ -248,6 +250,14 @@ func (w *model) cluster(op Op) string {
 			return "out of order"
 		}
 		w.term, w.leader = op.Term, op.ServerID
+	case *SetLevel:
+		if op.Level == 0 {
+			return "malformed"
+		}
+		if op.Level < w.level {
+			return "out of order"
+		}
+		w.level, w.held = op.Level, op.Held
 	}
 	return "accepted"
 }

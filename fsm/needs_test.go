@@ -234,7 +234,7 @@ func TestNoJobWaitsForever(t *testing.T) {
 		if err := s.WriteSnapshot(&snapshot); err != nil {
 			t.Fatal(err)
 		}
-		other, err := ReadSnapshot(strings.NewReader(snapshot.String()))
+		other, err := readLaterSnapshot([]byte(snapshot.String()))
 		if err != nil {
 			t.Fatal(err)
 		}

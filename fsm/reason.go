@@ -29,6 +29,7 @@ const (
 	LimitExceeded          // a limit of the replicated state would be exceeded
 	NeedNotFound           // a job that the job needs is unknown or forgotten
 	NeedUnmet              // a job that the job needs ended otherwise than required
+	AboveLevel             // the cluster's feature level does not have the operation yet
 )
 
 // Class is what a rejection means to the client that requested the operation.
@@ -65,6 +66,7 @@ var reasons = [...]struct {
 	LimitExceeded:   {"limit exceeded", ClassEnded},
 	NeedNotFound:    {"needed job not found", ClassNotFound},
 	NeedUnmet:       {"needed job did not end as required", ClassEnded},
+	AboveLevel:      {"not available before the upgrade of the cluster is finished: see dtaskctl cluster upgrade status", ClassRefused},
 }
 
 // Class returns what the reason means to a client.

@@ -13,10 +13,14 @@ import (
 
 // ReadSnapshot builds a state from the output of WriteSnapshot. For damaged
 // input it returns an error, never part of a state, and it allocates at most
-// a small multiple of the input's length.
-func ReadSnapshot(r io.Reader) (*State, error) {
+// a small multiple of the input's length. The error for a level that this build
+// does not support is a *LevelError.
+func ReadSnapshot(r io.Reader) (*State, error) { return readSnapshot(r, MaxLevel) }
+
+// readSnapshot is ReadSnapshot for a build that supports levels up to highest.
+func readSnapshot(r io.Reader, highest Level) (*State, error) {
 	f := frameReader{r: bufio.NewReaderSize(r, readBuffer), s: New()}
-	s, err := f.state()
+	s, err := f.state(highest)
 	if err != nil {
 		return nil, fmt.Errorf("reading snapshot: %w", err)
 	}
@@ -90,17 +94,21 @@ func (f *frameReader) expect(want frameKind) (*decoder, error) {
 	return d, err
 }
 
-func (f *frameReader) state() (*State, error) {
+func (f *frameReader) state(highest Level) (*State, error) {
 	magic := make([]byte, len(snapshotMagic))
 	if _, err := io.ReadFull(f.r, magic); err != nil || string(magic) != snapshotMagic {
 		return nil, &UnknownError{What: "snapshot format"}
 	}
+	if err := f.level(highest); err != nil {
+		return nil, err
+	}
+	first := f.frames + 1
 	for {
 		kind, d, err := f.next()
 		if err != nil {
 			return nil, err
 		}
-		if (kind == frameCluster) != (f.frames == 1) {
+		if (kind == frameCluster) != (f.frames == first) {
 			return nil, fmt.Errorf("frame %d has kind %d: the cluster frame must come first and only once", f.frames-1, kind)
 		}
 		switch kind {
@@ -120,8 +128,8 @@ func (f *frameReader) state() (*State, error) {
 			err = f.checkpoint(d)
 		case frameEnd:
 			return f.end(d)
-		case frameChunk, frameRecords, frameNotes, frameUpdates, frameArchived, frameSummary:
-			err = fmt.Errorf("frame %d is not part of a job", f.frames-1)
+		case frameChunk, frameRecords, frameNotes, frameUpdates, frameArchived, frameSummary, frameLevel:
+			err = fmt.Errorf("frame %d is out of place", f.frames-1)
 		default:
 			err = &UnknownError{What: fmt.Sprintf("frame kind %d", kind)}
 		}

@@ -29,6 +29,7 @@ const (
 	frameCheckpoint
 	frameUpdates
 	frameResults
+	frameLevel
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -39,6 +40,7 @@ const maxFrame = 16 << 20
 func (s *State) WriteSnapshot(w io.Writer) error {
 	f := frameWriter{flushBytes: 256 << 10}
 	f.begin(w, snapshotMagic)
+	f.level(s)
 	f.cluster(s)
 	f.workers(s)
 	f.keys(s)

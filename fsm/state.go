@@ -7,6 +7,7 @@ type State struct {
 	own *ownership
 
 	cluster
+	level
 	workers
 
 	nextJob JobID
@@ -29,7 +30,7 @@ type State struct {
 func New() *State {
 	return &State{
 		own: new(ownership), nextJob: 1,
-		cluster: cluster{epoch: 1}, workers: workers{next: 1}, notifications: notifications{next: 1},
+		cluster: cluster{epoch: 1}, level: level{current: 1}, workers: workers{next: 1}, notifications: notifications{next: 1},
 	}
 }
 

@@ -52,6 +52,7 @@ type settings struct {
 	deadWebhook    string
 	deadCommand    string
 	secretFile     string
+	upgradeAfter   time.Duration
 	logLevel       string
 	logFormat      string
 }
@@ -143,7 +144,7 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 	cfg := coordinator.Config{
 		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers,
 		Version: buildinfo.Version(), Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
-		AutoRejoin: s.autoRejoin, Command: commandLine(s.args),
+		AutoRejoin: s.autoRejoin, UpgradeAfter: s.upgradeAfter, Command: commandLine(s.args),
 		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout, StartTimeout: s.startTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs,
 		MinFree:    &coordinator.MinFree{Bytes: s.minFree, Percent: s.minFreePercent},

@@ -38,6 +38,8 @@ func (s *Service) Admit(ctx context.Context, r *dtaskv1.AdmitRequest) (*dtaskv1.
 	case r.GetClusterId() != "" && r.GetClusterId() != clusterID:
 		return nil, refused("server %s belongs to cluster %s, and this is cluster %s",
 			r.GetServerId(), r.GetClusterId(), clusterID)
+	case s.checkLevels(r.GetServerId(), r) != nil:
+		return nil, s.checkLevels(r.GetServerId(), r)
 	case r.GetRejoin():
 		return s.rejoin(ctx, recorder, node, clusterID, r)
 	case known && rec.Instance != r.GetInstance():

@@ -43,6 +43,7 @@ type replica struct {
 	alarms     Alarms
 	nowMS      int64
 	leads      bool
+	founded    bool // the term founded the cluster
 	noRaft     bool
 	recordErr  error // of Admit
 	servers    []raftnode.Server
@@ -86,7 +87,7 @@ func setup(t *testing.T) *replica {
 			}
 			return r
 		},
-		Confirm: func(context.Context) error { return nil },
+		Confirm: func(context.Context) error { return nil }, UpgradeAfter: time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -128,6 +129,19 @@ func (r *replica) Admit(_ context.Context, rec fsm.Replica) error {
 	}
 	return nil
 }
+
+func (r *replica) ChangeLevel(_ context.Context, decide func(level fsm.Level, held bool) *fsm.SetLevel) error {
+	op := decide(r.level())
+	if op == nil {
+		return nil
+	}
+	if reason := r.apply(op); reason != fsm.Accepted {
+		return &sequencer.RejectedError{Reason: reason}
+	}
+	return nil
+}
+
+func (r *replica) Founded() bool { return r.founded }
 
 // admitted calls the RPC, which Admit of the Recorder hides.
 func (r *replica) admitted(t *testing.T, q *dtaskv1.AdmitRequest) (*dtaskv1.AdmitResponse, error) {

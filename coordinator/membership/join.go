@@ -39,6 +39,7 @@ var ErrRenamed = errors.New("membership: the cluster gave this replica a new ser
 // Raft runs and while it runs.
 type Candidate struct {
 	Dir        *datadir.Dir
+	Version    string            // of this build
 	Advertise  string            // HOST:PORT that the others dial
 	Configured []raftnode.Server // --peers; empty = this server alone
 	AutoRejoin bool              // ask for a new server id if the old one is refused
@@ -101,6 +102,7 @@ func (c *Candidate) request() *dtaskv1.AdmitRequest {
 	return &dtaskv1.AdmitRequest{
 		ServerId: id.ServerID, Instance: id.Instance,
 		ClusterId: id.ClusterID, Address: c.Advertise,
+		MinLevel: uint32(fsm.MinLevel), MaxLevel: uint32(c.Machine.MaxLevel()), Version: c.Version,
 	}
 }
 
@@ -216,7 +218,8 @@ func (c *Candidate) LearnCluster(ctx context.Context) error {
 // Watch makes sure, until ctx is done, that the cluster has recorded this instance
 // under its server id and that this replica is a member. It returns a
 // *transport.RefusedError if not: the process must exit. It also keeps the instances
-// and addresses of the other replicas in the data directory.
+// and addresses of the other replicas, and the cluster's feature level, in the data
+// directory.
 func (c *Candidate) Watch(ctx context.Context, node Node) error {
 	tick := time.NewTicker(c.Scale.Scale(watchInterval))
 	defer tick.Stop()
@@ -228,7 +231,7 @@ func (c *Candidate) Watch(ctx context.Context, node Node) error {
 		if recorded && known != id.Instance {
 			return transport.OtherInstanceError(id.ServerID)
 		}
-		if err := c.storeOthers(node); err != nil {
+		if err := errors.Join(c.storeOthers(node), c.storeLevel()); err != nil {
 			return err
 		}
 		leader, _ := node.Leader()
@@ -248,6 +251,17 @@ func (c *Candidate) Watch(ctx context.Context, node Node) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// storeLevel keeps the cluster's level for the next start, which may be one of an older
+// build.
+func (c *Candidate) storeLevel() error {
+	level := fsm.Level(0)
+	c.Machine.Read(func(s *fsm.State, _ uint64) { level = s.Level() })
+	if level == 1 { // every build supports it
+		return nil
+	}
+	return c.Dir.SetLevel(uint32(level), c.Version)
 }
 
 // storeOthers keeps the instances and addresses of the other replicas for the next start.

@@ -76,18 +76,22 @@ func (p *Peers) Conn(address string) (*grpc.ClientConn, error) {
 // Identify asks the replica at an address to identify itself. ctx must have a
 // deadline. The error is a gRPC status, or that Peers is closed.
 func (p *Peers) Identify(ctx context.Context, address string) (*dtaskv1.IdentifyResponse, error) {
+	return p.identify(ctx, address)
+}
+
+func (p *Peers) identify(ctx context.Context, address string, opts ...grpc.CallOption) (*dtaskv1.IdentifyResponse, error) {
 	conn, err := p.Conn(address)
 	if err != nil {
 		return nil, err
 	}
-	return dtaskv1.NewClusterServiceClient(conn).Identify(ctx, &dtaskv1.IdentifyRequest{})
+	return dtaskv1.NewClusterServiceClient(conn).Identify(ctx, &dtaskv1.IdentifyRequest{}, opts...)
 }
 
 // IdentifyAll asks servers to identify themselves, all at once, except for this
 // replica. The result has nil for those that were not asked, do not answer in time,
 // or are other servers.
 func (p *Peers) IdentifyAll(
-	ctx context.Context, servers []raftnode.Server, self string, timeout time.Duration,
+	ctx context.Context, servers []raftnode.Server, self string, timeout time.Duration, opts ...grpc.CallOption,
 ) []*dtaskv1.IdentifyResponse {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -98,7 +102,7 @@ func (p *Peers) IdentifyAll(
 			continue
 		}
 		asking.Go(func() {
-			if a, err := p.Identify(ctx, s.Address); err == nil && a.GetServerId() == s.ID {
+			if a, err := p.identify(ctx, s.Address, opts...); err == nil && a.GetServerId() == s.ID {
 				answers[i] = a
 			}
 		})

@@ -17,6 +17,11 @@ type Recorder interface {
 	// Admit returns when the record is stored. It returns a
 	// *sequencer.RejectedError if the server id belongs to another instance.
 	Admit(ctx context.Context, r fsm.Replica) error
+	// ChangeLevel returns when the change that decide returns for the present level is
+	// stored. decide returns nil for none.
+	ChangeLevel(ctx context.Context, decide func(level fsm.Level, held bool) *fsm.SetLevel) error
+	// Founded reports whether the term founded the cluster.
+	Founded() bool
 }
 
 // Node is what this package needs of Raft; *raftnode.Node has it. A change returns
@@ -80,6 +85,9 @@ type Config struct {
 	// them.
 	Peers  *Peers
 	Logger *slog.Logger
+	// UpgradeAfter is how long all members must support a feature level before the
+	// leader raises the cluster to it; 0 = at once. Optional.
+	UpgradeAfter time.Duration
 }
 
 // Service implements dtaskv1.ClusterServiceServer. Its methods are safe for
@@ -90,6 +98,7 @@ type Service struct {
 	cfg      Config
 	changing sync.Mutex // held while the members change
 	leaders  *leaderWaits
+	ready    readiness
 }
 
 // New makes a service. The caller registers it with a gRPC server whose interceptors
@@ -127,6 +136,7 @@ func (s *Service) identify() *dtaskv1.IdentifyResponse {
 		PeersDigest: self.PeersDigest, Version: self.Version, HttpAddress: self.HTTPAddress, State: stateStarting,
 		Applied: s.cfg.Machine.Index(), WallMs: self.WallMS,
 		Alarms: self.Alarms, LastIndex: self.LastIndex,
+		MinLevel: uint32(fsm.MinLevel), MaxLevel: uint32(s.cfg.Machine.MaxLevel()),
 	}
 	if node := s.cfg.Node(); node != nil {
 		resp.Term, resp.State, resp.LastIndex = node.Term(), node.State(), node.LastIndex()

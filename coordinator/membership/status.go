@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/dtask/dtask/coordinator/raftnode"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -58,8 +60,10 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 
 // askMembers asks all members at once to identify themselves. The result is nil for
 // those that do not answer in time, or are other servers.
-func (s *Service) askMembers(ctx context.Context, members []raftnode.Server, self *dtaskv1.IdentifyResponse) []*dtaskv1.IdentifyResponse {
-	answers := s.cfg.Peers.IdentifyAll(ctx, members, s.cfg.ServerID, identifyTimeout)
+func (s *Service) askMembers(
+	ctx context.Context, members []raftnode.Server, self *dtaskv1.IdentifyResponse, opts ...grpc.CallOption,
+) []*dtaskv1.IdentifyResponse {
+	answers := s.cfg.Peers.IdentifyAll(ctx, members, s.cfg.ServerID, identifyTimeout, opts...)
 	for i, m := range members {
 		if m.ID == s.cfg.ServerID {
 			answers[i] = self
@@ -102,6 +106,7 @@ func memberStatus(m raftnode.Server, a *dtaskv1.IdentifyResponse, furthest uint6
 		return view
 	}
 	view.Applied, view.Version, view.HttpAddress = a.GetApplied(), a.GetVersion(), a.GetHttpAddress()
+	view.MinLevel, view.MaxLevel = a.GetMinLevel(), a.GetMaxLevel()
 	view.Lag = furthest - min(furthest, a.GetApplied())
 	return view
 }

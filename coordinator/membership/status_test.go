@@ -26,7 +26,7 @@ func TestIdentifyIsAnsweredBeforeRaftRuns(t *testing.T) {
 	}
 	want := &dtaskv1.IdentifyResponse{
 		ServerId: "n1", Instance: testInstance, ClusterId: testCluster, PeersDigest: "d", Version: "v", HttpAddress: "h:1",
-		State: "starting", Applied: r.machine.Index(),
+		State: "starting", Applied: r.machine.Index(), MinLevel: 1, MaxLevel: 1,
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)

@@ -20,12 +20,17 @@ const oldCluster = "0123456789abcdef0123456789abcdef"
 // directoryOf makes the data directory of n1, alone in its cluster, without jobs.
 func directoryOf(t *testing.T, kind logstore.Kind) string {
 	t.Helper()
+	machine := fsm.NewMachine()
+	return directoryWith(t, kind, machine, datadir.NewIdentity("n1", oldCluster))
+}
+
+// directoryWith makes a data directory with the state of a machine and an identity.
+func directoryWith(t *testing.T, kind logstore.Kind, machine *fsm.Machine, id datadir.Identity) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "n1")
 	if err := os.Mkdir(path, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	machine := fsm.NewMachine()
-	id := datadir.NewIdentity("n1", oldCluster)
 	index, _ := machine.Recover(fsm.Recovery{ClusterID: oldCluster, Server: "n1", Instance: id.Instance})
 	err := errors.Join(raftnode.Found(raftnode.Founding{
 		Dir: path, Kind: kind, Server: raftnode.Server{ID: "n1", Address: "127.0.0.1:1", Voter: true},
@@ -35,6 +40,30 @@ func directoryOf(t *testing.T, kind logstore.Kind) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Nothing is damaged: a newer build reads it.
+func TestADirectoryAboveTheLevelOfTheBuildIsRefused(t *testing.T) {
+	t.Parallel()
+	raised := func() *fsm.Machine {
+		m := fsm.NewMachine()
+		m.SupportLevel(fsm.MaxLevel + 1)
+		m.Apply(1, fsm.Encode(nil, fsm.Entry{Ops: []fsm.Op{&fsm.SetLevel{Level: fsm.MaxLevel + 1}}}))
+		return m
+	}
+	id := datadir.NewIdentity("n1", oldCluster)
+	byName := id
+	byName.Level, byName.LevelVersion = uint32(fsm.MaxLevel+1), "v0.2.0"
+	for version, path := range map[string]string{
+		"v0.2.0": directoryWith(t, logstore.Bolt, raised(), byName),
+		"":       directoryWith(t, logstore.Bolt, raised(), id), // its snapshot tells
+	} {
+		_, err := Inspect(path)
+		level, above := errors.AsType[*fsm.LevelError](err)
+		if !above || level.Level != fsm.MaxLevel+1 || level.Version != version || IsDamage(err) {
+			t.Errorf("version %q: got %v, want a LevelError", version, err)
+		}
+	}
 }
 
 func TestARecoveredDirectoryIsThatOfANewCluster(t *testing.T) {

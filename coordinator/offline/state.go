@@ -18,12 +18,17 @@ type directory struct {
 	log *logstore.Reader
 }
 
-// open locks a directory and opens its stores. If these are damaged, the directory is
+// open locks a directory and opens its stores. A directory above this build's feature
+// level is a *fsm.LevelError. If these are damaged, the directory is
 // returned with the error, and must be closed.
 func open(path string) (*directory, error) {
 	held, err := datadir.Hold(path)
 	if err != nil {
 		return nil, err
+	}
+	if id := held.Identity; fsm.Level(id.Level) > fsm.MaxLevel {
+		level := &fsm.LevelError{Level: fsm.Level(id.Level), Max: fsm.MaxLevel, Version: id.LevelVersion}
+		return nil, errors.Join(level, held.Close())
 	}
 	d := &directory{Held: held}
 	d.log, err = logstore.OpenReader(held.Path)
@@ -43,7 +48,11 @@ func (d *directory) Close() error {
 func (d *directory) replay(archive fsm.Archiver, upTo uint64) (*fsm.Machine, raftnode.Replayed, error) {
 	machine := fsm.NewMachine()
 	machine.ArchiveTo(archive)
-	found, err := raftnode.Replay(d.Path, d.log, replicated{machine}, upTo)
+	state := &replicated{machine: machine}
+	found, err := raftnode.Replay(d.Path, d.log, state, upTo)
+	if state.above != nil {
+		err = state.above // nothing is damaged
+	}
 	return machine, found, err
 }
 
@@ -64,21 +73,27 @@ func (a archived) Take(_ uint64, left *fsm.ArchiveBatch) {
 func (archived) Restored(uint64) {}
 
 // replicated adapts the state machine to raftnode.
-type replicated struct{ machine *fsm.Machine }
+type replicated struct {
+	machine *fsm.Machine
+	above   *fsm.LevelError // the directory is above this build's feature level
+}
 
 // Apply implements raftnode.FSM.
-func (r replicated) Apply(index, _ uint64, data []byte) any {
+func (r *replicated) Apply(index, _ uint64, data []byte) any {
 	result := r.machine.Apply(index, data)
 	if err, ok := result.(error); ok {
+		errors.As(err, &r.above)
 		return raftnode.Halt{Err: err}
 	}
 	return result
 }
 
 // Snapshot implements raftnode.FSM.
-func (r replicated) Snapshot() (raftnode.Snapshot, error) { return r.machine.Snapshot(), nil }
+func (r *replicated) Snapshot() (raftnode.Snapshot, error) { return r.machine.Snapshot(), nil }
 
 // Restore implements raftnode.FSM.
-func (r replicated) Restore(from io.Reader) (take func(), err error) {
-	return r.machine.PrepareRestore(from)
+func (r *replicated) Restore(from io.Reader) (take func(), err error) {
+	take, err = r.machine.PrepareRestore(from)
+	errors.As(err, &r.above)
+	return take, err
 }

@@ -54,6 +54,9 @@ type Config struct {
 	// A peer with another instance is refused. Optional; called from many goroutines,
 	// must not block.
 	KnownInstance func(serverID string) (instance string, known bool)
+	// Levels are the feature levels that this replica announces. Optional; called from
+	// many goroutines, must not block.
+	Levels func() transport.Levels
 	// Dial opens a connection to a peer. Optional: plain TCP. With TLS, the connection
 	// that it returns has completed its handshake.
 	Dial func(ctx context.Context, address string) (net.Conn, error)

@@ -203,7 +203,11 @@ func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 // preface is how this replica introduces itself to its peers.
 func (n *Node) preface() transport.Preface {
 	id := n.cfg.Identity.Identity()
-	return transport.Preface{ClusterID: id.ClusterID, ServerID: id.ServerID, Instance: id.Instance}
+	p := transport.Preface{ClusterID: id.ClusterID, ServerID: id.ServerID, Instance: id.Instance}
+	if n.cfg.Levels != nil {
+		p.Levels = n.cfg.Levels()
+	}
+	return p
 }
 
 func (n *Node) isRunning() bool { return n.running.Load() != nil }

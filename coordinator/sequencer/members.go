@@ -13,3 +13,23 @@ func (s *Sequencer) Admit(ctx context.Context, r fsm.Replica) error {
 	_, err := apply(ctx, s.inbox, classWorker, &r, nil)
 	return err
 }
+
+// ChangeLevel proposes the change of the feature level that decide returns for the
+// present level; nothing if it returns nil. Errors as for Admit.
+func (s *Sequencer) ChangeLevel(ctx context.Context, decide func(level fsm.Level, held bool) *fsm.SetLevel) error {
+	_, err := do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
+		op := decide(b.view.Level(), b.view.LevelHeld())
+		if op == nil {
+			return false, nil
+		}
+		r := b.entry.Do(op)
+		if r == fsm.Accepted {
+			s.cfg.Logger.InfoContext(ctx, "feature level set", "feature_level", uint32(op.Level), "held", op.Held)
+		}
+		return settled(r, false)
+	})
+	return err
+}
+
+// Founded reports whether this term founded the cluster.
+func (s *Sequencer) Founded() bool { return s.founded }

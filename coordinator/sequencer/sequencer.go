@@ -35,6 +35,7 @@ type Sequencer struct {
 	more    bool          // the last batch was full, or the inbox has items
 	sweeps  sweepClock
 	paused  atomic.Bool // assignment is paused
+	founded bool        // this is the first term of the cluster; constant
 	idle    idleDetector
 
 	// The soft state of the term, by subject.
@@ -83,6 +84,7 @@ func New(cfg Config) (*Sequencer, error) {
 	s.retention = retention{cfg: c}
 	s.uploads = uploads{cfg: c, retention: &s.retention, byKey: make(map[string]*submission)}
 	s.view, _ = cfg.Machine.Fork()
+	s.founded = s.view.ClusterID() == ""
 	return s, nil
 }
 

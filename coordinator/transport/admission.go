@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -12,6 +14,7 @@ import (
 //     it among its own --peers;
 //   - a server id whose instance is known is refused with any other instance: it may be
 //     a wiped replica that would vote twice in one term;
+//   - a server whose build does not support the cluster's level is refused: it would halt;
 //   - no server connects to itself.
 type Admission struct {
 	// Self returns this server's preface, without a target.
@@ -64,10 +67,28 @@ func (a *Admission) accept(own, peer Preface) error {
 	case own.ClusterID != peer.ClusterID:
 		return fmt.Errorf("server %s belongs to cluster %s, server %s to cluster %s", peer.ServerID, peer.ClusterID, own.ServerID, own.ClusterID)
 	}
+	if err := errors.Join(checkLevel(own.Levels.Cluster, peer), checkLevel(peer.Levels.Cluster, own)); err != nil {
+		return err
+	}
 	if a.KnownInstance != nil {
 		if known, ok := a.KnownInstance(peer.ServerID); ok && known != peer.Instance {
 			return OtherInstanceError(peer.ServerID)
 		}
 	}
 	return nil
+}
+
+// checkLevel returns why a server cannot be in a cluster of a level. A server that has
+// not applied the whole log knows a lower level than the cluster's, never a higher one.
+func checkLevel(cluster uint32, p Preface) error {
+	if cluster <= max(p.Levels.Max, 1) {
+		return nil
+	}
+	return errors.New(LevelText(p.ServerID, p.Levels, cluster))
+}
+
+// LevelText tells that a server's build does not support the level of a cluster.
+func LevelText(serverID string, l Levels, cluster uint32) string {
+	return fmt.Sprintf("server %s runs dtask %s, which supports feature levels up to %d, and the cluster is at level %d: "+
+		"start it with a newer version", serverID, cmp.Or(l.Version, "of an unknown version"), max(l.Max, 1), cluster)
 }

@@ -174,6 +174,38 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
+// A replica that does not know the cluster's operations would halt at the next one.
+func TestAReplicaBelowTheLevelOfTheClusterIsRefusedByBothSides(t *testing.T) {
+	t.Parallel()
+	preface := func(id string, l Levels) Preface {
+		return Preface{ServerID: id, Instance: "i" + id, ClusterID: "c1", Levels: l}
+	}
+	for name, c := range map[string]struct {
+		one, two Levels
+		because  string // empty: they accept each other
+	}{
+		"both at their level":     {Levels{1, 1, "v0.1.0"}, Levels{1, 1, "v0.1.0"}, ""},
+		"both know no level":      {Levels{}, Levels{}, ""},
+		"one has a later build":   {Levels{1, 3, "v0.2.0"}, Levels{1, 1, "v0.1.0"}, ""},
+		"one has applied more":    {Levels{3, 3, "v0.2.0"}, Levels{1, 3, "v0.2.0"}, ""},
+		"the dialer is too old":   {Levels{2, 3, "v0.2.0"}, Levels{1, 1, "v0.1.0"}, "server n2 runs dtask v0.1.0, which supports feature levels up to 1, and the cluster is at level 2"},
+		"the acceptor is too old": {Levels{1, 1, "v0.1.0"}, Levels{2, 3, "v0.2.0"}, "server n1 runs dtask v0.1.0"},
+		"it announces no level":   {Levels{2, 3, "v0.2.0"}, Levels{}, "server n2 runs dtask of an unknown version, which supports feature levels up to 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newServer(t, preface("n1", c.one), nil)
+			n.mux.Attach(n.Transport)
+			peer, err := call(t, n.address, preface("n2", c.two), "n1")
+			if c.because != "" {
+				wantRefused(t, err, c.because)
+			} else if err != nil || peer.Levels != c.one {
+				t.Errorf("got %+v, %v, want the levels %+v", peer, err, c.one)
+			}
+		})
+	}
+}
+
 func TestPrefaceStringsRoundTrip(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)
@@ -188,7 +220,9 @@ func TestPrefaceStringsRoundTrip(t *testing.T) {
 
 func FuzzReadPreface(f *testing.F) {
 	greeting := func(fields ...string) []byte { return appendStrings([]byte{prefaceVersion}, fields...) }
-	f.Add(greeting("c", "n1", "i1", "n2"))
+	f.Add(greeting("c", "n1", "i1", "n2", "1", "2", "v0.2.0"))
+	f.Add(greeting("c", "n1", "i1", "n2", "1", "2", "v0.2.0", "of a later build"))
+	f.Add(greeting("c", "n1", "i1", "n2", "1", "-2", ""))
 	f.Add(greeting("c", "n1"))
 	f.Add([]byte{prefaceVersion, 0xff, 0xff, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -196,7 +230,7 @@ func FuzzReadPreface(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := readPreface(bytes.NewReader(greeting(p.ClusterID, p.ServerID, p.Instance, p.Target)))
+		again, err := readPreface(bytes.NewReader(writtenPreface([]byte{prefaceVersion}, p, p.Target)))
 		if err != nil || again != p {
 			t.Errorf("%+v became %+v, %v", p, again, err)
 		}

@@ -5,19 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 )
 
 // Every Raft connection opens with a preface, before raft sees a byte of it:
 //
-//	dialer   → "DTSK" version(1) length(2) { cluster, server, instance, target }
-//	acceptor → status(1)         length(2) { cluster, server, instance, reason }
+//	dialer   → "DTSK" version(1) length(2) { cluster, server, instance, target, levels… }
+//	acceptor → status(1)         length(2) { cluster, server, instance, reason, levels… }
 //
-// Each string is one length byte and at most 255 bytes; numbers are big-endian.
-// Afterwards both sides know their peer, or why they were refused.
+// The levels are the cluster's, the highest that the build supports, and the build's
+// version. Each string is one length byte and at most 255 bytes; numbers are
+// big-endian, and decimal in strings. Further strings are ignored, so that a later build
+// can add some. Afterwards both sides know their peer, or why they were refused.
 const (
 	prefaceMagic   = "DTSK"
-	prefaceVersion = 1
-	maxPreface     = 4 * 256 // four strings of at most 255 bytes
+	prefaceVersion = 2
+	maxPreface     = 16 * 256 // more than twice what this build writes
 
 	statusAccepted = 1
 	statusRefused  = 2
@@ -29,6 +33,29 @@ type Preface struct {
 	ServerID  string
 	Instance  string
 	Target    string // server id that a dialer wants to reach; "" in an answer
+	Levels    Levels
+}
+
+// Levels is what a server announces about feature levels.
+type Levels struct {
+	Cluster uint32 // the cluster's level, as far as the server has applied the log
+	Max     uint32 // highest level that its build supports; 0 = 1
+	Version string // of its build
+}
+
+// strings returns the levels as they are in a preface.
+func (l Levels) strings() []string {
+	return []string{strconv.FormatUint(uint64(l.Cluster), 10), strconv.FormatUint(uint64(l.Max), 10), l.Version}
+}
+
+// parseLevels is the inverse of strings.
+func parseLevels(cluster, highest, version string) (Levels, error) {
+	c, errC := strconv.ParseUint(cluster, 10, 32)
+	m, errM := strconv.ParseUint(highest, 10, 32)
+	if err := errors.Join(errC, errM); err != nil {
+		return Levels{}, fmt.Errorf("%w: %w", errPreface, err)
+	}
+	return Levels{Cluster: uint32(c), Max: uint32(m), Version: version}, nil
 }
 
 var errPreface = errors.New("malformed preface")
@@ -46,7 +73,7 @@ func appendStrings(out []byte, strings ...string) []byte {
 	return out
 }
 
-// readStrings reads as many strings as appendStrings appended.
+// readStrings reads the first of the strings that appendStrings appended.
 func readStrings(r io.Reader, strings ...*string) error {
 	var length [2]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -66,10 +93,22 @@ func readStrings(r io.Reader, strings ...*string) error {
 		}
 		*s, body = string(body[1:1+int(body[0])]), body[1+int(body[0]):]
 	}
-	if len(body) != 0 {
-		return fmt.Errorf("%w: %d extra bytes", errPreface, len(body))
-	}
 	return nil
+}
+
+// readPeer reads the strings of a preface, of which the fourth one is target or reason.
+func readPeer(r io.Reader, fourth *string) (peer Preface, err error) {
+	var cluster, highest, version string
+	err = readStrings(r, &peer.ClusterID, &peer.ServerID, &peer.Instance, fourth, &cluster, &highest, &version)
+	if err == nil {
+		peer.Levels, err = parseLevels(cluster, highest, version)
+	}
+	return peer, errors.Join(err, peer.check())
+}
+
+// writtenPreface returns what readPeer reads.
+func writtenPreface(out []byte, p Preface, fourth string) []byte {
+	return appendStrings(out, slices.Concat([]string{p.ClusterID, p.ServerID, p.Instance, fourth}, p.Levels.strings())...)
 }
 
 func (p Preface) check() error {
@@ -83,8 +122,7 @@ func (p Preface) check() error {
 // connection has a deadline.
 func greet(conn io.ReadWriter, magic string, own Preface, target string) (peer Preface, err error) {
 	hello := append([]byte(magic), prefaceVersion)
-	hello = appendStrings(hello, own.ClusterID, own.ServerID, own.Instance, target)
-	if _, err := conn.Write(hello); err != nil {
+	if _, err := conn.Write(writtenPreface(hello, own, target)); err != nil {
 		return peer, fmt.Errorf("writing preface: %w", err)
 	}
 	var status [1]byte
@@ -92,8 +130,7 @@ func greet(conn io.ReadWriter, magic string, own Preface, target string) (peer P
 		return peer, fmt.Errorf("reading the answer to the preface: %w", err)
 	}
 	var reason string
-	err = readStrings(conn, &peer.ClusterID, &peer.ServerID, &peer.Instance, &reason)
-	if err = errors.Join(err, peer.check()); err != nil {
+	if peer, err = readPeer(conn, &reason); err != nil {
 		return peer, err
 	}
 	switch status[0] {
@@ -113,12 +150,13 @@ func readPreface(r io.Reader) (peer Preface, err error) {
 		return peer, fmt.Errorf("reading preface: %w", err)
 	}
 	if version[0] != prefaceVersion {
-		return peer, fmt.Errorf("%w: unsupported version %d, want %d", errPreface, version[0], prefaceVersion)
+		return peer, fmt.Errorf("%w: unsupported version %d, want %d: the peer is a build without feature levels, "+
+			"which cannot be upgraded while the cluster runs", errPreface, version[0], prefaceVersion)
 	}
-	if err := readStrings(r, &peer.ClusterID, &peer.ServerID, &peer.Instance, &peer.Target); err != nil {
-		return peer, err
-	}
-	return peer, peer.check()
+	var target string
+	peer, err = readPeer(r, &target)
+	peer.Target = target
+	return peer, err
 }
 
 // reply writes the acceptor's answer; a nil refusal accepts.
@@ -127,8 +165,7 @@ func reply(w io.Writer, own Preface, refusal error) error {
 	if refusal != nil {
 		status, reason = statusRefused, refusal.Error()
 	}
-	out := appendStrings([]byte{status}, own.ClusterID, own.ServerID, own.Instance, reason)
-	if _, err := w.Write(out); err != nil {
+	if _, err := w.Write(writtenPreface([]byte{status}, own, reason)); err != nil {
 		return fmt.Errorf("answering preface: %w", err)
 	}
 	return nil

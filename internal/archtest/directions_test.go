@@ -89,6 +89,7 @@ var mayImport = map[string][]string{
 	"tools/...":        {},
 	"test/record/...":  {"test/record", "test/mutants"},
 	"test/simulation":  {"..."},
+	"test/upgrade":     {"..."},
 	"test/workflows":   {},
 }
 

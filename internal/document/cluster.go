@@ -28,6 +28,9 @@ type Member struct {
 	Lag     uint64 `json:"lag"`
 	Voter   bool   `json:"voter"` // false while it catches up
 	Version string `json:"version"`
+	// MinLevel and MaxLevel are the feature levels that it supports; 0 = unknown.
+	MinLevel uint32 `json:"min_level"`
+	MaxLevel uint32 `json:"max_level"`
 }
 
 // Status is the cluster and the jobs that have not ended.
@@ -101,7 +104,7 @@ func newAlarm(a *dtaskv1.Alarm) Alarm {
 func newMember(m *dtaskv1.Member) Member {
 	return Member{
 		ID: m.GetId(), Address: m.GetAddress(), State: m.GetState(), Applied: m.GetApplied(), Lag: m.GetLag(),
-		Voter: m.GetVoter(), Version: m.GetVersion(),
+		Voter: m.GetVoter(), Version: m.GetVersion(), MinLevel: m.GetMinLevel(), MaxLevel: m.GetMaxLevel(),
 	}
 }
 

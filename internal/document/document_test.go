@@ -64,8 +64,13 @@ func conversions() map[string]conversion {
 		"dead_letter":              from(new(dtaskv1.DeadLetter), newDeadLetter, "payload", "history"),
 		"dead_letter_with_history": from(new(dtaskv1.DeadLetter), NewDeadLetterWithHistory),
 		"cluster":                  from(new(dtaskv1.StatusResponse), NewCluster, "replica"),
-		"alarm":                    from(new(dtaskv1.Alarm), newAlarm),
-		"member":                   from(new(dtaskv1.Member), newMember, "http_address"),
+		"upgrade":                  from(new(dtaskv1.UpgradeStatusResponse), NewUpgrade),
+		"finished_upgrade":         from(new(dtaskv1.FinishUpgradeResponse), NewFinishedUpgrade),
+		"held_upgrade": from(new(dtaskv1.HoldUpgradeResponse), func(m *dtaskv1.HoldUpgradeResponse) any {
+			return NewHeldUpgrade(m, true)
+		}),
+		"alarm":  from(new(dtaskv1.Alarm), newAlarm),
+		"member": from(new(dtaskv1.Member), newMember, "http_address"),
 		"status": from(new(dtaskv1.StatusResponse), func(m *dtaskv1.StatusResponse) any {
 			return NewStatus(m, []*dtaskv1.Job{filled})
 		}, "replica"),

@@ -23,7 +23,7 @@ type Process struct {
 	args    []string
 	logPath string
 
-	mu     sync.Mutex // guards all below, and args
+	mu     sync.Mutex // guards all below, path and args
 	env    []string
 	prefix []string
 	run    *running // the present or last one; nil before the first start
@@ -53,6 +53,13 @@ func (p *Process) Setenv(name, value string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.env = append(p.env, name+"="+value) // the last one counts
+}
+
+// SetProgram makes the process another program from its next start on.
+func (p *Process) SetProgram(path string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.path = path
 }
 
 // AddArgs adds arguments to the command line of the lives that follow.

@@ -26,6 +26,9 @@ const (
 	// TrailingLogsVariable holds the number of entries that stay behind a
 	// snapshot. With few of them a replica that was away needs a snapshot.
 	TrailingLogsVariable = "DTASK_FAULT_TRAILING_LOGS"
+	// MaxLevelVariable holds the highest feature level that the replica supports, as one
+	// of a later build would.
+	MaxLevelVariable = "DTASK_FAULT_MAX_LEVEL"
 )
 
 // maxBody bounds the body of a request, in bytes.
@@ -55,6 +58,13 @@ func Install(cfg *coordinator.Config, lookup func(name string) (value string, ok
 			return fmt.Errorf("%s: %w", TrailingLogsVariable, err)
 		}
 		cfg.TrailingLogs = n
+	}
+	if text, ok := lookup(MaxLevelVariable); ok {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return fmt.Errorf("%s: %w", MaxLevelVariable, err)
+		}
+		cfg.Seams.MaxLevel = fsm.Level(n)
 	}
 	routes := make(network)
 	if text, ok := lookup(AddressesVariable); ok {

@@ -66,6 +66,10 @@ type Identity struct {
 	// Members are the addresses of the other replicas, by server id, in the last
 	// configuration of the cluster that this replica knew; empty = unknown. Read only.
 	Members map[string]string
+	// Level is the cluster's feature level, and LevelVersion the version of the build
+	// that stored it; 0 and empty until the level is above 1.
+	Level        uint32
+	LevelVersion string
 }
 
 // Base returns the server id on the command line.
@@ -87,6 +91,9 @@ type identityJSON struct {
 
 	Instances map[string]string `json:"instances,omitempty"`
 	Members   map[string]string `json:"members,omitempty"`
+
+	Level        uint32 `json:"level,omitempty"`
+	LevelVersion string `json:"level_version,omitempty"`
 }
 
 // Dir is a data directory, locked for this process. Its methods are safe for
@@ -207,6 +214,19 @@ func (d *Dir) SetOthers(instances, members map[string]string) error {
 	})
 }
 
+// SetLevel records the cluster's feature level, and the version of the build that
+// supports it. A lower level changes nothing: this replica may not have applied its log
+// yet.
+func (d *Dir) SetLevel(level uint32, version string) error {
+	return d.update(func(id *Identity) (bool, error) {
+		if level <= id.Level {
+			return false, nil
+		}
+		id.Level, id.LevelVersion = level, version
+		return true, nil
+	})
+}
+
 // MarkStored records that the directory has Raft state from now on.
 func (d *Dir) MarkStored() error {
 	return d.update(func(id *Identity) (bool, error) {
@@ -268,6 +288,7 @@ func readIdentity(dir string) (Identity, error) {
 	return Identity{
 		ServerID: j.ServerID, Configured: j.ConfiguredID, Instance: j.Instance,
 		ClusterID: j.ClusterID, Stored: j.Stored, Instances: j.Instances, Members: j.Members,
+		Level: j.Level, LevelVersion: j.LevelVersion,
 	}, nil
 }
 
@@ -277,6 +298,7 @@ func writeIdentity(dir string, id Identity) error {
 	text, err := json.MarshalIndent(identityJSON{
 		Format: Format, ServerID: id.ServerID, ConfiguredID: id.Configured, Instance: id.Instance,
 		ClusterID: id.ClusterID, Stored: id.Stored, Instances: id.Instances, Members: id.Members,
+		Level: id.Level, LevelVersion: id.LevelVersion,
 	}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding identity: %w", err)

@@ -97,6 +97,29 @@ func TestARenamedDirectoryOpensUnderItsConfiguredID(t *testing.T) {
 
 // Every other number is refused, also those of directories that this build could read
 // in part, and nothing in the directory changes.
+func TestTheStoredLevelIsOnlyRaised(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, c := range []struct {
+		level, want uint32
+		version     string
+	}{{2, 2, "v0.2.0"}, {3, 3, "v0.3.0"}, {2, 3, "v0.3.0"}} {
+		d, err := Open(dir, "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.SetLevel(c.level, c.version); err != nil {
+			t.Error(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		if id, err := readIdentity(dir); err != nil || id.Level != c.want || id.LevelVersion != c.version {
+			t.Errorf("after level %d: got %+v, %v, want level %d of %s", c.level, id, err, c.want, c.version)
+		}
+	}
+}
+
 func TestADirectoryOfAnotherBuildIsRefusedUnchanged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -256,15 +256,19 @@ func (x *StatusResponse) GetAlarms() []*Alarm {
 }
 
 type Member struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // leader, follower, candidate, unreachable, halted (it runs without Raft: see its alarms)
-	Applied       uint64                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"` // log index
-	Lag           uint64                 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`         // entries applied by the leader and not yet by this member
-	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	HttpAddress   string                 `protobuf:"bytes,7,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	Voter         bool                   `protobuf:"varint,8,opt,name=voter,proto3" json:"voter,omitempty"` // false while it catches up
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address     string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	State       string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // leader, follower, candidate, unreachable, halted (it runs without Raft: see its alarms)
+	Applied     uint64                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"` // log index
+	Lag         uint64                 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`         // entries applied by the leader and not yet by this member
+	Version     string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	HttpAddress string                 `protobuf:"bytes,7,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	Voter       bool                   `protobuf:"varint,8,opt,name=voter,proto3" json:"voter,omitempty"` // false while it catches up
+	// Feature levels that its build supports; 0 if it is unreachable, or older than
+	// feature levels: then it supports level 1.
+	MinLevel      uint32 `protobuf:"varint,9,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	MaxLevel      uint32 `protobuf:"varint,10,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -353,6 +357,20 @@ func (x *Member) GetVoter() bool {
 		return x.Voter
 	}
 	return false
+}
+
+func (x *Member) GetMinLevel() uint32 {
+	if x != nil {
+		return x.MinLevel
+	}
+	return 0
+}
+
+func (x *Member) GetMaxLevel() uint32 {
+	if x != nil {
+		return x.MaxLevel
+	}
+	return 0
 }
 
 type AddMemberRequest struct {
@@ -619,6 +637,321 @@ func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
+type UpgradeStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeStatusRequest) Reset() {
+	*x = UpgradeStatusRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeStatusRequest) ProtoMessage() {}
+
+func (x *UpgradeStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeStatusRequest.ProtoReflect.Descriptor instead.
+func (*UpgradeStatusRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{11}
+}
+
+type UpgradeStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Level uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"` // of the cluster
+	Held  bool                   `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`   // the leader does not raise it by itself
+	// complete: all members run the same build, and the level is theirs.
+	// mixed: members run different builds, or one does not answer.
+	// ready: all members run builds that support a higher level.
+	State         string    `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Supported     uint32    `protobuf:"varint,4,opt,name=supported,proto3" json:"supported,omitempty"`                    // highest level that all members support; 0 while one does not answer
+	RaiseInMs     int64     `protobuf:"varint,5,opt,name=raise_in_ms,json=raiseInMs,proto3" json:"raise_in_ms,omitempty"` // until the leader raises the level; 0 = it does not, or at once
+	Next          string    `protobuf:"bytes,6,opt,name=next,proto3" json:"next,omitempty"`                               // server id of the member to upgrade, or to start, next; empty = none
+	Members       []*Member `protobuf:"bytes,7,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeStatusResponse) Reset() {
+	*x = UpgradeStatusResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeStatusResponse) ProtoMessage() {}
+
+func (x *UpgradeStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeStatusResponse.ProtoReflect.Descriptor instead.
+func (*UpgradeStatusResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *UpgradeStatusResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *UpgradeStatusResponse) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *UpgradeStatusResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *UpgradeStatusResponse) GetSupported() uint32 {
+	if x != nil {
+		return x.Supported
+	}
+	return 0
+}
+
+func (x *UpgradeStatusResponse) GetRaiseInMs() int64 {
+	if x != nil {
+		return x.RaiseInMs
+	}
+	return 0
+}
+
+func (x *UpgradeStatusResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *UpgradeStatusResponse) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type FinishUpgradeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishUpgradeRequest) Reset() {
+	*x = FinishUpgradeRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishUpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishUpgradeRequest) ProtoMessage() {}
+
+func (x *FinishUpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishUpgradeRequest.ProtoReflect.Descriptor instead.
+func (*FinishUpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{13}
+}
+
+type FinishUpgradeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`     // of the cluster
+	Already       bool                   `protobuf:"varint,2,opt,name=already,proto3" json:"already,omitempty"` // it had this level, and was not held
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishUpgradeResponse) Reset() {
+	*x = FinishUpgradeResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishUpgradeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishUpgradeResponse) ProtoMessage() {}
+
+func (x *FinishUpgradeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishUpgradeResponse.ProtoReflect.Descriptor instead.
+func (*FinishUpgradeResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *FinishUpgradeResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *FinishUpgradeResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
+type HoldUpgradeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Release       bool                   `protobuf:"varint,1,opt,name=release,proto3" json:"release,omitempty"` // end the hold: the leader raises the level when it would have
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldUpgradeRequest) Reset() {
+	*x = HoldUpgradeRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldUpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldUpgradeRequest) ProtoMessage() {}
+
+func (x *HoldUpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldUpgradeRequest.ProtoReflect.Descriptor instead.
+func (*HoldUpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *HoldUpgradeRequest) GetRelease() bool {
+	if x != nil {
+		return x.Release
+	}
+	return false
+}
+
+type HoldUpgradeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	Already       bool                   `protobuf:"varint,2,opt,name=already,proto3" json:"already,omitempty"` // nothing had to change
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldUpgradeResponse) Reset() {
+	*x = HoldUpgradeResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldUpgradeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldUpgradeResponse) ProtoMessage() {}
+
+func (x *HoldUpgradeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldUpgradeResponse.ProtoReflect.Descriptor instead.
+func (*HoldUpgradeResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *HoldUpgradeResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *HoldUpgradeResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
 // ListWorkersRequest lists workers in the order of their ids. A page may be shorter
 // than its limit even if more pages follow.
 type ListWorkersRequest struct {
@@ -633,7 +966,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +978,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +991,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListWorkersRequest) GetConsistency() Consistency {
@@ -700,7 +1033,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +1045,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +1058,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListWorkersResponse) GetWorkers() []*Worker {
@@ -773,7 +1106,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +1118,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +1131,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Worker) GetId() string {
@@ -924,7 +1257,7 @@ type DrainWorkerRequest struct {
 
 func (x *DrainWorkerRequest) Reset() {
 	*x = DrainWorkerRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1269,7 @@ func (x *DrainWorkerRequest) String() string {
 func (*DrainWorkerRequest) ProtoMessage() {}
 
 func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1282,7 @@ func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*DrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DrainWorkerRequest) GetName() string {
@@ -982,7 +1315,7 @@ type DrainWorkerResponse struct {
 
 func (x *DrainWorkerResponse) Reset() {
 	*x = DrainWorkerResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1327,7 @@ func (x *DrainWorkerResponse) String() string {
 func (*DrainWorkerResponse) ProtoMessage() {}
 
 func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1340,7 @@ func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainWorkerResponse.ProtoReflect.Descriptor instead.
 func (*DrainWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DrainWorkerResponse) GetWorker() *Worker {
@@ -1026,7 +1359,7 @@ type UndrainWorkerRequest struct {
 
 func (x *UndrainWorkerRequest) Reset() {
 	*x = UndrainWorkerRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1371,7 @@ func (x *UndrainWorkerRequest) String() string {
 func (*UndrainWorkerRequest) ProtoMessage() {}
 
 func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1384,7 @@ func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UndrainWorkerRequest) GetName() string {
@@ -1071,7 +1404,7 @@ type UndrainWorkerResponse struct {
 
 func (x *UndrainWorkerResponse) Reset() {
 	*x = UndrainWorkerResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1416,7 @@ func (x *UndrainWorkerResponse) String() string {
 func (*UndrainWorkerResponse) ProtoMessage() {}
 
 func (x *UndrainWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1429,7 @@ func (x *UndrainWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainWorkerResponse.ProtoReflect.Descriptor instead.
 func (*UndrainWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UndrainWorkerResponse) GetWorker() *Worker {
@@ -1121,7 +1454,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1466,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1479,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 type StatsResponse struct {
@@ -1167,7 +1500,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1512,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1525,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StatsResponse) GetEntries() uint64 {
@@ -1273,7 +1606,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1618,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,33 +1631,37 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 type IdentifyResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	Instance      string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`                          // 32 hexadecimal digits, made once for a data directory
-	ClusterId     string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`       // empty while unknown
-	Empty         bool                   `protobuf:"varint,4,opt,name=empty,proto3" json:"empty,omitempty"`                               // the data directory has no Raft state
-	PeersDigest   string                 `protobuf:"bytes,5,opt,name=peers_digest,json=peersDigest,proto3" json:"peers_digest,omitempty"` // of --peers, which must match on all first members
-	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
-	State         string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"` // leader, follower, candidate, starting
-	Applied       uint64                 `protobuf:"varint,8,opt,name=applied,proto3" json:"applied,omitempty"`
-	LastIndex     uint64                 `protobuf:"varint,9,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
-	Version       string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
-	HttpAddress   string                 `protobuf:"bytes,11,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	LeaderId      string                 `protobuf:"bytes,12,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"` // leader that this replica follows; empty without one
-	Quarantined   bool                   `protobuf:"varint,13,opt,name=quarantined,proto3" json:"quarantined,omitempty"`          // has a quarantined data directory, so it must not bootstrap a cluster
-	WallMs        int64                  `protobuf:"varint,14,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`      // wall clock, Unix milliseconds
-	Alarms        []*Alarm               `protobuf:"bytes,15,rep,name=alarms,proto3" json:"alarms,omitempty"`                     // of this replica
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ServerId    string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	Instance    string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`                          // 32 hexadecimal digits, made once for a data directory
+	ClusterId   string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`       // empty while unknown
+	Empty       bool                   `protobuf:"varint,4,opt,name=empty,proto3" json:"empty,omitempty"`                               // the data directory has no Raft state
+	PeersDigest string                 `protobuf:"bytes,5,opt,name=peers_digest,json=peersDigest,proto3" json:"peers_digest,omitempty"` // of --peers, which must match on all first members
+	Term        uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
+	State       string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"` // leader, follower, candidate, starting
+	Applied     uint64                 `protobuf:"varint,8,opt,name=applied,proto3" json:"applied,omitempty"`
+	LastIndex   uint64                 `protobuf:"varint,9,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	Version     string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
+	HttpAddress string                 `protobuf:"bytes,11,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	LeaderId    string                 `protobuf:"bytes,12,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"` // leader that this replica follows; empty without one
+	Quarantined bool                   `protobuf:"varint,13,opt,name=quarantined,proto3" json:"quarantined,omitempty"`          // has a quarantined data directory, so it must not bootstrap a cluster
+	WallMs      int64                  `protobuf:"varint,14,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`      // wall clock, Unix milliseconds
+	Alarms      []*Alarm               `protobuf:"bytes,15,rep,name=alarms,proto3" json:"alarms,omitempty"`                     // of this replica
+	// Feature levels that its build supports; 0 = it is older than them, and supports
+	// level 1.
+	MinLevel      uint32 `protobuf:"varint,16,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	MaxLevel      uint32 `protobuf:"varint,17,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1673,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1686,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *IdentifyResponse) GetServerId() string {
@@ -1457,6 +1794,20 @@ func (x *IdentifyResponse) GetAlarms() []*Alarm {
 	return nil
 }
 
+func (x *IdentifyResponse) GetMinLevel() uint32 {
+	if x != nil {
+		return x.MinLevel
+	}
+	return 0
+}
+
+func (x *IdentifyResponse) GetMaxLevel() uint32 {
+	if x != nil {
+		return x.MaxLevel
+	}
+	return 0
+}
+
 // Alarm is a state of a replica that an operator must know of.
 type Alarm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1470,7 +1821,7 @@ type Alarm struct {
 
 func (x *Alarm) Reset() {
 	*x = Alarm{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1833,7 @@ func (x *Alarm) String() string {
 func (*Alarm) ProtoMessage() {}
 
 func (x *Alarm) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1846,7 @@ func (x *Alarm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
 func (*Alarm) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Alarm) GetMember() string {
@@ -1536,13 +1887,16 @@ type AdmitRequest struct {
 	Rejoin        bool   `protobuf:"varint,5,opt,name=rejoin,proto3" json:"rejoin,omitempty"`
 	Stored        bool   `protobuf:"varint,6,opt,name=stored,proto3" json:"stored,omitempty"`                        // the data directory has Raft state
 	LastIndex     uint64 `protobuf:"varint,7,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"` // of its log
+	MinLevel      uint32 `protobuf:"varint,8,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`    // feature levels that its build supports; 0 = 1
+	MaxLevel      uint32 `protobuf:"varint,9,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	Version       string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"` // of its build
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1908,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1921,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AdmitRequest) GetServerId() string {
@@ -1619,6 +1973,27 @@ func (x *AdmitRequest) GetLastIndex() uint64 {
 	return 0
 }
 
+func (x *AdmitRequest) GetMinLevel() uint32 {
+	if x != nil {
+		return x.MinLevel
+	}
+	return 0
+}
+
+func (x *AdmitRequest) GetMaxLevel() uint32 {
+	if x != nil {
+		return x.MaxLevel
+	}
+	return 0
+}
+
+func (x *AdmitRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 type AdmitResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -1632,7 +2007,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +2019,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +2032,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AdmitResponse) GetClusterId() string {
@@ -1690,7 +2065,7 @@ type DigestsRequest struct {
 
 func (x *DigestsRequest) Reset() {
 	*x = DigestsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +2077,7 @@ func (x *DigestsRequest) String() string {
 func (*DigestsRequest) ProtoMessage() {}
 
 func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +2090,7 @@ func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsRequest.ProtoReflect.Descriptor instead.
 func (*DigestsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DigestsRequest) GetFrom() uint64 {
@@ -1735,7 +2110,7 @@ type DigestsResponse struct {
 
 func (x *DigestsResponse) Reset() {
 	*x = DigestsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +2122,7 @@ func (x *DigestsResponse) String() string {
 func (*DigestsResponse) ProtoMessage() {}
 
 func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +2135,7 @@ func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsResponse.ProtoReflect.Descriptor instead.
 func (*DigestsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DigestsResponse) GetServerId() string {
@@ -1787,7 +2162,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +2174,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +2187,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Digest) GetIndex() uint64 {
@@ -1842,7 +2217,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +2229,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +2242,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HistoryRequest) GetAfterIndex() uint64 {
@@ -1903,7 +2278,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1915,7 +2290,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +2303,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HistoryResponse) GetChunks() []*HistoryChunk {
@@ -1960,7 +2335,7 @@ type HistoryChunk struct {
 
 func (x *HistoryChunk) Reset() {
 	*x = HistoryChunk{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2347,7 @@ func (x *HistoryChunk) String() string {
 func (*HistoryChunk) ProtoMessage() {}
 
 func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2360,7 @@ func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
 func (*HistoryChunk) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HistoryChunk) GetIndex() uint64 {
@@ -2044,7 +2419,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x18\n" +
 	"\areplica\x18\x05 \x01(\tR\areplica\x12'\n" +
-	"\x06alarms\x18\x06 \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\"\xc7\x01\n" +
+	"\x06alarms\x18\x06 \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\"\x81\x02\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -2053,7 +2428,10 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x03lag\x18\x05 \x01(\x04R\x03lag\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12!\n" +
 	"\fhttp_address\x18\a \x01(\tR\vhttpAddress\x12\x14\n" +
-	"\x05voter\x18\b \x01(\bR\x05voter\"I\n" +
+	"\x05voter\x18\b \x01(\bR\x05voter\x12\x1b\n" +
+	"\tmin_level\x18\t \x01(\rR\bminLevel\x12\x1b\n" +
+	"\tmax_level\x18\n" +
+	" \x01(\rR\bmaxLevel\"I\n" +
 	"\x10AddMemberRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\")\n" +
@@ -2065,7 +2443,25 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x0falready_removed\x18\x01 \x01(\bR\x0ealreadyRemoved\"8\n" +
 	"\x19TransferLeadershipRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\"\x1c\n" +
-	"\x1aTransferLeadershipResponse\"\x96\x01\n" +
+	"\x1aTransferLeadershipResponse\"\x16\n" +
+	"\x14UpgradeStatusRequest\"\xd5\x01\n" +
+	"\x15UpgradeStatusResponse\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12\x12\n" +
+	"\x04held\x18\x02 \x01(\bR\x04held\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x1c\n" +
+	"\tsupported\x18\x04 \x01(\rR\tsupported\x12\x1e\n" +
+	"\vraise_in_ms\x18\x05 \x01(\x03R\traiseInMs\x12\x12\n" +
+	"\x04next\x18\x06 \x01(\tR\x04next\x12*\n" +
+	"\amembers\x18\a \x03(\v2\x10.dtask.v1.MemberR\amembers\"\x16\n" +
+	"\x14FinishUpgradeRequest\"G\n" +
+	"\x15FinishUpgradeResponse\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12\x18\n" +
+	"\aalready\x18\x02 \x01(\bR\aalready\".\n" +
+	"\x12HoldUpgradeRequest\x12\x18\n" +
+	"\arelease\x18\x01 \x01(\bR\arelease\"E\n" +
+	"\x13HoldUpgradeResponse\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12\x18\n" +
+	"\aalready\x18\x02 \x01(\bR\aalready\"\x96\x01\n" +
 	"\x12ListWorkersRequest\x127\n" +
 	"\vconsistency\x18\x01 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x1d\n" +
@@ -2130,7 +2526,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x0eleader_changes\x18\t \x01(\x04R\rleaderChanges\x12\x1b\n" +
 	"\trss_bytes\x18\n" +
 	" \x01(\x04R\brssBytes\"\x11\n" +
-	"\x0fIdentifyRequest\"\xc4\x03\n" +
+	"\x0fIdentifyRequest\"\xfe\x03\n" +
 	"\x10IdentifyResponse\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -2149,12 +2545,14 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\tleader_id\x18\f \x01(\tR\bleaderId\x12 \n" +
 	"\vquarantined\x18\r \x01(\bR\vquarantined\x12\x17\n" +
 	"\awall_ms\x18\x0e \x01(\x03R\x06wallMs\x12'\n" +
-	"\x06alarms\x18\x0f \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\"\x7f\n" +
+	"\x06alarms\x18\x0f \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\x12\x1b\n" +
+	"\tmin_level\x18\x10 \x01(\rR\bminLevel\x12\x1b\n" +
+	"\tmax_level\x18\x11 \x01(\rR\bmaxLevel\"\x7f\n" +
 	"\x05Alarm\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xcf\x01\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xa3\x02\n" +
 	"\fAdmitRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -2164,7 +2562,11 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x06rejoin\x18\x05 \x01(\bR\x06rejoin\x12\x16\n" +
 	"\x06stored\x18\x06 \x01(\bR\x06stored\x12\x1d\n" +
 	"\n" +
-	"last_index\x18\a \x01(\x04R\tlastIndex\"a\n" +
+	"last_index\x18\a \x01(\x04R\tlastIndex\x12\x1b\n" +
+	"\tmin_level\x18\b \x01(\rR\bminLevel\x12\x1b\n" +
+	"\tmax_level\x18\t \x01(\rR\bmaxLevel\x12\x18\n" +
+	"\aversion\x18\n" +
+	" \x01(\tR\aversion\"a\n" +
 	"\rAdmitResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -2191,7 +2593,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\rR\x06number\x12\x14\n" +
 	"\x05total\x18\x04 \x01(\rR\x05total\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data2\xcc\x04\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data2\xbc\x06\n" +
 	"\x0eClusterService\x12;\n" +
 	"\x06Status\x12\x17.dtask.v1.StatusRequest\x1a\x18.dtask.v1.StatusResponse\x12A\n" +
 	"\bIdentify\x12\x19.dtask.v1.IdentifyRequest\x1a\x1a.dtask.v1.IdentifyResponse\x12J\n" +
@@ -2199,7 +2601,10 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x05Admit\x12\x16.dtask.v1.AdmitRequest\x1a\x17.dtask.v1.AdmitResponse\x12D\n" +
 	"\tAddMember\x12\x1a.dtask.v1.AddMemberRequest\x1a\x1b.dtask.v1.AddMemberResponse\x12M\n" +
 	"\fRemoveMember\x12\x1d.dtask.v1.RemoveMemberRequest\x1a\x1e.dtask.v1.RemoveMemberResponse\x12_\n" +
-	"\x12TransferLeadership\x12#.dtask.v1.TransferLeadershipRequest\x1a$.dtask.v1.TransferLeadershipResponse\x12>\n" +
+	"\x12TransferLeadership\x12#.dtask.v1.TransferLeadershipRequest\x1a$.dtask.v1.TransferLeadershipResponse\x12P\n" +
+	"\rUpgradeStatus\x12\x1e.dtask.v1.UpgradeStatusRequest\x1a\x1f.dtask.v1.UpgradeStatusResponse\x12P\n" +
+	"\rFinishUpgrade\x12\x1e.dtask.v1.FinishUpgradeRequest\x1a\x1f.dtask.v1.FinishUpgradeResponse\x12J\n" +
+	"\vHoldUpgrade\x12\x1c.dtask.v1.HoldUpgradeRequest\x1a\x1d.dtask.v1.HoldUpgradeResponse\x12>\n" +
 	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse2\xf4\x02\n" +
 	"\fAdminService\x12J\n" +
 	"\vListWorkers\x12\x1c.dtask.v1.ListWorkersRequest\x1a\x1d.dtask.v1.ListWorkersResponse\x12J\n" +
@@ -2220,7 +2625,7 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),              // 0: dtask.v1.StatusRequest
 	(*AwaitLeaderRequest)(nil),         // 1: dtask.v1.AwaitLeaderRequest
@@ -2233,77 +2638,90 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*RemoveMemberResponse)(nil),       // 8: dtask.v1.RemoveMemberResponse
 	(*TransferLeadershipRequest)(nil),  // 9: dtask.v1.TransferLeadershipRequest
 	(*TransferLeadershipResponse)(nil), // 10: dtask.v1.TransferLeadershipResponse
-	(*ListWorkersRequest)(nil),         // 11: dtask.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),        // 12: dtask.v1.ListWorkersResponse
-	(*Worker)(nil),                     // 13: dtask.v1.Worker
-	(*DrainWorkerRequest)(nil),         // 14: dtask.v1.DrainWorkerRequest
-	(*DrainWorkerResponse)(nil),        // 15: dtask.v1.DrainWorkerResponse
-	(*UndrainWorkerRequest)(nil),       // 16: dtask.v1.UndrainWorkerRequest
-	(*UndrainWorkerResponse)(nil),      // 17: dtask.v1.UndrainWorkerResponse
-	(*StatsRequest)(nil),               // 18: dtask.v1.StatsRequest
-	(*StatsResponse)(nil),              // 19: dtask.v1.StatsResponse
-	(*IdentifyRequest)(nil),            // 20: dtask.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),           // 21: dtask.v1.IdentifyResponse
-	(*Alarm)(nil),                      // 22: dtask.v1.Alarm
-	(*AdmitRequest)(nil),               // 23: dtask.v1.AdmitRequest
-	(*AdmitResponse)(nil),              // 24: dtask.v1.AdmitResponse
-	(*DigestsRequest)(nil),             // 25: dtask.v1.DigestsRequest
-	(*DigestsResponse)(nil),            // 26: dtask.v1.DigestsResponse
-	(*Digest)(nil),                     // 27: dtask.v1.Digest
-	(*HistoryRequest)(nil),             // 28: dtask.v1.HistoryRequest
-	(*HistoryResponse)(nil),            // 29: dtask.v1.HistoryResponse
-	(*HistoryChunk)(nil),               // 30: dtask.v1.HistoryChunk
-	nil,                                // 31: dtask.v1.Worker.LabelsEntry
-	nil,                                // 32: dtask.v1.Worker.ResourcesEntry
-	(Consistency)(0),                   // 33: dtask.v1.Consistency
-	(*Freshness)(nil),                  // 34: dtask.v1.Freshness
-	(*timestamppb.Timestamp)(nil),      // 35: google.protobuf.Timestamp
+	(*UpgradeStatusRequest)(nil),       // 11: dtask.v1.UpgradeStatusRequest
+	(*UpgradeStatusResponse)(nil),      // 12: dtask.v1.UpgradeStatusResponse
+	(*FinishUpgradeRequest)(nil),       // 13: dtask.v1.FinishUpgradeRequest
+	(*FinishUpgradeResponse)(nil),      // 14: dtask.v1.FinishUpgradeResponse
+	(*HoldUpgradeRequest)(nil),         // 15: dtask.v1.HoldUpgradeRequest
+	(*HoldUpgradeResponse)(nil),        // 16: dtask.v1.HoldUpgradeResponse
+	(*ListWorkersRequest)(nil),         // 17: dtask.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),        // 18: dtask.v1.ListWorkersResponse
+	(*Worker)(nil),                     // 19: dtask.v1.Worker
+	(*DrainWorkerRequest)(nil),         // 20: dtask.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),        // 21: dtask.v1.DrainWorkerResponse
+	(*UndrainWorkerRequest)(nil),       // 22: dtask.v1.UndrainWorkerRequest
+	(*UndrainWorkerResponse)(nil),      // 23: dtask.v1.UndrainWorkerResponse
+	(*StatsRequest)(nil),               // 24: dtask.v1.StatsRequest
+	(*StatsResponse)(nil),              // 25: dtask.v1.StatsResponse
+	(*IdentifyRequest)(nil),            // 26: dtask.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),           // 27: dtask.v1.IdentifyResponse
+	(*Alarm)(nil),                      // 28: dtask.v1.Alarm
+	(*AdmitRequest)(nil),               // 29: dtask.v1.AdmitRequest
+	(*AdmitResponse)(nil),              // 30: dtask.v1.AdmitResponse
+	(*DigestsRequest)(nil),             // 31: dtask.v1.DigestsRequest
+	(*DigestsResponse)(nil),            // 32: dtask.v1.DigestsResponse
+	(*Digest)(nil),                     // 33: dtask.v1.Digest
+	(*HistoryRequest)(nil),             // 34: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),            // 35: dtask.v1.HistoryResponse
+	(*HistoryChunk)(nil),               // 36: dtask.v1.HistoryChunk
+	nil,                                // 37: dtask.v1.Worker.LabelsEntry
+	nil,                                // 38: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                   // 39: dtask.v1.Consistency
+	(*Freshness)(nil),                  // 40: dtask.v1.Freshness
+	(*timestamppb.Timestamp)(nil),      // 41: google.protobuf.Timestamp
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
-	22, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
-	33, // 2: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
-	13, // 3: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	34, // 4: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
-	31, // 5: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	32, // 6: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
-	13, // 7: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	13, // 8: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	22, // 9: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
-	35, // 10: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
-	27, // 11: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	30, // 12: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 13: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	20, // 14: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	1,  // 15: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
-	23, // 16: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	5,  // 17: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	7,  // 18: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	9,  // 19: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	25, // 20: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	11, // 21: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	14, // 22: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	16, // 23: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	18, // 24: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	28, // 25: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	3,  // 26: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	21, // 27: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	2,  // 28: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
-	24, // 29: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	6,  // 30: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	8,  // 31: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	10, // 32: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	26, // 33: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	12, // 34: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	15, // 35: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	17, // 36: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	19, // 37: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	29, // 38: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	26, // [26:39] is the sub-list for method output_type
-	13, // [13:26] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	28, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
+	4,  // 2: dtask.v1.UpgradeStatusResponse.members:type_name -> dtask.v1.Member
+	39, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 4: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
+	40, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
+	37, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	38, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	19, // 8: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	19, // 9: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	28, // 10: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
+	41, // 11: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	33, // 12: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
+	36, // 13: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 14: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	26, // 15: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	1,  // 16: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
+	29, // 17: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	5,  // 18: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	7,  // 19: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	9,  // 20: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	11, // 21: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
+	13, // 22: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
+	15, // 23: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
+	31, // 24: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	17, // 25: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	20, // 26: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	22, // 27: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	24, // 28: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	34, // 29: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	3,  // 30: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	27, // 31: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 32: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	30, // 33: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	6,  // 34: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	8,  // 35: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	10, // 36: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	12, // 37: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
+	14, // 38: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
+	16, // 39: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
+	32, // 40: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	18, // 41: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	21, // 42: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	23, // 43: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	25, // 44: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	35, // 45: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	30, // [30:46] is the sub-list for method output_type
+	14, // [14:30] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }
@@ -2318,7 +2736,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -26,6 +26,9 @@ const (
 	ClusterService_AddMember_FullMethodName          = "/dtask.v1.ClusterService/AddMember"
 	ClusterService_RemoveMember_FullMethodName       = "/dtask.v1.ClusterService/RemoveMember"
 	ClusterService_TransferLeadership_FullMethodName = "/dtask.v1.ClusterService/TransferLeadership"
+	ClusterService_UpgradeStatus_FullMethodName      = "/dtask.v1.ClusterService/UpgradeStatus"
+	ClusterService_FinishUpgrade_FullMethodName      = "/dtask.v1.ClusterService/FinishUpgrade"
+	ClusterService_HoldUpgrade_FullMethodName        = "/dtask.v1.ClusterService/HoldUpgrade"
 	ClusterService_Digests_FullMethodName            = "/dtask.v1.ClusterService/Digests"
 )
 
@@ -53,6 +56,15 @@ type ClusterServiceClient interface {
 	RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*RemoveMemberResponse, error)
 	// TransferLeadership makes another voter the leader.
 	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
+	// UpgradeStatus reports the feature level of the cluster, those that its members
+	// support, and what happens next. The leader answers.
+	UpgradeStatus(ctx context.Context, in *UpgradeStatusRequest, opts ...grpc.CallOption) (*UpgradeStatusResponse, error)
+	// FinishUpgrade raises the cluster's level to the highest one that all members
+	// support, and releases a hold. Older builds cannot be members afterwards.
+	FinishUpgrade(ctx context.Context, in *FinishUpgradeRequest, opts ...grpc.CallOption) (*FinishUpgradeResponse, error)
+	// HoldUpgrade keeps the leader from raising the level until FinishUpgrade, or
+	// releases that hold.
+	HoldUpgrade(ctx context.Context, in *HoldUpgradeRequest, opts ...grpc.CallOption) (*HoldUpgradeResponse, error)
 	// Digests returns recent state digests of the replica that answers, for
 	// comparison.
 	Digests(ctx context.Context, in *DigestsRequest, opts ...grpc.CallOption) (*DigestsResponse, error)
@@ -136,6 +148,36 @@ func (c *clusterServiceClient) TransferLeadership(ctx context.Context, in *Trans
 	return out, nil
 }
 
+func (c *clusterServiceClient) UpgradeStatus(ctx context.Context, in *UpgradeStatusRequest, opts ...grpc.CallOption) (*UpgradeStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpgradeStatusResponse)
+	err := c.cc.Invoke(ctx, ClusterService_UpgradeStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) FinishUpgrade(ctx context.Context, in *FinishUpgradeRequest, opts ...grpc.CallOption) (*FinishUpgradeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FinishUpgradeResponse)
+	err := c.cc.Invoke(ctx, ClusterService_FinishUpgrade_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) HoldUpgrade(ctx context.Context, in *HoldUpgradeRequest, opts ...grpc.CallOption) (*HoldUpgradeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HoldUpgradeResponse)
+	err := c.cc.Invoke(ctx, ClusterService_HoldUpgrade_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterServiceClient) Digests(ctx context.Context, in *DigestsRequest, opts ...grpc.CallOption) (*DigestsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DigestsResponse)
@@ -170,6 +212,15 @@ type ClusterServiceServer interface {
 	RemoveMember(context.Context, *RemoveMemberRequest) (*RemoveMemberResponse, error)
 	// TransferLeadership makes another voter the leader.
 	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
+	// UpgradeStatus reports the feature level of the cluster, those that its members
+	// support, and what happens next. The leader answers.
+	UpgradeStatus(context.Context, *UpgradeStatusRequest) (*UpgradeStatusResponse, error)
+	// FinishUpgrade raises the cluster's level to the highest one that all members
+	// support, and releases a hold. Older builds cannot be members afterwards.
+	FinishUpgrade(context.Context, *FinishUpgradeRequest) (*FinishUpgradeResponse, error)
+	// HoldUpgrade keeps the leader from raising the level until FinishUpgrade, or
+	// releases that hold.
+	HoldUpgrade(context.Context, *HoldUpgradeRequest) (*HoldUpgradeResponse, error)
 	// Digests returns recent state digests of the replica that answers, for
 	// comparison.
 	Digests(context.Context, *DigestsRequest) (*DigestsResponse, error)
@@ -203,6 +254,15 @@ func (UnimplementedClusterServiceServer) RemoveMember(context.Context, *RemoveMe
 }
 func (UnimplementedClusterServiceServer) TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TransferLeadership not implemented")
+}
+func (UnimplementedClusterServiceServer) UpgradeStatus(context.Context, *UpgradeStatusRequest) (*UpgradeStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpgradeStatus not implemented")
+}
+func (UnimplementedClusterServiceServer) FinishUpgrade(context.Context, *FinishUpgradeRequest) (*FinishUpgradeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FinishUpgrade not implemented")
+}
+func (UnimplementedClusterServiceServer) HoldUpgrade(context.Context, *HoldUpgradeRequest) (*HoldUpgradeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method HoldUpgrade not implemented")
 }
 func (UnimplementedClusterServiceServer) Digests(context.Context, *DigestsRequest) (*DigestsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Digests not implemented")
@@ -354,6 +414,60 @@ func _ClusterService_TransferLeadership_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_UpgradeStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpgradeStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).UpgradeStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_UpgradeStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).UpgradeStatus(ctx, req.(*UpgradeStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_FinishUpgrade_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FinishUpgradeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).FinishUpgrade(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_FinishUpgrade_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).FinishUpgrade(ctx, req.(*FinishUpgradeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_HoldUpgrade_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HoldUpgradeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).HoldUpgrade(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_HoldUpgrade_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).HoldUpgrade(ctx, req.(*HoldUpgradeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ClusterService_Digests_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DigestsRequest)
 	if err := dec(in); err != nil {
@@ -406,6 +520,18 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "TransferLeadership",
 			Handler:    _ClusterService_TransferLeadership_Handler,
+		},
+		{
+			MethodName: "UpgradeStatus",
+			Handler:    _ClusterService_UpgradeStatus_Handler,
+		},
+		{
+			MethodName: "FinishUpgrade",
+			Handler:    _ClusterService_FinishUpgrade_Handler,
+		},
+		{
+			MethodName: "HoldUpgrade",
+			Handler:    _ClusterService_HoldUpgrade_Handler,
 		},
 		{
 			MethodName: "Digests",
