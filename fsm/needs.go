@@ -49,10 +49,10 @@ func (j *job) needFate(k int) fate {
 }
 
 // waiting reports whether none of the tasks of a job may be ready because not
-// all jobs that it needs have ended as required. A job that has started does not
-// wait again.
+// all jobs that it needs have ended as required. It may have started: cleanup
+// tasks of a job that a user cancelled do not wait.
 func (j *job) waiting() bool {
-	if j.needEnds == nil || j.state != JobPending || j.outcome != 0 {
+	if j.needEnds == nil || j.outcome != 0 {
 		return false
 	}
 	for k := range j.needEnds {

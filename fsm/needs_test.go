@@ -278,3 +278,18 @@ func TestARestoredReplicaAgreesAboutNeeds(t *testing.T) {
 	}
 	sameState(t, "restored", other.s, w.s)
 }
+
+func TestAJobWaitsAgainAfterItsCleanupTasksRan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil))
+	p := needing(plan(nil), need(1))
+	p.tasks = append(p.tasks, taskPlan{name: "cleanup", policy: 2})
+	w.submit(p)
+	w.do(&CancelJob{Job: 2, Reason: "later"})
+	cleanup := hold(2, 1, 1, 1)
+	w.do(&Assign{Items: []AssignItem{AssignItem(cleanup)}}).do(complete(cleanup)).do(&Revive{Job: 2})
+	if j, _ := w.s.Job(2); !j.Waiting || w.state(2, 0) != Blocked {
+		t.Errorf("waiting %t, task %v", j.Waiting, w.state(2, 0))
+	}
+}
