@@ -22,7 +22,7 @@ func (s *Sequencer) Submit(ctx context.Context, sub Submission) (SubmitResult, e
 // Audit compares the soft state with the one that a new term would rebuild from
 // the same view, and returns all differences.
 func (s *Sequencer) Audit(ctx context.Context) error {
-	q := &query{done: make(chan error, 1), f: func(b *batch) error {
+	q := &query{done: make(chan struct{}), f: func(b *batch) error {
 		s.absorb(b)
 		cfg := s.cfg
 		cfg.Machine = fsm.NewMachine()
@@ -34,25 +34,50 @@ func (s *Sequencer) Audit(ctx context.Context) error {
 		r.rebuild(r.batches.next(r.view))
 		return errors.Join(s.differsReady(r), s.differsTimers(r), s.differsHeld(r), s.differsCapacity(), s.differsMemory(r))
 	}}
-	if err := s.inbox.put(classWorker, q); err != nil {
-		return nil //nolint:nilerr // the term has ended: nothing to compare
+	if !s.ask(ctx, q) {
+		return nil // the term has ended: nothing to compare
+	}
+	return q.err
+}
+
+// Leaving reports whether a worker leaves, after all reports that were sent before.
+func (s *Sequencer) Leaving(ctx context.Context, id fsm.WorkerID) (leaving bool) {
+	q := &query{done: make(chan struct{}), f: func(*batch) error {
+		w := s.workers.byID[id]
+		leaving = w != nil && w.leaving
+		return nil
+	}}
+	return s.ask(ctx, q) && leaving
+}
+
+// ask waits for a query. It reports whether it was answered.
+func (s *Sequencer) ask(ctx context.Context, q *query) (answered bool) {
+	if s.inbox.put(classWorker, q) != nil {
+		return false
 	}
 	select {
-	case err := <-q.done:
-		return err
+	case <-q.done:
+		return !q.refused
 	case <-ctx.Done():
-		return nil
+		return false
 	}
 }
 
 // query reads the soft state. It doesn't cause an entry.
 type query struct {
-	f    func(b *batch) error
-	done chan error // size 1: the caller may have left
+	f       func(b *batch) error
+	done    chan struct{} // closed when the rest is set
+	err     error
+	refused bool
 }
 
-func (q *query) refuse(error)      { q.done <- nil }
-func (q *query) run(b *batch) bool { q.done <- q.f(b); return true }
+func (q *query) refuse(error) { q.refused = true; close(q.done) }
+
+func (q *query) run(b *batch) bool {
+	q.err = q.f(b)
+	close(q.done)
+	return true
+}
 
 func (s *Sequencer) readySet() map[scheduler.TaskRef]int {
 	set := make(map[scheduler.TaskRef]int)
@@ -250,16 +275,11 @@ func (s *Sequencer) heldBy(id fsm.WorkerID, a fsm.AttemptRef) (held, bool) {
 // Waiting returns how many entries the scheduler holds, valid or not.
 func (s *Sequencer) Waiting(ctx context.Context) int {
 	n := -1
-	q := &query{done: make(chan error, 1), f: func(*batch) error { n = s.dispatch.sched.Len(); return nil }}
-	if s.inbox.put(classWorker, q) != nil {
+	q := &query{done: make(chan struct{}), f: func(*batch) error { n = s.dispatch.sched.Len(); return nil }}
+	if !s.ask(ctx, q) {
 		return -1
 	}
-	select {
-	case <-q.done:
-		return n
-	case <-ctx.Done():
-		return -1
-	}
+	return n
 }
 
 // Stats returns the counters of the process.

@@ -2,9 +2,11 @@ package sequencer_test
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 )
 
@@ -369,19 +371,15 @@ func (w *simWorker) drainNoted(t *simTerm) {
 		delete(w.c.drained, w)
 		return
 	}
-	x := w.session
-	var look func()
-	look = func() {
-		w.c.settle()
-		switch {
-		case t.over || x == nil || w.session != x:
-		case t.seq.DrainingNow(w.id):
+	x, leaving := w.session, false
+	w.c.call(t, 5*time.Second, func(ctx context.Context, s *sequencer.Sequencer) error {
+		leaving = s.Leaving(ctx, w.id)
+		return nil
+	}, func(error) {
+		if leaving && !t.over && x != nil && w.session == x {
 			w.c.drained[w] = simDrain{term: t, order: w.c.proposals}
-		default: // the pipeline is full: the report is still in the inbox
-			w.c.after(5*time.Millisecond, look)
 		}
-	}
-	look()
+	})
 }
 
 // accepted checks a completion whose acceptance reached the worker. A cleanup

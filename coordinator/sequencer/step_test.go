@@ -3,8 +3,6 @@ package sequencer
 import (
 	"errors"
 	"time"
-
-	"github.com/dtask/dtask/fsm"
 )
 
 // Stepped is a term that runs in the goroutine of its caller, step by step,
@@ -118,13 +116,6 @@ func (d *Stepped) cycle() bool {
 
 // Next returns when the term must be stepped even without a request.
 func (d *Stepped) Next() time.Time { return time.Now().Add(d.s.untilNext()) }
-
-// DrainingNow reports whether a worker is leaving. The condition of HeldNow
-// applies.
-func (s *Sequencer) DrainingNow(id fsm.WorkerID) bool {
-	w := s.workers.byID[id]
-	return w != nil && w.leaving
-}
 
 // HeldNow returns the number of attempts that workers hold. The term's
 // goroutines, if it has any, must be idle.
