@@ -62,7 +62,7 @@ func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.Can
 		stop:   stop, fatals: make(chan *FatalError, 1),
 	}
 	r.notifier = &notifier{
-		machine: r.machine, hooks: hooks, version: cfg.Version,
+		machine: r.machine, hooks: hooks, addresses: cfg.webhookAddresses(), version: cfg.Version,
 		wall: cfg.Wall, log: r.log,
 	}
 	return r
@@ -177,6 +177,7 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 		TaskDefaults: r.cfg.taskDefaults(),
 		SubmitRate:   r.cfg.SubmitRate,
 		SubmitBurst:  r.cfg.SubmitBurst,
+		CheckWebhook: r.notifier.addresses.CheckURL,
 		Options:      r.cfg.scaledOptions(),
 	}
 }
