@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"regexp"
 	"time"
 
@@ -101,6 +102,10 @@ type Config struct {
 	// WebhookSecretFile has the key that signs webhooks; empty = unsigned. Run reads it
 	// once.
 	WebhookSecretFile string
+	// WebhookAllow are private addresses that webhooks of jobs may reach beside public
+	// ones. Loopback addresses are added if Listen is one: then only this machine can
+	// submit jobs. The leader's setting applies: it must match on all replicas.
+	WebhookAllow []netip.Prefix
 	// AutoRejoin lets a replica whose data directory is lost or damaged rejoin under a
 	// new server id, which the cluster chooses.
 	AutoRejoin bool

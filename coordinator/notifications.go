@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/dtask/dtask/coordinator/notify"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/loopback"
 	"github.com/dtask/dtask/spec"
 )
 
@@ -46,6 +48,15 @@ func (c *Config) notificationHooks() (notify.Hooks, error) {
 		h.Secret = secret
 	}
 	return h, errors.Join(errs...)
+}
+
+// webhookAddresses returns which addresses the webhooks of jobs may reach.
+func (c *Config) webhookAddresses() notify.AddressPolicy {
+	allowed := slices.Clone(c.WebhookAllow)
+	if loopback.Is(c.Listen) {
+		allowed = append(allowed, loopback.Prefixes()...)
+	}
+	return notify.AddressPolicy{Allowed: allowed}
 }
 
 // checkExecutable refuses a path that could not be run, or not from another working
@@ -97,12 +108,13 @@ func wakeChannel() (wake chan struct{}, committed func()) {
 
 // notifier delivers notifications while this replica leads.
 type notifier struct {
-	machine *fsm.Machine
-	hooks   notify.Hooks
-	version string
-	wall    func() time.Time
-	log     *slog.Logger
-	totals  notify.Totals
+	machine   *fsm.Machine
+	hooks     notify.Hooks
+	addresses notify.AddressPolicy
+	version   string
+	wall      func() time.Time
+	log       *slog.Logger
+	totals    notify.Totals
 }
 
 // runBeside runs the sequencer and delivers notifications beside it. Both have
@@ -127,7 +139,7 @@ func (n *notifier) deliver(ctx context.Context, s *sequencer.Sequencer, wake <-c
 	// It returns only when ctx is done, and the term reports why.
 	_ = notify.Run(ctx, notify.Config{
 		Machine: n.machine, Recorder: s, Job: api.JobView, DeadLetter: api.DeadLetterView, Wake: wake,
-		Hooks: n.hooks, Version: n.version,
+		Hooks: n.hooks, Addresses: n.addresses, Version: n.version,
 		Logger: n.log.With("term", s.Term()), Totals: &n.totals, Seed: randomSeed(), Wall: n.wall,
 	})
 }

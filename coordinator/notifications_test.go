@@ -2,9 +2,11 @@ package coordinator_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,6 +128,36 @@ func TestInvalidHookSettingsAreRefusedByFlag(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		case err != nil && strings.Contains(err.Error(), "hush"):
 			t.Errorf("%s: the error shows a password: %v", name, err)
+		}
+	}
+}
+
+func TestAWebhookToAPrivateAddressIsRefusedAtSubmissionUnlessAllowed(t *testing.T) {
+	t.Parallel()
+	c, stop := runWith(t, coordinator.Config{
+		DataDir: t.TempDir(), MinFree: new(coordinator.MinFree), WebhookAllow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+	})
+	defer stop()
+	for webhook, want := range map[string]string{
+		"http://127.0.0.1:8080/":                  "", // the replica listens on loopback
+		"http://localhost:8080/":                  "",
+		"http://10.1.2.3/":                        "",
+		"http://hooks.test/":                      "", // checked when it is called
+		"http://10.2.0.1/":                        "webhook: address 10.2.0.1 is private (private network): allow it with dtaskd --webhook-allow 10.2.0.1/32",
+		"http://169.254.169.254/latest/meta-data": "address 169.254.169.254 is private (link-local)",
+		"http://0.0.0.0:7461/":                    "address 0.0.0.0 is private (unspecified)",
+	} {
+		job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "notified"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		job.Header.Webhook = webhook
+		_, err = c.Submit(t.Context(), job, client.SubmitOptions{Key: webhook})
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", webhook, err)
+		case want != "" && (!errors.Is(err, client.ErrRefused) || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: got %v, want ErrRefused: %q", webhook, err, want)
 		}
 	}
 }

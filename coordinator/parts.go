@@ -65,7 +65,7 @@ func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.Can
 	}
 	r.machine.SupportLevel(cfg.Seams.MaxLevel)
 	r.notifier = &notifier{
-		machine: r.machine, hooks: hooks, version: cfg.Version,
+		machine: r.machine, hooks: hooks, addresses: cfg.webhookAddresses(), version: cfg.Version,
 		wall: cfg.Wall, log: r.log,
 	}
 	return r
@@ -180,6 +180,7 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 		TaskDefaults: r.cfg.taskDefaults(),
 		SubmitRate:   r.cfg.SubmitRate,
 		SubmitBurst:  r.cfg.SubmitBurst,
+		CheckWebhook: r.notifier.addresses.CheckURL,
 		Options:      r.cfg.scaledOptions(),
 	}
 }

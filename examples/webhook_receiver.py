@@ -15,6 +15,7 @@ import hmac
 import http.server
 import json
 import sys
+import threading
 import time
 
 MAX_SKEW = 300  # seconds between a request's timestamp and the local clock
@@ -39,6 +40,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     secret = ""
     seen = collections.OrderedDict()
+    lock = threading.Lock()  # guards seen: each connection has a thread
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -46,12 +48,13 @@ class Receiver(http.server.BaseHTTPRequestHandler):
             self.respond(401)
             return
         message_id = self.headers["webhook-id"]
-        if message_id not in self.seen:
-            event = json.loads(body)
-            print(event["timestamp"], event["type"], event["data"]["id"], event["data"].get("state", ""), flush=True)
-            self.seen[message_id] = True
-            if len(self.seen) > MAX_SEEN:
-                self.seen.popitem(last=False)
+        with self.lock:
+            if message_id not in self.seen:
+                event = json.loads(body)
+                print(event["timestamp"], event["type"], event["data"]["id"], event["data"].get("state", ""), flush=True)
+                self.seen[message_id] = True
+                if len(self.seen) > MAX_SEEN:
+                    self.seen.popitem(last=False)
         self.respond(204)
 
     def respond(self, code):
@@ -68,4 +71,4 @@ if __name__ == "__main__":
         sys.exit(f"usage: {sys.argv[0]} PORT SECRET-FILE")
     with open(sys.argv[2], encoding="ascii") as file:
         Receiver.secret = file.read().strip()
-    http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Receiver).serve_forever()
+    http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Receiver).serve_forever()

@@ -141,6 +141,7 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.StringVar(&s.deadCommand, "dead-letter-command", "", "absolute path of a program that the leader runs for each new dead letter, with JSON on its stdin")
 	f.StringVar(&s.secretFile, "webhook-secret-file", "", "file with the key that signs webhooks, whsec_ and base64 (default: unsigned)")
 	f.DurationVar(&s.upgradeAfter, "upgrade-after", time.Hour, "time for which all members must support a feature level before the leader raises the cluster to it (0 = at once; docs/upgrading.md)")
+	f.StringSliceVar(&s.webhookAllow, "webhook-allow", nil, "CIDR of private addresses that webhooks of jobs may reach, repeatable (loopback is allowed if --listen is loopback, as it is with --dev); must match on all replicas")
 	f.BoolVar(&s.autoRejoin, "auto-rejoin", false, "rejoin under a new server id, such as n2-1, if the data directory is lost or damaged")
 	f.StringVar(&s.logLevel, "log-level", "info", "log level: debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "log format: text or json")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -50,6 +51,10 @@ func TestInvalidSettingsAreUsageErrors(t *testing.T) {
 		{append(replica, "--task-timeout", "0"), "invalid --task-timeout 0s"},
 		{append(replica, "--submit-burst", "5"), "--submit-burst requires --submit-rate"},
 		{append(replica, "--log-store", "tape"), `invalid --log-store: unknown log store "tape"`},
+		{append(replica, "--webhook-allow", "10.1.2.3"), `invalid --webhook-allow "10.1.2.3": must be a CIDR such as 10.1.0.0/16`},
+		{append(replica, "--webhook-allow", "10.0.0.0/8,hooks.test"), `invalid --webhook-allow "hooks.test": must be a CIDR`},
+		{append(replica, "--webhook-allow", "10.0.0.0/8", "--webhook-allow", "10.1.2.3/16"), `invalid --webhook-allow "10.1.2.3/16": has address bits beyond the prefix; use 10.1.0.0/16 or 10.1.2.3/32`},
+		{append(replica, "--webhook-allow", "::ffff:10.0.0.0/104"), `invalid --webhook-allow "::ffff:10.0.0.0/104": write the IPv4 range`},
 		{append(replica, "--log-level", "loud"), `invalid --log-level "loud": must be`},
 		{append(replica, "more"), `unexpected argument "more"`},
 	} {
@@ -57,6 +62,18 @@ func TestInvalidSettingsAreUsageErrors(t *testing.T) {
 		if code := run(t.Context(), c.args, io.Discard, &stderr); code != program.ExitUsage || !strings.Contains(stderr.String(), c.want) {
 			t.Errorf("%q: code %d, %q, want %q", c.args, code, stderr.String(), c.want)
 		}
+	}
+}
+
+func TestWebhookRangesAreRepeatableAndReported(t *testing.T) {
+	t.Parallel()
+	got, err := parseRanges([]string{"10.1.0.0/16", " fd00::/64", "192.168.7.9/32", "0.0.0.0/0"})
+	if want := "[10.1.0.0/16 fd00::/64 192.168.7.9/32 0.0.0.0/0]"; err != nil || fmt.Sprint(got) != want {
+		t.Errorf("got %v, %v, want %s", got, err, want)
+	}
+	_, err = parseRanges([]string{"10.1.0.0/33", "10.1.0.0/16", "x"})
+	if err == nil || strings.Count(err.Error(), "invalid --webhook-allow") != 2 {
+		t.Errorf("got %v, want both invalid values", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -53,6 +54,8 @@ type settings struct {
 	deadCommand    string
 	secretFile     string
 	upgradeAfter   time.Duration
+	webhookAllow   []string
+	webhookRanges  []netip.Prefix // of webhookAllow
 	logLevel       string
 	logFormat      string
 }
@@ -122,6 +125,9 @@ func (s *settings) check() error {
 	age, err := parseAge(s.historyAge)
 	errs = append(errs, err)
 	s.history = age
+	ranges, err := parseRanges(s.webhookAllow)
+	errs = append(errs, err)
+	s.webhookRanges = ranges
 	check(!s.dev || len(s.peers) == 0, "--dev and --peers are mutually exclusive")
 	check(s.dev || s.slots == 0, "--slots requires --dev; otherwise use dtask-worker --slots")
 	check(s.slots >= 0 && s.slots <= 65535, "invalid --slots %d: must be 1 to 65535", s.slots)
@@ -151,6 +157,7 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		HistoryAge: s.history, HistoryJobs: s.historyJobs, HistoryBytes: s.historyBytes,
 		SubmitRate: s.submitRate, SubmitBurst: s.submitBurst,
 		DeadLetterWebhook: s.deadWebhook, DeadLetterCommand: s.deadCommand, WebhookSecretFile: s.secretFile,
+		WebhookAllow: s.webhookRanges,
 	}
 	if s.retriesSet {
 		cfg.MaxRetries = &s.maxRetries
@@ -170,6 +177,26 @@ func parseAge(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("invalid --history-age %q: must be a duration such as 90d or 36h, or 0", text)
 	}
 	return age, nil
+}
+
+// parseRanges parses the values of --webhook-allow. It returns all errors, joined.
+func parseRanges(list []string) ([]netip.Prefix, error) {
+	var ranges []netip.Prefix
+	var errs []error
+	for _, text := range list {
+		r, err := netip.ParsePrefix(strings.TrimSpace(text))
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("invalid --webhook-allow %q: must be a CIDR such as 10.1.0.0/16 or fd00:1::/64", text))
+		case r.Addr().Is4In6():
+			errs = append(errs, fmt.Errorf("invalid --webhook-allow %q: write the IPv4 range, such as 10.1.0.0/16", text))
+		case r != r.Masked():
+			errs = append(errs, fmt.Errorf("invalid --webhook-allow %q: has address bits beyond the prefix; use %s or %s/%d",
+				text, r.Masked(), r.Addr(), r.Addr().BitLen()))
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges, errors.Join(errs...)
 }
 
 // commandLine quotes the command for a shell.

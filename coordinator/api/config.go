@@ -142,6 +142,9 @@ type Config struct {
 	// default 10 × SubmitRate, at least 1. The leader's limit applies.
 	SubmitRate  float64
 	SubmitBurst int
+	// CheckWebhook returns why the webhook of a new job can never be called. nil: all
+	// webhooks are accepted. It gets URLs that may be invalid, which package spec reports.
+	CheckWebhook func(url string) error
 	// LeaderWait is how long a call may wait while no leader is known; default 300 ms.
 	LeaderWait time.Duration
 	// StopTimeout is how long Serve waits for calls to end when it stops, before it

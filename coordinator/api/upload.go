@@ -137,6 +137,9 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 	}
 	u.checker = spec.NewChecker(p.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: p.GetTotal(), Readable: true})
 	if !u.known(p.GetIdempotencyKey()) {
+		if err := u.checkWebhook(p.GetHeader().GetWebhook()); err != nil {
+			return err
+		}
 		if err := u.resolveNeeds(p.GetHeader()); err != nil {
 			return err
 		}
@@ -145,6 +148,18 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 		return err
 	}
 	u.header = p.GetHeader()
+	return nil
+}
+
+// checkWebhook refuses a webhook that can never be called at this replica. A later
+// leader may have another setting, and refuses it when it is called.
+func (u *upload) checkWebhook(webhook string) error {
+	if webhook == "" || u.cfg.CheckWebhook == nil {
+		return nil
+	}
+	if err := u.cfg.CheckWebhook(webhook); err != nil {
+		return refused("webhook: %v", err)
+	}
 	return nil
 }
 

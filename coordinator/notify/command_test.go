@@ -38,20 +38,6 @@ func read(t *testing.T, path ...string) string {
 	return string(b)
 }
 
-// await waits until a number of outcomes is recorded.
-func (c *cluster) await(outcomes int) {
-	c.t.Helper()
-	for {
-		index := c.machine.Index()
-		if delivered, dropped := c.outcomes(); delivered+dropped >= outcomes {
-			return
-		}
-		if err := c.machine.Await(c.t.Context(), index+1); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-}
-
 func TestACommandReceivesTheDeadLetterAndAMinimalEnvironment(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -76,14 +62,6 @@ func TestACommandReceivesTheDeadLetterAndAMinimalEnvironment(t *testing.T) {
 	if env := read(t, dir, "env"); !strings.Contains(env, "DTASK_EVENT=dead_letter\n") || !strings.Contains(env, "DTASK_WEBHOOK_ID=dtask_001122334455_1_") {
 		t.Errorf("environment is %s", env)
 	}
-}
-
-// A logged writer sends lines of the log to a channel.
-type logged struct{ lines chan string }
-
-func (l logged) Write(p []byte) (int, error) {
-	l.lines <- string(p)
-	return len(p), nil
 }
 
 func TestAFailedCommandIsRetried(t *testing.T) {

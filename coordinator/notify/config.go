@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -69,20 +71,35 @@ type Config struct {
 	Logger  *slog.Logger
 	Totals  *Totals
 	Seed    uint64 // of the jitter of retries
+	// Addresses are what webhooks of jobs may reach. Those of Hooks are the operator's
+	// and may reach any address.
+	Addresses AddressPolicy
 
 	// Wall is the wall clock, for timestamps of requests and the age of
 	// notifications. Default: time.Now.
 	Wall func() time.Time
-	// Dial connects to receivers. Default: net.Dialer.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Dial connects to all receivers. Default: net.Dialer, with Addresses for jobs.
+	Dial Dialer
+	// Proxy returns the proxy of requests to Hooks. Default: http.ProxyFromEnvironment.
+	// Webhooks of jobs use none: it would connect to the addresses that Addresses refuses.
+	Proxy func(*http.Request) (*url.URL, error)
+
+	dialJob Dialer
 }
+
+// A Dialer connects to HOST:PORT.
+type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (c *Config) defaults() {
 	if c.Wall == nil {
 		c.Wall = time.Now
 	}
+	if c.Proxy == nil {
+		c.Proxy = http.ProxyFromEnvironment
+	}
+	c.dialJob = c.Dial
 	if c.Dial == nil {
-		c.Dial = (&net.Dialer{}).DialContext
+		c.Dial, c.dialJob = new(net.Dialer).DialContext, c.Addresses.dial
 	}
 }
 

@@ -15,6 +15,13 @@
 // delivered again, with the same ID. The body is made from the state at the time of
 // delivery.
 //
+// # Addresses
+//
+// Users choose the webhooks of their jobs, and the leader calls them from within the
+// operator's network. AddressPolicy permits public addresses, and private ones that the
+// operator allows. It checks the address of each connection, after names are resolved.
+// The operator's own hooks are not restricted, and have an HTTP client of their own.
+//
 // # Goroutines
 //
 // Run blocks for one term. One goroutine owns the queue, each delivery has one, and

@@ -93,6 +93,20 @@ func (c *cluster) outcomes() (delivered, dropped int) {
 	return delivered, dropped
 }
 
+// await waits until a number of outcomes is recorded.
+func (c *cluster) await(outcomes int) {
+	c.t.Helper()
+	for {
+		index := c.machine.Index()
+		if delivered, dropped := c.outcomes(); delivered+dropped >= outcomes {
+			return
+		}
+		if err := c.machine.Await(c.t.Context(), index+1); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
 func (c *cluster) left() int {
 	n := 0
 	c.machine.Read(func(st *fsm.State, _ uint64) { n = st.NotificationCount() })
@@ -178,6 +192,14 @@ func (c *cluster) lead(n *pipes, change func(*Config)) (totals *Totals, stop fun
 	}
 	c.t.Cleanup(stop)
 	return totals, stop
+}
+
+// A logged writer sends lines of the log to a channel.
+type logged struct{ lines chan string }
+
+func (l logged) Write(p []byte) (int, error) {
+	l.lines <- string(p)
+	return len(p), nil
 }
 
 // pipes is an in-memory network of receivers by host name, with real HTTP, that works

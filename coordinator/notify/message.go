@@ -13,6 +13,7 @@ type message struct {
 	id    string // the same for every delivery
 	event string
 	url   string // empty = to the command
+	ofJob bool   // the URL is a user's, not the operator's
 	body  []byte
 }
 
@@ -62,7 +63,7 @@ func (d *deliverer) compose(n fsm.Notification) (m message, failed resultKind) {
 	if err != nil {
 		return m, resultFailed
 	}
-	m.event, m.body = event.Type, body
+	m.event, m.body, m.ofJob = event.Type, body, n.Kind.OfJob()
 	return m, 0
 }
 

@@ -3,7 +3,6 @@ package notify
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -21,11 +20,8 @@ func Run(ctx context.Context, cfg Config) error {
 		finished: make(chan delivery, maxInFlight),
 		recorded: make(chan error, 1),
 	}
-	transport := d.transport()
-	defer transport.CloseIdleConnections()
-	d.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
+	d.clients = newClients(&d.cfg)
+	defer d.clients.close()
 	// Goroutines of the group end with ctx. They never block on their channel,
 	// whose size is the number of goroutines that send.
 	var group sync.WaitGroup
@@ -39,7 +35,7 @@ func Run(ctx context.Context, cfg Config) error {
 // goroutine of run.
 type deliverer struct {
 	cfg        Config
-	client     *http.Client
+	clients    *clients
 	queue      queue
 	nextNumber uint64 // lower notifications are loaded
 

@@ -60,7 +60,7 @@ func TestAReceiverCanVerifyTheSignature(t *testing.T) {
 	c.end(server.URL + "/ended")
 	at := time.Unix(1_700_000_000, 5e8)
 	c.lead(nil, func(cfg *Config) {
-		cfg.Hooks.Secret = secret
+		cfg.Hooks.Secret, cfg.Addresses = secret, allow("127.0.0.0/8")
 		cfg.Wall = func() time.Time { return at }
 	})
 	<-arrived

@@ -16,13 +16,38 @@ import (
 // connection can be reused. The content is ignored.
 const maxResponseBody = 4 << 10
 
-// transport returns the HTTP transport of one term.
-func (d *deliverer) transport() *http.Transport {
-	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: d.cfg.Dial, ForceAttemptHTTP2: true,
-		MaxIdleConns: maxInFlight, MaxIdleConnsPerHost: 1, IdleConnTimeout: 30 * time.Second,
-		MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
+// clients are the HTTP clients of one term. They share no connections: those of the
+// operator's webhooks may lead to addresses that jobs must not reach.
+type clients struct {
+	operator, jobs http.Client
+}
+
+func newClients(c *Config) *clients {
+	return &clients{operator: newClient(c.Dial, c.Proxy), jobs: newClient(c.dialJob, nil)}
+}
+
+func newClient(dial Dialer, proxy func(*http.Request) (*url.URL, error)) http.Client {
+	return http.Client{
+		Transport: &http.Transport{
+			Proxy: proxy, DialContext: dial, ForceAttemptHTTP2: true,
+			MaxIdleConns: maxInFlight, MaxIdleConnsPerHost: 1, IdleConnTimeout: 30 * time.Second,
+			MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// of returns the client for a message.
+func (c *clients) of(m message) *http.Client {
+	if m.ofJob {
+		return &c.jobs
+	}
+	return &c.operator
+}
+
+func (c *clients) close() {
+	c.operator.CloseIdleConnections()
+	c.jobs.CloseIdleConnections()
 }
 
 // post sends a message to its URL.
@@ -41,7 +66,10 @@ func (d *deliverer) post(ctx context.Context, m message) result {
 	if d.cfg.Hooks.Secret.key != nil {
 		r.Header.Set("Webhook-Signature", d.cfg.Hooks.Secret.sign(m.id, stamp, m.body))
 	}
-	response, err := d.client.Do(r)
+	response, err := d.clients.of(m).Do(r)
+	if private, ok := errors.AsType[*PrivateAddressError](err); ok {
+		return result{kind: resultFailed, reason: private.Error()}
+	}
 	if err != nil {
 		return result{kind: resultRetry, reason: withoutURL(err)}
 	}

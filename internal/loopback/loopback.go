@@ -2,7 +2,10 @@
 // reach. Connections to others need encryption and authentication.
 package loopback
 
-import "net"
+import (
+	"net"
+	"net/netip"
+)
 
 // Is reports whether an address, HOST:PORT, is on loopback: its host is
 // localhost or an IP address of the loopback network. Other names are not, even
@@ -14,4 +17,9 @@ func Is(address string) bool {
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Prefixes returns the loopback networks.
+func Prefixes() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 }

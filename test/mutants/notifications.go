@@ -37,8 +37,33 @@ func notificationMutants() []Mutant {
 		},
 		{
 			Name:   "redirects-are-followed",
-			Edits:  []Edit{{"coordinator/notify/notify.go", `return http.ErrUseLastResponse`, `return nil`}},
+			Edits:  []Edit{{"coordinator/notify/webhook.go", `return http.ErrUseLastResponse`, `return nil`}},
 			Caught: []Checker{notifyTests},
+		},
+		{
+			Name:   "names-and-redirects-reach-private-addresses",
+			Edits:  []Edit{{"coordinator/notify/addresses.go", `(&net.Dialer{ControlContext: c.control})`, `new(net.Dialer)`}},
+			Caught: []Checker{notifyTests},
+		},
+		{
+			Name:   "jobs-use-connections-of-the-operators-webhooks",
+			Edits:  []Edit{{"coordinator/notify/webhook.go", "\t\treturn &c.jobs\n", "\t\treturn &c.operator\n"}},
+			Caught: []Checker{notifyTests},
+		},
+		{
+			Name:   "webhooks-of-jobs-use-a-proxy",
+			Edits:  []Edit{{"coordinator/notify/webhook.go", `newClient(c.dialJob, nil)`, `newClient(c.dialJob, c.Proxy)`}},
+			Caught: []Checker{notifyTests},
+		},
+		{
+			Name:   "nat64-reaches-private-addresses",
+			Edits:  []Edit{{"coordinator/notify/addresses.go", `if nat64.Contains(a) {`, `if nat64.Contains(a) && a != nat64.Addr() { return "" }; if nat64.Contains(a) {`}},
+			Caught: []Checker{notifyTests},
+		},
+		{
+			Name:   "private-webhooks-are-accepted-at-submission",
+			Edits:  []Edit{{"coordinator/parts.go", "\t\tCheckWebhook: r.notifier.addresses.CheckURL,\n", ""}},
+			Caught: []Checker{{Package: "./coordinator", Run: "PrivateAddress"}},
 		},
 		{
 			Name:   "redeliveries-have-new-ids",
