@@ -82,6 +82,7 @@ var mayImport = map[string][]string{
 	// Suites of whole processes, and the demo and benchmark programs.
 	"test/cluster/...": {"..."},
 	"test/demo":        {"..."},
+	"test/alerts":      {"..."},
 	"test/bench/...":   {"..."},
 	"test/chaos/...":   {"..."},
 	"test/e2e/...":     {"..."},

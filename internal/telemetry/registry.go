@@ -11,7 +11,7 @@ import (
 // the Go runtime, and the program's version.
 func NewRegistry(version string) *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "dtask_build_info", Help: "Always 1; the labels name the program.",
+		Namespace: "dtask", Name: "build_info", Help: "Always 1; the labels name the program.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	})
 	build.Set(1)
