@@ -52,7 +52,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	} {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("dtask_worker_"+m.name, m.help, nil, nil), m.kind, m.value)
 	}
-	ended := prometheus.NewDesc("dtask_worker_attempts_ended_total", "Attempts that ended on this worker, by outcome.", []string{"outcome"}, nil)
+	ended := prometheus.NewDesc(prometheus.BuildFQName("dtask", "worker", "attempts_ended_total"), "Attempts that ended on this worker, by outcome.", []string{"outcome"}, nil)
 	for outcome, n := range map[string]uint64{
 		"succeeded": s.Succeeded, "failed": s.Failed, "timed-out": s.TimedOut, "cancelled": s.Cancelled,
 		"released": s.Released, "not-started": s.NotStarted,
