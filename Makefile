@@ -35,9 +35,10 @@ build: ## build bin/dtaskd, bin/dtask-worker and bin/dtaskctl
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/dtask/dtask/internal/buildinfo.version=$(VERSION)" -o bin/ ./cmd/dtaskd ./cmd/dtask-worker ./cmd/dtaskctl
 
 .PHONY: generate
-generate: ## regenerate the code under proto/ from its .proto files, and docs/cli.md from the help texts
+generate: ## regenerate the code under proto/, docs/cli.md and docs/metrics.md
 	$(BUF) generate
 	REWRITE=1 go test -count=1 -run TestTheReference ./cli
+	REWRITE=1 go test -count=1 -run TestTheListOfMetrics ./test/alerts
 
 .PHONY: fmt
 fmt: ## format Go and proto sources

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/web"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/telemetry"
 )
 
 // serveHTTP serves metrics and health.
@@ -23,7 +24,7 @@ func (r *replica) serveHTTP(ctx context.Context, group *errgroup.Group) error {
 	}
 	r.httpAddress = l.Addr().String()
 	h := r.cfg.Seams.HTTP(web.Handler(r.registry(), r.ready, r.log), r.internals())
-	group.Go(func() error { return web.Serve(ctx, l, h, r.log) })
+	group.Go(func() error { return telemetry.Serve(ctx, l, h, r.log) })
 	return nil
 }
 

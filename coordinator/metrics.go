@@ -3,19 +3,18 @@ package coordinator
 import (
 	"cmp"
 	"maps"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/notify"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/telemetry"
 	"github.com/dtask/dtask/scheduler"
 )
 
@@ -29,10 +28,9 @@ var latencyBounds = []time.Duration{
 
 // registry has the metrics of this replica.
 func (r *replica) registry() *prometheus.Registry {
-	reg := prometheus.NewRegistry()
-	process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
-	reg.MustRegister(collectors.NewGoCollector(), process, alarmMetrics{r.currentAlarms}, metrics{
-		version: r.cfg.Version, totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
+	reg := telemetry.NewRegistry(r.cfg.Version)
+	reg.MustRegister(alarmMetrics{r.currentAlarms}, metrics{
+		totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
 		machine: r.machine, history: r.history, refused: r.api.Refused, node: &r.node,
 	})
 	return reg
@@ -41,7 +39,6 @@ func (r *replica) registry() *prometheus.Registry {
 // metrics reads counters where they are kept, at the time of a scrape. A metric is one
 // row in Collect.
 type metrics struct {
-	version       string
 	totals        *sequencer.Totals
 	leadership    *leadership
 	clock         *clockMonitor
@@ -52,7 +49,8 @@ type metrics struct {
 	node          *atomic.Pointer[raftnode.Node]
 }
 
-// Describe implements prometheus.Collector. Collect always sends the same metrics.
+// Describe implements prometheus.Collector. What only a leader knows is not described: a
+// replica that doesn't lead has no such series.
 func (m metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -121,37 +119,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	for k, n := range t.Failed.Counts() {
 		ch <- prometheus.MustNewConstMetric(failed, prometheus.CounterValue, float64(n), k.Type, k.Reason)
 	}
-	ch <- prometheus.MustNewConstMetric(desc("build_info", "Always 1; the labels name the program.", "version", "goversion"),
-		prometheus.GaugeValue, 1, m.version, runtime.Version())
-	leads := truth(m.leadership.term.Load() != nil) // multiplies what a former leader still remembers
-	notifications, deadLetters, level := 0, map[string]int(nil), fsm.Level(0)
-	m.machine.Read(func(st *fsm.State, _ uint64) {
-		notifications, deadLetters, level = st.NotificationCount(), st.DeadLettersByType(), st.Level()
-	})
-	m.collectStates(ch, leads)
-	for _, g := range []struct {
-		name, help string
-		value      float64
-	}{
-		{"leader", "1 while this replica leads.", leads},
+	leads := m.leadership.term.Load() != nil
+	level := fsm.Level(0)
+	m.machine.Read(func(st *fsm.State, _ uint64) { level = st.Level() })
+	collectGauges(ch, []gauge{
+		{"leader", "1 while this replica leads.", truth(leads)},
 		{"feature_level", "Feature level of the cluster, as far as this replica has applied the log.", float64(level)},
-		{
-			"leader_clock_agrees",
-			"1 while the leader's wall clock agrees with a majority of the members; otherwise nothing expires by age.",
-			truth(m.clock.agrees()),
-		},
-		{"attempts_held", "Attempts assigned to workers.", leads * float64(t.Held.Load())},
-		{
-			"attempts_orphaned",
-			"Attempts on workers without a session; requeued when their worker is marked down.",
-			leads * float64(t.Orphaned.Load()),
-		},
-		{"workers_attached", "Workers with a session.", leads * float64(t.Workers.Load())},
-		{
-			"notifications_pending",
-			"Notifications waiting for delivery to a webhook or command.",
-			leads * float64(notifications),
-		},
 		{"history_jobs", "Jobs in the history of this replica.", float64(h.Jobs)},
 		{
 			"history_bytes",
@@ -171,45 +144,82 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 			"history_incomplete",
 			"1 while jobs are being fetched that other replicas may have.", truth(h.Incomplete),
 		},
-	} {
-		ch <- prometheus.MustNewConstMetric(desc(g.name, g.help), prometheus.GaugeValue, g.value)
+	})
+	histogram(ch, desc("task_wait_seconds", "Seconds from ready to sent to a worker; sampled under load."), t.Wait.Counts())
+	histogram(ch, desc("task_run_seconds", "Seconds from start to end of successful attempts."), t.Run.Counts())
+	if leads {
+		m.collectLeader(ch)
 	}
-	m.collectTasks(ch, leads, deadLetters)
 	if node := m.node.Load(); node != nil {
 		node.Collector().Collect(ch)
 	}
 }
 
+// A gauge is a metric without labels.
+type gauge struct {
+	name, help string
+	value      float64
+}
+
+func collectGauges(ch chan<- prometheus.Metric, list []gauge) {
+	for _, g := range list {
+		ch <- prometheus.MustNewConstMetric(desc(g.name, g.help), prometheus.GaugeValue, g.value)
+	}
+}
+
+// collectLeader collects what only the leader knows. A former leader still remembers
+// some of it, and a follower would show zeros, which falsify minima and alerts.
+func (m metrics) collectLeader(ch chan<- prometheus.Metric) {
+	t := m.totals
+	notifications, deadLetters := 0, map[string]int(nil)
+	m.machine.Read(func(st *fsm.State, _ uint64) {
+		notifications, deadLetters = st.NotificationCount(), st.DeadLettersByType()
+	})
+	collectGauges(ch, []gauge{
+		{
+			"leader_clock_agrees",
+			"1 while the leader's wall clock agrees with a majority of the members; otherwise nothing expires by age.",
+			truth(m.clock.agrees()),
+		},
+		{"attempts_held", "Attempts assigned to workers.", float64(t.Held.Load())},
+		{
+			"attempts_orphaned",
+			"Attempts on workers without a session; requeued when their worker is marked down.",
+			float64(t.Orphaned.Load()),
+		},
+		{"workers_attached", "Workers with a session.", float64(t.Workers.Load())},
+		{"tasks_unplaceable", "Ready tasks that no worker could run, even if all were idle.", float64(t.Unplaceable.Load())},
+		{
+			"tasks_ready_oldest_seconds",
+			"Seconds for which the oldest ready task has waited since it became ready in this term; sampled under load.",
+			time.Duration(t.OldestWait.Load()).Seconds(),
+		},
+		{"notifications_pending", "Notifications waiting for delivery to a webhook or command.", float64(notifications)},
+	})
+	m.collectStates(ch)
+	ready := desc("tasks_ready", "Ready tasks waiting for a worker, by priority.", "priority")
+	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
+		ch <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, float64(t.Depth[p].Load()), p.String())
+	}
+	letters := desc("dead_letters", "Dead letters by task type; types beyond the 50 most frequent count as (others).", "type")
+	for kind, n := range mostFrequent(deadLetters, maxDeadLetterTypes) {
+		ch <- prometheus.MustNewConstMetric(letters, prometheus.GaugeValue, float64(n), kind)
+	}
+}
+
 // collectStates counts the jobs of the replicated state, and their tasks, by state. It
 // visits all jobs, of a fork, so that nothing waits for it.
-func (m metrics) collectStates(ch chan<- prometheus.Metric, leads float64) {
+func (m metrics) collectStates(ch chan<- prometheus.Metric) {
 	st, _ := m.machine.Fork()
 	jobs, tasks := st.CountByState()
 	for state, n := range jobs {
 		ch <- prometheus.MustNewConstMetric(desc("jobs", "Jobs by state; finished ones leave for the history.", "state"),
-			prometheus.GaugeValue, leads*float64(n), state.String())
+			prometheus.GaugeValue, float64(n), state.String())
 	}
 	for state, n := range tasks {
 		ch <- prometheus.MustNewConstMetric(desc("tasks", "Tasks of these jobs by state; those that run are assigned.", "state"),
-			prometheus.GaugeValue, leads*float64(n), state.String())
+			prometheus.GaugeValue, float64(n), state.String())
 	}
-}
-
-// collectTasks collects what has a label or buckets. leads is 1 on the leader, and 0 on
-// other replicas.
-func (m metrics) collectTasks(ch chan<- prometheus.Metric, leads float64, deadLetters map[string]int) {
-	t := m.totals
-	ready := desc("tasks_ready", "Ready tasks waiting for a worker, by priority.", "priority")
-	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
-		ch <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue,
-			leads*float64(t.Depth[p].Load()), p.String())
-	}
-	letters := desc("dead_letters", "Dead letters by task type; types beyond the 50 most frequent count as (others).", "type")
-	for kind, n := range mostFrequent(deadLetters, maxDeadLetterTypes) {
-		ch <- prometheus.MustNewConstMetric(letters, prometheus.GaugeValue, leads*float64(n), kind)
-	}
-	histogram(ch, desc("task_wait_seconds", "Seconds from ready to sent to a worker; sampled under load."), t.Wait.Counts())
-	histogram(ch, desc("task_run_seconds", "Seconds from start to end of successful attempts."), t.Run.Counts())
 }
 
 // maxDeadLetterTypes bounds the series of dead letters.

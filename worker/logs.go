@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dtask/dtask/internal/loglimit"
@@ -37,6 +38,7 @@ type attemptLogs struct {
 	cluster func() string
 	log     *slog.Logger
 	limiter loglimit.Limiter // of messages
+	dropped atomic.Uint64    // bytes of output of attempts without a store
 
 	mu     sync.Mutex // guards the rest
 	opened *logs.Store
@@ -133,8 +135,22 @@ func (l *attemptLogs) close() error {
 // An attemptLog receives the output of one attempt. A full disk or a damaged directory
 // costs only the log, not the attempt.
 type attemptLog struct {
-	w    *logs.Writer // nil: nothing is kept
-	warn func(error)
+	w       *logs.Writer // nil: nothing is kept
+	warn    func(error)
+	dropped *atomic.Uint64 // counts bytes if nothing is kept
+}
+
+// stats returns what is on disk, and how much output could not be stored.
+func (l *attemptLogs) stats() logs.Stats {
+	l.mu.Lock()
+	opened := l.opened
+	l.mu.Unlock()
+	var s logs.Stats
+	if opened != nil {
+		s = opened.Stats()
+	}
+	s.Dropped += l.dropped.Load()
+	return s
 }
 
 // begin begins the log of an attempt.
@@ -142,9 +158,9 @@ func (l *attemptLogs) begin(r ref) *attemptLog {
 	store, err := l.store()
 	if err != nil {
 		l.warn(err)
-		return &attemptLog{}
+		return &attemptLog{dropped: &l.dropped}
 	}
-	return &attemptLog{store.Writer(logs.Attempt{Job: r.job, Index: r.task, Attempt: r.attempt}), l.warn}
+	return &attemptLog{w: store.Writer(logs.Attempt{Job: r.job, Index: r.task, Attempt: r.attempt}), warn: l.warn}
 }
 
 func (l *attemptLog) end() {
@@ -167,6 +183,7 @@ type streamWriter struct {
 // Write implements io.Writer.
 func (s streamWriter) Write(p []byte) (int, error) {
 	if s.log.w == nil {
+		s.log.dropped.Add(uint64(len(p)))
 		return len(p), nil
 	}
 	if err := s.log.w.Write(s.stream, p); err != nil {

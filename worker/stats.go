@@ -17,8 +17,17 @@ type Stats struct {
 	NotStarted uint64
 	Superseded uint64 // attempts replaced by a later one
 	Sessions   uint64 // sessions opened
+	Connected  bool   // a session is open
+	Slots      int    // attempts that may run concurrently
 	Running    int    // attempts running now
+	Queued     int    // attempts that have not started
 	Unsettled  int    // outcomes not yet acknowledged
+
+	SupervisorsStarted uint64
+	SupervisorsLost    uint64 // could not be started, or ended unexpectedly
+
+	OutputBytes        int64  // on disk, about
+	OutputDroppedBytes uint64 // could not be stored
 }
 
 func (s *Stats) count(kind dtaskv1.OutcomeKind) {
@@ -43,7 +52,8 @@ func (t *attemptTable) snapshot() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.stats
-	s.Running, s.Unsettled = t.running, len(t.outcomes)
+	s.Connected, s.Slots, s.Running, s.Unsettled = t.connected, t.slots, t.running, len(t.outcomes)
+	s.Queued = max(0, len(t.known)-len(t.outcomes)-t.running) // a known attempt is held or has an outcome
 	return s
 }
 

@@ -58,6 +58,7 @@ type Worker struct {
 	attempts *attemptTable
 	dirs     *dirs
 	logs     *attemptLogs
+	forStats atomic.Pointer[attemptLogs] // logs, for Stats, which may be called before Run
 	programs process.Pool
 	store    *checkpointStore // nil: none configured
 
@@ -153,6 +154,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	log := w.log
 	w.log = log.With("worker", w.name)
 	w.logs = newAttemptLogs(w.dirs.logs(), logs.Limits{Bytes: w.cfg.LogBytes, Age: w.cfg.LogAge, Attempts: w.cfg.LogAttempts}, w.fence.clusterID, w.log)
+	w.forStats.Store(w.logs)
 	defer func() { err = errors.Join(err, w.logs.close()) }()
 	defer w.logs.expire(context.WithoutCancel(ctx))()
 	if w.cfg.CheckpointStore != "" {
@@ -309,5 +311,12 @@ func (w *Worker) await(limit time.Duration, short <-chan struct{}, holds func() 
 
 // Stats returns the statistics of this worker. It may be called at any time.
 func (w *Worker) Stats() Stats {
-	return w.attempts.snapshot()
+	s := w.attempts.snapshot()
+	programs := w.programs.Stats()
+	s.SupervisorsStarted, s.SupervisorsLost = programs.Started, programs.Lost
+	if l := w.forStats.Load(); l != nil {
+		output := l.stats()
+		s.OutputBytes, s.OutputDroppedBytes = output.Bytes, output.Dropped
+	}
+	return s
 }

@@ -64,6 +64,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 type settings struct {
 	worker    worker.Config
 	resources map[string]string
+	http      string
 	logLevel  string
 	logFormat string
 }
@@ -121,6 +122,7 @@ func command(stderr io.Writer) *cobra.Command {
 	f.Int64Var(&s.worker.LogBytes, "log-bytes", 1<<30, "bytes on disk for the output of attempts; the oldest is removed first")
 	f.DurationVar(&s.worker.LogAge, "log-age", 7*24*time.Hour, "how long output is kept")
 	f.IntVar(&s.worker.LogAttempts, "log-attempts", 1_000_000, "number of attempts whose output is kept")
+	f.StringVar(&s.http, "http", "", "HOST:PORT for /metrics and /healthz (empty = none)")
 	f.StringVar(&s.logLevel, "log-level", "info", "log level (debug, info, warn or error)")
 	f.StringVar(&s.logFormat, "log-format", "text", "log format (text or json)")
 	config.AddFlag(f)
@@ -158,9 +160,13 @@ func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stderr io.Writ
 		return &program.UsageError{Err: err}
 	}
 	builtin.Register(w)
+	listener, err := listenHTTP(ctx, s.http)
+	if err != nil {
+		return err
+	}
 	log.InfoContext(ctx, "configuration", config.Values(flags)...)
 
 	ctx, stop := program.UntilSignal(ctx, log, w.Hurry)
 	defer stop()
-	return w.Run(ctx) //nolint:wrapcheck // has context
+	return serveDuring(ctx, listener, w, log, w.Run)
 }

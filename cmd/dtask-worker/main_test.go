@@ -44,6 +44,7 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 		"bad name":       {[]string{"--join", "a:1", "--name", "a b"}, "--name"},
 		"bad slots":      {[]string{"--join", "a:1", "--slots", "-1"}, "--slots"},
 		"too many slots": {[]string{"--join", "a:1", "--slots", "65536"}, "--slots"},
+		"far http":       {[]string{"--join", "127.0.0.1:1", "--http", "0.0.0.0:7463"}, `invalid --http "0.0.0.0:7463": must be a loopback address`},
 		"unknown flag":   {[]string{"--jion", "a:1"}, "unknown flag"},
 		"argument":       {[]string{"a:1"}, `unexpected argument "a:1"`},
 		"bad level":      {[]string{"--join", "a:1", "--log-level", "loud"}, "--log-level"},

@@ -189,6 +189,10 @@ func (d *dispatcher) sweep(b *batch) {
 		d.sched.Sweep(isReady(b.view))
 		d.waits.drop(b.view)
 	}
+	b.cfg.Totals.Unplaceable.Store(int64(d.sched.Unplaceable(isReady(b.view))))
+	if age, ok := d.waits.oldest(b.view, b.now); ok {
+		b.cfg.Totals.OldestWait.Store(int64(age))
+	}
 	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
 		b.cfg.Totals.Depth[p].Store(int64(d.sched.Depth(p)))
 	}

@@ -25,6 +25,10 @@ type Totals struct {
 
 	// Depth is the number of ready tasks by priority, index scheduler.Priority.
 	Depth [scheduler.Urgent + 1]atomic.Int64
+	// Unplaceable is the number of those that no worker could run, even if all were idle.
+	Unplaceable atomic.Int64
+	// OldestWait is how long the oldest ready task has been ready, in nanoseconds.
+	OldestWait atomic.Int64
 	// Failed has the failed attempts by task type and reason.
 	Failed FailedAttempts
 

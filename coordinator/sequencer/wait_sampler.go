@@ -16,8 +16,13 @@ const (
 
 // waitSampler measures how long tasks wait between ready and assigned.
 type waitSampler struct {
-	since map[fsm.TaskRef]time.Time
+	since   map[fsm.TaskRef]time.Time
+	checked time.Time // last call of oldest
 }
+
+// oldestInterval is how often the samples are searched for the oldest one: there may be
+// maxSamples of them.
+const oldestInterval = time.Second
 
 // start starts the measurement of the sampled tasks of a run.
 func (x *waitSampler) start(run fsm.TaskRun, now time.Time) {
@@ -44,6 +49,28 @@ func (x *waitSampler) end(t fsm.TaskRef, ready int) (since time.Time, ok bool) {
 		delete(x.since, t)
 	}
 	return since, ok
+}
+
+// oldest returns for how long the oldest sampled task has been ready; ok is false if the
+// last search is less than oldestInterval old. It drops samples of tasks that are no
+// longer ready where it finds them.
+func (x *waitSampler) oldest(v *fsm.State, now time.Time) (age time.Duration, ok bool) {
+	if len(x.since) > 0 && now.Sub(x.checked) < oldestInterval {
+		return 0, false
+	}
+	x.checked = now
+	first := now
+	for t, since := range x.since {
+		if !since.Before(first) {
+			continue
+		}
+		if _, ready := v.Ready(t); ready {
+			first = since
+		} else {
+			delete(x.since, t)
+		}
+	}
+	return now.Sub(first), true
 }
 
 // drop ends the measurement of tasks that are no longer ready.

@@ -1,12 +1,9 @@
 package web
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/dtask/dtask/internal/telemetry"
 )
 
 func handler(ready func() error) (http.Handler, *prometheus.Registry) {
@@ -44,7 +43,7 @@ func TestReadinessReportsItsReasons(t *testing.T) {
 			t.Parallel()
 			h, _ := handler(func() error { return c.err })
 			w := get(t, h, http.MethodGet, "/readyz")
-			var got health
+			var got telemetry.Health
 			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 				t.Fatal(err)
 			}
@@ -79,47 +78,5 @@ func TestOtherPathsAreNotFound(t *testing.T) {
 	}
 	if w := get(t, h, http.MethodPost, "/readyz"); w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: got %d", w.Code)
-	}
-}
-
-func TestServeEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, _ := handler(func() error { return nil })
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, l, h, slog.New(slog.DiscardHandler)) }()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+"/healthz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	if err != nil || !strings.Contains(string(body), `"ok"`) {
-		t.Errorf("got %s, %v", body, err)
-	}
-	cancel()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-}
-
-func TestServeReturnsWhenTheListenerFails(t *testing.T) {
-	t.Parallel()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	h, _ := handler(func() error { return nil })
-	if err := Serve(t.Context(), l, h, slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("got no error")
 	}
 }

@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
 	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns", "internal/taskbody", "internal/sendqueue", "internal/statetext"},
 	"coordinator/offline":    {"spec", "fsm", "coordinator/history", "coordinator/logstore", "coordinator/membership", "coordinator/membership/datadir", "coordinator/raftnode", "proto/dtask/v1", "internal/durable"},
-	"coordinator/web":        {"proto/dtask/v1"},
+	"coordinator/web":        {"proto/dtask/v1", "internal/telemetry"},
 	"coordinator/membership": {"coordinator/membership/datadir", "coordinator/raftnode", "coordinator/sequencer", "coordinator/transport", "fsm", "proto/dtask/v1", "internal/timescale"},
 	"coordinator":            {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
 
@@ -68,6 +68,7 @@ var mayImport = map[string][]string{
 	"internal/mmap":        {},
 	"internal/sendqueue":   {},
 	"internal/statetext":   {},
+	"internal/telemetry":   {},
 	"internal/timescale":   {},
 	"internal/program":     {},
 	"internal/taskbody":    {"proto/dtask/v1"},
@@ -75,12 +76,13 @@ var mayImport = map[string][]string{
 
 	// The programs: flags and configuration, then Run, then an exit code.
 	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program"},
-	"cmd/dtask-worker": {"worker/...", "internal/buildinfo", "internal/config", "internal/program"},
+	"cmd/dtask-worker": {"worker/...", "internal/buildinfo", "internal/config", "internal/loopback", "internal/program", "internal/telemetry"},
 	"cmd/dtaskctl":     {"cli/...", "internal/program"},
 
 	// Suites of whole processes, and the demo and benchmark programs.
 	"test/cluster/...": {"..."},
 	"test/demo":        {"..."},
+	"test/alerts":      {"..."},
 	"test/bench/...":   {"..."},
 	"test/chaos/...":   {"..."},
 	"test/e2e/...":     {"..."},
@@ -108,6 +110,7 @@ var mustNotLink = []struct{ who, what, why string }{
 	{"cmd/dtaskctl", module + "/coordinator/...", "components share only the protocol"},
 	{"cmd/dtaskctl", module + "/worker/...", "components share only the protocol"},
 	{"worker/...", "github.com/hashicorp/raft/...", "users link this package into their own programs"},
+	{"worker", "github.com/prometheus/...", "users link this package into their own programs; worker/metrics is for those that want metrics"},
 	{"client", "github.com/hashicorp/raft/...", "users link this package into their own programs"},
 	{"cmd/dtaskd", module + "/test/...", "a released program has no fault switches"},
 	{"cmd/dtask-worker", module + "/test/...", "a released program has no fault switches"},

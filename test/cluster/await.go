@@ -126,12 +126,18 @@ func (n *Coordinator) Post(ctx context.Context, path string) error {
 	return n.http(ctx, http.MethodPost, path)
 }
 
+// Page is what a coordinator's web address has at a path.
+func (n *Coordinator) Page(ctx context.Context, path string) (string, error) {
+	text, err := n.ask(ctx, http.MethodGet, path, 4<<20)
+	return string(text), err
+}
+
 // Metrics are the figures that a coordinator shows of itself, by name and labels as
 // they are written: dtask_history_incomplete.
 func (n *Coordinator) Metrics(ctx context.Context) (map[string]float64, error) {
-	text, err := n.ask(ctx, http.MethodGet, "/metrics", 4<<20)
+	text, err := n.Page(ctx, "/metrics")
 	values := make(map[string]float64)
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if value, err := strconv.ParseFloat(number, 64); err == nil {
 			values[name] = value

@@ -53,6 +53,7 @@ type Store struct {
 	writers  map[Attempt]*Writer
 	encoded  []byte // the last record; its memory is used again
 	closed   bool
+	dropped  uint64 // bytes of output that could not be written
 }
 
 // A longOutput is an overflow that is complete.
@@ -195,13 +196,9 @@ func (s *Store) Oldest() time.Time {
 // expire removes the oldest segments and long outputs beyond the limits. The active
 // segment and what is being written stay.
 func (s *Store) expire() {
-	bytes, attempts := int64(0), 0
+	bytes, attempts := s.bytes(), 0
 	for _, seg := range s.segments {
-		bytes += seg.cost()
 		attempts += seg.attempts
-	}
-	for _, l := range s.long {
-		bytes += l.bytes
 	}
 	oldest := s.now().Add(-s.limits.Age).UnixMilli()
 	due := func(newestMS int64) bool { return bytes > s.limits.Bytes || newestMS < oldest }

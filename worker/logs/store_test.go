@@ -472,6 +472,9 @@ func TestOutputThatCannotBeStoredIsAGap(t *testing.T) {
 	if got, err := text(s, a); got != "one…4…two…3…" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
+	if got := s.Stats().Dropped; got != 7 {
+		t.Errorf("got %d bytes dropped, want 7", got)
+	}
 }
 
 func TestReadersAndRetentionDoNotDisturbEachOther(t *testing.T) {

@@ -49,6 +49,7 @@ func (w *Writer) Write(stream Stream, data []byte) error {
 		if err := w.append(w.record(stream, data[:n])); err != nil {
 			w.lost = true
 			w.written += uint64(len(data))
+			w.store.dropped += uint64(len(data))
 			return err
 		}
 		w.written += uint64(n) //nolint:gosec // positive

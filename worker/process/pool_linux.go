@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,6 +27,8 @@ const (
 type Pool struct {
 	// Tests replace the two limits.
 	stuckLimit, idleLimit time.Duration
+
+	started, lost atomic.Uint64 // see PoolStats
 
 	mu       sync.Mutex // guards the rest
 	idle     []*handle  // the last one was used last
@@ -75,10 +78,15 @@ func (p *Pool) runUnderOne(ctx context.Context, r *run) (Exit, error) {
 		if !reused {
 			var err error
 			if h, err = startSupervisor(); err != nil {
+				p.lost.Add(1)
 				return Exit{}, &SupervisorError{Err: err}
 			}
+			p.started.Add(1)
 		}
 		exit, err := h.run(ctx, r)
+		if _, lost := errors.AsType[*SupervisorError](err); lost {
+			p.lost.Add(1)
+		}
 		p.put(h)
 		if reused && errors.Is(err, errNotReceived) && ctx.Err() == nil {
 			continue
@@ -150,6 +158,11 @@ func (p *Pool) expire() {
 	for _, h := range expired {
 		h.end()
 	}
+}
+
+// Stats returns what the pool has counted.
+func (p *Pool) Stats() PoolStats {
+	return PoolStats{Started: p.started.Load(), Lost: p.lost.Load()}
 }
 
 // Close ends the idle supervisors, and waits until they have ended. Those that

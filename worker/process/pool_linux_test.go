@@ -188,6 +188,9 @@ func TestAnIdleSupervisorThatDiedIsReplaced(t *testing.T) {
 	if next := supervisorPid(t, pool); next == first {
 		t.Error("the dead supervisor ran a program")
 	}
+	if got, want := pool.Stats(), (PoolStats{Started: 2, Lost: 1}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
 }
 
 // A supervisor that dies before it reads its order has not started the program,

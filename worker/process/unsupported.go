@@ -23,6 +23,9 @@ func (*Pool) Run(context.Context, Spec) (Exit, error) {
 	return Exit{}, &SupervisorError{Err: errors.ErrUnsupported}
 }
 
+// Stats returns zeros: no supervisor is started on this system.
+func (*Pool) Stats() PoolStats { return PoolStats{} }
+
 // Close does nothing.
 func (*Pool) Close() {}
 

@@ -1,0 +1,44 @@
+package scheduler
+
+// Unplaceable returns the number of entries that no worker that accepts tasks could
+// run, even if all were idle: their type, labels or resources are nowhere. valid is that
+// of Next: the first entries of each such queue for which it is false are dropped, so
+// that cancelled tasks don't count for long.
+func (s *Scheduler) Unplaceable(valid func(TaskRef) bool) int {
+	n := 0
+	for _, c := range s.classes {
+		if !c.empty() && !s.couldRun(c) {
+			n += s.validEntries(c, valid)
+		}
+	}
+	return n
+}
+
+func (c *class) empty() bool {
+	return c.queues[Low].n+c.queues[Normal].n+c.queues[High].n+c.queues[Urgent].n == 0
+}
+
+// couldRun reports whether a worker could run an attempt of the class if it were idle.
+// It mostly finds one among the first workers, which is cheaper than class.eligible.
+func (s *Scheduler) couldRun(c *class) bool {
+	for _, w := range s.sorted {
+		if w.ranked() && w.eligible(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// validEntries returns the number of a class's entries, from the first valid one of each
+// queue on.
+func (s *Scheduler) validEntries(c *class, valid func(TaskRef) bool) int {
+	n := 0
+	for p := Low; p <= Urgent; p++ {
+		q := &c.queues[p]
+		for q.n > 0 && s.isStale(q.front(), valid) {
+			s.pop(q)
+		}
+		n += q.n
+	}
+	return n
+}
