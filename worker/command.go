@@ -161,7 +161,7 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		ExecutionID: t.ExecutionID(), IdempotencyKey: t.IdempotencyKey(), Worker: t.Worker,
 		Input: strings.Join(t.Inputs, "\n"), Output: t.Output, Deadline: t.Deadline,
 		ArrayIndex: index, ArraySize: a.assignment.Extras.GetArray().GetSize(), Item: item,
-		CheckpointDir: checkpoint, ResultFile: result, JobOutcome: t.JobOutcome,
+		CheckpointDir: checkpoint, ResultFile: result, JobOutcome: t.JobOutcome, SecretFiles: a.secrets.files(),
 		Path: os.Getenv("PATH"), Home: os.Getenv("HOME"), Lang: os.Getenv("LANG"),
 	}, user)
 	if err != nil {

@@ -80,6 +80,11 @@ type Config struct {
 	// above 64 KiB. It must exist. Default: none, large checkpoints stay on
 	// this worker.
 	CheckpointStore string
+	// SecretsDir is a directory with a file for each secret that tasks can name in
+	// secrets; the file has the secret's name. Names are read once. Contents are read
+	// at the start of each attempt, and never leave this machine. Run returns an error
+	// if other users could read a secret. Default: no secrets.
+	SecretsDir string
 	// Version of the program, for display only.
 	Version string
 	// TLS secures all connections. Nil: plaintext; then, without WithDialer, the

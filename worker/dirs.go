@@ -22,14 +22,16 @@ const checkpointRetention = 7 * 24 * time.Hour
 //	lock                                 held by the process that uses the directory
 //	name                                 of the worker, if it chose its name itself
 //	jobs/JOB-TASK-ATTEMPT/               a command's working directory
+//	secrets                              link to a directory in memory with copies of secrets; else they are in jobs
 //	logs/CLUSTER/                        outputs; package worker/logs
 //	checkpoints/CLUSTER/JOB/TASK/        outlives attempts and processes
 //	checkpoints/CLUSTER/JOB/TASK.unsaved attempt that left it, if it could not be saved elsewhere
 type dirs struct {
-	root   string
-	lock   *os.File
-	lockID string
-	mu     sync.Mutex // held while a directory is created or an empty parent removed: neither may disturb the other
+	root    string
+	secrets string // where copies of secrets are
+	lock    *os.File
+	lockID  string
+	mu      sync.Mutex // held while a directory is created or an empty parent removed: neither may disturb the other
 }
 
 // openDirs creates the directory, locks it against other processes, and removes
@@ -68,6 +70,9 @@ func (d *dirs) clean() error {
 			expired = append(expired, dir)
 		}
 	}
+	if err := d.removeSecretDir(); err != nil {
+		return err
+	}
 	for _, dir := range expired {
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("cleaning work directory: %w", err)
@@ -81,15 +86,16 @@ func (d *dirs) clean() error {
 	return nil
 }
 
-// close unlocks the directory.
+// close removes what only this process uses, and unlocks the directory.
 func (d *dirs) close() error {
+	secrets := d.removeSecretDir()
 	// A program that is being started may still hold the descriptor, and with
 	// it the lock: closing ours is not enough.
 	unlock := unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
 	if err := errors.Join(unlock, d.lock.Close()); err != nil {
-		return fmt.Errorf("unlocking work directory: %w", err)
+		return errors.Join(secrets, fmt.Errorf("unlocking work directory: %w", err))
 	}
-	return nil
+	return secrets
 }
 
 func (d *dirs) job(r ref) string { return filepath.Join(d.root, "jobs", r.String()) }

@@ -60,6 +60,7 @@ type Worker struct {
 	logs     *attemptLogs
 	programs process.Pool
 	store    *checkpointStore // nil: none configured
+	secrets  *secretSource    // nil: none configured
 
 	slots    sync.WaitGroup // slot goroutines
 	removals sync.WaitGroup // goroutines that remove directories
@@ -145,11 +146,19 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if noCommands != nil {
 		w.log.InfoContext(ctx, "this worker gets no commands, only tasks of its own types", "types", w.types, "reason", noCommands)
 	}
+	if w.secrets, err = openSecrets(w.cfg.SecretsDir, w.log); err != nil {
+		return err
+	}
 	if err := w.openDir(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.dirs.close()) }()
 	defer w.programs.Close()
+	if w.secrets != nil {
+		if err := w.dirs.makeSecretDir(memoryDir); err != nil {
+			return err
+		}
+	}
 	log := w.log
 	w.log = log.With("worker", w.name)
 	w.logs = newAttemptLogs(w.dirs.logs(), logs.Limits{Bytes: w.cfg.LogBytes, Age: w.cfg.LogAge, Attempts: w.cfg.LogAttempts}, w.fence.clusterID, w.log)
@@ -176,7 +185,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer w.removals.Wait()
 
 	w.log.InfoContext(ctx, "worker started", "version", w.cfg.Version, "slots", w.cfg.Slots, "types", w.types,
-		"resources", w.resources, "labels", w.cfg.Labels, "incarnation", w.incarnation, "work_dir", w.dirs.root)
+		"resources", w.resources, "labels", w.cfg.Labels, "secrets", w.secrets.announced(), "incarnation", w.incarnation, "work_dir", w.dirs.root)
 	for {
 		refused, err := w.runNamed(ctx, base)
 		if refused == nil {

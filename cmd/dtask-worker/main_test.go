@@ -88,6 +88,28 @@ func TestResourceAmounts(t *testing.T) {
 	}
 }
 
+// It sets an environment variable: it must not run in parallel.
+func TestAWorkerThatCannotUseItsSecretsDoesNotStart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "secrets")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "db"), nil, 0o644); err != nil { //nolint:gosec // that is the fault
+		t.Fatal(err)
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", filepath.Join(dir, "missing"))
+	for want, args := range map[string][]string{
+		"secret db: mode 0644 gives access to all users: run chmod o= on it":             {"--secrets-dir", dir},
+		"opening secrets directory: open " + dir + "/missing: no such file or directory": nil,
+	} {
+		var stderr bytes.Buffer
+		args = append([]string{"--join", "127.0.0.1:1", "--name", "w", "--work-dir", t.TempDir()}, args...)
+		if code := run(args, io.Discard, &stderr); code != program.ExitFailed || !strings.Contains(stderr.String(), want) {
+			t.Errorf("exit %d, %q; want %q", code, stderr.String(), want)
+		}
+	}
+}
+
 // startProgram starts this program and waits until it logs that it has started.
 func startProgram(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Reader) {
 	t.Helper()

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dtask/dtask/internal/secretname"
 )
 
 // Values of a command that neither its worker nor its job sets.
@@ -43,6 +45,8 @@ type Vars struct {
 	CheckpointDir string    // DTASK_CHECKPOINT_DIR
 	ResultFile    string    // DTASK_RESULT_FILE: file for the command's result
 	JobOutcome    string    // DTASK_JOB_OUTCOME, of a cleanup task: completed, failed or cancelled
+
+	SecretFiles map[string]string // DTASK_SECRET_NAME_FILE: paths by the name of the secret
 
 	Path string // PATH; default DefaultPath
 	Home string // HOME; default DefaultHome
@@ -113,6 +117,9 @@ func (v *Vars) addTo(env map[string]string) {
 	}
 	if !v.Deadline.IsZero() {
 		env["DTASK_DEADLINE"] = v.Deadline.UTC().Format(time.RFC3339Nano)
+	}
+	for name, path := range v.SecretFiles {
+		env[secretname.Variable(name)] = path
 	}
 	for name, value := range map[string]string{
 		"DTASK_ITEM":           v.Item,
