@@ -48,9 +48,10 @@ type Vars struct {
 
 	SecretFiles map[string]string // DTASK_SECRET_NAME_FILE: paths by the name of the secret
 
-	Path string // PATH; default DefaultPath
-	Home string // HOME; default DefaultHome
-	Lang string // LANG; default DefaultLang
+	Login string // USER and LOGNAME; omitted if empty
+	Path  string // PATH; default DefaultPath
+	Home  string // HOME; default DefaultHome
+	Lang  string // LANG; default DefaultLang
 }
 
 // An EnvError is returned for an invalid environment entry.
@@ -68,7 +69,7 @@ func (e *EnvError) Unwrap() error { return e.Err }
 var errEnvName = errors.New("name must not be empty or contain =")
 
 // Environ returns the complete environment of a command for [Spec.Env], sorted
-// by name: PATH, HOME and LANG, overridden by the user's variables, overridden
+// by name: PATH, HOME, LANG, USER and LOGNAME, overridden by the user's variables, overridden
 // by the DTASK_ variables. User variables whose name starts with DTASK_ are
 // omitted, even if v does not set them, so that a command can trust them. The
 // error joins an [EnvError] for each invalid entry.
@@ -77,6 +78,9 @@ func Environ(v Vars, user map[string]string) ([]string, error) {
 		"PATH": cmp.Or(v.Path, DefaultPath),
 		"HOME": cmp.Or(v.Home, DefaultHome),
 		"LANG": cmp.Or(v.Lang, DefaultLang),
+	}
+	if v.Login != "" {
+		env["USER"], env["LOGNAME"] = v.Login, v.Login
 	}
 	for name, value := range user {
 		if !strings.HasPrefix(name, reservedPrefix) {
