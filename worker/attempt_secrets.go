@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/worker/process"
 )
 
 // attemptSecrets are the secrets that an attempt names, as they were when it started. Only
@@ -38,7 +39,7 @@ func (w *Worker) takeSecrets(a *attempt) (*attemptSecrets, error) {
 		return s, nil
 	}
 	s.dir = w.dirs.secretCopies(a.ref)
-	if err := s.copy(a.policy); err != nil {
+	if err := s.copy(a.policy, w.dirs.user); err != nil {
 		s.remove(w, a)
 		return nil, err
 	}
@@ -47,17 +48,24 @@ func (w *Worker) takeSecrets(a *attempt) (*attemptSecrets, error) {
 }
 
 // copy writes a file for each secret, which only the command's user can read.
-func (s *attemptSecrets) copy(p *dtaskv1.TaskPolicy) error {
+func (s *attemptSecrets) copy(p *dtaskv1.TaskPolicy, user *process.User) error {
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
 		return fmt.Errorf("copying secrets: %w", err)
 	}
 	s.paths = make(map[string]string, len(s.contents))
 	for _, name := range p.GetSecrets() {
 		path := filepath.Join(s.dir, name)
-		if err := writeSecret(path, s.contents[name]); err != nil {
+		err := writeSecret(path, s.contents[name])
+		if err == nil {
+			err = user.Own(path)
+		}
+		if err != nil {
 			return fmt.Errorf("copying secret %s: %w", name, err)
 		}
 		s.paths[name] = path
+	}
+	if err := user.Own(s.dir); err != nil { // last: until now, only the worker can change it
+		return fmt.Errorf("copying secrets: %w", err)
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dtask/dtask/worker/process"
 )
 
 // checkpointRetention is how long the checkpoint directory of a task is kept
@@ -28,7 +30,8 @@ const checkpointRetention = 7 * 24 * time.Hour
 //	checkpoints/CLUSTER/JOB/TASK.unsaved attempt that left it, if it could not be saved elsewhere
 type dirs struct {
 	root    string
-	secrets string // where copies of secrets are
+	secrets string        // where copies of secrets are
+	user    *process.User // of commands; nil: the worker's
 	lock    *os.File
 	lockID  string
 	mu      sync.Mutex // held while a directory is created or an empty parent removed: neither may disturb the other
@@ -116,12 +119,22 @@ func (d *dirs) make(dir string) error {
 	defer d.mu.Unlock()
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {
-		err = os.MkdirAll(dir, 0o700)
+		err = d.makeAll(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("creating %s: %w", dir, err)
 	}
 	return nil
+}
+
+// makeAll creates a directory and its parents below the root, which the user of commands
+// can pass.
+func (d *dirs) makeAll(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	for parent := filepath.Dir(dir); err == nil && d.user != nil && len(parent) > len(d.root); parent = filepath.Dir(parent) {
+		err = os.Chmod(parent, passable)
+	}
+	return err //nolint:wrapcheck // wrapped by the caller
 }
 
 // remove removes a directory with its contents.

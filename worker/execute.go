@@ -51,7 +51,7 @@ func (w *Worker) runTask(a *attempt) *dtaskv1.Outcome {
 	if err != nil {
 		return failed(&notStartedError{err: err, fatal: true})
 	}
-	out, err := prepareOutput(body.GetOutput(), a.ref)
+	out, err := prepareOutput(body.GetOutput(), a.ref, w.userOf(a))
 	if err != nil {
 		return failed(err)
 	}

@@ -42,6 +42,12 @@ func (d *dirs) makeSecretDir(memory string) error {
 		return nil          //nolint:nilerr // the other place has no disadvantage but the disk
 	}
 	d.secrets = dir
+	if d.user == nil {
+		return nil
+	}
+	if err := os.Chmod(dir, passable); err != nil {
+		return fmt.Errorf("creating a directory for copies of secrets: %w", err)
+	}
 	return nil
 }
 

@@ -158,6 +158,7 @@ func TestSecretsThatOtherUsersCanReadAreRefused(t *testing.T) {
 			if err := errors.Join(os.Chmod(filepath.Join(dir, "db"), c.file), os.Chmod(dir, c.dir)); err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(func() { _ = os.Chmod(dir, 0o700) }) // to be removed without root, too
 			s, err := openSecrets(dir, slog.New(slog.DiscardHandler))
 			if c.want == "" && (err != nil || !slices.Equal(s.names, []string{"db"})) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, %v; want %q", s, err, c.want)
@@ -222,21 +223,23 @@ func TestTheNextStartRemovesTheCopiesOfACrashedWorker(t *testing.T) {
 			if err := d.makeSecretDir(memory); err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(d.secretCopies(ref{}))) }) // also with a planted bug
 			s := &attemptSecrets{dir: d.secretCopies(ref{1, 2, 3}), contents: map[string][]byte{"db": []byte("x")}}
-			if err := s.copy(naming("db")); err != nil {
+			if err := s.copy(naming("db"), nil); err != nil {
 				t.Fatal(err)
 			}
 			if inMemory := strings.HasPrefix(s.files()["db"], memory); inMemory != (memory == memoryDir) {
 				t.Errorf("the copy is %s", s.files()["db"])
 			}
 			_ = d.lock.Close() // as the kernel does
-			if d, err = openDirs(root); err != nil {
+			next, err := openDirs(root)
+			if err != nil {
 				t.Fatal(err)
 			}
 			if _, err := os.Stat(s.dir); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s: %v", s.dir, err)
 			}
-			if err := d.close(); err != nil {
+			if err := next.close(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -149,10 +149,16 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if w.secrets, err = openSecrets(w.cfg.SecretsDir, w.log); err != nil {
 		return err
 	}
+	if w.programs.User, err = runAs(w.cfg.RunAs); err != nil {
+		return err
+	}
 	if err := w.openDir(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.dirs.close()) }()
+	if err := w.dirs.admit(w.programs.User); err != nil {
+		return err
+	}
 	defer w.programs.Close()
 	if w.secrets != nil {
 		if err := w.dirs.makeSecretDir(memoryDir); err != nil {

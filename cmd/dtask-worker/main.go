@@ -118,6 +118,7 @@ func command(stderr io.Writer) *cobra.Command {
 	f.DurationVar(&s.worker.DrainTimeout, "drain-timeout", 30*time.Second, "time for running attempts to finish after SIGTERM (0 = stop them immediately)")
 	f.DurationVar(&s.worker.CheckpointInterval, "checkpoint-interval", 5*time.Second, "minimum time between two checkpoints of an attempt (0 = no minimum)")
 	f.StringVar(&s.worker.CheckpointStore, "checkpoint-store", "", "existing directory shared by all workers, for checkpoints above 64 KiB (default: keep them on this worker)")
+	f.StringVar(&s.worker.RunAs, "run-as", "", "user of commands, USER or USER:GROUP; the worker must be root, and gets only commands (default: the worker's user)")
 	f.StringVar(&s.worker.SecretsDir, "secrets-dir", "", "directory with a file for each secret of this worker, which only its user and root can read (default: $CREDENTIALS_DIRECTORY of systemd)")
 	f.Int64Var(&s.worker.LogBytes, "log-bytes", 1<<30, "bytes on disk for the output of attempts; the oldest is removed first")
 	f.DurationVar(&s.worker.LogAge, "log-age", 7*24*time.Hour, "how long output is kept")
@@ -161,7 +162,9 @@ func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stderr io.Writ
 	if err != nil {
 		return &program.UsageError{Err: err}
 	}
-	builtin.Register(w)
+	if s.worker.RunAs == "" { // they would read and write any file as root
+		builtin.Register(w)
+	}
 	log.InfoContext(ctx, "configuration", config.Values(flags)...)
 
 	ctx, stop := program.UntilSignal(ctx, log, w.Hurry)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -89,9 +90,9 @@ func TestResourceAmounts(t *testing.T) {
 }
 
 // It sets an environment variable: it must not run in parallel.
-func TestAWorkerThatCannotUseItsSecretsDoesNotStart(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "secrets")
-	if err := os.Mkdir(dir, 0o700); err != nil {
+func TestAWorkerThatCannotUseItsSecretsOrUserDoesNotStart(t *testing.T) {
+	dir, none := filepath.Join(t.TempDir(), "secrets"), filepath.Join(t.TempDir(), "none")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(none, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "db"), nil, 0o644); err != nil { //nolint:gosec // that is the fault
@@ -101,6 +102,7 @@ func TestAWorkerThatCannotUseItsSecretsDoesNotStart(t *testing.T) {
 	for want, args := range map[string][]string{
 		"secret db: mode 0644 gives access to all users: run chmod o= on it":             {"--secrets-dir", dir},
 		"opening secrets directory: open " + dir + "/missing: no such file or directory": nil,
+		`invalid --run-as no-such-user: unknown user "no-such-user"`:                     {"--secrets-dir", none, "--run-as", "no-such-user"},
 	} {
 		var stderr bytes.Buffer
 		args = append([]string{"--join", "127.0.0.1:1", "--name", "w", "--work-dir", t.TempDir()}, args...)

@@ -91,16 +91,6 @@ func inSupervisors() []Mutant {
 			Caught: []Checker{{Package: "./worker", Run: "SpareDirectory"}},
 		},
 		{
-			Name:   "a-copy-of-a-secret-stays-after-its-attempt",
-			Edits:  []Edit{{"worker/execute.go", "\tdefer secrets.remove(w, a)\n", ""}},
-			Caught: []Checker{{Package: "./worker", Run: "SecretsThatItsTaskNames"}},
-		},
-		{
-			Name:   "a-copy-of-a-secret-stays-after-a-crash",
-			Edits:  []Edit{{"worker/secret_dir.go", `err = os.RemoveAll(dir)`, `err = nil`}},
-			Caught: []Checker{{Package: "./worker", Run: "CopiesOfACrashedWorker"}},
-		},
-		{
 			Name:   "a-checkpoint-reaches-the-next-task",
 			Edits:  []Edit{{"worker/spare_dir.go", "\t*s = spareDir{}\n\treturn false\n", "\treturn false\n"}},
 			Caught: []Checker{{Package: "./worker", Run: "CheckpointNeverReaches"}},
