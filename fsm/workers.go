@@ -29,20 +29,34 @@ type workers struct {
 // handles all types.
 const TypeLabel = "dtask.type"
 
+// SecretLabel is the key of the labels that name the secrets of a worker, one for each.
+// The cluster knows only their names.
+const SecretLabel = "dtask.secret"
+
+// IsOwnLabel reports whether labels with this key are the coordinators' own. Workers
+// can't set them, and tasks can't require them.
+func IsOwnLabel(key string) bool { return key == TypeLabel || key == SecretLabel }
+
 // RequiredType returns the type that a worker must handle to run tasks of this
 // policy.
 func RequiredType(p *dtaskv1.TaskPolicy) string { return cmp.Or(p.GetType(), taskbody.CommandType) }
 
 // Types returns the types of tasks that the worker handles, sorted as it
 // announced them; nil: all.
-func (w *Worker) Types() []string {
-	var types []string
+func (w *Worker) Types() []string { return w.values(TypeLabel) }
+
+// Secrets returns the names of the worker's secrets, sorted.
+func (w *Worker) Secrets() []string { return w.values(SecretLabel) }
+
+// values returns the values of all labels with this key; nil if it has none.
+func (w *Worker) values(key string) []string {
+	var values []string
 	for _, l := range w.Labels {
-		if l.Key == TypeLabel {
-			types = append(types, l.Value)
+		if l.Key == key {
+			values = append(values, l.Value)
 		}
 	}
-	return types
+	return values
 }
 
 // Worker is a worker as the cluster agrees on it. Values never change once

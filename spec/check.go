@@ -260,6 +260,9 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 		}
 	}
 	c.labels(at+"require", p.GetRequire())
+	if len(p.GetSecrets()) > 0 {
+		c.secrets(at, p.GetSecrets())
+	}
 	if p.GetRetry() != nil || !c.unfilled {
 		c.retry(at+"retry.", p.GetRetry())
 	}

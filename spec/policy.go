@@ -38,6 +38,7 @@ type policy struct {
 	execution        dtaskv1.Execution
 	resources        map[string]int64
 	require          map[string]string
+	secrets          []string
 	finally          bool
 	reuse            int64 // ms; 0 = not pure
 
@@ -154,6 +155,11 @@ var policyFields = fields[*policy]{
 	"require": func(r *reader, p *policy, e entry) {
 		p.require = r.labels(e, p.require, "{zone: eu}")
 	},
+	"secrets": func(r *reader, p *policy, e entry) {
+		if v, ok := r.secrets(e.value); ok {
+			p.secrets = v
+		}
+	},
 }
 
 var retryFields = fields[*retry]{
@@ -242,7 +248,7 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		TimeoutMs: p.timeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
 		QueueTimeoutMs: p.queueTimeout.after, QueueTimeoutRequeues: p.queueTimeout.requeues,
 		Execution: p.execution, Resources: p.resources, Require: p.require, KillGraceMs: p.killGrace,
-		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask,
+		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask, Secrets: p.secrets,
 	}
 	if t := &p.retry; t.said {
 		out.Retry = &dtaskv1.RetryPolicy{

@@ -65,6 +65,7 @@ type attempt struct {
 	exclusive    bool                         // at most once
 	checkpointer atomic.Pointer[checkpointer] // nil: the attempt has no checkpoint directory
 	savedData    atomic.Bool                  // SaveCheckpoint was called
+	secrets      *attemptSecrets              // nil: the task names none; used by the executor only
 	spares       *spareDirs                   // of the slot that executes it; used by the executor only
 	begun        bool                         // its handler or command may have started; used by the executor only
 

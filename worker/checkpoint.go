@@ -149,7 +149,7 @@ func (c *checkpointer) pack() (m *dtaskv1.Checkpoint, sum []byte, err error) {
 	m = &dtaskv1.Checkpoint{Format: directoryFormat, Number: c.w.attempts.nextCheckpoint(c.a)}
 	for range maxPackTries {
 		s := newSpill(c.w.store, storeDir(c.w.fence.clusterID(), c.a.ref), c.a.ref.attempt, m.GetNumber())
-		if err = pack(s, c.dir); err == nil {
+		if err = pack(s, c.dir, c.w.userOf(c.a)); err == nil {
 			m.File, err = s.publish()
 		}
 		s.discard()
@@ -215,7 +215,7 @@ func (w *Worker) restore(a *attempt) error {
 	if err := os.RemoveAll(fresh); err != nil {
 		return fmt.Errorf("restoring checkpoint: %w", err)
 	}
-	into := func(r io.Reader) error { return unpack(r, fresh) }
+	into := func(r io.Reader) error { return unpack(r, fresh, w.userOf(a)) }
 	var err error
 	if c.GetFile() != "" {
 		err = w.store.read(c.GetFile(), c.GetSize(), c.GetSha256(), into)

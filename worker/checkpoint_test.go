@@ -172,7 +172,7 @@ func TestWithoutAStoreALargeCheckpointStaysAndOverridesOlderOnes(t *testing.T) {
 		var small bytes.Buffer
 		old := t.TempDir()
 		writeFile(t, filepath.Join(old, "big"), "old")
-		if err := pack(&small, old); err != nil {
+		if err := pack(&small, old, nil); err != nil {
 			t.Fatal(err)
 		}
 		l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1}})

@@ -47,7 +47,11 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 
 	t := &a.invocation().task
 	w.task(t, a, inputs, out)
-	env, err := w.environ(a, t, dir+resultFile)
+	result, err := w.dirs.resultPath(dir)
+	if err != nil {
+		return failed(&notStartedError{err: err})
+	}
+	env, err := w.environ(a, t, result)
 	if err != nil {
 		return failed(&notStartedError{err: err, fatal: true})
 	}
@@ -75,7 +79,13 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	case err != nil:
 		return commandError(exit, err)
 	}
-	return commandOutcome(exit, dir+resultFile, last, lastError)
+	return commandOutcome(exit, lastError, func() (value []byte, err error) {
+		err = w.programs.User.Do(func() error {
+			value, err = commandResult(result, last)
+			return err
+		})
+		return value, err
+	})
 }
 
 // errNotBegun is returned if an attempt ended while it waited for a confirmation.
@@ -87,7 +97,11 @@ var errNotBegun = errors.New(notBegun)
 // confirmation.
 func (w *Worker) runProgram(a *attempt, s *process.Spec) (process.Exit, error) {
 	for {
-		stdin, err := standardInput(&a.invocation().task, a.body.GetStdin())
+		var stdin io.Reader
+		err := w.programs.User.Do(func() (err error) {
+			stdin, err = standardInput(&a.invocation().task, a.body.GetStdin())
+			return err
+		})
 		if err != nil {
 			return process.Exit{}, &notStartedError{err: err}
 		}
@@ -155,14 +169,18 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 			}
 		}
 	}
+	home, login := os.Getenv("HOME"), ""
+	if other := w.programs.User; other != nil {
+		home, login = other.Home, other.Name
+	}
 	env, err := process.Environ(process.Vars{
 		JobID: strconv.FormatUint(t.Job, 10), JobName: t.JobName, TaskID: t.ID,
 		Attempt: t.Attempt, FencingToken: t.FencingToken,
 		ExecutionID: t.ExecutionID(), IdempotencyKey: t.IdempotencyKey(), Worker: t.Worker,
 		Input: strings.Join(t.Inputs, "\n"), Output: t.Output, Deadline: t.Deadline,
 		ArrayIndex: index, ArraySize: a.assignment.Extras.GetArray().GetSize(), Item: item,
-		CheckpointDir: checkpoint, ResultFile: result, JobOutcome: t.JobOutcome,
-		Path: os.Getenv("PATH"), Home: os.Getenv("HOME"), Lang: os.Getenv("LANG"),
+		CheckpointDir: checkpoint, ResultFile: result, JobOutcome: t.JobOutcome, SecretFiles: a.secrets.files(),
+		Path: os.Getenv("PATH"), Home: home, Login: login, Lang: os.Getenv("LANG"),
 	}, user)
 	if err != nil {
 		return nil, fmt.Errorf("building the environment: %w", err)
@@ -233,16 +251,16 @@ func commandError(exit process.Exit, err error) *dtaskv1.Outcome {
 	return out
 }
 
-// commandOutcome returns the outcome of a command that ended. lastLine is the
-// last line of its standard output, lastError that of its standard error.
-func commandOutcome(exit process.Exit, resultPath, lastLine, lastError string) *dtaskv1.Outcome {
+// commandOutcome returns the outcome of a command that ended. lastError is the last line
+// of its standard error; result reads its result.
+func commandOutcome(exit process.Exit, lastError string, result func() ([]byte, error)) *dtaskv1.Outcome {
 	signal := strings.TrimPrefix(exit.Signal, "SIG")
 	if exit.Code == 0 && signal == "" {
-		result, err := commandResult(resultPath, lastLine)
+		value, err := result()
 		if err != nil {
 			return failed(err)
 		}
-		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: result}
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: value}
 	}
 	status := exitstatus.Status{Code: int(exitCode(exit)), Signal: exit.Signal, OOM: exit.OOM}
 	out := &dtaskv1.Outcome{
@@ -287,7 +305,7 @@ func exitCode(exit process.Exit) int32 {
 // removeCommandDirs removes a command's directory and result file, and its
 // checkpoint directory if that is empty; or keeps empty ones as spares.
 func (w *Worker) removeCommandDirs(a *attempt, dir string, spare bool) {
-	_ = os.Remove(dir + resultFile) // usually missing
+	w.dirs.removeResult(dir)
 	if c := a.checkpointer.Load(); c != nil {
 		// Nothing was saved, here or earlier.
 		none := !c.requested && a.ref.attempt == 1

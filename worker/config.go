@@ -80,6 +80,16 @@ type Config struct {
 	// above 64 KiB. It must exist. Default: none, large checkpoints stay on
 	// this worker.
 	CheckpointStore string
+	// RunAs is the user of commands, USER or USER:GROUP as names or numbers; Run returns
+	// an error unless the worker is root. Commands then have no capability, and none of
+	// their files is used with the worker's permissions. Handlers, which are code of the
+	// worker's program, run as its user. Default: the worker's user.
+	RunAs string
+	// SecretsDir is a directory with a file for each secret that tasks can name in
+	// secrets; the file has the secret's name. Names are read once. Contents are read
+	// at the start of each attempt, and never leave this machine. Run returns an error
+	// if other users could read a secret. Default: no secrets.
+	SecretsDir string
 	// Version of the program, for display only.
 	Version string
 	// TLS secures all connections. Nil: plaintext; then, without WithDialer, the

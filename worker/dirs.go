@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dtask/dtask/worker/process"
 )
 
 // checkpointRetention is how long the checkpoint directory of a task is kept
@@ -22,14 +24,17 @@ const checkpointRetention = 7 * 24 * time.Hour
 //	lock                                 held by the process that uses the directory
 //	name                                 of the worker, if it chose its name itself
 //	jobs/JOB-TASK-ATTEMPT/               a command's working directory
+//	secrets                              link to a directory in memory with copies of secrets; else they are in jobs
 //	logs/CLUSTER/                        outputs; package worker/logs
 //	checkpoints/CLUSTER/JOB/TASK/        outlives attempts and processes
 //	checkpoints/CLUSTER/JOB/TASK.unsaved attempt that left it, if it could not be saved elsewhere
 type dirs struct {
-	root   string
-	lock   *os.File
-	lockID string
-	mu     sync.Mutex // held while a directory is created or an empty parent removed: neither may disturb the other
+	root    string
+	secrets string        // where copies of secrets are
+	user    *process.User // of commands; nil: the worker's
+	lock    *os.File
+	lockID  string
+	mu      sync.Mutex // held while a directory is created or an empty parent removed: neither may disturb the other
 }
 
 // openDirs creates the directory, locks it against other processes, and removes
@@ -68,6 +73,9 @@ func (d *dirs) clean() error {
 			expired = append(expired, dir)
 		}
 	}
+	if err := d.removeSecretDir(); err != nil {
+		return err
+	}
 	for _, dir := range expired {
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("cleaning work directory: %w", err)
@@ -81,15 +89,16 @@ func (d *dirs) clean() error {
 	return nil
 }
 
-// close unlocks the directory.
+// close removes what only this process uses, and unlocks the directory.
 func (d *dirs) close() error {
+	secrets := d.removeSecretDir()
 	// A program that is being started may still hold the descriptor, and with
 	// it the lock: closing ours is not enough.
 	unlock := unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
 	if err := errors.Join(unlock, d.lock.Close()); err != nil {
-		return fmt.Errorf("unlocking work directory: %w", err)
+		return errors.Join(secrets, fmt.Errorf("unlocking work directory: %w", err))
 	}
-	return nil
+	return secrets
 }
 
 func (d *dirs) job(r ref) string { return filepath.Join(d.root, "jobs", r.String()) }
@@ -110,12 +119,22 @@ func (d *dirs) make(dir string) error {
 	defer d.mu.Unlock()
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {
-		err = os.MkdirAll(dir, 0o700)
+		err = d.makeAll(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("creating %s: %w", dir, err)
 	}
 	return nil
+}
+
+// makeAll creates a directory and its parents below the root, which the user of commands
+// can pass.
+func (d *dirs) makeAll(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	for parent := filepath.Dir(dir); err == nil && d.user != nil && len(parent) > len(d.root); parent = filepath.Dir(parent) {
+		err = os.Chmod(parent, passable)
+	}
+	return err //nolint:wrapcheck // wrapped by the caller
 }
 
 // remove removes a directory with its contents.

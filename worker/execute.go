@@ -33,6 +33,12 @@ func (w *Worker) execute(a *attempt) *dtaskv1.Outcome {
 	if err := w.restore(a); err != nil {
 		return failed(&notStartedError{err: err})
 	}
+	secrets, err := w.takeSecrets(a)
+	if err != nil {
+		return failed(&notStartedError{err: err})
+	}
+	defer secrets.remove(w, a)
+	a.secrets = secrets
 	outcome := w.runItems(a)
 	w.finishCheckpoints(a, outcome)
 	return outcome
@@ -45,7 +51,7 @@ func (w *Worker) runTask(a *attempt) *dtaskv1.Outcome {
 	if err != nil {
 		return failed(&notStartedError{err: err, fatal: true})
 	}
-	out, err := prepareOutput(body.GetOutput(), a.ref)
+	out, err := prepareOutput(body.GetOutput(), a.ref, w.userOf(a))
 	if err != nil {
 		return failed(err)
 	}

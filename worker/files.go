@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dtask/dtask/internal/taskbody"
+	"github.com/dtask/dtask/worker/process"
 )
 
 // errStopped is returned after the attempt was stopped; the outcome reports the
@@ -71,6 +72,7 @@ func localPaths(raw []string) ([]string, error) {
 
 // output is where an attempt writes its output, and where it is published.
 type output struct {
+	user   *process.User // with whose permissions; nil: the worker's
 	final  string
 	temp   string      // beside final, named after the attempt
 	before os.FileInfo // of final at the start of the attempt; nil if it did not exist
@@ -82,9 +84,9 @@ type published struct {
 	sha256 []byte
 }
 
-// prepareOutput creates the directory of an output. It returns nil if the task
-// declares none.
-func prepareOutput(raw string, r ref) (*output, error) {
+// prepareOutput creates the directory of an output, with the permissions of a user. It
+// returns nil if the task declares none.
+func prepareOutput(raw string, r ref, user *process.User) (*output, error) {
 	if raw == "" {
 		return nil, nil //nolint:nilnil // most tasks have no output
 	}
@@ -92,24 +94,37 @@ func prepareOutput(raw string, r ref) (*output, error) {
 	if err != nil {
 		return nil, &notStartedError{err: err, fatal: true}
 	}
-	o := &output{final: final, temp: final + "." + r.String() + ".tmp"}
-	err = os.MkdirAll(filepath.Dir(final), 0o755) //nolint:gosec // like those that a command makes
+	o := &output{user: user, final: final, temp: final + "." + r.String() + ".tmp"}
+	if err := user.Do(o.prepare); err != nil {
+		return nil, fmt.Errorf("preparing output: %w", err)
+	}
+	return o, nil
+}
+
+func (o *output) prepare() error {
+	err := os.MkdirAll(filepath.Dir(o.final), 0o755) //nolint:gosec // like those that a command makes
 	if err == nil {
 		err = os.RemoveAll(o.temp)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("preparing output: %w", err)
-	}
-	if info, err := os.Stat(final); err == nil {
+	if info, err := os.Stat(o.final); err == nil {
 		o.before = info
 	}
-	return o, nil
+	return err //nolint:wrapcheck // wrapped by the caller
 }
 
 // publish makes the output visible under its final name, complete and synced.
 // It calls commit once, just before; if commit returns false, nothing is
 // published.
-func (o *output) publish(ctx context.Context, commit func() bool) (published, error) {
+func (o *output) publish(ctx context.Context, commit func() bool) (done published, err error) {
+	err = o.user.Do(func() error {
+		done, err = o.publishAs(ctx, commit)
+		return err
+	})
+	return done, err
+}
+
+// publishAs is publish with the permissions of the thread.
+func (o *output) publishAs(ctx context.Context, commit func() bool) (published, error) {
 	path, own := o.temp, true
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		if path, own = o.final, false; !o.writtenDirectly() {
@@ -143,7 +158,7 @@ func (o *output) writtenDirectly() bool {
 
 // discard removes what was not published.
 func (o *output) discard() {
-	_ = os.RemoveAll(o.temp) // a leftover is harmless: its name is the attempt's own
+	_ = o.user.Do(func() error { return os.RemoveAll(o.temp) }) // a leftover is harmless: its name is the attempt's own
 }
 
 // digestAndSync syncs a file to the disk, and returns its size and digest.

@@ -11,6 +11,8 @@ import (
 	"path"
 	"path/filepath"
 	"time"
+
+	"github.com/dtask/dtask/worker/process"
 )
 
 // Bounds of a packed directory.
@@ -25,8 +27,9 @@ var errDirChanged = errors.New("directory changed while it was read")
 
 // pack writes the contents of a directory as a deflated tar archive: regular
 // files and directories in the order of their paths, so that equal directories
-// yield equal archives. It never leaves the directory, whatever it contains.
-func pack(w io.Writer, dir string) (err error) {
+// yield equal archives. It never leaves the directory, whatever it contains. Files
+// are opened with the permissions of a user: one could be a hard link to another's.
+func pack(w io.Writer, dir string, user *process.User) (err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("opening directory: %w", err)
@@ -36,7 +39,7 @@ func pack(w io.Writer, dir string) (err error) {
 	if err != nil {
 		return fmt.Errorf("packing: %w", err)
 	}
-	p := packer{root: root, out: tar.NewWriter(z)}
+	p := packer{root: root, user: user, out: tar.NewWriter(z)}
 	err = fs.WalkDir(root.FS(), ".", p.entry)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errDirChanged
@@ -52,6 +55,7 @@ func pack(w io.Writer, dir string) (err error) {
 
 type packer struct {
 	root    *os.Root
+	user    *process.User
 	out     *tar.Writer
 	entries int
 	bytes   int64
@@ -87,7 +91,11 @@ func (p *packer) head(h *tar.Header, info fs.FileInfo) error {
 }
 
 func (p *packer) file(name string) error {
-	file, err := p.root.Open(name)
+	var file *os.File
+	err := p.user.Do(func() (err error) {
+		file, err = p.root.Open(name)
+		return err
+	})
 	if err != nil {
 		return err //nolint:wrapcheck // has the path
 	}
@@ -115,9 +123,9 @@ func (p *packer) file(name string) error {
 }
 
 // unpack creates a directory, which must not exist, from an archive of pack. It
-// never leaves the directory, whatever the archive contains. After an error,
-// the directory may be incomplete.
-func unpack(r io.Reader, dir string) error {
+// never leaves the directory, whatever the archive contains. Everything belongs to
+// the user in the end. After an error, the directory may be incomplete.
+func unpack(r io.Reader, dir string, user *process.User) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("creating directory: %w", err)
 	}
@@ -132,7 +140,7 @@ func unpack(r io.Reader, dir string) error {
 		h, err := archive.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
+			return ownTree(root, dir, user)
 		case err != nil:
 			return fmt.Errorf("unpacking: %w", err)
 		case entries >= maxPackedEntries || h.Size < 0 || h.Size > maxPackedBytes-size:
@@ -143,6 +151,27 @@ func unpack(r io.Reader, dir string) error {
 			return err
 		}
 	}
+}
+
+// ownTree makes a user the owner of a directory with its contents, which no other user
+// could change so far.
+func ownTree(root *os.Root, dir string, user *process.User) error {
+	if user == nil {
+		return nil
+	}
+	err := fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		return root.Lchown(name, int(user.UID), int(user.GID))
+	})
+	if err == nil {
+		err = user.Own(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("unpacking for user %s: %w", user.Name, err)
+	}
+	return nil
 }
 
 func unpackEntry(root *os.Root, h *tar.Header, contents io.Reader) error {

@@ -16,7 +16,7 @@ func FuzzUnpack(f *testing.F) {
 		}
 	}
 	var b bytes.Buffer
-	if err := pack(&b, dir); err != nil {
+	if err := pack(&b, dir, nil); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
@@ -26,7 +26,7 @@ func FuzzUnpack(f *testing.F) {
 			return // don't fill the disk
 		}
 		parent := t.TempDir()
-		_ = unpack(bytes.NewReader(archive), filepath.Join(parent, "in")) // most archives are invalid
+		_ = unpack(bytes.NewReader(archive), filepath.Join(parent, "in"), nil) // most archives are invalid
 		names, err := os.ReadDir(parent)
 		if err != nil || len(names) != 1 || names[0].Name() != "in" {
 			t.Fatalf("outside the directory: got %v, %v", names, err)

@@ -26,7 +26,7 @@ func writeFile(t *testing.T, path, text string) {
 func packed(t *testing.T, dir string) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := pack(&b, dir); err != nil {
+	if err := pack(&b, dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -48,7 +48,7 @@ func TestAnArchiveRestoresItsDirectory(t *testing.T) {
 		t.Error("got two different archives of one directory")
 	}
 	out := filepath.Join(t.TempDir(), "out")
-	if err := unpack(bytes.NewReader(archive), out); err != nil {
+	if err := unpack(bytes.NewReader(archive), out, nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"b/deep/x": "1", "a": "two"} {
@@ -71,10 +71,10 @@ func TestOnlyFilesAndDirectoriesArePacked(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if err := pack(new(bytes.Buffer), dir); err == nil {
+	if err := pack(new(bytes.Buffer), dir, nil); err == nil {
 		t.Error("packing a link: got no error")
 	}
-	if err := pack(new(bytes.Buffer), filepath.Join(dir, "none")); err == nil {
+	if err := pack(new(bytes.Buffer), filepath.Join(dir, "none"), nil); err == nil {
 		t.Error("packing a missing directory: got no error")
 	}
 }
@@ -108,7 +108,7 @@ func TestAnArchiveCannotLeaveItsDirectory(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := t.TempDir()
-			if err := unpack(&b, filepath.Join(dir, "in")); err == nil {
+			if err := unpack(&b, filepath.Join(dir, "in"), nil); err == nil {
 				t.Error("invalid archive: got no error")
 			}
 			if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
@@ -116,7 +116,7 @@ func TestAnArchiveCannotLeaveItsDirectory(t *testing.T) {
 			}
 		})
 	}
-	if err := unpack(bytes.NewReader([]byte{1, 2, 3}), filepath.Join(t.TempDir(), "in")); err == nil {
+	if err := unpack(bytes.NewReader([]byte{1, 2, 3}), filepath.Join(t.TempDir(), "in"), nil); err == nil {
 		t.Error("invalid data: got no error")
 	}
 }

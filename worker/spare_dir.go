@@ -46,7 +46,7 @@ type spareDir struct {
 func (s *spareDir) make(d *dirs, path string) error {
 	if s.path == "" || s.path != path && unix.Rename(s.path, path) != nil {
 		s.drop(d) // the path may have a directory that is not empty, or no parent
-		if err := d.make(path); err != nil {
+		if err := d.makeOwned(path); err != nil {
 			return err
 		}
 	}

@@ -61,6 +61,7 @@ type Worker struct {
 	forStats atomic.Pointer[attemptLogs] // logs, for Stats, which may be called before Run
 	programs process.Pool
 	store    *checkpointStore // nil: none configured
+	secrets  *secretSource    // nil: none configured
 
 	slots    sync.WaitGroup // slot goroutines
 	removals sync.WaitGroup // goroutines that remove directories
@@ -146,11 +147,25 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if noCommands != nil {
 		w.log.InfoContext(ctx, "this worker gets no commands, only tasks of its own types", "types", w.types, "reason", noCommands)
 	}
+	if w.secrets, err = openSecrets(w.cfg.SecretsDir, w.log); err != nil {
+		return err
+	}
+	if w.programs.User, err = runAs(w.cfg.RunAs); err != nil {
+		return err
+	}
 	if err := w.openDir(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.dirs.close()) }()
+	if err := w.dirs.admit(w.programs.User); err != nil {
+		return err
+	}
 	defer w.programs.Close()
+	if w.secrets != nil {
+		if err := w.dirs.makeSecretDir(memoryDir); err != nil {
+			return err
+		}
+	}
 	log := w.log
 	w.log = log.With("worker", w.name)
 	w.logs = newAttemptLogs(w.dirs.logs(), logs.Limits{Bytes: w.cfg.LogBytes, Age: w.cfg.LogAge, Attempts: w.cfg.LogAttempts}, w.fence.clusterID, w.log)
@@ -178,7 +193,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer w.removals.Wait()
 
 	w.log.InfoContext(ctx, "worker started", "version", w.cfg.Version, "slots", w.cfg.Slots, "types", w.types,
-		"resources", w.resources, "labels", w.cfg.Labels, "incarnation", w.incarnation, "work_dir", w.dirs.root)
+		"resources", w.resources, "labels", w.cfg.Labels, "secrets", w.secrets.announced(), "incarnation", w.incarnation, "work_dir", w.dirs.root)
 	for {
 		refused, err := w.runNamed(ctx, base)
 		if refused == nil {

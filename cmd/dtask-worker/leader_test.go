@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -125,6 +128,35 @@ func TestTheProgramRunsCommandsAndDrains(t *testing.T) {
 	if o := <-l.outcomes; o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
 		t.Errorf("outcome of what would not end = %v, want released", o)
 	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the program ended with %v", err)
+	}
+}
+
+// Built-in types would run as root, so the worker doesn't offer them.
+func TestAWorkerWithAnotherUserForCommandsGetsOnlyCommands(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { //nolint:gosec // the user must reach it
+		t.Fatal(err)
+	}
+	args := []string{"--name", "other", "--work-dir", dir, "--run-as", "54321:54322", "--drain-timeout", "100ms", "--join"}
+	if os.Geteuid() != 0 {
+		var stderr bytes.Buffer
+		if code := run(append(args, "127.0.0.1:1"), io.Discard, &stderr); code != program.ExitFailed || !strings.Contains(stderr.String(), "start the worker as root") {
+			t.Errorf("exit %d, %q", code, stderr.String())
+		}
+		return
+	}
+	l, addr := lead(t, "id -u")
+	cmd, _ := startProgram(t, append(args, addr)...)
+	if types := (<-l.hello).GetTypes(); !slices.Equal(types, []string{"command"}) {
+		t.Errorf("it handles %v", types)
+	}
+	if o := <-l.outcomes; string(o.GetResult()) != "54321" {
+		t.Errorf("outcome = %v", o)
+	}
+	signal(t, cmd)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the program ended with %v", err)
 	}

@@ -119,6 +119,8 @@ func command(stderr io.Writer) *cobra.Command {
 	f.DurationVar(&s.worker.DrainTimeout, "drain-timeout", 30*time.Second, "time for running attempts to finish after SIGTERM (0 = stop them immediately)")
 	f.DurationVar(&s.worker.CheckpointInterval, "checkpoint-interval", 5*time.Second, "minimum time between two checkpoints of an attempt (0 = no minimum)")
 	f.StringVar(&s.worker.CheckpointStore, "checkpoint-store", "", "existing directory shared by all workers, for checkpoints above 64 KiB (default: keep them on this worker)")
+	f.StringVar(&s.worker.RunAs, "run-as", "", "user of commands, USER or USER:GROUP; the worker must be root, and gets only commands (default: the worker's user)")
+	f.StringVar(&s.worker.SecretsDir, "secrets-dir", "", "directory with a file for each secret of this worker, which only its user and root can read (default: $CREDENTIALS_DIRECTORY of systemd)")
 	f.Int64Var(&s.worker.LogBytes, "log-bytes", 1<<30, "bytes on disk for the output of attempts; the oldest is removed first")
 	f.DurationVar(&s.worker.LogAge, "log-age", 7*24*time.Hour, "how long output is kept")
 	f.IntVar(&s.worker.LogAttempts, "log-attempts", 1_000_000, "number of attempts whose output is kept")
@@ -154,12 +156,17 @@ func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stderr io.Writ
 			*d = -1 // none; 0 means the default
 		}
 	}
+	if s.worker.SecretsDir == "" {
+		s.worker.SecretsDir = os.Getenv("CREDENTIALS_DIRECTORY")
+	}
 	s.worker.Version = buildinfo.Version()
 	w, err := worker.New(s.worker, worker.WithLogger(log))
 	if err != nil {
 		return &program.UsageError{Err: err}
 	}
-	builtin.Register(w)
+	if s.worker.RunAs == "" { // they would read and write any file as root
+		builtin.Register(w)
+	}
 	listener, err := listenHTTP(ctx, s.http)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -86,6 +87,29 @@ func TestResourceAmounts(t *testing.T) {
 	}
 	if _, err := thousandths(strings.Repeat("9", math.MaxUint8)); err == nil {
 		t.Error("a number of 255 digits is accepted")
+	}
+}
+
+// It sets an environment variable: it must not run in parallel.
+func TestAWorkerThatCannotUseItsSecretsOrUserDoesNotStart(t *testing.T) {
+	dir, none := filepath.Join(t.TempDir(), "secrets"), filepath.Join(t.TempDir(), "none")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(none, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "db"), nil, 0o644); err != nil { //nolint:gosec // that is the fault
+		t.Fatal(err)
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", filepath.Join(dir, "missing"))
+	for want, args := range map[string][]string{
+		"secret db: mode 0644 gives access to all users: run chmod o= on it":             {"--secrets-dir", dir},
+		"opening secrets directory: open " + dir + "/missing: no such file or directory": nil,
+		`invalid --run-as no-such-user: unknown user "no-such-user"`:                     {"--secrets-dir", none, "--run-as", "no-such-user"},
+	} {
+		var stderr bytes.Buffer
+		args = append([]string{"--join", "127.0.0.1:1", "--name", "w", "--work-dir", t.TempDir()}, args...)
+		if code := run(args, io.Discard, &stderr); code != program.ExitFailed || !strings.Contains(stderr.String(), want) {
+			t.Errorf("exit %d, %q; want %q", code, stderr.String(), want)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ func fullJob() *dtaskv1.JobSpec {
 	pure.Resources, pure.Require, pure.KillGraceMs, pure.ReuseMs = map[string]int64{"cpu": 500}, map[string]string{"zone": "a"}, 4000, 5000
 	pure.StartTimeoutMs = 6000
 	mask := uint32(0o77)
-	command.Shell, command.Umask = []string{"bash", "-c"}, &mask
+	command.Shell, command.Umask, command.Secrets = []string{"bash", "-c"}, &mask, []string{"db"}
 	cleanup.Finally = true
 	return &dtaskv1.JobSpec{
 		Header: &dtaskv1.JobHeader{

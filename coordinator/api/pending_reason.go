@@ -74,8 +74,11 @@ func requirements(p *dtaskv1.TaskPolicy) []requirement {
 		label := fsm.Label{Key: key, Value: p.GetRequire()[key]}
 		list = append(list, requirement{
 			fmt.Sprintf("has the label %s=%s", label.Key, label.Value),
-			func(w *fsm.Worker) bool { return key != fsm.TypeLabel && slices.Contains(w.Labels, label) },
+			func(w *fsm.Worker) bool { return !fsm.IsOwnLabel(key) && slices.Contains(w.Labels, label) },
 		})
+	}
+	for _, name := range p.GetSecrets() {
+		list = append(list, requirement{"has the secret " + name, func(w *fsm.Worker) bool { return slices.Contains(w.Secrets(), name) }})
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
 		wanted := p.GetResources()[name]

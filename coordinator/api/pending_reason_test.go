@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -90,6 +91,40 @@ func TestAPendingTaskSaysWhyNoWorkerCanRunIt(t *testing.T) {
 		"zone": "no worker that fulfills the other requirements has the label zone=us", "noop": drains, "command": drains, "fits": drains,
 		"cpu": "no worker that fulfills the other requirements has 2.5 cpu",
 	})
+}
+
+// Only the coordinators make the labels of types and secrets: a task can't require them.
+func TestATaskWhoseSecretNoWorkerHasNamesIt(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("x")
+	h.GetPolicies()[0].Secrets = []string{"db", "key"}
+	h.Policies = append(h.Policies, proto.CloneOf(h.GetPolicies()[0]))
+	h.GetPolicies()[1].Secrets, h.GetPolicies()[1].Require = nil, map[string]string{fsm.SecretLabel: "db"}
+	labelled := task("labelled")
+	labelled.Policy = 1
+	if _, err := r.send(t.Context(), request("k", h, task("named"), labelled)); err != nil {
+		t.Fatal(err)
+	}
+	check := func(named, labelled string, labels ...fsm.Label) {
+		t.Helper()
+		fork, _ := r.machine.Fork()
+		id := fork.NextWorker()
+		r.leader.op(t, &fsm.RegisterWorker{ID: id, Name: fmt.Sprint("w", id), Incarnation: testInstance, Slots: 4, Labels: labels, Version: "v", Address: "host"})
+		pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{named, labelled} {
+			if got := pages[0].GetTasks()[i].GetPendingReason(); got != want {
+				t.Errorf("with %v: got %q, want %q", labels, got, want)
+			}
+		}
+	}
+	noLabel := "no worker that is up has the label dtask.secret=db"
+	check("no worker that is up has the secret db", noLabel)
+	check("no worker that fulfills the other requirements has the secret key", noLabel, fsm.Label{Key: fsm.SecretLabel, Value: "db"})
+	check("", noLabel, fsm.Label{Key: fsm.SecretLabel, Value: "db"}, fsm.Label{Key: fsm.SecretLabel, Value: "key"})
 }
 
 // The other requirements are mentioned only if they exclude a worker.

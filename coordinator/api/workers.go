@@ -99,9 +99,9 @@ func showWorker(w *fsm.Worker, status sequencer.WorkerStatus) *dtaskv1.Worker {
 	case w.Drains() || status.Draining:
 		shown.State = stateDraining
 	}
-	shown.Types = w.Types()
+	shown.Types, shown.Secrets = w.Types(), w.Secrets()
 	for _, l := range w.Labels {
-		if l.Key == fsm.TypeLabel {
+		if fsm.IsOwnLabel(l.Key) {
 			continue
 		}
 		shown.Labels[l.Key] = l.Value

@@ -108,11 +108,14 @@ func capacity(slots uint32, resources []fsm.Resource, labels []fsm.Label) schedu
 		c.Resources = append(c.Resources, scheduler.Quantity{Name: r.Name, Amount: r.Amount})
 	}
 	for _, l := range labels {
-		if l.Key == fsm.TypeLabel {
+		switch l.Key {
+		case fsm.TypeLabel:
 			c.Types = append(c.Types, l.Value)
-			continue
+		case fsm.SecretLabel:
+			c.Labels = append(c.Labels, secretLabel(l.Value))
+		default:
+			c.Labels = append(c.Labels, scheduler.Label{Name: l.Key, Value: l.Value})
 		}
-		c.Labels = append(c.Labels, scheduler.Label{Name: l.Key, Value: l.Value})
 	}
 	return c
 }

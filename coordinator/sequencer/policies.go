@@ -163,7 +163,16 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 	for _, name := range slices.Sorted(maps.Keys(p.GetRequire())) {
 		d.Labels = append(d.Labels, scheduler.Label{Name: name, Value: p.GetRequire()[name]})
 	}
+	for _, name := range p.GetSecrets() {
+		d.Labels = append(d.Labels, secretLabel(name))
+	}
 	return d
+}
+
+// secretLabel returns the label of a worker that has a secret. The names of other labels
+// have no colon, so no task can require it in another way.
+func secretLabel(name string) scheduler.Label {
+	return scheduler.Label{Name: fsm.SecretLabel + ":", Value: name}
 }
 
 // rules parses a retry policy. Its classes were checked when the job was

@@ -19,7 +19,7 @@ func helloOf(ctx context.Context, h *dtaskv1.Hello) sequencer.Hello {
 	out := sequencer.Hello{
 		Name: h.GetName(), Incarnation: h.GetIncarnation(), Slots: min(h.GetSlots(), 65535), Prefetch: min(h.GetPrefetch(), 65535),
 		Version: h.GetVersion(), Address: h.GetAddress(), Peer: peerAddress(ctx), LockID: h.GetLockId(),
-		Labels: append(labels(h.GetLabels()), types(h.GetTypes())...), Resources: resources(h.GetResources()),
+		Labels: slices.Concat(labels(h.GetLabels()), ownLabels(fsm.SecretLabel, h.GetSecrets()), ownLabels(fsm.TypeLabel, h.GetTypes())), Resources: resources(h.GetResources()),
 	}
 	for _, a := range h.GetHeld() {
 		out.Held = append(out.Held, sequencer.AttemptOf(a))
@@ -46,19 +46,19 @@ func attemptRef(a fsm.AttemptRef) *dtaskv1.AttemptRef {
 func labels(m map[string]string) []fsm.Label {
 	var list []fsm.Label
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		if k == fsm.TypeLabel {
-			continue // reserved: see types
+		if fsm.IsOwnLabel(k) {
+			continue // reserved: see ownLabels
 		}
 		list = append(list, fsm.Label{Key: k, Value: m[k]})
 	}
 	return list
 }
 
-// types returns the labels that stand for types of tasks.
-func types(names []string) []fsm.Label {
+// ownLabels returns the labels that stand for types of tasks, or for secrets.
+func ownLabels(key string, names []string) []fsm.Label {
 	var list []fsm.Label
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		list = append(list, fsm.Label{Key: fsm.TypeLabel, Value: name})
+		list = append(list, fsm.Label{Key: key, Value: name})
 	}
 	return list
 }

@@ -24,7 +24,7 @@ const module = "github.com/dtask/dtask"
 var mayImport = map[string][]string{
 	// What users write, the protocol, and the two pure packages.
 	"proto/...":     {"proto/..."},
-	"spec":          {"proto/dtask/v1", "internal/array", "internal/taskbody"},
+	"spec":          {"proto/dtask/v1", "internal/array", "internal/secretname", "internal/taskbody"},
 	"scheduler/...": {"scheduler/..."},
 	"fsm":           {"proto/...", "internal/taskbody"},
 
@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/document", "internal/exitstatus", "internal/statetext"},
 
 	// The component that executes.
-	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/loopback", "internal/sendqueue", "internal/taskbody"},
+	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/loopback", "internal/secretname", "internal/sendqueue", "internal/taskbody"},
 
 	// The component that decides and remembers.
 	"coordinator/logstore":   {"internal/durable", "internal/mmap"},
@@ -66,6 +66,7 @@ var mayImport = map[string][]string{
 	"internal/durable":     {},
 	"internal/loglimit":    {},
 	"internal/mmap":        {},
+	"internal/secretname":  {},
 	"internal/sendqueue":   {},
 	"internal/statetext":   {},
 	"internal/telemetry":   {},

@@ -55,7 +55,8 @@ type Worker struct {
 	Queued   uint32            `json:"queued"`   // assigned beyond its slots
 	Prefetch uint32            `json:"prefetch"` // maximum of queued
 	Labels   map[string]string `json:"labels"`
-	Types    []string          `json:"types"` // of tasks that it handles; empty: all
+	Types    []string          `json:"types"`             // of tasks that it handles; empty: all
+	Secrets  []string          `json:"secrets,omitempty"` // names of those that it has
 	// DrainUntil and DrainReason are set while the operator drains the worker.
 	DrainUntil  string `json:"drain_until,omitempty"`
 	DrainReason string `json:"drain_reason,omitempty"`
@@ -123,6 +124,7 @@ func NewWorker(w *dtaskv1.Worker) Worker {
 	doc := Worker{
 		ID: w.GetId(), Name: w.GetName(), State: w.GetState(), Slots: w.GetSlots(), Running: w.GetRunning(),
 		Queued: w.GetQueued(), Prefetch: w.GetPrefetch(), Labels: w.GetLabels(), Types: append([]string{}, w.GetTypes()...), DrainReason: w.GetDrainReason(),
+		Secrets: w.GetSecrets(),
 	}
 	if doc.Labels == nil {
 		doc.Labels = map[string]string{}

@@ -36,6 +36,16 @@
 // no_new_privs keeps the tree killable for a worker that is not root: a
 // set-user-id program in it gains no privileges.
 //
+// # Another user
+//
+// A Pool with a [User] belongs to a worker that is root. Its supervisors stay root, so that
+// no program can change or kill them, and every tree can be killed. A program gets user,
+// group and supplementary groups between fork and exec. Before the first one, its
+// supervisor clears the bounding, inheritable and ambient capabilities, and leaves the
+// session keyring, so that the program has no capability and no key. Its pipes belong to
+// the user. What depends on files (PATH, the directory, interpreters) is checked with the
+// permissions of the user ([User.Do]).
+//
 // # Goroutines
 //
 // Run starts one goroutine that writes orders, one that reads the status, and

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dtask/dtask/internal/secretname"
 )
 
 // Values of a command that neither its worker nor its job sets.
@@ -44,9 +46,12 @@ type Vars struct {
 	ResultFile    string    // DTASK_RESULT_FILE: file for the command's result
 	JobOutcome    string    // DTASK_JOB_OUTCOME, of a cleanup task: completed, failed or cancelled
 
-	Path string // PATH; default DefaultPath
-	Home string // HOME; default DefaultHome
-	Lang string // LANG; default DefaultLang
+	SecretFiles map[string]string // DTASK_SECRET_NAME_FILE: paths by the name of the secret
+
+	Login string // USER and LOGNAME; omitted if empty
+	Path  string // PATH; default DefaultPath
+	Home  string // HOME; default DefaultHome
+	Lang  string // LANG; default DefaultLang
 }
 
 // An EnvError is returned for an invalid environment entry.
@@ -64,7 +69,7 @@ func (e *EnvError) Unwrap() error { return e.Err }
 var errEnvName = errors.New("name must not be empty or contain =")
 
 // Environ returns the complete environment of a command for [Spec.Env], sorted
-// by name: PATH, HOME and LANG, overridden by the user's variables, overridden
+// by name: PATH, HOME, LANG, USER and LOGNAME, overridden by the user's variables, overridden
 // by the DTASK_ variables. User variables whose name starts with DTASK_ are
 // omitted, even if v does not set them, so that a command can trust them. The
 // error joins an [EnvError] for each invalid entry.
@@ -73,6 +78,9 @@ func Environ(v Vars, user map[string]string) ([]string, error) {
 		"PATH": cmp.Or(v.Path, DefaultPath),
 		"HOME": cmp.Or(v.Home, DefaultHome),
 		"LANG": cmp.Or(v.Lang, DefaultLang),
+	}
+	if v.Login != "" {
+		env["USER"], env["LOGNAME"] = v.Login, v.Login
 	}
 	for name, value := range user {
 		if !strings.HasPrefix(name, reservedPrefix) {
@@ -113,6 +121,9 @@ func (v *Vars) addTo(env map[string]string) {
 	}
 	if !v.Deadline.IsZero() {
 		env["DTASK_DEADLINE"] = v.Deadline.UTC().Format(time.RFC3339Nano)
+	}
+	for name, path := range v.SecretFiles {
+		env[secretname.Variable(name)] = path
 	}
 	for name, value := range map[string]string{
 		"DTASK_ITEM":           v.Item,

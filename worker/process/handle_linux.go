@@ -212,7 +212,10 @@ func (h *handle) lost(ctx context.Context, r *run, cause error) error {
 	// The supervisor's pid is not reused before Wait, so the search for
 	// leftovers cannot hit other processes.
 	if !errors.Is(cause, errNotReceived) {
-		killLeftovers(h.process.Pid, r.spec.Env)
+		_ = r.start.User.Do(func() error { // who may read the environments of its processes
+			killLeftovers(h.process.Pid, r.spec.Env)
+			return nil
+		})
 	}
 	err := error(&SupervisorError{Started: !errors.Is(cause, errNotReceived), Err: cause})
 	if ctx.Err() != nil {
@@ -234,7 +237,12 @@ func (r *run) startError(failure *startFailure) error {
 		return ErrTooLate
 	}
 	if failure.Errno != 0 {
-		return explainExec(r.start, syscall.Errno(failure.Errno))
+		var failed error
+		_ = r.start.User.Do(func() error {
+			failed = explainExec(r.start, syscall.Errno(failure.Errno))
+			return nil
+		})
+		return failed
 	}
 	return &StartError{Path: r.start.Path, Err: errors.New(failure.Text)}
 }

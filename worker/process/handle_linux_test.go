@@ -85,11 +85,11 @@ func TestAProgramEndsWhenItsContextEndsAboutTheTimeOfItsStart(t *testing.T) {
 // runOf returns what a handle needs to run a program.
 func runOf(t *testing.T, p *program) *run {
 	t.Helper()
-	start, err := p.order()
+	start, err := p.order(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	streams, err := openStdio(&p.Spec)
+	streams, err := openStdio(&p.Spec, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -211,10 +211,13 @@ type result struct {
 }
 
 // background runs the program, and sends its result.
-func (p *program) background(ctx context.Context) <-chan result {
+func (p *program) background(ctx context.Context) <-chan result { return p.runIn(ctx, &programs) }
+
+// runIn is background in another pool.
+func (p *program) runIn(ctx context.Context, pool *Pool) <-chan result {
 	done := make(chan result, 1)
 	go func() {
-		exit, err := programs.Run(ctx, p.Spec)
+		exit, err := pool.Run(ctx, p.Spec)
 		done <- result{exit, err}
 	}()
 	return done

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxInterpreterLine is how much of the first line of a script the kernel reads, in bytes.
@@ -39,17 +41,20 @@ func explainExec(o *startOrder, err syscall.Errno) *StartError {
 		head, _ := firstLine(o.Path) // often it can't be read either
 		interpreter := interpreterOf(head)
 		switch {
-		case syscall.Access(o.Dir, searchable) != nil:
+		case !isSearchable(o.Dir):
 			failure.Path, failure.IsDir = o.Dir, true
-		case interpreter != "" && syscall.Access(o.Path, searchable) == nil:
+		case interpreter != "" && isSearchable(o.Path):
 			failure.interpreter(interpreter)
 		}
 	}
 	return failure
 }
 
-// searchable is the mode of access(2) for executing a file or using a directory: X_OK.
-const searchable = 1
+// isSearchable reports whether a file may be executed, or a directory used. Unlike
+// access(2), it is about the identity that User.Do changes.
+func isSearchable(path string) bool {
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS) == nil
+}
 
 // interpreter makes the interpreter of a script the reason.
 func (e *StartError) interpreter(path string) {

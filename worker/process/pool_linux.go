@@ -25,6 +25,10 @@ const (
 // small program. The zero Pool is ready for use; its methods may be called by
 // any number of goroutines concurrently.
 type Pool struct {
+	// User runs the programs; nil is the worker's own user. It must not change after
+	// the first program.
+	User *User
+
 	// Tests replace the two limits.
 	stuckLimit, idleLimit time.Duration
 
@@ -52,11 +56,11 @@ func (p *Pool) Run(ctx context.Context, s Spec) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{}, fmt.Errorf("stopped before start: %w", context.Cause(ctx))
 	}
-	start, err := s.order()
+	start, err := s.order(p.User)
 	if err != nil {
-		return Exit{}, err
+		return Exit{}, p.User.advise(err)
 	}
-	streams, err := openStdio(&s)
+	streams, err := openStdio(&s, p.User)
 	if err != nil {
 		return Exit{}, &SupervisorError{Err: fmt.Errorf("opening standard streams: %w", err)}
 	}
@@ -66,7 +70,7 @@ func (p *Pool) Run(ctx context.Context, s Spec) (Exit, error) {
 	if copyErr := streams.finish(); err == nil {
 		err = copyErr
 	}
-	return exit, err
+	return exit, p.User.advise(err)
 }
 
 // runUnderOne gives the program to an idle supervisor, or to a new one. An idle

@@ -61,7 +61,7 @@ var (
 )
 
 // order checks the Spec and returns the start order for the supervisor.
-func (s *Spec) order() (*startOrder, error) {
+func (s *Spec) order(u *User) (*startOrder, error) {
 	if len(s.Argv) == 0 || s.Argv[0] == "" {
 		return nil, &StartError{Path: "program", Err: errNoArgv}
 	}
@@ -79,10 +79,14 @@ func (s *Spec) order() (*startOrder, error) {
 	if err != nil {
 		return nil, &StartError{Path: s.Dir, IsDir: true, Err: err}
 	}
-	if err = checkDir(dir); err != nil {
-		return nil, err
-	}
-	program, err := lookPath(s.Argv[0], dir, s.Env)
+	var program string
+	err = u.Do(func() error { // which programs it finds depends on the user
+		if err := checkDir(dir); err != nil {
+			return err
+		}
+		program, err = lookPath(s.Argv[0], dir, s.Env)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -90,5 +94,5 @@ func (s *Spec) order() (*startOrder, error) {
 	if s.Umask != nil {
 		umask = int(*s.Umask & 0o777)
 	}
-	return &startOrder{Path: program, Argv: s.Argv, Env: s.Env, Dir: dir, Umask: umask, StartBefore: s.StartBefore}, nil
+	return &startOrder{Path: program, Argv: s.Argv, Env: s.Env, Dir: dir, Umask: umask, User: u, StartBefore: s.StartBefore}, nil
 }

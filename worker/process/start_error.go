@@ -46,6 +46,15 @@ const (
 	adviseLoader      = "build it for the worker's machine, or link it statically"
 )
 
+// advise makes advice about the worker's user one about u.
+func (u *User) advise(err error) error {
+	start, ok := errors.AsType[*StartError](err)
+	if ok && u != nil && start.Advice == advisePermission {
+		start.Advice = "user " + u.Name + " needs the permission"
+	}
+	return err
+}
+
 // A reason is why a program could not be started, for an error whose own text would be
 // about something else.
 type reason struct {

@@ -21,6 +21,7 @@ const drainLimit = 2 * time.Second
 
 // stdio connects a program's standard streams.
 type stdio struct {
+	user    *User    // of the program; nil: the worker's
 	child   [3]int   // descriptors of the program's ends, which are passed to the supervisor
 	opened  []int    // those of child to close here
 	stdin   *os.File // write end, if a reader is copied
@@ -34,8 +35,8 @@ type stdio struct {
 
 // openStdio opens the pipes that the Spec needs, and starts copying. The caller
 // must call closeChild and finish.
-func openStdio(s *Spec) (*stdio, error) {
-	p := &stdio{}
+func openStdio(s *Spec, u *User) (*stdio, error) {
+	p := &stdio{user: u}
 	if err := p.open(s); err != nil {
 		p.closeChild()
 		return nil, errors.Join(err, p.finish())
@@ -70,7 +71,7 @@ func (p *stdio) openStdin(r io.Reader) error {
 	if r == nil {
 		return p.openNull(0, os.O_RDONLY)
 	}
-	read, write, err := pipe()
+	read, write, err := p.pipe()
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func (p *stdio) openOutput(i int, w io.Writer, name string) error {
 	if w == nil {
 		return p.openNull(i, os.O_WRONLY)
 	}
-	read, write, err := pipe()
+	read, write, err := p.pipe()
 	if err != nil {
 		return err
 	}
@@ -125,11 +126,17 @@ func (p *stdio) own(i, fd int) {
 }
 
 // pipe returns the descriptors of a pipe. Unlike those of os.Pipe, they block:
-// the program inherits that property with its end.
-func pipe() (read, write int, err error) {
+// the program inherits that property with its end. The pipe belongs to the user
+// of the program, which may open it by its path, such as /dev/stderr.
+func (p *stdio) pipe() (read, write int, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return 0, 0, os.NewSyscallError("pipe2", err)
+	}
+	if p.user != nil {
+		if err := unix.Fchown(fds[0], int(p.user.UID), int(p.user.GID)); err != nil {
+			return 0, 0, errors.Join(os.NewSyscallError("fchown", err), unix.Close(fds[0]), unix.Close(fds[1]))
+		}
 	}
 	return fds[0], fds[1], nil
 }

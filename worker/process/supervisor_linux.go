@@ -66,6 +66,7 @@ type supervisor struct {
 	reports *gob.Encoder
 	initial attributes // of this process, before the first program
 	oomKill uint64     // the machine's counter at some time before the program could be killed
+	bare    bool       // disinherit has succeeded: all programs are those of another user
 
 	execution
 }
@@ -171,6 +172,16 @@ func (s *supervisor) start(o *startOrder) *startFailure {
 	if len(streams) != 3 {
 		return &startFailure{Text: fmt.Sprintf("received %d of 3 standard streams", len(streams)), Errno: int(unix.EMFILE)}
 	}
+	attributes := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, PidFD: &s.pidfd}
+	if o.User != nil {
+		if !s.bare {
+			if err := disinherit(); err != nil {
+				return &startFailure{Text: err.Error()}
+			}
+			s.bare = true
+		}
+		attributes.Credential = o.User.credential()
+	}
 	// Last, because this process or the worker may have been stopped until now.
 	if o.StartBefore != 0 && Monotonic() >= o.StartBefore {
 		return &startFailure{TooLate: true}
@@ -180,7 +191,7 @@ func (s *supervisor) start(o *startOrder) *startFailure {
 		Dir:   o.Dir,
 		Env:   o.Env,
 		Files: streams,
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, PidFD: &s.pidfd},
+		Sys:   attributes,
 	})
 	if err != nil {
 		failure := &startFailure{Text: err.Error()}

@@ -21,6 +21,7 @@ type startOrder struct {
 	Env   []string
 	Dir   string
 	Umask int
+	User  *User // nil: that of the supervisor
 
 	StartBefore time.Duration
 }

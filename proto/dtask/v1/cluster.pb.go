@@ -1100,6 +1100,7 @@ type Worker struct {
 	Prefetch      uint32                 `protobuf:"varint,14,opt,name=prefetch,proto3" json:"prefetch,omitempty"` // attempts accepted beyond slots while tasks are short; 0 at a follower
 	Queued        uint32                 `protobuf:"varint,15,opt,name=queued,proto3" json:"queued,omitempty"`     // attempts held beyond slots
 	Types         []string               `protobuf:"bytes,16,rep,name=types,proto3" json:"types,omitempty"`        // types of tasks that it handles; empty = all
+	Secrets       []string               `protobuf:"bytes,17,rep,name=secrets,proto3" json:"secrets,omitempty"`    // names of the secrets that it has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1242,6 +1243,13 @@ func (x *Worker) GetQueued() uint32 {
 func (x *Worker) GetTypes() []string {
 	if x != nil {
 		return x.Types
+	}
+	return nil
+}
+
+func (x *Worker) GetSecrets() []string {
+	if x != nil {
+		return x.Secrets
 	}
 	return nil
 }
@@ -2471,7 +2479,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x13ListWorkersResponse\x12*\n" +
 	"\aworkers\x18\x01 \x03(\v2\x10.dtask.v1.WorkerR\aworkers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x121\n" +
-	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xdc\x04\n" +
+	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xf6\x04\n" +
 	"\x06Worker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -2491,7 +2499,8 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\fdrain_reason\x18\r \x01(\tR\vdrainReason\x12\x1a\n" +
 	"\bprefetch\x18\x0e \x01(\rR\bprefetch\x12\x16\n" +
 	"\x06queued\x18\x0f \x01(\rR\x06queued\x12\x14\n" +
-	"\x05types\x18\x10 \x03(\tR\x05types\x1a9\n" +
+	"\x05types\x18\x10 \x03(\tR\x05types\x12\x18\n" +
+	"\asecrets\x18\x11 \x03(\tR\asecrets\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

@@ -517,8 +517,10 @@ type TaskPolicy struct {
 	// priority, and its queue timeout starts again. Otherwise the task fails. Only with
 	// queue_timeout_ms.
 	QueueTimeoutRequeues bool `protobuf:"varint,17,opt,name=queue_timeout_requeues,json=queueTimeoutRequeues,proto3" json:"queue_timeout_requeues,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Names of secrets that the worker provides; it must have all of them. At most 16.
+	Secrets       []string `protobuf:"bytes,18,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskPolicy) Reset() {
@@ -668,6 +670,13 @@ func (x *TaskPolicy) GetQueueTimeoutRequeues() bool {
 		return x.QueueTimeoutRequeues
 	}
 	return false
+}
+
+func (x *TaskPolicy) GetSecrets() []string {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
 }
 
 // RetryPolicy decides whether and when a failed attempt is retried.
@@ -4337,7 +4346,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
-	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\x82\a\n" +
+	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\x9c\a\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -4358,7 +4367,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x10start_timeout_ms\x18\x0e \x01(\x03R\x0estartTimeoutMs\x12\x14\n" +
 	"\x05shell\x18\x0f \x03(\tR\x05shell\x12\x19\n" +
 	"\x05umask\x18\x10 \x01(\rH\x00R\x05umask\x88\x01\x01\x124\n" +
-	"\x16queue_timeout_requeues\x18\x11 \x01(\bR\x14queueTimeoutRequeues\x1a6\n" +
+	"\x16queue_timeout_requeues\x18\x11 \x01(\bR\x14queueTimeoutRequeues\x12\x18\n" +
+	"\asecrets\x18\x12 \x03(\tR\asecrets\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

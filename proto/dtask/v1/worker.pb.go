@@ -626,7 +626,8 @@ type Hello struct {
 	Types []string `protobuf:"bytes,12,rep,name=types,proto3" json:"types,omitempty"`
 	// Identifies the locked file of the work directory: of all processes with the same
 	// lock, at most one is alive. Empty: unknown.
-	LockId        string `protobuf:"bytes,13,opt,name=lock_id,json=lockId,proto3" json:"lock_id,omitempty"`
+	LockId        string   `protobuf:"bytes,13,opt,name=lock_id,json=lockId,proto3" json:"lock_id,omitempty"`
+	Secrets       []string `protobuf:"bytes,14,rep,name=secrets,proto3" json:"secrets,omitempty"` // names of the secrets that the worker has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -750,6 +751,13 @@ func (x *Hello) GetLockId() string {
 		return x.LockId
 	}
 	return ""
+}
+
+func (x *Hello) GetSecrets() []string {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
 }
 
 // Reports contains what has happened at the worker since its last reports.
@@ -2264,7 +2272,7 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x05hello\x18\x03 \x01(\v2\x0f.dtask.v1.HelloR\x05hello\x12+\n" +
 	"\areports\x18\x04 \x01(\v2\x11.dtask.v1.ReportsR\areports\x12,\n" +
 	"\blog_data\x18\x05 \x01(\v2\x11.dtask.v1.LogDataR\alogData\x12\x18\n" +
-	"\aleaving\x18\x06 \x01(\bR\aleaving\"\xb5\x04\n" +
+	"\aleaving\x18\x06 \x01(\bR\aleaving\"\xcf\x04\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2280,7 +2288,8 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	" \x01(\tR\aaddress\x12\x1a\n" +
 	"\bprefetch\x18\v \x01(\rR\bprefetch\x12\x14\n" +
 	"\x05types\x18\f \x03(\tR\x05types\x12\x17\n" +
-	"\alock_id\x18\r \x01(\tR\x06lockId\x1a9\n" +
+	"\alock_id\x18\r \x01(\tR\x06lockId\x12\x18\n" +
+	"\asecrets\x18\x0e \x03(\tR\asecrets\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
