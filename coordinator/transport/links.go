@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -104,7 +105,7 @@ func (l *links) measured(id string, took time.Duration) {
 	l.roundTrips[id] = took
 }
 
-// replace changes the peers, and closes the connections to those that are none.
+// replace changes the peers, and closes the connections to other servers.
 func (l *links) replace(peers []Peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +121,7 @@ func (l *links) replace(peers []Peer) {
 	l.discardLocked(func(c *idleConn) bool { return !l.peers[c.peer] })
 }
 
-// close closes the idle connections; there are none from now on.
+// close closes the idle connections, and keeps no more.
 func (l *links) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,16 +131,13 @@ func (l *links) close() {
 
 // discardLocked closes idle connections. Their readers end.
 func (l *links) discardLocked(unwanted func(*idleConn) bool) {
-	kept := l.idle[:0]
-	for _, c := range l.idle {
-		if unwanted(c) {
-			_ = c.Close() // nothing was sent
-			continue
+	l.idle = slices.DeleteFunc(l.idle, func(c *idleConn) bool {
+		if !unwanted(c) {
+			return false
 		}
-		kept = append(kept, c)
-	}
-	clear(l.idle[len(kept):])
-	l.idle = kept
+		_ = c.Close() // nothing was sent
+		return true
+	})
 }
 
 // count returns how many idle connections of a kind to a peer there are.
@@ -159,7 +157,7 @@ func (l *links) countLocked(magic string, p Peer) (count int) {
 }
 
 // put keeps a connection on which nothing is in flight, or closes it if there are
-// enough, or its peer is none.
+// enough, or the server is not a peer.
 func (l *links) put(magic string, p Peer, conn net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,8 +176,8 @@ func (l *links) put(magic string, p Peer, conn net.Conn) {
 	})
 }
 
-// take returns an idle connection that is not broken, as far as this side knows; nil if
-// there is none.
+// take returns an idle connection that is not broken, as far as this side knows, or
+// nil.
 func (l *links) take(magic string, p Peer) net.Conn {
 	for {
 		c := l.pop(magic, p)
@@ -209,8 +207,8 @@ func (c *idleConn) interrupt() error {
 func (l *links) pop(magic string, p Peer) *idleConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := len(l.idle) - 1; i >= 0; i-- {
-		if c := l.idle[i]; c.magic == magic && c.peer == p {
+	for i, c := range slices.Backward(l.idle) {
+		if c.magic == magic && c.peer == p {
 			l.removeLocked(i)
 			return c
 		}
@@ -222,13 +220,11 @@ func (l *links) pop(magic string, p Peer) *idleConn {
 func (l *links) remove(c *idleConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.idle {
-		if l.idle[i] == c {
-			l.removeLocked(i)
-			return true
-		}
+	i := slices.Index(l.idle, c)
+	if i >= 0 {
+		l.removeLocked(i)
 	}
-	return false
+	return i >= 0
 }
 
-func (l *links) removeLocked(i int) { l.idle = append(l.idle[:i], l.idle[i+1:]...) }
+func (l *links) removeLocked(i int) { l.idle = slices.Delete(l.idle, i, i+1) }
