@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -123,6 +124,11 @@ func TestDevPrintsWhatItWaitsForAndStopsAtASecondSignal(t *testing.T) {
 // A closed terminal sends SIGHUP, usually twice.
 func TestDevRemovesItsDataHoweverItIsStopped(t *testing.T) {
 	t.Parallel()
+	// If the tests run under nohup, the programs that they start would ignore SIGHUP, too.
+	// Signals that a process handles have their default effect in its children.
+	hangUps := make(chan os.Signal, 1)
+	signal.Notify(hangUps, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangUps) })
 	for name, signals := range map[string][]os.Signal{
 		"SIGTERM":           {syscall.SIGTERM},
 		"Ctrl-C":            {os.Interrupt},
@@ -140,7 +146,9 @@ func TestDevRemovesItsDataHoweverItIsStopped(t *testing.T) {
 			for _, s := range signals {
 				clustertest.Must(t, dev.Signal(s))
 			}
-			if code, err := dev.Wait(t.Context()); err != nil || code != 0 {
+			limited, cancel := context.WithTimeout(t.Context(), guard)
+			defer cancel()
+			if code, err := dev.Wait(limited); err != nil || code != 0 {
 				t.Errorf("got exit code %d, %v; want 0", code, err)
 			}
 			if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
