@@ -26,7 +26,6 @@ type streamLayer struct {
 	answer    func(Question) Answer
 	log       *slog.Logger
 
-	links    links
 	accepted *connListener
 	refused  atomic.Uint64 // peers refused by either side
 	limiter  loglimit.Limiter
@@ -57,7 +56,6 @@ func newStreamLayer(cfg *Config) *streamLayer {
 		serverAt:  cfg.ServerAt,
 		answer:    cfg.Answer,
 		log:       cfg.Logger,
-		links:     links{peers: make(map[Peer]bool), roundTrips: make(map[string]time.Duration)},
 		accepted:  newConnListener(advertisedAddr(cfg.Advertise)),
 		conns:     make(map[*trackedConn]struct{}),
 	}
@@ -111,9 +109,6 @@ func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (n
 	}
 	if target == s.admission.Self().ServerID {
 		return s.dialSelf()
-	}
-	if conn := s.links.take(prefaceMagic, Peer{target, string(address)}); conn != nil {
-		return conn, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -176,12 +171,11 @@ func (s *streamLayer) introduce(conn net.Conn, magic, target string, deadline ti
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	own, began := s.admission.Self(), time.Now()
+	own := s.admission.Self()
 	peer, err := greet(conn, magic, own, target)
 	if err != nil {
 		return err
 	}
-	s.links.measured(target, time.Since(began))
 	if peer.ServerID != target {
 		return &RefusedError{ServerID: peer.ServerID, Reason: "it answers at the address of " + target}
 	}
@@ -234,7 +228,6 @@ func (s *streamLayer) Close() error {
 	conns := s.conns
 	s.conns = make(map[*trackedConn]struct{})
 	s.mu.Unlock()
-	s.links.close()
 	for conn := range conns {
 		_ = conn.Conn.Close() // the network's end only: raft still calls Close itself
 	}

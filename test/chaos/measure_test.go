@@ -65,7 +65,6 @@ type with int
 const (
 	processes with = iota
 	links
-	distance // links with a round trip of 40 ms
 	disks
 )
 
@@ -76,14 +75,14 @@ func newMeter(t *testing.T, what with) *meter {
 	if what == disks {
 		cfg.DataDirectory = faultfs.DataDirectory
 	}
-	if what == links || what == distance {
+	if what == links {
 		cfg.CoordinatorProgram = cluster.FaultyCoordinator
 	}
 	m := &meter{c: clustertest.New(t, cfg)}
 	if what == disks {
 		m.attach(t)
 	}
-	if what == links || what == distance {
+	if what == links {
 		var err error
 		m.net, err = nemesis.OpenNet(t.Context(), m.c)
 		clustertest.Must(t, err)
@@ -92,9 +91,6 @@ func newMeter(t *testing.T, what with) *meter {
 				t.Error(err)
 			}
 		})
-	}
-	if what == distance {
-		clustertest.Must(t, m.net.Spread(20*time.Millisecond))
 	}
 	clustertest.Must(t, m.c.Start(t.Context()))
 	var err error
@@ -255,7 +251,6 @@ func TestMeasureTheLossOfALeader(t *testing.T) {
 		lose  loss
 	}{
 		{"leader killed with SIGKILL", 50, processes, killIt},
-		{"leader killed with SIGKILL, round trips of 40 ms", 10, distance, killIt},
 		{"leader stopped with SIGSTOP", 15, processes, stopIt},
 		{"leader cut off from all others, silently", 15, links, cutIt(proxy.Cut())},
 		{"leader cut off from all others, with resets", 15, links, cutIt(proxy.Gone())},
