@@ -136,7 +136,11 @@ func (n *Node) startRaft(log *hclogAdapter, snapshots *snapshotStore) error {
 		r, err = raft.NewRaft(conf, n.fsm, n.logs, n.store, snapshots, n.transport)
 	}()
 	<-done
-	if failure := n.Err(); failure != nil {
+	failure := n.Err()
+	if failure != nil && r != nil { // raft runs: it has not called the store since the failure
+		failure = errors.Join(failure, r.Shutdown().Error())
+	}
+	if failure != nil {
 		return failure
 	}
 	if err != nil {
