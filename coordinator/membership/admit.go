@@ -34,12 +34,13 @@ func (s *Service) Admit(ctx context.Context, r *dtaskv1.AdmitRequest) (*dtaskv1.
 		return nil, err
 	}
 	clusterID, rec, known := s.recorded(r.GetServerId())
+	unsupported := s.checkLevels(r.GetServerId(), r)
 	switch {
 	case r.GetClusterId() != "" && r.GetClusterId() != clusterID:
 		return nil, refused("server %s belongs to cluster %s, and this is cluster %s",
 			r.GetServerId(), r.GetClusterId(), clusterID)
-	case s.checkLevels(r.GetServerId(), r) != nil:
-		return nil, s.checkLevels(r.GetServerId(), r)
+	case unsupported != nil:
+		return nil, unsupported
 	case r.GetRejoin():
 		return s.rejoin(ctx, recorder, node, clusterID, r)
 	case known && rec.Instance != r.GetInstance():

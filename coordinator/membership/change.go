@@ -90,12 +90,10 @@ func (s *Service) checkAdd(ctx context.Context, members []raftnode.Server, id, a
 	case a.GetClusterId() != "" && a.GetClusterId() != clusterID:
 		return refused("server %s at %s belongs to cluster %s, and this is cluster %s",
 			id, address, a.GetClusterId(), clusterID)
-	case s.checkLevels(id, a) != nil:
-		return s.checkLevels(id, a)
 	case !a.GetEmpty():
 		return refused("the data directory of server %s is not empty", id)
 	}
-	return nil
+	return s.checkLevels(id, a)
 }
 
 // RemoveMember implements ClusterService. It is idempotent.

@@ -6,13 +6,15 @@
 //	running    Service (RPCs): Status, Identify, Admit, AddMember, RemoveMember, …
 //	           Watch: is this replica still a member?   Comparer: do the digests agree?
 //	leading    Reconciler: record instances, promote non-voters, raise low-water marks
+//	           Upgrader: raise the feature level when all members support a higher one
 //
 // # What it owns
 //
 // The rules of admission and rejoining (ADR 0015), the decision to found a cluster,
-// the connections to the other replicas ([Peers]), and the comparison of state
-// digests. The instance of each server id is part of the replicated state; the
-// voters are part of Raft's configuration. This package stores neither.
+// the connections to the other replicas ([Peers]), the comparison of state digests,
+// and the decision to raise the feature level (ADR 0038). The instance of each server
+// id and the level are part of the replicated state; the voters are part of Raft's
+// configuration. This package keeps only a copy of the first two in the data directory.
 //
 // # What it does not do
 //

@@ -95,8 +95,6 @@ func TestARenamedDirectoryOpensUnderItsConfiguredID(t *testing.T) {
 	}
 }
 
-// Every other number is refused, also those of directories that this build could read
-// in part, and nothing in the directory changes.
 func TestTheStoredLevelIsOnlyRaised(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -120,6 +118,8 @@ func TestTheStoredLevelIsOnlyRaised(t *testing.T) {
 	}
 }
 
+// Every other number is refused, also those of directories that this build could read
+// in part, and nothing in the directory changes.
 func TestADirectoryOfAnotherBuildIsRefusedUnchanged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
