@@ -78,7 +78,7 @@ func (a *Admission) accept(own, peer Preface) error {
 	return nil
 }
 
-// checkLevel returns why a server cannot be in a cluster of a level. A server that has
+// checkLevel returns an error if a server's build does not support the level of a cluster. A server that has
 // not applied the whole log knows a lower level than the cluster's, never a higher one.
 func checkLevel(cluster uint32, p Preface) error {
 	if cluster <= max(p.Levels.Max, 1) {
@@ -87,7 +87,8 @@ func checkLevel(cluster uint32, p Preface) error {
 	return errors.New(LevelText(p.ServerID, p.Levels, cluster))
 }
 
-// LevelText tells that a server's build does not support the level of a cluster.
+// LevelText is the reason for refusing a server whose build does not support the level of
+// a cluster.
 func LevelText(serverID string, l Levels, cluster uint32) string {
 	return fmt.Sprintf("server %s runs dtask %s, which supports feature levels up to %d, and the cluster is at level %d: "+
 		"start it with a newer version", serverID, cmp.Or(l.Version, "of an unknown version"), max(l.Max, 1), cluster)

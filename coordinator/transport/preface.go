@@ -14,10 +14,11 @@ import (
 //	dialer   → "DTSK" version(1) length(2) { cluster, server, instance, target, levels… }
 //	acceptor → status(1)         length(2) { cluster, server, instance, reason, levels… }
 //
-// The levels are the cluster's, the highest that the build supports, and the build's
-// version. Each string is one length byte and at most 255 bytes; numbers are
-// big-endian, and decimal in strings. Further strings are ignored, so that a later build
-// can add some. Afterwards both sides know their peer, or why they were refused.
+// The levels are three strings: the cluster's level, the highest one that the build
+// supports, both in decimal, and the build's version. Each string is one length byte and
+// at most 255 bytes; the length before them is big-endian. Further strings are ignored,
+// so that a later build can add some. Afterwards both sides know their peer, or why they
+// were refused.
 const (
 	prefaceMagic   = "DTSK"
 	prefaceVersion = 2
@@ -43,7 +44,7 @@ type Levels struct {
 	Version string // of its build
 }
 
-// strings returns the levels as they are in a preface.
+// strings returns the levels in the form of a preface.
 func (l Levels) strings() []string {
 	return []string{strconv.FormatUint(uint64(l.Cluster), 10), strconv.FormatUint(uint64(l.Max), 10), l.Version}
 }
@@ -100,10 +101,13 @@ func readStrings(r io.Reader, strings ...*string) error {
 func readPeer(r io.Reader, fourth *string) (peer Preface, err error) {
 	var cluster, highest, version string
 	err = readStrings(r, &peer.ClusterID, &peer.ServerID, &peer.Instance, fourth, &cluster, &highest, &version)
-	if err == nil {
-		peer.Levels, err = parseLevels(cluster, highest, version)
+	if err != nil {
+		return peer, err
 	}
-	return peer, errors.Join(err, peer.check())
+	if peer.Levels, err = parseLevels(cluster, highest, version); err != nil {
+		return peer, err
+	}
+	return peer, peer.check()
 }
 
 // writtenPreface returns what readPeer reads.
@@ -149,9 +153,13 @@ func readPreface(r io.Reader) (peer Preface, err error) {
 	if _, err := io.ReadFull(r, version[:]); err != nil {
 		return peer, fmt.Errorf("reading preface: %w", err)
 	}
-	if version[0] != prefaceVersion {
-		return peer, fmt.Errorf("%w: unsupported version %d, want %d: the peer is a build without feature levels, "+
-			"which cannot be upgraded while the cluster runs", errPreface, version[0], prefaceVersion)
+	switch version[0] {
+	case prefaceVersion:
+	case 1:
+		return peer, fmt.Errorf("%w: unsupported version 1, want %d: the peer is a build without feature levels, "+
+			"which cannot be upgraded while the cluster runs", errPreface, prefaceVersion)
+	default:
+		return peer, fmt.Errorf("%w: unsupported version %d, want %d", errPreface, version[0], prefaceVersion)
 	}
 	var target string
 	peer, err = readPeer(r, &target)
