@@ -56,7 +56,7 @@ func TestADirectoryAboveTheLevelOfTheBuildIsRefused(t *testing.T) {
 	byName.Level, byName.LevelVersion = uint32(fsm.MaxLevel+1), "v0.2.0"
 	for version, path := range map[string]string{
 		"v0.2.0": directoryWith(t, logstore.Bolt, raised(), byName),
-		"":       directoryWith(t, logstore.Bolt, raised(), id), // its snapshot tells
+		"":       directoryWith(t, logstore.Bolt, raised(), id), // only its snapshot has the level
 	} {
 		_, err := Inspect(path)
 		level, above := errors.AsType[*fsm.LevelError](err)

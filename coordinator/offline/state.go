@@ -18,9 +18,9 @@ type directory struct {
 	log *logstore.Reader
 }
 
-// open locks a directory and opens its stores. A directory above this build's feature
-// level is a *fsm.LevelError. If these are damaged, the directory is
-// returned with the error, and must be closed.
+// open locks a directory and opens its stores. The error is a *fsm.LevelError if the
+// directory is above this build's highest feature level. If the stores are damaged, the
+// directory is returned with the error, and must be closed.
 func open(path string) (*directory, error) {
 	held, err := datadir.Hold(path)
 	if err != nil {
