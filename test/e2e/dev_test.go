@@ -138,8 +138,9 @@ func TestDevRemovesItsDataHoweverItIsStopped(t *testing.T) {
 			t.Parallel()
 			dev, _ := startDev(t)
 			said := printed(t, dev, "Press Ctrl-C to stop.")
-			_, line, _ := strings.Cut(said, "data directory")
-			dir := strings.Fields(line)[0]
+			_, rest, _ := strings.Cut(said, "data directory")
+			line, _, _ := strings.Cut(rest, "\n")
+			dir := strings.TrimSpace(line)
 			if _, err := os.Stat(dir); err != nil {
 				t.Fatal(err)
 			}
