@@ -1,5 +1,5 @@
 // Package upgrade upgrades a cluster of real processes under load, as docs/upgrading.md
-// tells: from a base build to this one, back while the upgrade is held, forward again,
+// describes: from a base build to this one, back while the upgrade is held, forward again,
 // and to the end. Nothing may be lost, run twice or retried, and all replicas must agree.
 //
 // The file base names the commit of the base build: one of main that announces feature

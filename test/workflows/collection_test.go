@@ -10,7 +10,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// seeds are the seeds of the collections that the tests look at.
+// seeds are the seeds of the collections that the tests check.
 var seeds = []uint64{1, 2, 3, 4, 5}
 
 func TestACollectionHasTheSizesOfThePublishedOne(t *testing.T) {
@@ -134,9 +134,9 @@ func TestASampleHasEveryFamilyAndIsBounded(t *testing.T) {
 	}
 }
 
-// A job file may name a task before its dependencies, and each graph with dependencies
-// does.
-func TestTasksAreInNoOrder(t *testing.T) {
+// A job file may have a task before its dependencies, and that of each graph with
+// dependencies has.
+func TestTasksAreShuffled(t *testing.T) {
 	t.Parallel()
 	for _, g := range Collection(seeds[0]) {
 		if len(g.Tasks) < 20 || len(g.After()) == 0 {

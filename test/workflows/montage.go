@@ -3,12 +3,13 @@ package workflows
 // bands is the number of colors of a mosaic.
 const bands = 3
 
-// montage is Montage, a mosaic of images of the sky (WfCommons, Pegasus). For each of
-// three bands: a projection of each image; the difference of each two images that overlap,
-// four to an image; all differences into one task, and that into another one; then each
-// projection with that one's correction, all corrected images into an index, and these
-// with the index into the mosaic of the band, which a viewer shows. One more viewer
-// combines the bands. There are 8 levels, and two thirds of the tasks are differences.
+// montage is Montage, a mosaic of images of the sky (WfCommons, Pegasus). In each of three
+// bands, each image is projected, and each pair of overlapping projections compared, about
+// four pairs to an image. One task collects the differences, and the next one computes a
+// correction from them, which is applied to each projection. One task makes an index of the
+// corrected images, one the mosaic of the band from index and images, and one renders it.
+// A last task combines the bands. There are 8 levels, and two thirds of the tasks are
+// comparisons.
 func montage(b *builder, size int) {
 	images := largest(size, func(n int) int { return bands*(2*n+len(overlaps(n))+5) + 1 })
 	var mosaics []string
@@ -27,8 +28,8 @@ func montage(b *builder, size int) {
 	b.add("mViewer", mosaics...)
 }
 
-// overlaps returns the pairs of images that overlap, of n that cover a square row by row:
-// each with those to the left, above, and above to both sides.
+// overlaps returns the pairs of overlapping images of n that fill a square row by row: an
+// image overlaps those to the left, above, above left and above right.
 func overlaps(n int) [][2]int {
 	width := 1
 	for width*width < n {

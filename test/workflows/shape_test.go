@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// A shape is what a family's comment says, in terms that can be checked: the number of
-// levels, and for each kind of tasks how many dependencies each has on tasks of which kind.
-// "all" is all tasks of that kind in the graph, and "some" at least one.
+// A shape is what a family's comment describes, in terms that can be checked: the number
+// of levels, and for each kind of task the number and kind of its dependencies. "all" is
+// all tasks of that kind in the graph, and "some" at least one.
 type shape struct {
 	levels [2]int // least and most
 	after  map[string]string
@@ -96,7 +96,7 @@ func levelsOf(t *testing.T, g Graph) int {
 		missing[task.ID] = len(task.After)
 		sorted := slices.Sorted(slices.Values(task.After))
 		if len(slices.Compact(sorted)) != len(task.After) {
-			t.Fatalf("%s: %s names a dependency twice", g.Name, task.ID)
+			t.Fatalf("%s: %s has a duplicate dependency", g.Name, task.ID)
 		}
 		for _, id := range task.After {
 			after[id] = append(after[id], task.ID)
@@ -145,7 +145,7 @@ func checkKinds(t *testing.T, g Graph, want shape) {
 			got[kinds[id]]++
 		}
 		if task.Kind == "chain" && len(task.After) == 0 {
-			continue // its begin
+			continue // the first task of the chain
 		}
 		if fault := compareKinds(got, total, rule); fault != "" {
 			t.Fatalf("%s: %s: %s, want %q", g.Name, task.ID, fault, rule)
