@@ -22,6 +22,7 @@ var needed = []struct {
 }{
 	{unix.CAP_CHOWN, "CAP_CHOWN"},
 	{unix.CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE"},
+	{unix.CAP_FOWNER, "CAP_FOWNER"}, // removes what a command leaves in a sticky directory
 	{unix.CAP_KILL, "CAP_KILL"},
 	{unix.CAP_SETGID, "CAP_SETGID"},
 	{unix.CAP_SETUID, "CAP_SETUID"},
