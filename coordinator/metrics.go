@@ -89,7 +89,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		},
 		{
 			"notifications_failed_total",
-			"Notifications dropped: rejected by the receiver, not delivered within 24 h, or displaced from a full queue.",
+			"Notifications dropped: rejected by the receiver, to a private address, not delivered within 24 h, or displaced from a full queue.",
 			m.notifications.Dropped.Load() + t.NotificationsDropped.Load(),
 		},
 		{

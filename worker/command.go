@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dtask/dtask/internal/array"
 	"github.com/dtask/dtask/internal/exitstatus"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -279,12 +281,16 @@ func commandOutcome(exit process.Exit, lastError string, result func() ([]byte, 
 // commandResult returns the contents of the command's result file, or, without
 // one, the last line of its standard output, cut to 4 KiB.
 func commandResult(path, lastLine string) (result []byte, err error) {
-	file, err := os.Open(path) //nolint:gosec // in the worker's own directory
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) //nolint:gosec // in the worker's own directory; a pipe must not block
 	if errors.Is(err, fs.ErrNotExist) {
 		return []byte(lastLine[:min(len(lastLine), maxResult)]), nil
 	}
 	if err == nil {
-		result, err = io.ReadAll(io.LimitReader(file, maxResult+1))
+		if info, statErr := file.Stat(); statErr == nil && !info.Mode().IsRegular() {
+			err = errors.New("not a regular file")
+		} else {
+			result, err = io.ReadAll(io.LimitReader(file, maxResult+1))
+		}
 		_ = file.Close() // read only
 	}
 	switch {

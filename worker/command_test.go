@@ -68,6 +68,7 @@ func TestOutcomesOfCommands(t *testing.T) {
 			&dtaskv1.Outcome{Kind: succeeded, Result: []byte("yes too 7-11-1 " + cluster + "-7-11 4294967297 seven t11 w1")},
 		},
 		{"own empty directory", shell("test -z \"$(ls -A)\" && basename $PWD"), &dtaskv1.Outcome{Kind: succeeded, Result: []byte("7-12-1")}},
+		{"pipe as result file", shell("mkfifo $DTASK_RESULT_FILE"), &dtaskv1.Outcome{Kind: failedKind, Error: "reading result file: not a regular file"}},
 	}
 	withLeader(t, Config{Slots: 2}, func(b *harness, l *leaderEnd) {
 		t := b.t

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dtask/dtask/worker/process"
 )
 
@@ -93,7 +95,7 @@ func (p *packer) head(h *tar.Header, info fs.FileInfo) error {
 func (p *packer) file(name string) error {
 	var file *os.File
 	err := p.user.Do(func() (err error) {
-		file, err = p.root.Open(name)
+		file, err = p.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a pipe by now
 		return err
 	})
 	if err != nil {

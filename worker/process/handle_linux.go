@@ -212,7 +212,7 @@ func (h *handle) lost(ctx context.Context, r *run, cause error) error {
 	// The supervisor's pid is not reused before Wait, so the search for
 	// leftovers cannot hit other processes.
 	if !errors.Is(cause, errNotReceived) {
-		_ = r.start.User.Do(func() error { // who may read the environments of its processes
+		_ = r.start.User.Do(func() error { // the environment of a process is a file of its user
 			killLeftovers(h.process.Pid, r.spec.Env)
 			return nil
 		})

@@ -74,8 +74,11 @@ func interpreterOf(line []byte) string {
 	if !ok {
 		return ""
 	}
-	path, _, _ := strings.Cut(strings.Trim(text, " \t"), " ")
-	return path
+	text = strings.Trim(text, " \t")
+	if end := strings.IndexAny(text, " \t"); end >= 0 {
+		text = text[:end]
+	}
+	return text
 }
 
 // firstLine reads the first line of a regular file, without its end.
@@ -85,9 +88,9 @@ func firstLine(path string) ([]byte, error) {
 		return nil, err //nolint:wrapcheck // only whether there is a line matters
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fs.ErrInvalid // opening a pipe could block
+		return nil, fs.ErrInvalid
 	}
-	file, err := os.Open(path) //nolint:gosec // the program of the job file
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) //nolint:gosec // the program of the job file; it may be a pipe by now
 	if err != nil {
 		return nil, err //nolint:wrapcheck // as above
 	}

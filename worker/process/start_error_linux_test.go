@@ -20,7 +20,7 @@ func TestAStartErrorTellsWhatIsMissingAndWhatToDo(t *testing.T) {
 		return path
 	}
 	file("plain", "echo", 0o600)
-	file("alien", "#!/no/such/shell -e\n", 0o700)
+	file("alien", "#!/no/such/shell\t-e\n", 0o700)
 	file("windows", "#!/bin/sh\r\n", 0o700)
 	file("headless", "\x01\x02", 0o700)
 	loaderless := file("loaderless", "", 0o700)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"strconv"
@@ -21,6 +22,7 @@ var needed = []struct {
 }{
 	{unix.CAP_CHOWN, "CAP_CHOWN"},
 	{unix.CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE"},
+	{unix.CAP_FOWNER, "CAP_FOWNER"}, // removes what a command leaves in a sticky directory
 	{unix.CAP_KILL, "CAP_KILL"},
 	{unix.CAP_SETGID, "CAP_SETGID"},
 	{unix.CAP_SETUID, "CAP_SETUID"},
@@ -96,6 +98,12 @@ func capabilities() ([2]unix.CapUserData, error) {
 	return data, nil
 }
 
+// setCapabilities sets the capability sets of this thread.
+func setCapabilities(data [2]unix.CapUserData) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	return os.NewSyscallError("capset", unix.Capset(&header, &data[0]))
+}
+
 // Own makes the user the owner of a file, or of a symbolic link itself.
 func (u *User) Own(path string) error {
 	if u == nil {
@@ -107,6 +115,7 @@ func (u *User) Own(path string) error {
 // Do calls f with the user's permissions on files: those that f opens, creates or changes
 // by their path. f must not start goroutines that do. A worker that is root uses it for
 // the paths that a task names, so that a task gets no file that its user could not use.
+// Of root's capabilities, only CAP_KILL remains, for the processes of the user.
 func (u *User) Do(f func() error) error {
 	if u == nil {
 		return f()
@@ -116,36 +125,61 @@ func (u *User) Do(f func() error) error {
 		// These identities belong to the thread. The runtime starts no other thread from
 		// a locked one.
 		runtime.LockOSThread()
-		own, err := unix.Getgroups()
-		if err == nil {
-			err = u.assume()
+		own, err := currentIdentity()
+		if err != nil {
+			done <- err
+			return
 		}
-		if err == nil {
+		if err = u.assume(own.caps); err == nil {
 			err = f()
 		}
 		done <- err
-		if resume(own) == nil {
+		if own.resume() == nil {
 			runtime.UnlockOSThread()
 		} // else the thread ends with this goroutine
 	}()
 	return <-done
 }
 
-// assume gives the thread the identity of the user for the permissions on files.
-func (u *User) assume() error {
+// An identity is what Do changes of its thread, besides user and group.
+type identity struct {
+	groups []uint32
+	caps   [2]unix.CapUserData
+}
+
+// currentIdentity returns that of this thread.
+func currentIdentity() (identity, error) {
+	groups, err := unix.Getgroups()
+	if err != nil {
+		return identity{}, os.NewSyscallError("getgroups", err)
+	}
+	own := identity{groups: make([]uint32, len(groups))}
+	for i, id := range groups {
+		own.groups[i] = uint32(id) //nolint:gosec // a group
+	}
+	own.caps, err = capabilities()
+	return own, err
+}
+
+// assume gives the thread the identity of the user for the permissions on files. The
+// change of the user clears only the capabilities that override permissions on files.
+// Others open files too, such as CAP_SYSLOG the messages of the kernel.
+func (u *User) assume(caps [2]unix.CapUserData) error {
 	if err := setThreadGroups(u.Groups); err != nil {
 		return err
 	}
-	return setFileIDs(int(u.UID), int(u.GID))
+	if err := setFileIDs(int(u.UID), int(u.GID)); err != nil {
+		return err
+	}
+	caps[0].Effective &= 1 << unix.CAP_KILL
+	caps[1].Effective = 0
+	return setCapabilities(caps)
 }
 
-// resume gives the thread the identity of the worker again.
-func resume(groups []int) error {
-	ids := make([]uint32, len(groups))
-	for i, id := range groups {
-		ids[i] = uint32(id) //nolint:gosec // a group
-	}
-	return errors.Join(setFileIDs(os.Geteuid(), os.Getegid()), setThreadGroups(ids))
+// resume gives the thread the identity of the worker again. The user comes first: its
+// change raises capabilities that the worker may not have had in effect.
+func (i *identity) resume() error {
+	return errors.Join(setFileIDs(os.Geteuid(), os.Getegid()), setCapabilities(i.caps), setThreadGroups(i.groups))
 }
 
 // setFileIDs sets user and group of the thread for the permissions on files. The system
@@ -193,8 +227,7 @@ func disinherit() error {
 		return err
 	}
 	caps[0].Inheritable, caps[1].Inheritable = 0, 0
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	if err := unix.Capset(&header, &caps[0]); err != nil {
+	if err := setCapabilities(caps); err != nil {
 		return fmt.Errorf("clearing inheritable capabilities: %w", err)
 	}
 	for number := uintptr(0); ; number++ {
@@ -206,6 +239,16 @@ func disinherit() error {
 			return fmt.Errorf("dropping capability %d: %w", number, err)
 		}
 	}
-	_, _ = unix.KeyctlJoinSessionKeyring("") // a new one; many containers have none
-	return nil
+	return leaveSessionKeyring()
+}
+
+// leaveSessionKeyring gives this thread a new session keyring, and programs that it starts.
+// A container that denies it to the supervisor denies all keys to the program, too.
+func leaveSessionKeyring() error {
+	// No name: unix.KeyctlJoinSessionKeyring passes an empty one, which is invalid.
+	_, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
+	if err == nil || errors.Is(err, unix.ENOSYS) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return fmt.Errorf("leaving the session keyring: %w", err)
 }

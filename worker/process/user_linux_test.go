@@ -7,12 +7,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // other is a user without an account.
@@ -204,6 +207,72 @@ func TestFilesAreUsedWithThePermissionsOfTheUser(t *testing.T) {
 	failure := errors.New("from the function")
 	if err := other.Do(func() error { return failure }); !errors.Is(err, failure) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A capability can open what the user could not, such as /dev/kmsg.
+func TestFilesAreUsedWithoutTheCapabilitiesOfTheWorker(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	err := other.Do(func() error {
+		caps, err := capabilities()
+		if caps[0].Effective != 1<<unix.CAP_KILL || caps[1].Effective != 0 {
+			t.Errorf("in effect: %x %x", caps[1].Effective, caps[0].Effective)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	onOwnThread(t, func() error {
+		own, err := currentIdentity()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(other.assume(own.caps), own.resume()); err != nil {
+			return err
+		}
+		resumed, err := currentIdentity()
+		if !slices.Equal(resumed.groups, own.groups) || resumed.caps != own.caps {
+			t.Errorf("got %+v after %+v", resumed, own)
+		}
+		return err
+	})
+}
+
+func TestAProgramOfAnotherUserHasNoKeyOfItsWorker(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	onOwnThread(t, func() error {
+		before, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, true)
+		if err != nil {
+			return leaveSessionKeyring() // this machine has none, which is no error
+		}
+		if err := leaveSessionKeyring(); err != nil {
+			return err
+		}
+		after, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, true)
+		if before == after {
+			t.Errorf("the session keyring is still %d", after)
+		}
+		return err
+	})
+}
+
+// onOwnThread calls f on a thread that nothing uses after it.
+func onOwnThread(t *testing.T, f func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		done <- f()
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
