@@ -15,10 +15,10 @@ func newClusterUpgradeFinish(a *app) *cobra.Command {
 		Use:   "finish",
 		Short: "Raise the feature level to that of the new version",
 		Long: `Raise the cluster's feature level to the highest one that all coordinators support, and
-release a hold. The features of the new version are available afterwards, and older
-versions can't be members again: this can't be undone. The command is rejected while a
-coordinator runs an older version or does not respond. The leader does the same by itself
-after --upgrade-after of dtaskd.`,
+release a hold. Afterwards, the features of the new version are available, and older
+versions are refused. This can't be undone. The command is rejected while a coordinator
+runs an older version or does not respond. Unless the level is held, the leader raises it
+by itself after --upgrade-after of dtaskd.`,
 		Example: `  dtaskctl cluster upgrade finish`,
 		Args:    noArgs,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {

@@ -28,7 +28,7 @@ The command is rejected while a coordinator does not respond.`,
 			}
 			line := fmt.Sprintf("held at level %d until dtaskctl cluster upgrade finish", got.GetLevel())
 			if release {
-				line = "hold released: the leader raises the level when all coordinators have supported it for long enough"
+				line = "hold released: the leader raises the level after all coordinators have supported a higher one for --upgrade-after"
 			}
 			return lines(document.NewHeldUpgrade(got, !release), line), nil
 		}),

@@ -51,6 +51,10 @@ func (j *fakeJob) endAs(name string) {
 			t.State, t.Error = dtaskv1.TaskState_TASK_STATE_FAILED, fmt.Sprintf("exit code %d", 4+i)
 		}
 		j.job.State, j.job.TasksFailed, j.job.TasksCompleted = dtaskv1.JobState_JOB_STATE_FAILED, 2, j.job.GetTasksTotal()-2
+	case "skipped":
+		const why = "skipped: needed job 43 completed"
+		j.tasks[0].State, j.tasks[0].Error, j.tasks[0].Attempt = dtaskv1.TaskState_TASK_STATE_CANCELLED, why, 0
+		j.job.TasksCompleted, j.job.Error = 0, why
 	case "lines":
 		j.output = unfinishedLines
 	case "expired", "expired-exits":

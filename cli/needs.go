@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,9 +15,10 @@ import (
 )
 
 // needsHelp explains --needs in the help of a command.
-const needsHelp = `With --needs JOB, no task of the new job is ready before JOB has completed. If JOB fails
-or is cancelled, the new job fails without running anything. --needs JOB=ended waits for
-any end of JOB, --needs JOB=failed for a failure: the new job is skipped if JOB completes.`
+const needsHelp = `With --needs JOB, the tasks of the new job wait until JOB has completed. If JOB fails or is
+cancelled, the new job fails and runs nothing. --needs JOB=ended waits for any end of JOB.
+--needs JOB=failed waits until JOB fails or is cancelled. If JOB completes, the new job is
+skipped: it completes and runs nothing.`
 
 // needFlags is the repeatable flag --needs.
 type needFlags struct{ list []neededJob }
@@ -27,7 +29,7 @@ type neededJob struct {
 }
 
 func (f *needFlags) bind(fl *pflag.FlagSet) {
-	fl.Var(f, "needs", "start when `JOB[=WHEN]` has completed, or WHEN it has ended or failed; repeatable")
+	fl.Var(f, "needs", "`JOB[=WHEN]` that must end first; WHEN is completed (default), ended or failed; repeatable")
 }
 
 // Set implements pflag.Value.
@@ -39,6 +41,9 @@ func (f *needFlags) Set(text string) error {
 		if n.when, err = spec.ParseJobCondition(word); err != nil {
 			return fmt.Errorf("must be JOB or JOB=WHEN: %w", err)
 		}
+	}
+	if job == "" {
+		return errors.New("must be JOB or JOB=WHEN")
 	}
 	if strings.Contains(job, "/") {
 		return fmt.Errorf("%q names a task: a job needs whole jobs, so write %s", job, strings.SplitN(job, "/", 2)[0])

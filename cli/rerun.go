@@ -27,9 +27,9 @@ func newRerun(a *app) *cobra.Command {
 		Use:   "rerun JOB",
 		Short: "Submit a job again as a new job",
 		Long: `Submit a job again: a new job with the same tasks and the same header as JOB had when
-it was submitted, in any state, also from history. Later updates of JOB are not part of
-it, nor are the jobs that it needed. Nothing of JOB changes. The new job becomes @last.
-To run only what failed of JOB, use dtaskctl retry.`,
+it was submitted, in any state, also from history. It has no later updates of JOB, and
+doesn't need the jobs that JOB needed. JOB itself does not change. The new job becomes
+@last. To run only what failed of JOB, use dtaskctl retry.`,
 		Example: `  dtaskctl rerun 42
   dtaskctl rerun 42 --wait
   dtaskctl rerun @nightly --priority high
@@ -63,7 +63,7 @@ func (a *app) rerun(ctx context.Context, c *client.Client, r jobRef, f *rerunFla
 		return view{}, err
 	}
 	header := job.Header()
-	header.Needs = nil // jobs of the past
+	header.Needs = nil // they have ended, and may have expired
 	if f.name != "" {
 		header.Name = f.name
 	}

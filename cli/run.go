@@ -49,6 +49,7 @@ yaml, both streams go to standard error, and standard output is the finished job
 exit code is
 
   that of the command, or of the failed task of the array with the lowest index;
+  0 if the job was skipped (see --needs);
   128 + N if signal N ended that command, such as 137 for SIGKILL;
   125 if dtaskctl failed: usage, no coordinator, the job was rejected or cancelled, the
       task timed out, was lost or could not be started, --timeout passed, or the command

@@ -41,6 +41,9 @@ func (a *app) runAndWait(ctx context.Context, c *client.Client, job *dtaskv1.Job
 // why output is missing, or nil.
 func (a *app) commandResult(ctx context.Context, c *client.Client, job *dtaskv1.Job, missing error) error {
 	if job.GetState() == dtaskv1.JobState_JOB_STATE_COMPLETED {
+		if why := show.SkippedJob(job); why != "" {
+			a.note("job %s %s", job.GetId(), why)
+		}
 		return missing
 	}
 	t, err := firstFailed(ctx, c, job.GetId())

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// stallInterval is the time after which a command that waits for a job looks for the
-	// reason why none of its tasks runs. Most workers need less to start one.
+	// stallInterval is how often a command that waits for a job checks whether tasks run.
+	// Most workers need less to start one.
 	stallInterval = 3 * time.Second
 	// maxStallTasks is how many pending tasks are searched for one with a reason.
 	maxStallTasks = 100
 )
 
-// A stallReporter tells the user why no task of a job runs that a command waits for: no
-// worker is able to run one, or the job waits for others. A reason is reported once.
+// A stallReporter reports why no task runs of a job that a command waits for: no worker is
+// able to run one, or the job waits for others. A reason is not repeated until it changes.
 type stallReporter struct {
 	reason func(context.Context) (string, error) // empty: a worker can run the tasks, or all have ended
 	note   func(text string)

@@ -75,9 +75,9 @@ func TestOverloadUntilTheTimeoutIsErrBusy(t *testing.T) {
 	}
 }
 
-// The address is tried first if it was suspected long enough, and the timeout may expire
-// before the next one.
-func TestAnUnreachableAddressTellsNothingAboutTheLoadOfTheOthers(t *testing.T) {
+// When the suspicion of an unreachable address ends, it may be tried before the others, and
+// the timeout may expire before the next one.
+func TestAnUnreachableAddressKeepsABusyClusterBusy(t *testing.T) {
 	t.Parallel()
 	unreachable := &unsentError{st: status.New(codes.Unavailable, "connection refused")}
 	type failure struct {

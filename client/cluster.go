@@ -112,8 +112,8 @@ func (c *Client) FinishUpgrade(ctx context.Context) (*dtaskv1.FinishUpgradeRespo
 		dtaskv1.ClusterServiceClient.FinishUpgrade, &dtaskv1.FinishUpgradeRequest{})
 }
 
-// HoldUpgrade keeps the leader from raising the feature level by itself, or, with
-// release, lets it again. The error is ErrRefused if a member does not respond.
+// HoldUpgrade keeps the leader from raising the feature level by itself. With release,
+// it ends such a hold. The error is ErrRefused if a member does not respond.
 func (c *Client) HoldUpgrade(ctx context.Context, release bool) (*dtaskv1.HoldUpgradeResponse, error) {
 	return call(ctx, c, operation{name: "holding the upgrade", timeout: changeLimit},
 		dtaskv1.ClusterServiceClient.HoldUpgrade, &dtaskv1.HoldUpgradeRequest{Release: release})

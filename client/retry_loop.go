@@ -94,7 +94,7 @@ func (w *retryLoop) note(addr string, j classifiedError) {
 	case j.full:
 		w.fullAt = addr
 	case !j.unsent || w.fullAt == addr:
-		w.fullAt = "" // an address that can't be reached tells nothing about the others
+		w.fullAt = "" // an unreachable address does not change what the others reported
 	}
 	w.minBackoff = max(w.minBackoff, j.pause)
 }

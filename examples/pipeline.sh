@@ -1,9 +1,9 @@
 #!/bin/sh
 # A pipeline without a job file: a build, its tests on many workers, and then a release
-# or an alert. Each job needs the one before it. The cluster remembers that: the pipeline
-# ends as it should even if this script, or this machine, does not.
+# or an alert. Each job needs the one before it. The cluster stores these needs, so that the
+# pipeline continues even if this script is killed, or this machine is shut down.
 #
-#   DTASK_ADDR=127.0.0.1:7460 sh examples/pipeline.sh
+#   PATH=$PWD/bin:$PATH sh examples/pipeline.sh
 set -eu
 
 build=$(dtaskctl run -q --name build -- sh -c 'echo "built revision 17"')

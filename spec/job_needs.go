@@ -9,13 +9,13 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// jobConditions are how a needed job must end. A job that exceeds max_failures
-// has failed, so that there is no word for tolerated failures.
+// jobConditions are how a needed job must end. Tolerated failures are not a condition: a
+// job completes in spite of them, and fails if they exceed max_failures.
 var jobConditions = slices.DeleteFunc(slices.Clone(conditions), func(w keyword[dtaskv1.Condition]) bool {
 	return w.is == dtaskv1.Condition_CONDITION_TOLERATED
 })
 
-// ParseJobCondition returns the condition of a needed job that a word means.
+// ParseJobCondition parses the condition of a needed job, such as ended.
 func ParseJobCondition(word string) (dtaskv1.Condition, error) {
 	texts := make([]string, len(jobConditions))
 	for i, w := range jobConditions {

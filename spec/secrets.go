@@ -29,7 +29,7 @@ func secretCountProblem(n int) problem {
 	return problem{fmt.Sprintf("lists %d secrets", n), fmt.Sprintf("at most %d; put several values into one secret", secretname.Max)}
 }
 
-// secretVariables has the names of secrets by their variables: two secrets with one
+// secretVariables maps variables to the names of their secrets. Two secrets with one
 // variable would hide each other.
 type secretVariables map[string]string
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -80,11 +81,21 @@ func OpenNeeds(needs []*dtaskv1.JobNeed) string {
 	}))
 }
 
+// SkippedJob returns why a job completed without running anything: it waited for the
+// failure of another job, which completed. It returns "" for other jobs.
+func SkippedJob(j *dtaskv1.Job) string {
+	if j.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED || !statetext.Skipped(j.GetError()) {
+		return ""
+	}
+	return j.GetError()
+}
+
 // JobDetail returns how many tasks are in the states of interest: "16 running, 1
 // scheduled".
 func JobDetail(j *dtaskv1.Job) string { return stateCounts(j, 0) }
 
 // stateCounts is JobDetail of a job of whose cancelled tasks some are known to be skipped.
+// All are if the job was skipped.
 func stateCounts(j *dtaskv1.Job, skipped uint32) string {
 	var parts []string
 	add := func(n uint32, state string) {
@@ -97,6 +108,9 @@ func stateCounts(j *dtaskv1.Job, skipped uint32) string {
 		add(counts[state], state)
 	}
 	skipped = min(skipped, counts["cancelled"])
+	if SkippedJob(j) != "" {
+		skipped = counts["cancelled"]
+	}
 	add(counts["cancelled"]-skipped, "cancelled")
 	add(skipped, "skipped")
 	return strings.Join(parts, ", ")

@@ -51,10 +51,11 @@ func (t tally) failures(j *dtaskv1.Job) (recovered, all uint64) {
 			all++ // the last attempt, which no other follows
 		}
 	}
+	// After dtaskctl retry, a task counts its retries from 0 again, and the job does not. So
+	// the sum over the tasks is too low if all of them completed in the end.
 	if t.tried == 0 {
 		return all, all
 	}
-	// A task counts its retries again from 0 after dtaskctl retry, but the job does not.
 	return min(t.retries, j.GetRetries()), all
 }
 
@@ -73,12 +74,17 @@ func (p *Printer) Summary(j *dtaskv1.Job, tasks []*dtaskv1.Task) {
 	if len(t.perWorker) > 0 {
 		p.Line("tasks per worker: %s", formatWorkerCounts(t.perWorker))
 	}
-	if j.GetState() == dtaskv1.JobState_JOB_STATE_COMPLETED {
+	if why := SkippedJob(j); why != "" {
+		p.Line("%s", Clean(why))
+	} else if j.GetState() == dtaskv1.JobState_JOB_STATE_COMPLETED {
 		p.Line("result: dtaskctl result %s", j.GetId())
 	}
 	for _, t := range t.failed[:min(len(t.failed), maxFailed)] {
-		p.Line("  %s/%s: %s%s in attempt %d: %s", j.GetId(), Clean(t.GetId()),
-			document.TaskState(t.GetState()), OnWorker(t), t.GetAttempt(), Clean(t.GetError()))
+		attempt := ""
+		if t.GetAttempt() > 0 {
+			attempt = fmt.Sprintf("%s in attempt %d", OnWorker(t), t.GetAttempt())
+		}
+		p.Line("  %s/%s: %s%s: %s", j.GetId(), Clean(t.GetId()), document.TaskState(t.GetState()), attempt, Clean(t.GetError()))
 	}
 	if len(t.failed) > maxFailed {
 		p.Line("  … and %s more failed tasks", Count(len(t.failed)-maxFailed))

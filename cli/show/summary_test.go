@@ -1,6 +1,7 @@
 package show
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,31 @@ func TestOnlyFailuresOfTasksThatCompletedAreRecovered(t *testing.T) {
 		if got, want := summaryOf(c.retries, c.tasks...)[1], "failures recovered: "+c.want; got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
+	}
+}
+
+func TestAJobThatWasSkippedHasAReasonAndNoResult(t *testing.T) {
+	t.Parallel()
+	const why = "skipped: needed job 1 completed"
+	job := &dtaskv1.Job{
+		Id: "7", Name: "x", State: dtaskv1.JobState_JOB_STATE_COMPLETED, Error: why,
+		TasksTotal: 1, TasksByState: map[string]uint32{"cancelled": 1},
+	}
+	p := NewPrinter(false, time.Time{})
+	p.Summary(job, []*dtaskv1.Task{{State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Error: why}})
+	if got, want := string(p.Bytes()), "job 7 (x) completed in 0ms: 0 of 1 task completed, 1 skipped\nfailures recovered: 0\n"+why+"\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := Finished(job), "job 7 (x) completed in 0ms: 0 of 1 task completed, 1 skipped"; got != want {
+		t.Errorf("without tasks: got %q, want %q", got, want)
+	}
+}
+
+func TestATaskThatFailedWhileItWaitedHasNoAttempt(t *testing.T) {
+	t.Parallel()
+	got := summaryOf(0, &dtaskv1.Task{Id: "a", State: dtaskv1.TaskState_TASK_STATE_FAILED, Error: "queue timeout: not assigned in time"})
+	if want := "  7/a: failed: queue timeout: not assigned in time"; !slices.Contains(got, want) {
+		t.Errorf("got %q, want the line %q", got, want)
 	}
 }
 

@@ -36,7 +36,7 @@ func levelsOf(m *dtaskv1.Member) string {
 	return fmt.Sprintf("%d–%d", m.GetMinLevel(), m.GetMaxLevel())
 }
 
-// nextStep tells what happens next, or what the operator does.
+// nextStep returns what the leader does next, or what the operator must do.
 func nextStep(s *dtaskv1.UpgradeStatusResponse) string {
 	next := Clean(s.GetNext())
 	const finish = "dtaskctl cluster upgrade finish"

@@ -1,7 +1,7 @@
-// Package statetext says in English what the state of a task or a job means, for the
-// messages of the coordinators and of dtaskctl.
+// Package statetext phrases the states of tasks and jobs in English, for the messages of
+// the coordinators and of dtaskctl.
 //
-// States are given by their names in JSON, because the protocol and the replicated state
+// It takes states by their names in JSON, because the protocol and the replicated state
 // have types of their own for them. The package does no I/O and starts no goroutines.
 package statetext
 

@@ -20,7 +20,7 @@ func TestAStateReadsAsTheEndOfASentence(t *testing.T) {
 	}
 }
 
-func TestATaskThatFailedADependencyIsNotSkipped(t *testing.T) {
+func TestATaskWhoseDependencyFailedIsNotSkipped(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]bool{
 		"skipped: dependency test did not fail":    true,
