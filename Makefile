@@ -178,6 +178,10 @@ bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set
 upgrade: ## upgrade a cluster from the commit in test/upgrade/base to this one, back and forth, under RATE (200) tasks per second
 	DTASK_UPGRADE_RATE=$(RATE) go test -count=1 -v -timeout 10m $(ARGS) ./test/upgrade
 
+.PHONY: alerts
+alerts: ## let each alert fire in its fault, on a real Prometheus, and none in SOAK (2m) of load; PARALLEL (4) at once
+	prometheus=$$(tools/prometheus); DTASK_ALERTS=1 DTASK_PROMETHEUS=$$prometheus DTASK_ALERTS_SOAK=$(SOAK) go test -count=1 -v -timeout 0 -parallel $(or $(PARALLEL),4) $(ARGS) ./test/alerts
+
 .PHONY: mutants
 mutants: ## plant known bugs and check that the tests find them (PART=0/3 for a third)
 	DTASK_MUTANTS=$(PART) $(RUN) -suite mutants go test -tags mutant -count=1 -v -timeout 60m -run TestCheckersCatch ./test/mutants

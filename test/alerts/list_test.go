@@ -128,7 +128,7 @@ func served(t *testing.T, page string) map[string]metric {
 			continue
 		}
 		parts := sample.FindStringSubmatch(line)
-		if len(parts) == 0 || !strings.HasPrefix(parts[1], family) {
+		if len(parts) < 3 || !strings.HasPrefix(parts[1], family) {
 			t.Fatalf("not a line of metrics of %s: %q", family, line)
 		}
 		m := list[family]

@@ -126,9 +126,15 @@ func (n *Coordinator) Post(ctx context.Context, path string) error {
 	return n.http(ctx, http.MethodPost, path)
 }
 
+// PostBody posts a body to a path and returns nil for 200.
+func (n *Coordinator) PostBody(ctx context.Context, path, body string) error {
+	_, err := n.ask(ctx, http.MethodPost, path, body, 1<<10)
+	return err
+}
+
 // Page is what a coordinator's web address has at a path.
 func (n *Coordinator) Page(ctx context.Context, path string) (string, error) {
-	text, err := n.ask(ctx, http.MethodGet, path, 4<<20)
+	text, err := n.ask(ctx, http.MethodGet, path, "", 4<<20)
 	return string(text), err
 }
 
@@ -147,15 +153,15 @@ func (n *Coordinator) Metrics(ctx context.Context) (map[string]float64, error) {
 }
 
 func (n *Coordinator) http(ctx context.Context, method, path string) error {
-	_, err := n.ask(ctx, method, path, 1<<10)
+	_, err := n.ask(ctx, method, path, "", 1<<10)
 	return err
 }
 
-// ask asks for a path and returns what is answered with 200, up to a size.
-func (n *Coordinator) ask(ctx context.Context, method, path string, most int64) ([]byte, error) {
+// ask asks for a path with a body and returns what is answered with 200, up to a size.
+func (n *Coordinator) ask(ctx context.Context, method, path, body string, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+n.HTTP+path, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+n.HTTP+path, strings.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("asking %s: %w", n.Name, err)
 	}
