@@ -35,7 +35,7 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	p.field("params", Params(j.GetParams()))
 	p.field("needs", NeededJobs(j.GetNeeds()))
 	if j.GetWaiting() {
-		p.field("waiting for", OpenNeeds(j.GetNeeds()))
+		p.field("waits for", OpenNeeds(j.GetNeeds()))
 	}
 	p.field("submitted", p.ago(j.GetSubmittedAt()))
 	p.field("took", p.took(j.GetStartedAt(), j.GetCompletedAt()))

@@ -89,7 +89,7 @@ func needsOtherJobs(t *testing.T, c *cluster.Cluster) {
 	first := submit("--", "sh", "-c", `until [ -e "$1" ]; do sleep 0.01; done; exit 3`, "sh", gate)
 	publish, alert := submit("--needs", first, "--", "echo", "published"), submit("--needs", first+"=failed", "--", "echo", "alerted")
 	both := submit("--needs", publish+"=ended", "--needs", alert, "--", "echo", "both ended")
-	if a := c.Run(t.Context(), "status", both); !strings.Contains(a.Stdout, "waiting for job "+publish+" when ended, job "+alert) {
+	if a := c.Run(t.Context(), "status", both); !strings.Contains(a.Stdout, "waits for  job "+publish+" when ended, job "+alert) {
 		t.Errorf("want a waiting job, got %s", a)
 	}
 	clustertest.Must(t, os.WriteFile(gate, nil, 0o600))
