@@ -117,7 +117,7 @@ func (s *State) addNeeds(j *job, ends []JobState, fx *Effects) {
 		if j.needFate(k) == holds {
 			continue
 		}
-		if x := s.jobs.write(s.own, JobID(n.GetJob())); x != nil {
+		if x := s.jobs.writeUnseen(s.own, JobID(n.GetJob())); x != nil {
 			x.neededBy = append(x.neededBy, j.id)
 		}
 	}
