@@ -103,3 +103,30 @@ func TestARestoredMachineKnowsLaterChangesOnly(t *testing.T) {
 		t.Errorf("all: %d", len(got))
 	}
 }
+
+// Watches of a job send nothing when another job begins to need it.
+func TestAJobDoesNotChangeWhenAnotherOneNeedsIt(t *testing.T) {
+	t.Parallel()
+	m, _ := changing(t)
+	apply := func(index uint64, ops ...Op) {
+		t.Helper()
+		if a, ok := m.Apply(index, Encode(nil, Entry{Ops: ops})).(Applied); !ok || a.Rejected != Accepted {
+			t.Fatalf("entry %d: %+v", index, a)
+		}
+	}
+	sub := m.Subscribe(1)
+	defer sub.Close()
+	apply(3, needing(plan(nil), need(1)).submit(2, "needs it", 1)...)
+	select {
+	case <-sub.Changed:
+		t.Error("the needed job was signaled as changed")
+	default:
+	}
+	if s, _ := m.Fork(); s.JobChanged(1) != 2 || s.JobChanged(2) != 3 {
+		t.Errorf("got changes at %d and %d, want 2 and 3", s.JobChanged(1), s.JobChanged(2))
+	}
+	apply(4, &CancelJob{Job: 1})
+	if s, _ := m.Fork(); s.JobChanged(1) != 4 || s.JobChanged(2) != 4 {
+		t.Errorf("after its end: got changes at %d and %d, want 4 and 4", s.JobChanged(1), s.JobChanged(2))
+	}
+}

@@ -48,10 +48,10 @@
 //
 // op.go has the table of operations, op_*.go the operations, transition.go the table
 // of task states, condition.go what a dependency means, follow.go what follows the end of
-// a task, outcome.go how a job ends, coder.go and entry.go the log format (golden files
-// in testdata), level.go which operations a cluster may use, snapshot.go and restore.go
-// the snapshot format, view.go the accessors of jobs and
-// tasks, check.go the invariants, machine.go the lock, subscriptions.go the signals to
+// a task, outcome.go how a job ends, needs.go which jobs wait for it, coder.go and
+// entry.go the log format (golden files in testdata), level.go which operations a cluster
+// may use, snapshot.go and restore.go the snapshot format, view.go the accessors of jobs
+// and tasks, check.go the invariants, machine.go the lock, subscriptions.go the signals to
 // readers. The other parts of the state are in files of their own with their accessors:
 // cluster.go, workers.go, keys.go, checkpoint.go, results.go, notifications.go,
 // dead_letters.go and digest.go.

@@ -70,7 +70,7 @@ func (s *State) cancelUnit(j *job, head uint32, why string, f fate) (first, n ui
 }
 
 // release counts that the condition of one more dependency of a unit holds.
-// Tasks become ready with their last one, but not before what closed tells.
+// Tasks become ready with their last one, unless they are closed.
 func (s *State) release(j *job, head uint32, fx *Effects) {
 	n, closed := j.span(head), j.closed(head)
 	if n > 1 && j.updates == nil {

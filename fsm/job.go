@@ -43,7 +43,7 @@ type job struct {
 	running       uint32            // tasks that record.runs is true for
 	checkpoints   uint32            // checkpoints of its tasks
 	needEnds      []JobState        // by need of the header: how that job ended; 0 = it had not; shared: replaced, never changed
-	neededBy      []JobID           // all jobs that may have to know how this one ends, in any order, and some that need not
+	neededBy      []JobID           // the jobs whose needs this one's end may change, and some others; unsorted, with duplicates
 
 	changed      uint64 // log index; this and the next three are only in memory, see changes.go
 	sealedAt     uint64 // when it was sealed and became visible

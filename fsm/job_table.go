@@ -107,19 +107,25 @@ func (t *jobTable) remove(own *ownership, id JobID) {
 
 // write returns a job for changing, and marks it as changed.
 func (t *jobTable) write(own *ownership, id JobID) *job {
-	j := t.get(id)
+	j := t.writeUnseen(own, id)
 	if j == nil {
 		return nil
 	}
 	if own.changed != nil && j.changed != own.at {
 		*own.changed = append(*own.changed, id)
 	}
-	if j.own == own {
-		j.changed = own.at
+	j.changed = own.at
+	return j
+}
+
+// writeUnseen is write for a change that users cannot see.
+func (t *jobTable) writeUnseen(own *ownership, id JobID) *job {
+	j := t.get(id)
+	if j == nil || j.own == own {
 		return j
 	}
 	c := *j
-	c.own, c.changed = own, own.at
+	c.own = own
 	c.chunks, c.neededBy = slices.Clip(c.chunks), slices.Clip(c.neededBy)
 	t.put(own, &c)
 	return &c

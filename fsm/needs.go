@@ -19,7 +19,7 @@ var protoJobStates = [numJobStates]dtaskv1.JobState{
 }
 
 // endedAs returns how a needed job had ended according to a header; 0 if the
-// header doesn't tell.
+// header does not have it.
 func endedAs(n *dtaskv1.JobNeed) JobState {
 	for s := JobCompleted; s < numJobStates; s++ {
 		if protoJobStates[s] == n.GetEndedAs() {
@@ -33,9 +33,11 @@ func endedAs(n *dtaskv1.JobNeed) JobState {
 func (j *job) needs() int { return len(j.header.GetNeeds()) }
 
 // needFate is what a needed job means for a job that needs it.
-func (j *job) needFate(k int) fate {
-	end := j.needEnds[k]
-	switch c := j.header.GetNeeds()[k].GetCondition(); {
+func (j *job) needFate(k int) fate { return needFate(j.header.GetNeeds()[k], j.needEnds[k]) }
+
+// needFate is what the end of a needed job means; 0 = it has not ended.
+func needFate(n *dtaskv1.JobNeed, end JobState) fate {
+	switch c := n.GetCondition(); {
 	case end == 0:
 		return waits
 	case c == dtaskv1.Condition_CONDITION_ENDED:
@@ -87,7 +89,7 @@ func checkNeeds(h *dtaskv1.JobHeader, id JobID) bool {
 }
 
 // needsNow returns how the jobs that a job needs have ended; nil if it needs
-// none. ok is false if one is neither known nor told by the header.
+// none. ok is false if one is unknown and its end is not in the header.
 func (s *State) needsNow(j *job) (ends []JobState, ok bool) {
 	if j.needs() == 0 {
 		return nil, true
@@ -107,15 +109,15 @@ func (s *State) needsNow(j *job) (ends []JobState, ok bool) {
 	return ends, true
 }
 
-// addNeeds begins to wait for the jobs that a job needs, and decides at once if
-// they have ended.
+// addNeeds makes a job wait for the jobs that it needs. If they have ended, it
+// starts or ends the job immediately.
 func (s *State) addNeeds(j *job, ends []JobState, fx *Effects) {
 	j.needEnds = ends
 	for k, n := range j.header.GetNeeds() {
 		if j.needFate(k) == holds {
 			continue
 		}
-		if x := s.jobs.write(s.own, JobID(n.GetJob())); x != nil {
+		if x := s.jobs.writeUnseen(s.own, JobID(n.GetJob())); x != nil {
 			x.neededBy = append(x.neededBy, j.id)
 		}
 	}
@@ -123,15 +125,14 @@ func (s *State) addNeeds(j *job, ends []JobState, fx *Effects) {
 	s.decideNeeds(j, fx)
 }
 
-// renewNeeds finds out again, before a revival, how the jobs that a job needs
-// have ended, except those that once ended as required. unmet is the first need
-// because of which it still can't run; negative without one.
+// renewNeeds returns, for a revival, how the jobs that a job needs have ended by
+// now. Needs that were met once stay met. unmet is the first need because of
+// which the job still can't run; negative without one.
 func (s *State) renewNeeds(j *job) (ends []JobState, unmet int) {
 	if j.needEnds == nil {
 		return nil, -1
 	}
-	probe := *j
-	probe.needEnds = slices.Clone(j.needEnds)
+	ends = slices.Clone(j.needEnds)
 	for k, n := range j.header.GetNeeds() {
 		if j.needFate(k) == holds {
 			continue
@@ -139,16 +140,16 @@ func (s *State) renewNeeds(j *job) (ends []JobState, unmet int) {
 		x := s.sealedJob(JobID(n.GetJob()))
 		switch {
 		case x != nil && x.state.Terminal():
-			probe.needEnds[k] = x.state
+			ends[k] = x.state
 		case x != nil:
-			probe.needEnds[k] = 0
+			ends[k] = 0
 			continue
 		}
-		if probe.needFate(k) != holds {
-			return probe.needEnds, k
+		if needFate(n, ends[k]) != holds {
+			return ends, k
 		}
 	}
-	return probe.needEnds, -1
+	return ends, -1
 }
 
 // UnmetNeed returns the first job because of whose end a job can't be revived,
@@ -165,8 +166,9 @@ func (s *State) UnmetNeed(id JobID) (need JobID, end JobState, found bool) {
 	return JobID(j.header.GetNeeds()[unmet].GetJob()), ends[unmet], true
 }
 
-// jobEnded decides the jobs that need a job that has ended. If they end as well,
-// the jobs that need them follow, in a loop, at any distance.
+// jobEnded starts or ends the jobs that need a job that has ended. If they end
+// as well, the jobs that need them follow, at any distance: in a loop, because a
+// chain of jobs may be too long for a recursion.
 func (s *State) jobEnded(id JobID, fx *Effects) {
 	s.endedJobs = append(s.endedJobs, id)
 	if len(s.endedJobs) > 1 {
@@ -187,8 +189,8 @@ func (s *State) jobEnded(id JobID, fx *Effects) {
 	s.endedJobs = nil
 }
 
-// needEnded tells a job that another one has ended. It reports whether the job
-// might have to know of another end of it after a revival.
+// needEnded records in a job how another one has ended. It reports whether the
+// job still depends on that one: if that one is revived, its next end counts.
 func (s *State) needEnded(id JobID, x *job, fx *Effects) (again bool) {
 	j := s.sealedJob(id)
 	if j == nil || !j.asks(x.id) {
@@ -210,8 +212,8 @@ func (s *State) needEnded(id JobID, x *job, fx *Effects) (again bool) {
 	return again
 }
 
-// decideNeeds readies a job that has waited for other jobs, or ends it if one
-// of them did not end as required.
+// decideNeeds readies a job if all jobs that it needs have ended as required, and
+// ends it if one of them has ended otherwise.
 func (s *State) decideNeeds(j *job, fx *Effects) {
 	var found [numFates]bool
 	at := [numFates]int{}
@@ -230,7 +232,8 @@ func (s *State) decideNeeds(j *job, fx *Effects) {
 	}
 }
 
-// asks reports whether a job needs another one that has not ended as required.
+// asks reports whether a job needs another one, and that one has not ended as
+// required.
 func (j *job) asks(id JobID) bool {
 	for k, n := range j.header.GetNeeds() {
 		if JobID(n.GetJob()) == id && j.needFate(k) != holds {
@@ -305,15 +308,15 @@ func (s *State) restoreNeeds() {
 	}
 }
 
-// checkNeeds checks that a job knows the end of each job that it needs, and that
-// it does not wait for nothing.
+// checkNeeds checks that a job has an entry for each job that it needs, and that
+// it has ended if one of them did not end as required.
 func (j *job) checkNeeds() error {
 	want := j.needs()
 	if j.state == JobUploading {
 		want = 0
 	}
 	if len(j.needEnds) != want {
-		return fmt.Errorf("knows the ends of %d needed jobs, want %d", len(j.needEnds), want)
+		return fmt.Errorf("has the ends of %d needed jobs, want %d", len(j.needEnds), want)
 	}
 	waiting := j.waiting()
 	for k, end := range j.needEnds {
@@ -327,8 +330,8 @@ func (j *job) checkNeeds() error {
 	return nil
 }
 
-// checkNeeded checks that a job waits only for jobs that are open, and that the
-// jobs know it whose end matters to it.
+// checkNeeded checks that a job waits only for jobs that are open, and that it is
+// listed in the jobs whose end may change its needs.
 func (s *State) checkNeeded(j *job) error {
 	for k := range j.needEnds {
 		if j.needFate(k) == holds {
@@ -339,7 +342,7 @@ func (s *State) checkNeeded(j *job) error {
 		case j.waiting() && (x == nil || x.state.Terminal()):
 			return fmt.Errorf("waits for job %d, which is not open", j.header.GetNeeds()[k].GetJob())
 		case x != nil && !slices.Contains(x.neededBy, j.id):
-			return fmt.Errorf("needs job %d, which does not know it", x.id)
+			return fmt.Errorf("needs job %d, which does not list it", x.id)
 		}
 	}
 	return nil

@@ -33,8 +33,8 @@ func (o *Revive) fields(c *coder) {
 // Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known: a second
 // copy changes nothing; VersionMismatch, Malformed; WrongState if a task has not
 // ended, has completed, or depends on one that is not revived, if there is nothing to
-// revive, or if cleanup tasks run; NeedUnmet if a job that it needs has not ended as
-// required, and no task was ever ready.
+// revive, or if cleanup tasks run; NeedUnmet if no ordinary task was ever ready,
+// because a job that it needs has ended otherwise than required.
 func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	if j == nil {

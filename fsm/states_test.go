@@ -205,7 +205,7 @@ operations. The same test fails if this file is out of date.
 			fmt.Fprintf(&b, "    %v --> [*]\n", from)
 		}
 	}
-	b.WriteString("```\n\nA task is shown as running if it is assigned and its attempt has started. The log has the\nstart of at-most-once attempts only. Workers report the starts of others, which are not stored:\nfollowers show such a task as assigned, and so does a new leader until the worker has reconnected.\n\nAll tasks of a job that needs other jobs are blocked until these have ended as required.\n\nOnly a cleanup task leaves completed: it runs again after revived tasks.\n")
+	b.WriteString("```\n\nA task is shown as running if it is assigned and its attempt has started. The log has the\nstart of at-most-once attempts only. Workers report the starts of others, which are not stored:\nfollowers show such a task as assigned, and so does a new leader until the worker has reconnected.\n\nThe ordinary tasks of a job that needs other jobs are blocked until these have ended as required.\n\nOnly a cleanup task leaves completed: it runs again after revived tasks.\n")
 	return b.Bytes()
 }
 

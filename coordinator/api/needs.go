@@ -8,15 +8,19 @@ import (
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
 )
 
-// resolveNeeds notes in a header how those jobs ended that the job needs and that are in
-// the history: the state machine doesn't know them any longer. It fails if a job is
-// unknown.
+// resolveNeeds records in a header how the needed jobs that are in the history ended: the
+// state machine no longer has them. It returns an error if a job is unknown. Package spec
+// reports needs that are invalid.
 func (s *Server) resolveNeeds(h *dtaskv1.JobHeader) error {
+	if len(h.GetNeeds()) > spec.MaxNeeds {
+		return nil
+	}
 	for _, n := range h.GetNeeds() {
 		id := fsm.JobID(n.GetJob())
-		known := id == 0 // which is refused later, with all other faults
+		known := id == 0 // invalid
 		s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
 			_, _, inState := st.Progress(id)
 			known = known || inState
@@ -54,7 +58,7 @@ func showNeeds(shown *dtaskv1.Job, j *fsm.Job) {
 }
 
 // explainUnmetNeed explains the rejection of a retry by the current state. It returns the
-// rejection itself if it has no reason any longer.
+// rejection itself if the needed jobs have changed since.
 func (j *jobs) explainUnmetNeed(id fsm.JobID, rejection error) error {
 	st, _ := j.cfg.Machine.Fork()
 	need, end, found := st.UnmetNeed(id)
@@ -63,13 +67,13 @@ func (j *jobs) explainUnmetNeed(id fsm.JobID, rejection error) error {
 	case !found:
 		return rejection
 	case end == fsm.JobCompleted:
-		return conflict("job %d runs only if job %d fails, which %s", id, need, ended)
+		return conflict("job %d runs only if job %d fails, but that job %s", id, need, ended)
 	case !inState:
 		return conflict("job %d needs job %d, which %s and is archived: submit both again", id, need, ended)
 	}
 	return conflict("job %d needs job %d, which %s: retry that one first", id, need, ended)
 }
 
-// errNeedArchived is for a job that was submitted while one that it needs left the state.
-// The next try finds that one in history.
+// errNeedArchived is returned for a job that was submitted while one that it needs left the
+// state. When the client retries, that one is found in the history.
 var errNeedArchived = &Error{Kind: KindBusy, Message: "a needed job was being archived", RetryAfter: retryAfter}

@@ -6,9 +6,9 @@ import (
 )
 
 // An assigned task is shown as running if the log has the start of its attempt, or if
-// its worker reported to this leader that the attempt runs. Every replica knows the
-// former, which at-most-once attempts have. Only the leader knows the latter, and after
-// a change of leader not before the worker has a session with the new one.
+// its worker reported to this leader that the attempt runs. Only starts of at-most-once
+// attempts are in the log, and every replica knows them. Only the leader knows the
+// reports, and a new one gets them when the worker has opened a session with it.
 
 // observation returns what was observed about the live attempt of a task; zero if
 // nothing was.

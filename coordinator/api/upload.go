@@ -31,6 +31,7 @@ type upload struct {
 	idle    *time.Timer // runs while the job waits for a part
 	started bool
 	header  *dtaskv1.JobHeader // of this job or the previous one; nil: none
+	refusal error              // why no new job may have this header; jobs that are stored may
 	checker *spec.Checker
 	encoder jobEncoder
 }
@@ -105,13 +106,16 @@ func (u *upload) begin(p *dtaskv1.JobPart) error {
 	if faults := u.checker.Add(nil); faults != nil {
 		return faults
 	}
-	// Submitting a stored job again takes no token. Keys are looked up in the
-	// applied state, so that a repeat may take one while the first submission is
-	// in flight.
-	if u.limit.rate > 0 && !u.known(p.GetIdempotencyKey()) {
-		return u.limit.take(u.header.GetOwner())
+	// Submitting a stored job again is never refused and takes no token. Keys are
+	// looked up in the applied state, so that a repeat may be refused or take one
+	// while the first submission is in flight.
+	switch limited := u.limit.rate > 0; {
+	case u.refusal == nil && !limited || u.known(p.GetIdempotencyKey()):
+		return nil
+	case u.refusal != nil:
+		return u.refusal
 	}
-	return nil
+	return u.limit.take(u.header.GetOwner())
 }
 
 // beginHeader checks the header of a job, or reuses the previous one with the
@@ -136,13 +140,8 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 		n.EndedAs = dtaskv1.JobState_JOB_STATE_UNSPECIFIED // whatever the caller says
 	}
 	u.checker = spec.NewChecker(p.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: p.GetTotal(), Readable: true})
-	if !u.known(p.GetIdempotencyKey()) {
-		if err := u.checkWebhook(p.GetHeader().GetWebhook()); err != nil {
-			return err
-		}
-		if err := u.resolveNeeds(p.GetHeader()); err != nil {
-			return err
-		}
+	if u.refusal = u.checkWebhook(p.GetHeader().GetWebhook()); u.refusal == nil {
+		u.refusal = u.resolveNeeds(p.GetHeader())
 	}
 	if err := u.encoder.header(p.GetHeader()); err != nil {
 		return err

@@ -43,3 +43,40 @@ func TestAJobWhoseWebhookCanNeverBeCalledIsRefused(t *testing.T) {
 		t.Errorf("repeat of a stored job: got %v, %v", again, err)
 	}
 }
+
+// A client leaves out the header of a job if it is that of the one before it in the
+// message.
+func TestARefusedHeaderIsRefusedForEachNewJob(t *testing.T) {
+	t.Parallel()
+	allowed := true
+	r := setup(t, func(c *Config) {
+		c.CheckWebhook = func(string) error {
+			if !allowed {
+				return errors.New("address is private")
+			}
+			return nil
+		}
+	})
+	hooked := header("hooked")
+	hooked.Webhook = "http://10.0.0.1/"
+	if _, err := r.send(t.Context(), request("stored", hooked, task("a"))); err != nil {
+		t.Fatal(err)
+	}
+	allowed = false // the replica was restarted with another setting
+	needing := header("needing")
+	needing.Needs = []*dtaskv1.JobNeed{{Job: 77}}
+	results, err := r.exchange(t.Context(), numbered(1,
+		request("stored", hooked, task("a")), request("new", nil, task("a")),
+		request("x", needing, task("a")), request("y", nil, task("a")),
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !results[1].GetStored().GetExisted() {
+		t.Errorf("repeat of a stored job: got %v", results[1])
+	}
+	wantError(t, errorOf(results[2]), codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED)
+	for _, number := range []uint64{3, 4} {
+		wantError(t, errorOf(results[number]), codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+	}
+}

@@ -17,17 +17,17 @@ func (s *Sequencer) Admit(ctx context.Context, r fsm.Replica) error {
 // ChangeLevel proposes the change of the feature level that decide returns for the
 // present level; nothing if it returns nil. Errors as for Admit.
 func (s *Sequencer) ChangeLevel(ctx context.Context, decide func(level fsm.Level, held bool) *fsm.SetLevel) error {
-	_, err := do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
+	op, err := do(ctx, s.inbox, classWorker, func(b *batch) (*fsm.SetLevel, error) {
 		op := decide(b.view.Level(), b.view.LevelHeld())
 		if op == nil {
-			return false, nil
+			return nil, nil
 		}
-		r := b.entry.Do(op)
-		if r == fsm.Accepted {
-			s.cfg.Logger.InfoContext(ctx, "feature level set", "feature_level", uint32(op.Level), "held", op.Held)
-		}
-		return settled(r, false)
+		_, err := settled(b.entry.Do(op), false)
+		return op, err
 	})
+	if err == nil && op != nil {
+		s.cfg.Logger.InfoContext(ctx, "feature level set", "feature_level", uint32(op.Level), "held", op.Held)
+	}
 	return err
 }
 

@@ -7,11 +7,11 @@ import (
 )
 
 // queueTimeouts are the queue timeouts of ready tasks. Like the order of ready
-// tasks, they are the leader's alone: a new one starts all of them again.
+// tasks, they are not replicated: a new leader restarts all of them.
 type queueTimeouts struct {
-	// until has when the queue timeout of a task ends that was started last. A
-	// task that was cancelled and retried while it waited has older timers, too.
-	// The last one removes the entry.
+	// until is when the latest queue timeout of a task expires. A task that was
+	// cancelled and retried while it waited has older timers, too, which are
+	// ignored. The timer of the latest removes the entry.
 	until   map[fsm.TaskRef]time.Time
 	expired []fsm.TaskRef // tasks to requeue, in order
 }
@@ -29,12 +29,12 @@ func (d *dispatcher) startQueueTimeout(b *batch, ref fsm.TaskRef, p *policy) {
 // endQueueTimeout fails a task that still waits, or marks it for requeue.
 func (d *dispatcher) endQueueTimeout(b *batch, t timer) {
 	if !d.queued.until[t.task].Equal(t.at) {
-		return // it was queued again since
+		return // an older timer
 	}
 	delete(d.queued.until, t.task)
 	v, _ := b.view.Task(t.task)
 	switch {
-	case v.State != fsm.Pending || d.cleanups.holds(t.task): // it doesn't wait in the queue
+	case v.State != fsm.Pending || d.cleanups.holds(t.task): // it is not in the queue
 	case d.policies.numbered(b.view, t.task.Job, v.Policy).requeues:
 		d.queued.expired = append(d.queued.expired, t.task)
 	default:
@@ -44,8 +44,8 @@ func (d *dispatcher) endQueueTimeout(b *batch, t timer) {
 }
 
 // requeue puts the tasks whose queue timeout has expired behind all that are
-// ready, and starts the queue timeout again. Nothing of it is proposed. How long
-// they have been ready is not reset.
+// ready, and restarts their queue timeouts. It proposes nothing, and does not
+// reset how long they have been ready.
 func (d *dispatcher) requeue(b *batch) {
 	for _, ref := range d.queued.expired {
 		t, ok := b.view.Task(ref)

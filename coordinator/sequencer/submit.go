@@ -10,7 +10,8 @@ import (
 // SubmitMany stores jobs that were checked before, independently of each
 // other, and returns an outcome for each. Jobs that fit share an entry. A large
 // job takes several entries and exists from the last one on. Errors:
-// *RejectedError with KeyConflict, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+// *RejectedError with KeyConflict, or with NeedNotFound if a job that it needs
+// left the state after the check; *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []SubmitOutcome {
 	items, jobs := make([]item, len(subs)), make([]submission, len(subs))
 	answers := make(chan submitAnswer, len(subs)) // one for each: the caller may have left
