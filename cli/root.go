@@ -65,7 +65,7 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		newSubmit(a), newRun(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newUpdate(a), newRetry(a), newRerun(a), newWait(a), newWatch(a),
-		newDLQ(a), newWorker(a), newCluster(a), newBench(a), newVersion(a),
+		newDLQ(a), newSchedule(a), newWorker(a), newCluster(a), newBench(a), newVersion(a),
 	)
 	a.addCompletions(root)
 	return root

@@ -24,13 +24,13 @@ const module = "github.com/dtask/dtask"
 var mayImport = map[string][]string{
 	// What users write, the protocol, and the two pure packages.
 	"proto/...":     {"proto/..."},
-	"spec":          {"proto/dtask/v1", "internal/array", "internal/secretname", "internal/taskbody"},
+	"spec":          {"proto/dtask/v1", "internal/array", "internal/calendar", "internal/nearest", "internal/secretname", "internal/taskbody", "internal/zoneinfo"},
 	"scheduler/...": {"scheduler/..."},
 	"fsm":           {"proto/...", "internal/taskbody"},
 
 	// The component that calls.
 	"client":  {"proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/columns", "internal/controlline", "internal/loopback", "internal/taskbody", "internal/sendqueue"},
-	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/document", "internal/exitstatus", "internal/statetext"},
+	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/document", "internal/exitstatus", "internal/statetext", "internal/zoneinfo"},
 
 	// The component that executes.
 	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/loopback", "internal/secretname", "internal/sendqueue", "internal/taskbody"},
@@ -58,6 +58,7 @@ var mayImport = map[string][]string{
 	"internal/archtest":    {},
 	"internal/array":       {"proto/dtask/v1"},
 	"internal/buildinfo":   {},
+	"internal/calendar":    {"internal/zoneinfo"},
 	"internal/columns":     {"proto/dtask/v1"},
 	"internal/config":      {},
 	"internal/controlline": {},
@@ -66,6 +67,7 @@ var mayImport = map[string][]string{
 	"internal/durable":     {},
 	"internal/loglimit":    {},
 	"internal/mmap":        {},
+	"internal/nearest":     {},
 	"internal/secretname":  {},
 	"internal/sendqueue":   {},
 	"internal/statetext":   {},
@@ -74,6 +76,7 @@ var mayImport = map[string][]string{
 	"internal/program":     {},
 	"internal/taskbody":    {"proto/dtask/v1"},
 	"internal/exitstatus":  {},
+	"internal/zoneinfo":    {"internal/nearest"},
 
 	// The programs: flags and configuration, then Run, then an exit code.
 	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program"},
