@@ -19,6 +19,10 @@ const (
 // slowerAtMost is how many times as long as the round before the next one may take.
 const slowerAtMost = 4
 
+// distrustTimeout is how long addresses that don't respond are tried if all that do are
+// untrusted. An election or a restart ends sooner.
+const distrustTimeout = 3 * time.Second
+
 // errTimeout is the cause of a retryLoop's context after no coordinator has
 // taken the call for Config.Timeout.
 var errTimeout = errors.New("client: deadline exceeded")
@@ -41,6 +45,11 @@ type retryLoop struct {
 	fullAt     string        // address of the last coordinator that answered, if the cluster is overloaded
 	last       map[string]string
 	foreign    map[string]bool // addresses in last that belong to another cluster
+	began      time.Time
+	// Of the addresses of the current round: how many were tried, how many are
+	// untrusted, and whether a coordinator responded that may take the call.
+	tried, distrust int
+	reached         bool
 }
 
 // newRetryLoop returns a loop and its context, which ends with parent or after
@@ -50,7 +59,7 @@ func newRetryLoop(parent context.Context, timeout time.Duration, op operation) (
 	return ctx, &retryLoop{
 		cancel: cancel, timeout: timeout, deadline: time.Now().Add(timeout),
 		timer: time.AfterFunc(timeout, func() { cancel(errTimeout) }),
-		op:    op, limit: op.timeout, backoff: minPause,
+		began: time.Now(), op: op, limit: op.timeout, backoff: minPause,
 		last: make(map[string]string), foreign: make(map[string]bool),
 	}
 }
@@ -79,12 +88,27 @@ func (w *retryLoop) noteDisconnected() {
 	}
 }
 
+// beginRound starts counting for distrusted.
+func (w *retryLoop) beginRound() { w.tried, w.distrust, w.reached = 0, 0, false }
+
+// distrusted reports whether the loop should end after this round: no coordinator can be
+// trusted, and another round would not change that.
+func (w *retryLoop) distrusted() bool {
+	return w.distrust > 0 && !w.reached && (w.distrust == w.tried || time.Since(w.began) > distrustTimeout)
+}
+
 // full reports whether the cluster was overloaded at the last attempt that reached it.
 func (w *retryLoop) full() bool { return w.fullAt != "" }
 
 // note records the error at addr for the final error.
 func (w *retryLoop) note(addr string, j classifiedError) {
 	w.last[addr] = j.message
+	w.tried++
+	if j.untrusted {
+		w.distrust++
+	} else if !j.unsent && j.next != tryOwn && j.next != tryLeader {
+		w.reached = true
+	}
 	delete(w.foreign, addr)
 	if j.next == tryOwn {
 		w.foreign[addr] = true
@@ -175,6 +199,15 @@ func (w *retryLoop) reasons() []string {
 	}
 	slices.Sort(why)
 	return why
+}
+
+// untrusted returns the error of a loop that distrusted has ended. Unknown is set only if
+// an earlier attempt may have had its effect.
+func (w *retryLoop) untrusted() error {
+	return &Error{
+		Kind: ErrUntrusted, Message: fmt.Sprintf("%s: %s", w.op.name, strings.Join(w.reasons(), "; ")),
+		Unknown: w.unknown, Key: w.op.key,
+	}
 }
 
 // allForeign returns the error of a loop in which all addresses belong to other

@@ -48,7 +48,11 @@ type Config struct {
 	// Advertise is the HOST:PORT that others dial. Default: the address of Listen.
 	Advertise string
 	// Peers are the first members, this one included; empty = this replica alone.
-	Peers   []Peer
+	Peers []Peer
+	// TLSDir has this replica's certificate (tls.crt, tls.key) and the cluster's CA
+	// (ca.crt), which are read again when they change. Empty = plaintext: then all
+	// addresses must be on loopback.
+	TLSDir  string
 	Version string
 	Logger  *slog.Logger
 
@@ -157,12 +161,14 @@ func (c *Config) Validate() error {
 	const nameRule = "must be 1 to 63 letters, digits, dots, - and _"
 	check(nameRE.MatchString(c.ID), "invalid --id %q: "+nameRule, c.ID)
 	check(c.DataDir != "", "--data-dir is required")
-	errs = append(errs, checkLoopback("--listen", c.Listen), checkLoopback("--http", c.HTTP),
-		checkLoopback("--advertise", c.Advertise))
+	errs = append(errs, c.checkAddress("--listen", c.Listen), c.checkAddress("--http", c.HTTP),
+		c.checkAddress("--advertise", c.Advertise), c.checkCertificate())
+	check(c.Advertise != "" || !isUnspecified(c.Listen), "--advertise is required with --listen %s: others can't dial that address", c.Listen)
+	check(!isUnspecified(c.Advertise), "invalid --advertise %q: must be an address that others can dial", c.Advertise)
 	self := len(c.Peers) == 0
 	for _, p := range c.Peers {
 		check(nameRE.MatchString(p.ID), "invalid --peers: id %q "+nameRule, p.ID)
-		errs = append(errs, checkLoopback("--peers", p.Address))
+		errs = append(errs, c.checkAddress("--peers", p.Address))
 		self = self || p.ID == c.ID
 	}
 	check(self, "invalid --peers: must include this replica, %s", c.ID)
@@ -183,20 +189,27 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkLoopback refuses an address that other machines can reach, which needs
-// encryption and authentication: this version has neither.
-func checkLoopback(flag, address string) error {
+// checkAddress checks the form of an address, and refuses one that other machines can
+// reach unless TLS is on.
+func (c *Config) checkAddress(flag, address string) error {
 	if address == "" {
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return fmt.Errorf("invalid %s %q: must be HOST:PORT", flag, address)
 	}
-	if !loopback.Is(address) {
-		return fmt.Errorf("invalid %s %q: must be a loopback address such as 127.0.0.1, "+
-			"because this version has no TLS and no tokens", flag, address)
+	if c.TLSDir == "" && !loopback.Is(address) {
+		return fmt.Errorf("invalid %s %q: must be a loopback address such as 127.0.0.1, because other machines require TLS: "+
+			"create certificates with dtaskctl tls init and dtaskctl tls issue, and use --tls-dir", flag, address)
 	}
 	return nil
+}
+
+// isUnspecified reports whether an address is that of all interfaces.
+func isUnspecified(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "" || ip != nil && ip.IsUnspecified())
 }
 
 // servers returns the peers as members.

@@ -24,6 +24,7 @@ func (r *replica) serveHTTP(ctx context.Context, group *errgroup.Group) error {
 	}
 	r.httpAddress = l.Addr().String()
 	h := r.cfg.Seams.HTTP(web.Handler(r.registry(), r.ready, r.log), r.internals())
+	h, l = r.guardHTTP(h), r.security.secureHTTP(l)
 	group.Go(func() error { return telemetry.Serve(ctx, l, h, r.log) })
 	return nil
 }

@@ -29,6 +29,9 @@ var latencyBounds = []time.Duration{
 // registry has the metrics of this replica.
 func (r *replica) registry() *prometheus.Registry {
 	reg := telemetry.NewRegistry(r.cfg.Version)
+	if r.security != nil {
+		reg.MustRegister(securityMetrics{r.security, r.mux.Handshakes})
+	}
 	reg.MustRegister(alarmMetrics{r.currentAlarms}, metrics{
 		totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
 		machine: r.machine, history: r.history, refused: r.api.Refused, node: &r.node,

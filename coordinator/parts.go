@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/dtask/dtask/coordinator/access"
 	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/membership"
@@ -29,9 +30,12 @@ const lease = 30 * time.Second
 
 // replica has the parts of a running coordinator.
 type replica struct {
-	cfg Config
-	log *slog.Logger
-	dir *directory
+	cfg      Config
+	log      *slog.Logger
+	started  time.Time
+	dir      *directory
+	security *security // nil: plaintext
+	access   *access.Registry
 
 	machine *fsm.Machine
 	totals  *sequencer.Totals
@@ -59,7 +63,7 @@ type replica struct {
 // newReplica makes the parts that need no port.
 func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.CancelCauseFunc) *replica {
 	r := &replica{
-		cfg: cfg, log: cfg.Logger, dir: dir, machine: fsm.NewMachine(), totals: sequencer.NewTotals(),
+		cfg: cfg, log: cfg.Logger, started: time.Now(), dir: dir, machine: fsm.NewMachine(), totals: sequencer.NewTotals(),
 		alarms: new(membership.Alarms),
 		stop:   stop, fatals: make(chan *FatalError, 1),
 	}
@@ -74,7 +78,8 @@ func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.Can
 // connect makes the parts that need the replica's address, and connects all of them.
 func (r *replica) connect() (err error) {
 	id := r.dir.serverID
-	r.peers = membership.NewPeers(r.cfg.Seams.Network.Dial)
+	r.peers = r.newPeers()
+	r.access = r.newRegistry()
 	r.candidate = &membership.Candidate{
 		Dir: r.dir.Dir, Version: r.cfg.Version, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin || r.dir.mayRejoin,
 		Members: r.servers, Machine: r.machine, Peers: r.peers, Scale: r.cfg.TimeScale, Logger: r.log,
@@ -88,7 +93,7 @@ func (r *replica) connect() (err error) {
 		peers: r.peers, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log,
 	}
 	r.leadership = &leadership{
-		cfg: &r.cfg, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
+		cfg: &r.cfg, newClusterID: r.security.newClusterID, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
 		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, halt: r.fatal, log: r.log,
 	}
 	sessions := session.New(session.Config{
@@ -96,6 +101,7 @@ func (r *replica) connect() (err error) {
 		Machine: r.machine, Logger: r.log, HeartbeatInterval: r.cfg.HeartbeatInterval,
 		LivenessTimeout: r.cfg.livenessTimeout(),
 		Lease:           max(r.cfg.TimeScale.Scale(lease), r.cfg.livenessTimeout()),
+		Authorize:       workerGrant,
 		Guard: func(ctx context.Context, call func() error) error {
 			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
 		},
@@ -111,6 +117,7 @@ func (r *replica) connect() (err error) {
 	}
 	dtaskv1.RegisterClusterServiceServer(r.api, r.members)
 	dtaskv1.RegisterWorkerServiceServer(r.api, sessions)
+	dtaskv1.RegisterAuthServiceServer(r.api, r.newAuthService())
 	return nil
 }
 
@@ -152,14 +159,7 @@ func (r *replica) self() func() membership.Self {
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	return api.Config{
 		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
-		ClusterID: func() string {
-			// The directory knows it before the log is applied, the state before the directory.
-			id := r.dir.Identity().ClusterID
-			if id == "" {
-				r.machine.Read(func(st *fsm.State, _ uint64) { id = st.ClusterID() })
-			}
-			return id
-		},
+		ClusterID: r.clusterID, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon,
 		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
 		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },
 		Totals: r.totals.Stats,
@@ -181,8 +181,18 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 		SubmitRate:   r.cfg.SubmitRate,
 		SubmitBurst:  r.cfg.SubmitBurst,
 		CheckWebhook: r.notifier.addresses.CheckURL,
-		Options:      r.cfg.scaledOptions(),
+		Options:      append(r.cfg.scaledOptions(), r.security.serverOptions()...),
 	}
+}
+
+// clusterID returns the id of the cluster; empty while unknown. The directory knows it
+// before the log is applied, the state before the directory.
+func (r *replica) clusterID() string {
+	id := r.dir.Identity().ClusterID
+	if id == "" {
+		r.machine.Read(func(st *fsm.State, _ uint64) { id = st.ClusterID() })
+	}
+	return id
 }
 
 // scaledOptions scales the pings of idle connections.
@@ -199,7 +209,7 @@ func (c *Config) scaledOptions() []grpc.ServerOption {
 func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Preloaded) raftnode.Config {
 	return raftnode.Config{
 		Identity: r.dir.Dir, DataDir: r.cfg.DataDir, Inspected: r.dir.found, Preloaded: prepared,
-		Advertise: r.cfg.Advertise, Listener: r.mux, Dial: r.cfg.Seams.Network.Dial,
+		Advertise: r.cfg.Advertise, Listener: r.mux, Dial: r.cfg.Seams.Network.Dial, TLS: r.security.raftPeering(),
 		FSM: r.replicated(), Peers: r.cfg.servers(), BootstrapServers: founders, KnownInstance: r.candidate.KnownInstance,
 		Levels:    r.levels,
 		Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat, Lease: r.cfg.RaftHeartbeat / 2,
@@ -240,11 +250,17 @@ var membershipKinds = map[membership.Kind]api.Kind{
 // classify returns what the errors of the other services mean to a caller; nil for
 // unknown ones.
 func classify(err error) *api.Error {
+	if e := classifyAccess(err); e != nil {
+		return e
+	}
 	if m, ok := errors.AsType[*membership.Error](err); ok {
 		return &api.Error{Kind: membershipKinds[m.Kind], Message: m.Message, RetryAfter: m.RetryAfter}
 	}
 	if foreign, ok := errors.AsType[session.ForeignClusterError](err); ok {
 		return &api.Error{Kind: api.KindRefused, Message: strings.TrimPrefix(err.Error(), "session: "), ClusterID: foreign.ClusterID}
+	}
+	if unallowed, ok := errors.AsType[*session.RefusedError](err); ok {
+		return &api.Error{Kind: api.KindDenied, Message: strings.TrimPrefix(unallowed.Error(), "session: ")}
 	}
 	var kind api.Kind
 	switch {

@@ -23,6 +23,7 @@ const checkpointRetention = 7 * 24 * time.Hour
 //
 //	lock                                 held by the process that uses the directory
 //	name                                 of the worker, if it chose its name itself
+//	worker.pem, cluster.json             key and cluster of a worker that has joined by a join string
 //	jobs/JOB-TASK-ATTEMPT/               a command's working directory
 //	secrets                              link to a directory in memory with copies of secrets; else they are in jobs
 //	logs/CLUSTER/                        outputs; package worker/logs

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"sync"
@@ -37,14 +36,16 @@ const (
 type Worker struct {
 	cfg         Config
 	log         *slog.Logger
-	dial        func(ctx context.Context, addr string) (net.Conn, error)
+	dial        dialer
+	ownDial     bool // dial is not from WithDialer
 	conns       *Connections
 	handlers    map[string]Handler
-	name        string // set before the first session; see openDir
-	ownName     string // without a given name: the one that the directory suggests
-	keptName    string // without a given name: the one that the directory keeps
-	renamed     bool   // the cluster has refused a name
-	incarnation string // distinguishes this process from all others that had this name
+	name        string      // set before the first session; see openDir
+	ownName     string      // without a given name: the one that the directory suggests
+	keptName    string      // without a given name: the one that the directory keeps
+	renamed     bool        // the cluster has refused a name
+	member      *membership // nil: the worker has not joined by a join string
+	incarnation string      // distinguishes this process from all others that had this name
 	host        string
 	resources   map[string]int64
 	types       []string // of tasks that it handles
@@ -81,10 +82,10 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 		opt(w)
 	}
 	if w.dial == nil {
-		w.dial = dialTCP
+		w.dial, w.ownDial = dialTCP, true
 		if cfg.TLS == nil {
-			w.dial = dialPlaintext
-			if err := checkPlaintext(cfg.Join); err != nil {
+			w.dial = dialPlaintext // until it is a member
+			if err := checkPlaintext(cfg.Join); err != nil && cfg.JoinString == "" && !cfg.mayBeMember() {
 				return nil, err
 			}
 		}
@@ -135,7 +136,8 @@ func (w *Worker) taskTypes() (types []string, noCommands error) {
 // complete drain, and an error if the work directory cannot be used, attempts
 // did not end, or their outcomes were not acknowledged. It returns
 // *NameInUseError or *WorkDirInUseError without having received an attempt if
-// another process has the given name or directory. Run can be called once.
+// another process has the given name or directory, and *JoinError if it can't join
+// the cluster. Run can be called once.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	if w.ran.Swap(true) {
 		return errors.New("worker: Run called twice")
@@ -157,6 +159,12 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.dirs.close()) }()
+	if err := w.becomeMember(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // nothing was begun
+		}
+		return err
+	}
 	if err := w.dirs.admit(w.programs.User); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func listenHTTP(ctx context.Context, address string) (net.Listener, error) {
 	}
 	if !loopback.Is(address) {
 		return nil, &program.UsageError{Err: fmt.Errorf("invalid --http %q: must be a loopback address such as 127.0.0.1:7463, "+
-			"because this version has no TLS", address)}
+			"because workers serve metrics without TLS", address)}
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

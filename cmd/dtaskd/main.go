@@ -54,6 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var usage *program.UsageError
 	var fatal *coordinator.FatalError
 	var name *worker.NameInUseError // with --dev
+	var refused *refusedError
 	switch {
 	case offline.IsDamage(err):
 		return program.ExitFatal
@@ -63,6 +64,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return program.ExitFatal
 	case errors.As(err, &name):
 		return program.ExitInUse
+	case errors.As(err, &refused):
+		return program.ExitRefused
 	}
 	return program.ExitFailed
 }
@@ -107,7 +110,7 @@ func command(args []string, stdout, stderr io.Writer) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &program.UsageError{Err: config.FlagError(err)} })
 	s.bind(cmd)
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(inspectCommand(stdout), recoverCommand(stdout, stderr), rejoinCommand(stdout))
+	cmd.AddCommand(initCommand(stdout, stderr), joinCommand(os.Stdin, stdout, stderr), inspectCommand(stdout), recoverCommand(stdout, stderr), rejoinCommand(stdout))
 	return cmd
 }
 
@@ -121,6 +124,7 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.StringVar(&s.http, "http", "127.0.0.1:7461", "HOST:PORT for /metrics, /healthz and /readyz (empty = none)")
 	f.StringVar(&s.advertise, "advertise", "", "HOST:PORT that others dial (default: --listen)")
 	f.StringSliceVar(&s.peers, "peers", nil, "first members, ID=HOST:PORT each, this replica included; must match on all of them")
+	f.StringVar(&s.tlsDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt of this replica (dtaskctl tls issue): all connections use TLS, and addresses may be off loopback; changed files are used without a restart")
 	f.DurationVar(&s.heartbeat, "heartbeat-interval", time.Second, "interval of worker heartbeats; a worker is marked down after 3 missing ones")
 	f.DurationVar(&s.raftHeartbeat, "raft-heartbeat", 500*time.Millisecond, "silence of a leader before an election")
 	f.DurationVar(&s.taskTimeout, "task-timeout", time.Hour, "timeout of an attempt, for tasks without one")

@@ -31,6 +31,7 @@ type settings struct {
 	listen         string
 	http           string
 	advertise      string
+	tlsDir         string
 	peers          []string
 	heartbeat      time.Duration
 	raftHeartbeat  time.Duration
@@ -129,6 +130,7 @@ func (s *settings) check() error {
 	errs = append(errs, err)
 	s.webhookRanges = ranges
 	check(!s.dev || len(s.peers) == 0, "--dev and --peers are mutually exclusive")
+	check(!s.dev || s.tlsDir == "", "--dev and --tls-dir are mutually exclusive")
 	check(s.dev || s.slots == 0, "--slots requires --dev; otherwise use dtask-worker --slots")
 	check(s.slots >= 0 && s.slots <= 65535, "invalid --slots %d: must be 1 to 65535", s.slots)
 	check(s.dev || s.id != "", "--id is required, such as n1; to try dtask, use --dev")
@@ -148,7 +150,7 @@ func (s *settings) check() error {
 
 func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coordinator.Config {
 	cfg := coordinator.Config{
-		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers,
+		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers, TLSDir: s.tlsDir,
 		Version: buildinfo.Version(), Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
 		AutoRejoin: s.autoRejoin, UpgradeAfter: s.upgradeAfter, Command: commandLine(s.args),
 		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout, StartTimeout: s.startTimeout,

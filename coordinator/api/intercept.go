@@ -24,6 +24,9 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		return err
 	}
 	err = s.Guard(ctx, info.FullMethod, func() error {
+		if err := authorize(ctx, info.FullMethod); err != nil {
+			return err
+		}
 		err := call()
 		if s.awaitLeader(ctx, m, err) {
 			err = call()
@@ -41,19 +44,26 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		stream = &admittedStream{ServerStream: stream, server: s, method: m}
 	}
 	return s.Guard(ctx, info.FullMethod, func() error {
-		err := handler(srv, stream)
+		err := authorize(ctx, info.FullMethod)
+		if err == nil {
+			err = handler(srv, stream)
+		}
 		s.awaitLeader(ctx, m, err)
 		return err
 	})
 }
 
-// enter refuses a call before it has a goroutine.
+// enter authenticates a call, and refuses one that is not allowed before it has a
+// goroutine and before its message is decoded.
 func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if s.cfg.Enter == nil {
-		return ctx, nil
+	entered, err := s.authenticate(ctx, info.FullMethodName)
+	if err == nil && s.cfg.Enter != nil {
+		entered, err = s.cfg.Enter(entered, info.FullMethodName)
 	}
-	entered, err := s.cfg.Enter(ctx, info.FullMethodName)
 	if err != nil {
+		if s.cfg.Abandon != nil {
+			s.cfg.Abandon(entered)
+		}
 		return ctx, s.status(ctx, info.FullMethodName, err)
 	}
 	return entered, nil

@@ -21,7 +21,7 @@ const (
 
 // Update implements JobService.
 func (j *jobs) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (*dtaskv1.UpdateResponse, error) {
-	done, err := j.once(r, func(c change) (sequencer.ChangeResult, error) { return j.update(ctx, c, r) })
+	done, err := j.once(ctx, r, func(c change) (sequencer.ChangeResult, error) { return j.update(ctx, c, r) })
 	if err != nil {
 		return nil, err
 	}

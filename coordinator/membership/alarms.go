@@ -28,11 +28,17 @@ const (
 	AlarmClockSkew = "clock-skew"
 	// AlarmDivergence: replicas disagree about the state, and no majority agrees.
 	AlarmDivergence = "divergence"
+	// AlarmCertificate: the replica's certificate expires soon, has expired or is not valid
+	// yet, or a changed one is refused.
+	AlarmCertificate = "certificate"
+	// AlarmPeerCertificate: the certificate of another replica is not valid by this
+	// replica's clock.
+	AlarmPeerCertificate = "peer-certificate"
 )
 
 // AlarmKinds are all kinds of alarms that a replica raises about itself.
 func AlarmKinds() []string {
-	return []string{AlarmHistoryConflict, AlarmUnverifiedDirectory, AlarmDiskNearlyFull, AlarmClockSkew, AlarmDivergence}
+	return []string{AlarmHistoryConflict, AlarmUnverifiedDirectory, AlarmDiskNearlyFull, AlarmClockSkew, AlarmDivergence, AlarmCertificate, AlarmPeerCertificate}
 }
 
 // Alarms are what an operator must know of this replica. The zero value has none. Its

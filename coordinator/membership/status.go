@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -55,7 +56,17 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 		resp.Members = append(resp.Members, memberStatus(m, answers[i], furthest))
 		resp.Alarms = append(resp.Alarms, s.alarmsOf(m, answers[i])...)
 	}
+	if auth.RightIn(ctx, dtaskv1.ClusterService_Status_FullMethodName) != auth.Full {
+		hideHTTP(resp)
+	}
 	return resp, nil
+}
+
+// hideHTTP removes the addresses of the members that only operators need.
+func hideHTTP(resp *dtaskv1.StatusResponse) {
+	for _, m := range resp.GetMembers() {
+		m.HttpAddress = ""
+	}
 }
 
 // askMembers asks all members at once to identify themselves. The result is nil for

@@ -108,7 +108,7 @@ func (n *Node) openRaft() (err error) {
 	n.transport = transport.New(transport.Config{
 		Advertise: n.cfg.Advertise,
 		Admission: transport.Admission{Self: n.preface, Peers: n.cfg.peerIDs(), KnownInstance: n.cfg.KnownInstance},
-		Dial:      n.cfg.Dial, ServerAt: n.serverAt, Answer: n.answer, Check: n.checkRequest, Log: n.logs, MaxAppend: logstore.MaxBatch,
+		Dial:      n.cfg.Dial, TLS: n.cfg.TLS, ServerAt: n.serverAt, Answer: n.answer, Check: n.checkRequest, Log: n.logs, MaxAppend: logstore.MaxBatch,
 		Timeout: n.cfg.TimeScale.Scale(rpcTimeout), TimeScale: n.cfg.TimeScale, Logger: n.log, RaftLogger: log,
 	})
 	if err := n.startRaft(log, snapshots); err != nil {

@@ -18,6 +18,7 @@ type session struct {
 	slot    *streamSlot
 	fence   *dtaskv1.Fence
 	worker  fsm.WorkerID // known once the worker is attached
+	name    string       // of the worker, likewise
 
 	lastContact atomic.Int64 // ns since started
 	overloaded  atomic.Bool  // a report waits for the sequencer: the worker is not silent, the leader is slow

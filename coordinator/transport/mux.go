@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -11,10 +12,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 const (
-	// sniffTimeout is how long a connection may take to send its first bytes.
+	// sniffTimeout is how long a connection may take to send its first bytes, including
+	// the handshake if there is one.
 	sniffTimeout = 3 * time.Second
 	// maxPending bounds the connections that have not sent their first bytes. The
 	// oldest is closed when another one comes: a legitimate peer sends immediately, so
@@ -33,22 +37,36 @@ type Mux struct {
 	log  *slog.Logger
 	grpc *connListener
 
+	security *security // nil: plaintext
+
 	mu      sync.Mutex // guards what follows
 	raft    *Transport // nil: not running
-	pending list.List  // of net.Conn, oldest first
+	pending list.List  // of *pendingConn, oldest first
 	closed  bool
 
 	conns   sync.WaitGroup // one per connection goroutine
 	refused atomic.Uint64  // connections closed without being served
 }
 
+// pendingConn is a connection that has not been passed on.
+type pendingConn struct {
+	net.Conn
+	host  string // see hostOf
+	heard bool   // it has begun a handshake
+}
+
 // NewMux returns a Mux of the connections of base. It accepts none until Run, which
-// closes base. To serve TLS, base is a TLS listener.
+// closes base.
 func NewMux(base net.Listener, log *slog.Logger) *Mux {
 	m := &Mux{base: base, log: log}
 	m.grpc = newConnListener(base.Addr())
 	return m
 }
+
+// Secure makes the Mux serve TLS only, as the replica of p. It must be called before Run.
+// Raft and watch connections then must come from replicas of the same cluster, with the
+// server ids of their certificates. Pass ServerCredentials to the gRPC server.
+func (m *Mux) Secure(p tlsconf.Peering) { m.security = newSecurity(p) }
 
 // GRPC returns the listener of the HTTP/2 connections. After it is closed they are
 // refused; Raft continues.
@@ -113,15 +131,12 @@ func (m *Mux) start(conn net.Conn) {
 		m.drop(conn)
 		return
 	}
-	if m.pending.Len() >= maxPending {
-		if oldest, ok := m.pending.Remove(m.pending.Front()).(net.Conn); ok {
-			m.drop(oldest)
-		}
-	}
-	element := m.pending.PushBack(conn)
+	pending := &pendingConn{Conn: conn, host: hostOf(conn)}
+	m.makeRoom(pending.host)
+	element := m.pending.PushBack(pending)
 	m.conns.Go(func() {
 		tuneConn(conn)
-		if err := m.dispatch(conn); err != nil {
+		if err := m.dispatch(pending); err != nil {
 			m.drop(conn)
 			m.log.Debug("connection refused", "remote", conn.RemoteAddr(), "err", err)
 		}
@@ -131,27 +146,87 @@ func (m *Mux) start(conn net.Conn) {
 	})
 }
 
+// makeRoom drops a connection if there are too many for another one of a host: the oldest
+// one that is silent, or the oldest one if none is. The caller holds mu.
+func (m *Mux) makeRoom(host string) {
+	most := maxPending
+	if m.security != nil {
+		most = maxSecurePending
+		if host != "" {
+			m.makeRoomOf(func(c *pendingConn) bool { return c.host == host }, maxPerHost)
+		}
+	}
+	m.makeRoomOf(func(*pendingConn) bool { return true }, most)
+}
+
+// makeRoomOf keeps fewer connections than most of a kind.
+func (m *Mux) makeRoomOf(kind func(*pendingConn) bool, most int) {
+	if m.pending.Len() < most {
+		return
+	}
+	n := 0
+	var oldest, silent *list.Element
+	for e := m.pending.Front(); e != nil; e = e.Next() {
+		c, ok := e.Value.(*pendingConn)
+		if !ok || !kind(c) {
+			continue
+		}
+		n++
+		oldest = cmp.Or(oldest, e)
+		if !c.heard {
+			silent = cmp.Or(silent, e)
+		}
+	}
+	if n < most {
+		return
+	}
+	if c, ok := m.pending.Remove(cmp.Or(silent, oldest)).(*pendingConn); ok {
+		m.drop(c.Conn)
+	}
+}
+
+// hear marks a connection as not silent.
+func (m *Mux) hear(c *pendingConn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.heard = true
+}
+
 func (m *Mux) drop(conn net.Conn) {
 	m.refused.Add(1)
 	_ = conn.Close() // it is refused: the error of closing does not matter
 }
 
-// dispatch reads the first bytes and passes the connection on.
-func (m *Mux) dispatch(conn net.Conn) error {
+// dispatch reads the first bytes, after the handshake if the port has TLS, and passes the
+// connection on.
+func (m *Mux) dispatch(pending *pendingConn) error {
+	conn := pending.Conn
 	if err := conn.SetDeadline(time.Now().Add(sniffTimeout)); err != nil {
 		return err
+	}
+	var secured *secureConn
+	if m.security != nil {
+		var err error
+		if secured, err = m.secure(conn, func() { m.hear(pending) }); err != nil {
+			return fmt.Errorf("tls: %w", err)
+		}
+		conn = secured
 	}
 	var magic [magicLen]byte
 	if _, err := io.ReadFull(conn, magic[:]); err != nil {
 		return fmt.Errorf("reading its first bytes: %w", err)
 	}
-	switch string(magic[:]) {
-	case grpcMagic:
+	protocol, certified, err := protocolOf(secured)
+	if err != nil {
+		return err
+	}
+	switch {
+	case string(magic[:]) == grpcMagic && protocol != tlsconf.ProtocolRaft:
 		if err := conn.SetDeadline(time.Time{}); err != nil {
 			return err
 		}
 		return m.grpc.deliver(&replayConn{Conn: conn, prefix: magic[:]})
-	case prefaceMagic, watchMagic:
+	case (string(magic[:]) == prefaceMagic || string(magic[:]) == watchMagic) && protocol != tlsconf.ProtocolGRPC:
 		m.mu.Lock()
 		raft := m.raft
 		m.mu.Unlock()
@@ -159,14 +234,26 @@ func (m *Mux) dispatch(conn net.Conn) error {
 			return errors.New("raft is not running")
 		}
 		if string(magic[:]) == watchMagic {
-			raft.stream.handleWatch(conn)
+			raft.stream.handleWatch(conn, certified)
 		} else {
-			raft.stream.handle(conn)
+			raft.stream.handle(conn, certified)
 		}
 		return nil
 	default:
 		return fmt.Errorf("unknown protocol: it starts with %q", magic[:])
 	}
+}
+
+// protocolOf returns the protocol of a connection and the server id that its peer has
+// proved, if it is another replica's; both are empty without TLS.
+func protocolOf(conn *secureConn) (protocol, certified string, err error) {
+	if conn == nil {
+		return "", "", nil
+	}
+	if protocol = conn.state.NegotiatedProtocol; protocol == tlsconf.ProtocolRaft {
+		certified, err = conn.certifiedID()
+	}
+	return protocol, certified, err
 }
 
 // close closes the listeners and the connections that were not passed on.
@@ -180,8 +267,8 @@ func (m *Mux) close() {
 	_ = m.base.Close() // its Accept reports what matters
 	_ = m.grpc.Close()
 	for e := m.pending.Front(); e != nil; e = e.Next() {
-		if conn, ok := e.Value.(net.Conn); ok {
-			_ = conn.Close()
+		if c, ok := e.Value.(*pendingConn); ok {
+			_ = c.Conn.Close()
 		}
 	}
 }

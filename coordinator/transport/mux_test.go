@@ -13,6 +13,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
+
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,13 +63,23 @@ type server struct {
 
 func newServer(t *testing.T, self Preface, known func(string) (string, bool)) *server {
 	t.Helper()
+	return newSecureServer(t, self, known, nil)
+}
+
+// newSecureServer is newServer with TLS, unless tls is nil.
+func newSecureServer(t *testing.T, self Preface, known func(string) (string, bool), tls *tlsconf.Peering) *server {
+	t.Helper()
 	base, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	s := &server{mux: NewMux(base, quiet), address: base.Addr().String(), self: self}
+	if tls != nil {
+		s.mux.Secure(*tls)
+	}
 	s.Transport = New(Config{
+		TLS:       tls,
 		Advertise: s.address, Timeout: testTimeout, Logger: quiet, RaftLogger: hclog.NewNullLogger(), TimeScale: 1,
 		Admission: Admission{Self: func() Preface { return s.self }, Peers: []string{"n1", "n2"}, KnownInstance: known},
 	})

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/dtask/dtask/internal/loglimit"
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 // streamLayer opens and accepts raft's connections. All of them have passed the preface
@@ -24,6 +26,7 @@ type streamLayer struct {
 	dial      func(ctx context.Context, address string) (net.Conn, error)
 	serverAt  func(raft.ServerAddress) (id string, ok bool)
 	answer    func(Question) Answer
+	tls       *tlsconf.Peering // nil: plaintext
 	log       *slog.Logger
 
 	accepted *connListener
@@ -55,6 +58,7 @@ func newStreamLayer(cfg *Config) *streamLayer {
 		dial:      cfg.Dial,
 		serverAt:  cfg.ServerAt,
 		answer:    cfg.Answer,
+		tls:       cfg.TLS,
 		log:       cfg.Logger,
 		accepted:  newConnListener(advertisedAddr(cfg.Advertise)),
 		conns:     make(map[*trackedConn]struct{}),
@@ -62,9 +66,10 @@ func newStreamLayer(cfg *Config) *streamLayer {
 }
 
 // handle serves a Raft connection from the Mux, whose magic has been read and whose
-// deadline is set. It returns when raft has accepted it or it is closed.
-func (s *streamLayer) handle(conn net.Conn) {
-	peer, ok := s.receive(conn)
+// deadline is set. Its peer has proved to be the certified server; "" without TLS. It
+// returns when raft has accepted it or it is closed.
+func (s *streamLayer) handle(conn net.Conn, certified string) {
+	peer, ok := s.receive(conn, certified)
 	if !ok {
 		return
 	}
@@ -79,7 +84,7 @@ func (s *streamLayer) handle(conn net.Conn) {
 
 // receive is the acceptor's side of the preface and the admission. It closes a
 // connection that does not pass.
-func (s *streamLayer) receive(conn net.Conn) (peer Preface, ok bool) {
+func (s *streamLayer) receive(conn net.Conn, certified string) (peer Preface, ok bool) {
 	defer func() {
 		if !ok {
 			_ = conn.Close()
@@ -90,7 +95,10 @@ func (s *streamLayer) receive(conn net.Conn) (peer Preface, ok bool) {
 		s.refuse("connection to the raft port refused", conn.RemoteAddr().String(), err)
 		return peer, false
 	}
-	refusal := s.admission.acceptDialer(peer)
+	refusal := checkCertified(certified, peer)
+	if refusal == nil {
+		refusal = s.admission.acceptDialer(peer)
+	}
 	if refusal != nil {
 		s.refuse("connection from replica refused", peer.ServerID, refusal)
 	}
@@ -98,6 +106,14 @@ func (s *streamLayer) receive(conn net.Conn) (peer Preface, ok bool) {
 		return peer, false
 	}
 	return peer, conn.SetDeadline(time.Time{}) == nil
+}
+
+// checkCertified refuses a peer that claims another server id than its certificate's.
+func checkCertified(certified string, peer Preface) error {
+	if certified == "" || tlsconf.Covers(certified, peer.ServerID) {
+		return nil
+	}
+	return fmt.Errorf("server %s has the certificate of server %s: issue one for %s", peer.ServerID, certified, peer.ServerID)
 }
 
 // Dial implements raft.StreamLayer. The peer must be the server that the configuration
@@ -121,6 +137,16 @@ func (s *streamLayer) connect(ctx context.Context, magic, target, address string
 	conn, err := s.dial(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", target, err)
+	}
+	if s.tls != nil {
+		raw := conn
+		secured := tls.Client(raw, s.tls.RaftClient(target))
+		if err := secured.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			s.refuse("connection to replica refused", target, err)
+			return nil, fmt.Errorf("connecting to %s: %w", target, err)
+		}
+		conn = &secureConn{Conn: secured, raw: raw}
 	}
 	deadline, _ := ctx.Deadline()
 	if err := s.introduce(conn, magic, target, deadline); err != nil {
@@ -188,13 +214,23 @@ func (s *streamLayer) introduce(conn net.Conn, magic, target string, deadline ti
 // refuse counts a peer that was refused, and logs it at a limited rate. Raft logs a
 // peer that is merely unreachable.
 func (s *streamLayer) refuse(msg, peer string, err error) {
-	if _, ok := errors.AsType[net.Error](err); ok {
+	if isUnreachable(err) {
 		return
 	}
 	s.refused.Add(1)
 	if suppressed, ok := s.limiter.Allow(msg + peer); ok {
 		s.log.Warn(msg, "peer", peer, "err", err, "suppressed", suppressed) //nolint:sloglint // msg is one of the constants above
 	}
+}
+
+// isUnreachable reports whether an error is the network's. An alert of TLS, which says
+// that the other side refuses the certificate, looks like one.
+func isUnreachable(err error) bool {
+	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" {
+		return false
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network
 }
 
 // track registers conn; it returns nil, with conn closed, if the layer is closed.

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/dtask/dtask/internal/timescale"
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 // maxPool is how many idle connections to a peer raft keeps.
@@ -39,6 +40,9 @@ type Config struct {
 	Admission Admission
 	// Dial opens a connection to an address. Optional: DialTCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// TLS secures the connections that this replica opens. Optional: plaintext. The Mux
+	// must have the same (Mux.Secure).
+	TLS *tlsconf.Peering
 	// ServerAt returns the id of the server that the cluster's configuration has under
 	// an address.
 	ServerAt func(raft.ServerAddress) (id string, ok bool)

@@ -29,34 +29,36 @@ var mayImport = map[string][]string{
 	"fsm":           {"proto/...", "internal/taskbody"},
 
 	// The component that calls.
-	"client":  {"proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/columns", "internal/controlline", "internal/loopback", "internal/taskbody", "internal/sendqueue"},
-	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/buildinfo", "internal/document", "internal/exitstatus", "internal/statetext"},
+	"client":  {"proto/dtask/v1", "internal/array", "internal/auth", "internal/buildinfo", "internal/columns", "internal/controlline", "internal/loopback", "internal/taskbody", "internal/sendqueue", "internal/tlsconf"},
+	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/auth", "internal/buildinfo", "internal/document", "internal/exitstatus", "internal/statetext", "internal/tlsconf"},
 
 	// The component that executes.
-	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/loopback", "internal/secretname", "internal/sendqueue", "internal/taskbody"},
+	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/auth", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/loopback", "internal/secretname", "internal/sendqueue", "internal/taskbody", "internal/tlsconf"},
 
 	// The component that decides and remembers.
 	"coordinator/logstore":   {"internal/durable", "internal/mmap"},
-	"coordinator/transport":  {"internal/loglimit", "internal/timescale"},
-	"coordinator/raftnode":   {"coordinator/logstore", "coordinator/membership/datadir", "coordinator/transport", "internal/durable", "internal/loglimit", "internal/timescale"},
+	"coordinator/transport":  {"internal/loglimit", "internal/timescale", "internal/tlsconf"},
+	"coordinator/raftnode":   {"coordinator/logstore", "coordinator/membership/datadir", "coordinator/transport", "internal/durable", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
 	"coordinator/leader":     {"internal/timescale"},
 	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/exitstatus", "internal/timescale"},
 	"coordinator/history":    {"fsm", "coordinator/history/...", "proto/...", "internal/mmap"},
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
-	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
-	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns", "internal/taskbody", "internal/sendqueue", "internal/statetext"},
+	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/auth", "internal/columns", "internal/sendqueue"},
+	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/auth", "internal/columns", "internal/taskbody", "internal/sendqueue", "internal/statetext"},
 	"coordinator/offline":    {"spec", "fsm", "coordinator/history", "coordinator/logstore", "coordinator/membership", "coordinator/membership/datadir", "coordinator/raftnode", "proto/dtask/v1", "internal/durable"},
+	"coordinator/access":     {"fsm", "coordinator/sequencer", "proto/dtask/v1", "internal/auth", "internal/tlsconf"},
 	"coordinator/web":        {"proto/dtask/v1", "internal/telemetry"},
-	"coordinator/membership": {"coordinator/membership/datadir", "coordinator/raftnode", "coordinator/sequencer", "coordinator/transport", "fsm", "proto/dtask/v1", "internal/timescale"},
+	"coordinator/membership": {"coordinator/membership/datadir", "coordinator/raftnode", "coordinator/sequencer", "coordinator/transport", "fsm", "proto/dtask/v1", "internal/auth", "internal/timescale", "internal/tlsconf"},
 	"coordinator":            {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
 
 	"coordinator/history/format":     {"fsm"},
 	"coordinator/membership/datadir": {"coordinator/logstore", "internal/durable"},
-	"coordinator/history/index":      {"fsm", "coordinator/history/format"},
+	"coordinator/history/index":      {"fsm", "coordinator/history/format", "proto/dtask/v1"},
 
 	// Packages that every component may use; they use no component.
 	"internal/archtest":    {},
 	"internal/array":       {"proto/dtask/v1"},
+	"internal/auth":        {"proto/dtask/v1"},
 	"internal/buildinfo":   {},
 	"internal/columns":     {"proto/dtask/v1"},
 	"internal/config":      {},
@@ -71,13 +73,14 @@ var mayImport = map[string][]string{
 	"internal/statetext":   {},
 	"internal/telemetry":   {},
 	"internal/timescale":   {},
+	"internal/tlsconf":     {"internal/durable"},
 	"internal/program":     {},
 	"internal/taskbody":    {"proto/dtask/v1"},
 	"internal/exitstatus":  {},
 
 	// The programs: flags and configuration, then Run, then an exit code.
-	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program"},
-	"cmd/dtask-worker": {"worker/...", "internal/buildinfo", "internal/config", "internal/loopback", "internal/program", "internal/telemetry"},
+	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program", "client", "proto/dtask/v1", "internal/auth", "internal/durable", "internal/loopback", "internal/tlsconf"},
+	"cmd/dtask-worker": {"client", "worker/...", "internal/buildinfo", "internal/config", "internal/loopback", "internal/program", "internal/telemetry", "internal/tlsconf"},
 	"cmd/dtaskctl":     {"cli/...", "internal/program"},
 
 	// Suites of whole processes, and the demo and benchmark programs.

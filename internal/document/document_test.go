@@ -69,6 +69,27 @@ func conversions() map[string]conversion {
 		"held_upgrade": from(new(dtaskv1.HoldUpgradeResponse), func(m *dtaskv1.HoldUpgradeResponse) any {
 			return NewHeldUpgrade(m, true)
 		}),
+		"tokens": from(new(dtaskv1.ListTokensResponse), func(m *dtaskv1.ListTokensResponse) any {
+			return NewTokens(m.GetIdentities())
+		}, "next_page_token"),
+		// The credentials are shown only by the text of dtaskctl token list, and labels by
+		// dtaskctl worker list.
+		"token": from(new(dtaskv1.Identity), newToken, "credentials", "labels"),
+		"new_token": from(new(dtaskv1.Identity), func(m *dtaskv1.Identity) any {
+			return NewNewToken("dtask_…", m)
+		}, "created_by", "created_at", "last_used_at", "state", "credentials", "labels"),
+		"revoked_token": from(new(dtaskv1.RevokeTokenResponse), NewRevokedToken),
+		"whoami":        from(new(dtaskv1.WhoAmIResponse), NewWhoAmI, "cluster_id"),
+		"join_tokens": from(new(dtaskv1.ListJoinTokensResponse), func(m *dtaskv1.ListJoinTokensResponse) any {
+			return NewJoinTokens(m.GetJoinTokens())
+		}, "next_page_token"),
+		"new_join_token": from(new(dtaskv1.JoinToken), func(m *dtaskv1.JoinToken) any {
+			return NewNewJoinToken("dtj1-…", m)
+		}),
+		"revoked_join_token": from(new(dtaskv1.RevokeJoinTokenResponse), NewRevokedJoinToken),
+		"login": from(new(dtaskv1.Identity), func(m *dtaskv1.Identity) any {
+			return NewLogin("prod", "0123456789abcdef0123456789abcdef", m)
+		}, "created_by", "created_at", "last_used_at", "state", "credentials", "labels"),
 		"alarm":  from(new(dtaskv1.Alarm), newAlarm),
 		"member": from(new(dtaskv1.Member), newMember, "http_address"),
 		"status": from(new(dtaskv1.StatusResponse), func(m *dtaskv1.StatusResponse) any {
@@ -94,6 +115,7 @@ func plain() map[string]any {
 		"cancellation": new(Cancellation), "changed_jobs": new(ChangedJobs), "update": new(Update), "requeue": new(Requeue), "purge": new(Purge),
 		"added_member": new(AddedMember), "removed_member": new(RemovedMember), "leader_transfer": new(LeaderTransfer),
 		"versions": new(Versions), "logs": new(Logs), "bench": new(Bench),
+		"context": new(Context), "contexts": new(Contexts),
 	}
 }
 
