@@ -138,9 +138,7 @@ func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) erro
 		if err != nil && classify(err).next == tryOwn {
 			return err
 		}
-		if err == nil || answered(err) {
-			c.book.meet(addr)
-		} else {
+		if err != nil && !answered(err) {
 			if fault := c.diagnose(ctx, addr); fault != nil {
 				return fault
 			}
@@ -149,6 +147,7 @@ func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) erro
 			}
 			return &unsentError{st: status.New(codes.Unavailable, plain(status.Convert(err).Message()))}
 		}
+		c.book.meet(addr)
 	}
 	err = w.runGuarded(ctx, conn)
 	if w.connected {

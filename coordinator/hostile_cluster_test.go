@@ -176,7 +176,7 @@ func (a *attacked) status() *dtaskv1.StatusResponse {
 	return st
 }
 
-// under runs an attack on the leader while a client goes on to work, and checks that it was
+// under runs an attack on the leader while a client continues to work, and checks that it was
 // always answered and that the leader is the same.
 func (a *attacked) under(name string, attack func(t *testing.T)) {
 	a.Run(name, func(t *testing.T) {
@@ -185,11 +185,13 @@ func (a *attacked) under(name string, attack func(t *testing.T)) {
 		calls, slowest := 0, time.Duration(0)
 		var calm sync.WaitGroup
 		calm.Go(func() {
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
 			for ended := false; !ended; calls++ {
 				select {
 				case <-over: // one more call, so that there is one
 					ended = true
-				default:
+				case <-tick.C:
 				}
 				began := time.Now()
 				if err := a.work(t.Context()); err != nil {

@@ -63,11 +63,11 @@ const whoAmI = "/dtask.v1.AuthService/WhoAmI"
 func (c *rawClient) encode(x rawCall) []byte {
 	c.fields.Reset()
 	fields := []hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: x.path}, {Name: ":authority", Value: "dtask"},
-		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		field(":method", "POST"), field(":scheme", "https"), field(":path", x.path), field(":authority", "dtask"),
+		field("content-type", "application/grpc"), field("te", "trailers"),
 	}
 	if x.token != "" {
-		fields = append(fields, hpack.HeaderField{Name: "authorization", Value: x.token})
+		fields = append(fields, field("authorization", x.token))
 	}
 	for _, f := range append(fields, x.extra...) {
 		_ = c.codec.WriteField(f) // into memory

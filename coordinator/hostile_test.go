@@ -16,20 +16,26 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A cluster answers well-behaved clients and keeps its leader whatever others send it.
+// A cluster answers well-behaved clients and keeps its leader whatever others send it. Not
+// parallel: the attackers would take the time of other tests.
 func TestHostileClientsDisturbNobody(t *testing.T) {
-	t.Parallel()
 	a := newAttacked(t)
 	a.under("malformed calls", a.sendMalformedCalls)
 	a.under("headers without end", a.sendHeadersWithoutEnd)
 	a.under("reset floods", a.floodWithResets)
 	a.under("idle and half handshakes", a.openHandshakes)
+}
+
+func TestClientsThatSendSlowlyAreDisconnected(t *testing.T) {
+	t.Parallel()
+	a := newAttacked(t)
 	a.under("slow bytes", a.sendSlowly)
 }
 
 // sendMalformedCalls sends calls that a library refuses to send. Each one is refused, and
 // the coordinator continues to serve.
 func (a *attacked) sendMalformedCalls(t *testing.T) {
+	t.Helper()
 	token := a.token.Header()
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
@@ -81,6 +87,7 @@ func (a *attacked) sendMalformedCalls(t *testing.T) {
 // sendHeadersWithoutEnd sends a header in more and more frames. The connection is closed
 // long before it has cost much.
 func (a *attacked) sendHeadersWithoutEnd(t *testing.T) {
+	t.Helper()
 	c := a.dialRaw(t)
 	part := c.encode(rawCall{path: whoAmI, extra: many(100)})
 	err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part})
@@ -96,6 +103,7 @@ func (a *attacked) sendHeadersWithoutEnd(t *testing.T) {
 // floodWithResets begins calls and cancels them at once: a hundred thousand of a caller
 // without a token, and as many of one whose calls begin to run.
 func (a *attacked) floodWithResets(t *testing.T) {
+	t.Helper()
 	const connections, resets = 4, 25_000
 	ctx, cancel := context.WithTimeout(t.Context(), hostileTimeout)
 	defer cancel()
@@ -116,6 +124,7 @@ func (a *attacked) floodWithResets(t *testing.T) {
 // openHandshakes opens connections by the thousand: some say nothing, some stop in the
 // middle of their hello, and some after it.
 func (a *attacked) openHandshakes(t *testing.T) {
+	t.Helper()
 	hello := helloOf(t, a.trust.Config(nil, nil))
 	dialer := net.Dialer{Timeout: hostileTimeout}
 	var open []net.Conn
@@ -169,6 +178,7 @@ func helloOf(t *testing.T, cfg *tls.Config) []byte {
 // preface of HTTP/2, and of a call. All are closed: the first two because they take too
 // long, the last ones because they don't answer a ping meanwhile.
 func (a *attacked) sendSlowly(t *testing.T) {
+	t.Helper()
 	hello := helloOf(t, a.trust.Config(nil, nil))
 	var dribbling sync.WaitGroup
 	for i := range 3 * a.spare(100) {

@@ -91,7 +91,7 @@ var limitNotices = map[connlimit.Reason]string{
 }
 
 // serve passes an HTTP/2 connection on, whose first bytes were read, unless there are too
-// many. A client whose connection is refused is told, so that its user sees the reason.
+// many. The client of a refused connection gets the reason, which its user sees.
 func (m *Mux) serve(conn net.Conn, host string, isReplica bool, first []byte) error {
 	release := func() {}
 	if !isReplica {

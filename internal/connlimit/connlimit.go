@@ -29,8 +29,8 @@ type Counter struct {
 }
 
 // Open counts a connection of a host, see Host, unless its host or the port has as many as
-// it may have; a limit of 0 is none. The caller calls release once, when the connection is
-// closed; it is nil if the connection is refused.
+// it may have; 0 = no limit. The caller calls release when the connection is closed; more
+// calls have no effect. It is nil if the connection is refused.
 func (c *Counter) Open(host string, ofHost, total int) (release func(), refused Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // among names. A web page can make the name of its own host resolve to an address of this
 // machine, and its browser then lets it read what the port serves; addresses can't be used
 // like that. Probes of /healthz pass under any name: it says nothing. names is called for
-// each request; nil = there are none.
+// each request; nil = no names.
 func AllowHosts(next http.Handler, names func() []string) http.Handler {
 	advice := "use an address of this machine"
 	if names == nil {

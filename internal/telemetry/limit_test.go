@@ -65,7 +65,7 @@ func TestConnectionsForMetricsAreLimited(t *testing.T) {
 	}
 }
 
-// A request that arrives slowly is given up, and connections that say nothing are closed.
+// Requests that arrive slowly, and connections that say nothing, are closed.
 func TestSlowAndHugeRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	l := served(t)
