@@ -144,16 +144,20 @@ type classifiedError struct {
 	full    bool          // with retryLater: the cluster is overloaded; otherwise the leader is not ready
 	faults  []string
 	cluster string // of the coordinator, with tryOwn
-	// untrusted means that a connection must not be used; another attempt would not
-	// change that.
-	untrusted bool
-	local     error // the error itself, if it isn't a status
+	// fault is the kind of an error that another attempt at this address would not
+	// change: ErrUntrusted for a connection that must not be used, or that of a
+	// socketError; nil for others.
+	fault error
+	local error // the error itself, if it isn't a status
 }
 
 // classify classifies the error of an attempt.
 func classify(err error) classifiedError {
 	if untrusted, ok := errors.AsType[*untrustedError](err); ok {
-		return classifiedError{errorClass: errorClass{next: tryOther}, message: untrusted.Error(), unsent: true, untrusted: true}
+		return classifiedError{errorClass: errorClass{next: tryOther}, message: untrusted.Error(), unsent: true, fault: ErrUntrusted}
+	}
+	if socket, ok := errors.AsType[*socketError](err); ok {
+		return classifiedError{errorClass: errorClass{next: tryOther}, message: socket.Error(), unsent: true, fault: socket.kind}
 	}
 	st, ok := status.FromError(err)
 	if !ok {
@@ -164,7 +168,7 @@ func classify(err error) classifiedError {
 		v = errorClass{next: fail, unknown: true}
 	}
 	if strings.Contains(st.Message(), tlsconf.NotTrusted) {
-		return classifiedError{errorClass: errorClass{next: tryOther}, message: plain(st.Message()), unsent: true, untrusted: true}
+		return classifiedError{errorClass: errorClass{next: tryOther}, message: plain(st.Message()), unsent: true, fault: ErrUntrusted}
 	}
 	_, unsent := errors.AsType[*unsentError](err)
 	unsent = unsent || strings.Contains(st.Message(), dialing)

@@ -133,10 +133,13 @@ func (f *firstRead) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // net.Conn's
 }
 
-// diagnose returns the *untrustedError of a connection to addr that failed, or nil if
-// another attempt may succeed. If the other end was mute, it asks it in the way that the
+// diagnose returns the *untrustedError or *socketError of a connection to addr that failed,
+// or nil if another attempt may succeed. If the other end was mute, it asks it in the way that the
 // client doesn't use. It sends no secret.
 func (c *Client) diagnose(ctx context.Context, addr string) error {
+	if path, ok := socketPath(addr); ok {
+		return c.diagnoseSocket(ctx, addr, path)
+	}
 	err := c.handshakes.get(addr)
 	if !errors.Is(err, errMute) {
 		return err

@@ -19,9 +19,9 @@ const (
 // slowerAtMost is how many times as long as the round before the next one may take.
 const slowerAtMost = 4
 
-// distrustTimeout is how long addresses that don't respond are tried if all that do are
-// untrusted. An election or a restart ends sooner.
-const distrustTimeout = 3 * time.Second
+// faultTimeout is how long addresses that don't respond are tried if all others have a
+// fault that stays. An election or a restart ends sooner.
+const faultTimeout = 3 * time.Second
 
 // errTimeout is the cause of a retryLoop's context after no coordinator has
 // taken the call for Config.Timeout.
@@ -46,10 +46,12 @@ type retryLoop struct {
 	last       map[string]string
 	foreign    map[string]bool // addresses in last that belong to another cluster
 	began      time.Time
-	// Of the addresses of the current round: how many were tried, how many are
-	// untrusted, and whether a coordinator responded that may take the call.
-	tried, distrust int
-	reached         bool
+	// Of the addresses of the current round: how many were tried, how many have a fault
+	// that stays, and of which kind, and whether a coordinator responded that may take
+	// the call.
+	tried, faulty int
+	fault         error
+	reached       bool
 }
 
 // newRetryLoop returns a loop and its context, which ends with parent or after
@@ -88,13 +90,13 @@ func (w *retryLoop) noteDisconnected() {
 	}
 }
 
-// beginRound starts counting for distrusted.
-func (w *retryLoop) beginRound() { w.tried, w.distrust, w.reached = 0, 0, false }
+// beginRound starts counting for hopeless.
+func (w *retryLoop) beginRound() { w.tried, w.faulty, w.fault, w.reached = 0, 0, nil, false }
 
-// distrusted reports whether the loop should end after this round: no coordinator can be
-// trusted, and another round would not change that.
-func (w *retryLoop) distrusted() bool {
-	return w.distrust > 0 && !w.reached && (w.distrust == w.tried || time.Since(w.began) > distrustTimeout)
+// hopeless reports whether the loop should end after this round: no coordinator can be
+// used, and another round would not change that.
+func (w *retryLoop) hopeless() bool {
+	return w.faulty > 0 && !w.reached && (w.faulty == w.tried || time.Since(w.began) > faultTimeout)
 }
 
 // full reports whether the cluster was overloaded at the last attempt that reached it.
@@ -104,8 +106,11 @@ func (w *retryLoop) full() bool { return w.fullAt != "" }
 func (w *retryLoop) note(addr string, j classifiedError) {
 	w.last[addr] = j.message
 	w.tried++
-	if j.untrusted {
-		w.distrust++
+	if j.fault != nil {
+		w.faulty++
+		if w.fault != ErrUntrusted { //nolint:errorlint // the kind itself
+			w.fault = j.fault
+		}
 	} else if !j.unsent && j.next != tryOwn && j.next != tryLeader {
 		w.reached = true
 	}
@@ -201,11 +206,11 @@ func (w *retryLoop) reasons() []string {
 	return why
 }
 
-// untrusted returns the error of a loop that distrusted has ended. Unknown is set only if
-// an earlier attempt may have had its effect.
-func (w *retryLoop) untrusted() error {
+// faulted returns the error of a loop that hopeless has ended. Unknown is set only if an
+// earlier attempt may have had its effect.
+func (w *retryLoop) faulted() error {
 	return &Error{
-		Kind: ErrUntrusted, Message: fmt.Sprintf("%s: %s", w.op.name, strings.Join(w.reasons(), "; ")),
+		Kind: w.fault, Message: fmt.Sprintf("%s: %s", w.op.name, strings.Join(w.reasons(), "; ")),
 		Unknown: w.unknown, Key: w.op.key,
 	}
 }

@@ -1,12 +1,16 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -82,4 +86,37 @@ func (w *retryLoop) notHere(leader string) error {
 		Message: fmt.Sprintf("%s: the coordinator of this socket does not lead, and the leader accepts no calls through it: "+
 			"repeat the command with the socket on the machine of the leader, %s, or log in", w.op.name, leader),
 	}
+}
+
+// socketError is why a Unix socket can't be used, if that stays until a person acts.
+type socketError struct {
+	kind    error
+	message string
+}
+
+// Error implements error.
+func (e *socketError) Error() string { return e.message }
+
+// diagnoseSocket returns the *socketError of a socket that was not reached, or nil if another
+// attempt may succeed. Nobody listens to the socket of a coordinator that was killed, and it
+// may be restarted. One that stops takes its socket along: a client that has reached it
+// before waits for its restart.
+func (c *Client) diagnoseSocket(ctx context.Context, addr, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, diagnosisTimeout)
+	defer cancel()
+	conn, err := c.cfg.Dial(ctx, addr)
+	if err == nil {
+		_ = conn.Close() // nothing was sent
+		return nil
+	}
+	const name = "set --socket or DTASK_SOCKET to the dtaskd.sock in its data directory"
+	switch info, statErr := os.Stat(path); {
+	case errors.Is(err, fs.ErrPermission):
+		return &socketError{ErrRefused, "permission denied: run the command as root or as the user of the coordinator, with sudo -u for example, or log in with dtaskctl login"}
+	case (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)) && !c.book.met(addr):
+		return &socketError{ErrUnreachable, "no such file: start the coordinator with TLS on this machine, or " + name}
+	case statErr == nil && info.Mode()&fs.ModeSocket == 0:
+		return &socketError{ErrUnreachable, "not a socket: " + name}
+	}
+	return nil
 }

@@ -117,8 +117,8 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 	switch {
 	case !own:
 		return true, w.allForeign()
-	case w.distrusted():
-		return true, w.untrusted()
+	case w.hopeless():
+		return true, w.faulted()
 	}
 	return false, nil
 }
@@ -139,19 +139,23 @@ func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) erro
 			return err
 		}
 		if err != nil && !answered(err) {
-			if untrusted := c.diagnose(ctx, addr); untrusted != nil {
-				return untrusted
+			if fault := c.diagnose(ctx, addr); fault != nil {
+				return fault
 			}
 			if !suspected && ctx.Err() == nil {
 				c.book.failed(addr)
 			}
 			return &unsentError{st: status.New(codes.Unavailable, plain(status.Convert(err).Message()))}
 		}
+		c.book.meet(addr)
 	}
 	err = w.runGuarded(ctx, conn)
+	if w.connected {
+		c.book.meet(addr)
+	}
 	if err != nil && ctx.Err() == nil && classify(err).next == tryOther {
-		if untrusted := c.diagnose(ctx, addr); untrusted != nil {
-			return untrusted
+		if fault := c.diagnose(ctx, addr); fault != nil {
+			return fault
 		}
 		c.book.failed(addr)
 	}
@@ -257,7 +261,7 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 
 // onceError is the error of once that another attempt would have, too.
 type onceError struct {
-	kind    error // ErrForeignCluster, ErrUntrusted, ErrRefused or a kind of it
+	kind    error // ErrForeignCluster, ErrUntrusted, that of a socketError, ErrRefused or a kind of it
 	message string
 }
 
@@ -275,15 +279,15 @@ func (c *Client) once(ctx context.Context, addr string, call func(ctx context.Co
 	if err := call(ctx, try{conn: conn, connected: func() {}}); err != nil {
 		j := classify(err)
 		if j.next == tryOther {
-			if untrusted := c.diagnose(ctx, addr); untrusted != nil {
-				j = classify(untrusted)
+			if fault := c.diagnose(ctx, addr); fault != nil {
+				j = classify(fault)
 			}
 		}
 		switch {
 		case j.next == tryOwn:
 			return &onceError{ErrForeignCluster, addr + " " + c.noteForeign(addr, j.cluster)}
-		case j.untrusted:
-			return &onceError{ErrUntrusted, addr + ": " + j.message}
+		case j.fault != nil:
+			return &onceError{j.fault, addr + ": " + j.message}
 		case j.next == fail && errors.Is(j.kind, ErrRefused) && status.Code(err) != codes.Unimplemented:
 			return &onceError{j.kind, addr + ": " + j.message}
 		}

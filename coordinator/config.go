@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,9 @@ type Peer struct {
 	ID      string
 	Address string // HOST:PORT
 }
+
+// DefaultMaxConnsPerAddress is the default of Config.MaxConnsPerAddress.
+const DefaultMaxConnsPerAddress = 256
 
 // MinFree is the minimum free space of a disk, in bytes and in percent.
 type MinFree = raftnode.SpaceLimit
@@ -45,6 +49,10 @@ type Config struct {
 	DataDir string // created if it does not exist
 	Listen  string // HOST:PORT for gRPC and Raft; port 0 = any
 	HTTP    string // HOST:PORT for metrics and health; empty = none
+	// HTTPHosts are further names of this machine that requests to HTTP may be for; see
+	// telemetry.AllowHosts. The host names of HTTP, Advertise and the certificate, and that
+	// of the operating system, need not be among them.
+	HTTPHosts []string
 	// Advertise is the HOST:PORT that others dial. Default: the address of Listen.
 	Advertise string
 	// Peers are the first members, this one included; empty = this replica alone.
@@ -52,9 +60,13 @@ type Config struct {
 	// TLSDir has this replica's certificate (tls.crt, tls.key) and the cluster's CA
 	// (ca.crt), which are read again when they change. Empty = plaintext: then all
 	// addresses must be on loopback.
-	TLSDir  string
-	Version string
-	Logger  *slog.Logger
+	TLSDir string
+	// MaxConnsPerAddress bounds the open connections of one other machine, or of the network
+	// behind one NAT, to Listen; default DefaultMaxConnsPerAddress. Replicas with TLS and
+	// this machine have no such limit.
+	MaxConnsPerAddress int
+	Version            string
+	Logger             *slog.Logger
 
 	// Wall is the wall clock. Default: time.Now.
 	Wall func() time.Time
@@ -137,6 +149,7 @@ func (c *Config) defaults() {
 	if c.Wall == nil {
 		c.Wall = time.Now
 	}
+	c.MaxConnsPerAddress = cmp.Or(c.MaxConnsPerAddress, DefaultMaxConnsPerAddress)
 	if c.HeartbeatInterval == 0 {
 		c.HeartbeatInterval = c.TimeScale.Scale(time.Second)
 	}
@@ -181,6 +194,10 @@ func (c *Config) Validate() error {
 		"invalid --heartbeat-interval %s: must be at most 1m", c.HeartbeatInterval)
 	check(c.SubmitRate >= 0 && c.SubmitRate <= api.MaxSubmitRate,
 		"invalid --submit-rate %v: must be 0 to %d jobs per second", c.SubmitRate, api.MaxSubmitRate)
+	check(c.MaxConnsPerAddress >= 0, "invalid --max-connections-per-address %d: must be 1 or more", c.MaxConnsPerAddress)
+	for _, name := range c.HTTPHosts {
+		check(hostRE.MatchString(name), "invalid --http-hosts %q: must be host names without a port", name)
+	}
 	check(c.UpgradeAfter >= 0, "invalid --upgrade-after %s: must be 0 or more", c.UpgradeAfter)
 	check(c.SubmitBurst >= 0, "invalid --submit-burst %d: must be 0 or more", c.SubmitBurst)
 	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst requires --submit-rate")
@@ -227,6 +244,9 @@ func (c *Config) livenessTimeout() time.Duration { return 3 * c.HeartbeatInterva
 func (c *Config) taskDefaults() spec.TaskDefaults {
 	return spec.TaskDefaults{Timeout: c.TaskTimeout, Retries: c.MaxRetries}
 }
+
+// hostRE matches a host name.
+var hostRE = regexp.MustCompile(`^[a-zA-Z0-9_]([a-zA-Z0-9._-]{0,251}[a-zA-Z0-9_])?$`)
 
 // nameRE matches a server id.
 var nameRE = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,63}$`)

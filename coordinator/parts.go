@@ -22,6 +22,7 @@ import (
 	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/columns"
+	"github.com/dtask/dtask/internal/telemetry"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -47,14 +48,16 @@ type replica struct {
 
 	mux         *transport.Mux // this and what follows is set by serve
 	httpAddress string
-	peers       *membership.Peers
-	candidate   *membership.Candidate
-	reconciler  *membership.Reconciler
-	members     *membership.Service
-	clock       *clockMonitor
-	notifier    *notifier
-	leadership  *leadership
-	api         *api.Server
+	// httpListener is nil without a port for metrics.
+	httpListener *telemetry.LimitedListener
+	peers        *membership.Peers
+	candidate    *membership.Candidate
+	reconciler   *membership.Reconciler
+	members      *membership.Service
+	clock        *clockMonitor
+	notifier     *notifier
+	leadership   *leadership
+	api          *api.Server
 
 	stop   context.CancelCauseFunc
 	fatals chan *FatalError // size 1: the first one ends the process

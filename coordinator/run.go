@@ -107,6 +107,7 @@ func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
 		r.cfg.Advertise = listen
 	}
 	r.mux = transport.NewMux(port, r.log)
+	r.mux.Limit(r.connectionLimits())
 	if r.security != nil {
 		r.mux.Secure(r.security.peering)
 		group.Go(func() error { r.security.watcher.Run(ctx); return nil })

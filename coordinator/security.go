@@ -129,6 +129,14 @@ func (s *security) secureHTTP(l net.Listener) net.Listener {
 	return tls.NewListener(l, s.peering.HTTPConfig())
 }
 
+// hostNames are the names in the certificate.
+func (s *security) hostNames() []string {
+	if s == nil {
+		return nil
+	}
+	return s.watcher.Current().Cert.DNSNames
+}
+
 // noteFiles notes whether the files were accepted; err is nil if they are in use.
 func (s *security) noteFiles(err error) {
 	s.mu.Lock()

@@ -183,6 +183,9 @@ func (t *workers) WorkerByName(name string) *Worker {
 // NextWorker is the number of the next new worker name.
 func (t *workers) NextWorker() WorkerID { return t.next }
 
+// WorkerCount is how many workers there are, whether up or down.
+func (t *workers) WorkerCount() int { return len(t.list) }
+
 // Workers iterates over the workers by number.
 func (t *workers) Workers() iter.Seq[*Worker] { return t.WorkersAfter(0) }
 

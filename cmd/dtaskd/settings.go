@@ -30,6 +30,8 @@ type settings struct {
 	dataDir        string
 	listen         string
 	http           string
+	httpHosts      []string
+	maxConns       int
 	advertise      string
 	tlsDir         string
 	peers          []string
@@ -141,6 +143,7 @@ func (s *settings) check() error {
 	check(s.heartbeat >= 50*time.Millisecond, "invalid --heartbeat-interval %s: must be at least 50ms", s.heartbeat)
 	check(s.raftHeartbeat >= 50*time.Millisecond, "invalid --raft-heartbeat %s: must be at least 50ms", s.raftHeartbeat)
 	check(s.keepFor > 0, "invalid --keep-for %s: must be above 0", s.keepFor)
+	check(s.maxConns > 0, "invalid --max-connections-per-address %d: must be 1 or more", s.maxConns)
 	check(s.keepJobs > 0, "invalid --keep-jobs %d: must be above 0", s.keepJobs)
 	check(s.historyJobs > 0, "invalid --history-jobs 0: must be 1 or more")
 	check(s.historyBytes >= 16<<20, "invalid --history-bytes %d: must be at least 16777216", s.historyBytes)
@@ -150,8 +153,9 @@ func (s *settings) check() error {
 
 func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coordinator.Config {
 	cfg := coordinator.Config{
-		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers, TLSDir: s.tlsDir,
-		Version: buildinfo.Version(), Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
+		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, HTTPHosts: s.httpHosts, Advertise: s.advertise, Peers: peers, TLSDir: s.tlsDir,
+		MaxConnsPerAddress: s.maxConns,
+		Version:            buildinfo.Version(), Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
 		AutoRejoin: s.autoRejoin, UpgradeAfter: s.upgradeAfter, Command: commandLine(s.args),
 		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout, StartTimeout: s.startTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs,

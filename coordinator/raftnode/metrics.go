@@ -46,7 +46,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		{"quick_elections_total", "Elections started here because the leader's process exited.", prometheus.CounterValue, float64(s.QuickElections)},
 		{"first_elections_total", "Elections started here because a majority had started without a leader.", prometheus.CounterValue, float64(s.FirstElections)},
 		{"peers_refused_total", "Raft connections refused by either side.", prometheus.CounterValue, float64(s.PeersRefused)},
-		{"connections_refused_total", "Connections to the shared port closed without being served.", prometheus.CounterValue, float64(s.ConnsRefused)},
 	} {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("dtask_raft_"+m.name, m.help, nil, nil), m.kind, m.value)
 	}

@@ -33,7 +33,6 @@ type Stats struct {
 	FreeSpace        uint64 // bytes available on the disk of the data directory; 0 if unknown
 	LowSpace         bool   // see Node.LowSpace
 	PeersRefused     uint64 // Raft connections refused by either side
-	ConnsRefused     uint64 // connections to the shared port closed without being served
 }
 
 // Stats returns the counters. They are read one by one, so they may differ slightly in
@@ -65,7 +64,6 @@ func (n *Node) Stats() Stats {
 		FreeSpace:        n.space.free.Load(),
 		LowSpace:         n.LowSpace(),
 		PeersRefused:     n.transport.Refused(),
-		ConnsRefused:     n.cfg.Listener.Refused(),
 	}
 }
 

@@ -6,8 +6,8 @@
 //	raft  ─► Transport ─► retry, idle wait ─► raft.NetworkTransport ─► dial, preface, admission ─► peer
 //
 // It owns:
-//   - the port that gRPC and Raft share (mux.go), its TLS handshakes (handshake.go), and
-//     what gRPC knows of them (credentials.go);
+//   - the port that gRPC and Raft share (mux.go), its limits (limits.go, reject.go), its TLS
+//     handshakes (handshake.go), and what gRPC knows of them (credentials.go);
 //   - the preface that opens every Raft connection (preface.go) and the rules by which
 //     both sides accept each other (admission.go);
 //   - the connections (stream.go, socket.go), which Close breaks;

@@ -4,13 +4,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/dtask/dtask/internal/connlimit"
 	"github.com/dtask/dtask/internal/loglimit"
 	"github.com/dtask/dtask/internal/tlsconf"
 )
@@ -102,7 +102,7 @@ func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
 	case handshakePlaintext:
 		rejectPlaintext(raw, gate.recorded)
 	case handshakeRefused:
-		if suppressed, ok := m.security.limiter.Allow(hostOf(raw)); ok {
+		if suppressed, ok := m.security.limiter.Allow(connlimit.Host(raw.RemoteAddr())); ok {
 			m.log.Warn("connection from replica refused", "remote", raw.RemoteAddr(), "err", err, "suppressed", suppressed)
 		}
 	}
@@ -158,6 +158,18 @@ type secureConn struct {
 
 // Close implements net.Conn.
 func (c *secureConn) Close() error { return c.raw.Close() }
+
+// isReplica reports whether the peer of a gRPC connection is a replica of this cluster.
+func (s *security) isReplica(conn *secureConn) bool {
+	if conn == nil || len(conn.state.PeerCertificates) == 0 {
+		return false
+	}
+	if _, _, err := tlsconf.PeerID(conn.state.PeerCertificates[0]); err != nil {
+		return false // a worker's, which is not worth a check of its signatures
+	}
+	_, err := s.peering.Source().VerifyPeer(&conn.state)
+	return err == nil
+}
 
 // certifiedID returns the server id in the peer's certificate, which has been verified.
 func (c *secureConn) certifiedID() (string, error) {
@@ -224,21 +236,3 @@ func (c *gatedConn) finish() {
 
 // NetConn returns the TCP connection.
 func (c *gatedConn) NetConn() net.Conn { return c.Conn }
-
-// hostOf returns what connections of one machine have in common: an IPv4 address or the
-// /64 network of an IPv6 address. "" is this machine, whose programs share an address.
-func hostOf(conn net.Conn) string {
-	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	if err != nil {
-		return "" // not TCP: a simulated network
-	}
-	addr := at.Addr().Unmap().WithZone("")
-	if addr.IsLoopback() {
-		return ""
-	}
-	if addr.Is6() {
-		network, _ := addr.Prefix(64) // every IPv6 address has one
-		return network.String()
-	}
-	return addr.String()
-}

@@ -10,9 +10,10 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/dtask/dtask/internal/connlimit"
+	"github.com/dtask/dtask/internal/loglimit"
 	"github.com/dtask/dtask/internal/tlsconf"
 )
 
@@ -39,26 +40,31 @@ type Mux struct {
 
 	security *security // nil: plaintext
 
+	limits  Limits            // of gRPC connections
+	served  connlimit.Counter // gRPC connections, except those of replicas
+	refused refusals
+	limiter loglimit.Limiter // of refusals by a limit
+
 	mu      sync.Mutex // guards what follows
 	raft    *Transport // nil: not running
 	pending list.List  // of *pendingConn, oldest first
 	closed  bool
 
-	conns   sync.WaitGroup // one per connection goroutine
-	refused atomic.Uint64  // connections closed without being served
+	conns sync.WaitGroup // one per connection goroutine
 }
 
 // pendingConn is a connection that has not been passed on.
 type pendingConn struct {
 	net.Conn
-	host  string // see hostOf
-	heard bool   // it has begun a handshake
+	host    string // see connlimit.Host
+	heard   bool   // it has begun a handshake
+	dropped bool   // because others came
 }
 
 // NewMux returns a Mux of the connections of base. It accepts none until Run, which
 // closes base.
 func NewMux(base net.Listener, log *slog.Logger) *Mux {
-	m := &Mux{base: base, log: log}
+	m := &Mux{base: base, log: log, refused: newRefusals()}
 	m.grpc = newConnListener(base.Addr())
 	return m
 }
@@ -74,9 +80,6 @@ func (m *Mux) GRPC() net.Listener { return m.grpc }
 
 // Addr returns the address that base listens on.
 func (m *Mux) Addr() net.Addr { return m.base.Addr() }
-
-// Refused returns how many connections were closed without being served.
-func (m *Mux) Refused() uint64 { return m.refused.Load() }
 
 // Attach passes Raft and watch connections to a transport; nil refuses them.
 func (m *Mux) Attach(t *Transport) {
@@ -125,44 +128,56 @@ func (m *Mux) accept(ctx context.Context) error {
 
 // start starts the goroutine of one connection.
 func (m *Mux) start(conn net.Conn) {
+	pending := &pendingConn{Conn: conn, host: connlimit.Host(conn.RemoteAddr())}
+	for _, dropped := range m.begin(pending) {
+		m.refuse(dropped, refusedHandshakes)
+	}
+}
+
+// begin adds a connection and starts its goroutine. It returns the connections that the
+// caller must refuse to make room for it.
+func (m *Mux) begin(pending *pendingConn) (dropped []net.Conn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		m.drop(conn)
-		return
+		_ = pending.Conn.Close() // the port ends
+		return nil
 	}
-	pending := &pendingConn{Conn: conn, host: hostOf(conn)}
-	m.makeRoom(pending.host)
+	dropped = m.makeRoom(pending.host)
 	element := m.pending.PushBack(pending)
 	m.conns.Go(func() {
-		tuneConn(conn)
-		if err := m.dispatch(pending); err != nil {
-			m.drop(conn)
-			m.log.Debug("connection refused", "remote", conn.RemoteAddr(), "err", err)
-		}
+		tuneConn(pending.Conn)
+		err := m.dispatch(pending)
 		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.pending.Remove(element) // no effect if it was dropped as the oldest
+		m.pending.Remove(element) // no effect if it was dropped
+		refused := err != nil && !pending.dropped
+		m.mu.Unlock()
+		if refused {
+			m.refuse(pending.Conn, refusalOf(err))
+			m.log.Debug("connection refused", "remote", pending.RemoteAddr(), "err", err)
+		}
 	})
+	return dropped
 }
 
-// makeRoom drops a connection if there are too many for another one of a host: the oldest
+// makeRoom removes connections if there are too many for another one of a host: the oldest
 // one that is silent, or the oldest one if none is. The caller holds mu.
-func (m *Mux) makeRoom(host string) {
+func (m *Mux) makeRoom(host string) (dropped []net.Conn) {
 	most := maxPending
 	if m.security != nil {
 		most = maxSecurePending
 		if host != "" {
-			m.makeRoomOf(func(c *pendingConn) bool { return c.host == host }, maxPerHost)
+			dropped = m.makeRoomOf(dropped, func(c *pendingConn) bool { return c.host == host }, maxPerHost)
 		}
 	}
-	m.makeRoomOf(func(*pendingConn) bool { return true }, most)
+	return m.makeRoomOf(dropped, func(*pendingConn) bool { return true }, most)
 }
 
-// makeRoomOf keeps fewer connections than most of a kind.
-func (m *Mux) makeRoomOf(kind func(*pendingConn) bool, most int) {
+// makeRoomOf keeps fewer connections than most of a kind, and appends the one that it
+// removes.
+func (m *Mux) makeRoomOf(dropped []net.Conn, kind func(*pendingConn) bool, most int) []net.Conn {
 	if m.pending.Len() < most {
-		return
+		return dropped
 	}
 	n := 0
 	var oldest, silent *list.Element
@@ -178,11 +193,13 @@ func (m *Mux) makeRoomOf(kind func(*pendingConn) bool, most int) {
 		}
 	}
 	if n < most {
-		return
+		return dropped
 	}
 	if c, ok := m.pending.Remove(cmp.Or(silent, oldest)).(*pendingConn); ok {
-		m.drop(c.Conn)
+		c.dropped = true
+		dropped = append(dropped, c.Conn)
 	}
+	return dropped
 }
 
 // hear marks a connection as not silent.
@@ -190,11 +207,6 @@ func (m *Mux) hear(c *pendingConn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c.heard = true
-}
-
-func (m *Mux) drop(conn net.Conn) {
-	m.refused.Add(1)
-	_ = conn.Close() // it is refused: the error of closing does not matter
 }
 
 // dispatch reads the first bytes, after the handshake if the port has TLS, and passes the
@@ -222,10 +234,7 @@ func (m *Mux) dispatch(pending *pendingConn) error {
 	}
 	switch {
 	case string(magic[:]) == grpcMagic && protocol != tlsconf.ProtocolRaft:
-		if err := conn.SetDeadline(time.Time{}); err != nil {
-			return err
-		}
-		return m.grpc.deliver(&replayConn{Conn: conn, prefix: magic[:]})
+		return m.serve(conn, pending.host, m.security.isReplica(secured), magic[:])
 	case (string(magic[:]) == prefaceMagic || string(magic[:]) == watchMagic) && protocol != tlsconf.ProtocolGRPC:
 		m.mu.Lock()
 		raft := m.raft
@@ -276,7 +285,14 @@ func (m *Mux) close() {
 // replayConn returns the bytes again that were read to tell its protocol.
 type replayConn struct {
 	net.Conn
-	prefix []byte
+	prefix  []byte
+	release func() // called when it is closed
+}
+
+// Close implements net.Conn.
+func (c *replayConn) Close() error {
+	c.release()
+	return c.Conn.Close()
 }
 
 // Read implements net.Conn.

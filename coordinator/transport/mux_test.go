@@ -130,8 +130,8 @@ func TestBadConnectionsDelayNoOthers(t *testing.T) {
 	if err := accepted.Close(); err != nil {
 		t.Error(err)
 	}
-	if n.mux.Refused() < maxPending {
-		t.Errorf("%d connections were refused", n.mux.Refused())
+	if got := n.mux.Refused(); got[refusedHandshakes] < maxPending {
+		t.Errorf("connections were refused: %v", got)
 	}
 }
 

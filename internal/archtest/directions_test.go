@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 
 	// The component that decides and remembers.
 	"coordinator/logstore":   {"internal/durable", "internal/mmap"},
-	"coordinator/transport":  {"internal/loglimit", "internal/timescale", "internal/tlsconf"},
+	"coordinator/transport":  {"internal/connlimit", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
 	"coordinator/raftnode":   {"coordinator/logstore", "coordinator/membership/datadir", "coordinator/transport", "internal/durable", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
 	"coordinator/leader":     {"internal/timescale"},
 	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/exitstatus", "internal/timescale"},
@@ -62,6 +62,7 @@ var mayImport = map[string][]string{
 	"internal/buildinfo":   {},
 	"internal/columns":     {"proto/dtask/v1"},
 	"internal/config":      {},
+	"internal/connlimit":   {},
 	"internal/controlline": {},
 	"internal/loopback":    {},
 	"internal/document":    {"proto/dtask/v1"},
@@ -71,7 +72,7 @@ var mayImport = map[string][]string{
 	"internal/secretname":  {},
 	"internal/sendqueue":   {},
 	"internal/statetext":   {},
-	"internal/telemetry":   {},
+	"internal/telemetry":   {"internal/connlimit"},
 	"internal/timescale":   {},
 	"internal/tlsconf":     {"internal/durable"},
 	"internal/program":     {},

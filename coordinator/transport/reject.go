@@ -6,12 +6,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/codes"
 )
 
-// plaintextNotice is what a gRPC client without TLS shows its user. It is shorter than
-// 127 bytes.
+// plaintextNotice is what a gRPC client without TLS shows its user.
 const plaintextNotice = "this port requires TLS: use --ca-file with the ca.crt of the cluster"
 
 const (
@@ -21,25 +23,34 @@ const (
 	frameHeaders, frameSettings = 1, 4
 	endOfStream, endOfHeaders   = 0x1, 0x4
 
-	// plaintextTimeout bounds how long a client without TLS is answered.
-	plaintextTimeout = time.Second
+	// rejectTimeout bounds how long a client is answered whose connection is refused.
+	rejectTimeout = time.Second
 )
 
-// rejectPlaintext answers the calls of a gRPC client without TLS, for a second, with the
-// reason for which they are refused: the client may begin with one that only looks whether
-// someone answers, and repeats calls. Otherwise the client would only see that its connection breaks,
-// and would try again. Some of what the client sent was read before.
+// rejectPlaintext answers the calls of a gRPC client without TLS with the reason for which
+// they are refused. Some of what the client sent was read before.
 func rejectPlaintext(raw net.Conn, read []byte) {
+	if strings.HasPrefix(string(read), grpcMagic) {
+		rejectCalls(raw, read, codes.Unauthenticated, plaintextNotice)
+	}
+}
+
+// rejectCalls answers the calls of a gRPC client, for a second, with a code and the reason
+// for which they are refused, which is shorter than 127 bytes: the client may begin with one
+// that only looks whether someone answers, and repeats calls. Otherwise the client would
+// only see that its connection breaks, and would try again. Some of what the client sent was
+// read before.
+func rejectCalls(conn net.Conn, read []byte, code codes.Code, reason string) {
 	const preface = grpcMagic + "* HTTP/2.0\r\n\r\nSM\r\n\r\n"
-	if !strings.HasPrefix(string(read), grpcMagic) || raw.SetDeadline(time.Now().Add(plaintextTimeout)) != nil {
+	if conn.SetDeadline(time.Now().Add(rejectTimeout)) != nil {
 		return
 	}
-	client := io.MultiReader(bytes.NewReader(read), raw)
+	client := io.MultiReader(bytes.NewReader(read), conn)
 	got := make([]byte, len(preface))
 	if _, err := io.ReadFull(client, got); err != nil || string(got) != preface {
 		return
 	}
-	if _, err := raw.Write(http2Frame(frameSettings, 0, 0, nil)); err != nil {
+	if _, err := conn.Write(http2Frame(frameSettings, 0, 0, nil)); err != nil {
 		return
 	}
 	for range 100 { // frames, of a few calls
@@ -50,7 +61,7 @@ func rejectPlaintext(raw net.Conn, read []byte) {
 		if kind != frameHeaders {
 			continue
 		}
-		if _, err := raw.Write(http2Frame(frameHeaders, endOfStream|endOfHeaders, stream, plaintextTrailers())); err != nil {
+		if _, err := conn.Write(http2Frame(frameHeaders, endOfStream|endOfHeaders, stream, trailers(code, reason))); err != nil {
 			return
 		}
 	}
@@ -77,15 +88,16 @@ func skipFrame(r io.Reader) (kind byte, stream uint32, err error) {
 	return header[3], binary.BigEndian.Uint32(header[5:]) &^ (1 << 31), err
 }
 
-// plaintextTrailers is a response of gRPC without a message: UNAUTHENTICATED. The fields
-// are literals without Huffman coding, RFC 7541 §6.2.2.
-func plaintextTrailers() []byte {
+// trailers is a response of gRPC without a message. The fields are literals without Huffman
+// coding, RFC 7541 §6.2.2.
+func trailers(code codes.Code, reason string) []byte {
 	const status200 = 0x88 // in the static table
 	out := bytes.NewBuffer([]byte{status200})
-	for _, field := range [][2]string{{"content-type", "application/grpc"}, {"grpc-status", "16"}, {"grpc-message", plaintextNotice}} {
+	fields := [][2]string{{"content-type", "application/grpc"}, {"grpc-status", strconv.Itoa(int(code))}, {"grpc-message", reason}}
+	for _, field := range fields {
 		out.WriteByte(0)
 		for _, text := range field {
-			out.WriteByte(byte(len(text))) //nolint:gosec // shorter than 127 bytes, see plaintextNotice
+			out.WriteByte(byte(len(text))) //nolint:gosec // shorter than 127 bytes, see rejectCalls
 			out.WriteString(text)
 		}
 	}
