@@ -381,6 +381,18 @@ func (c *Cluster) Remove() error {
 // Secured reports whether the cluster has TLS and identities.
 func (c *Cluster) Secured() bool { return c.security != nil }
 
+// Secrets are the files of a cluster with TLS for programs that do not use Ctl.
+type Secrets struct {
+	CA    string // certificate of the CA
+	Token string // of an admin
+	Join  string // join string of workers
+}
+
+// Secrets returns the files of a cluster with TLS.
+func (c *Cluster) Secrets() Secrets {
+	return Secrets{CA: c.security.caFile(), Token: c.security.path(tokenFile), Join: c.security.path(joinFile)}
+}
+
 // ClientConfig is how a client reaches the given coordinators, or all. In a cluster with
 // TLS, the client is an admin.
 func (c *Cluster) ClientConfig(at ...*Coordinator) client.Config {

@@ -23,8 +23,8 @@ import (
 
 // Config describes the traffic.
 type Config struct {
-	Seed     uint64
-	Clients  int
+	Seed    uint64
+	Clients int
 	// Client is how clients reach the cluster, and Env the environment of dtaskctl for the
 	// same.
 	Client   client.Config
