@@ -169,7 +169,9 @@ func (s *security) open(ctx context.Context, c *Cluster) error {
 	}
 	defer func() { _ = cl.Close() }() // its calls have ended
 	// It never expires: processes join for as long as the cluster exists.
-	text, _, err := cl.CreateJoinToken(ctx, client.JoinTokenOptions{Purpose: auth.JoinWorker.String(), NamePattern: "*"})
+	text, _, err := cl.CreateJoinToken(ctx, client.JoinTokenOptions{
+		Purpose: auth.JoinWorker.String(), Namespaces: []string{auth.AllNamespaces}, NamePattern: "*",
+	})
 	if err == nil {
 		err = os.WriteFile(s.path(joinFile), []byte(text.Reveal()), 0o600)
 	}
