@@ -63,11 +63,12 @@ func (t *table) merged(old string) string {
 			texts[r.Section] = t.sections(r.Section)
 		}
 	}
-	merged := head + texts[yardstickSection]
+	var merged strings.Builder
+	merged.WriteString(head + texts[yardstickSection])
 	for _, s := range sections {
-		merged += texts[s.name]
+		merged.WriteString(texts[s.name])
 	}
-	return merged
+	return merged.String()
 }
 
 // origin is a line about where and when the table was measured.
