@@ -108,6 +108,11 @@ ifdef STORE
 export DTASK_LOG_STORE := $(STORE)
 endif
 
+# TLS=1 gives all clusters of the chaos suites TLS, tokens and keys, and TLS=0 none.
+ifdef TLS
+export DTASK_CHAOS_TLS := $(TLS)
+endif
+
 SIMULATE = go test -count=1 -v -timeout 0 -run 'TestNothingAcknowledgedIsLostWhateverHappens$$' ./coordinator/sequencer -sim.runs=$(SEEDS)
 
 .PHONY: simulate

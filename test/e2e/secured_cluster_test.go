@@ -14,7 +14,8 @@ import (
 )
 
 // secured is a cluster that is set up with the commands that docs/security.md shows, on
-// one machine with an address for each program.
+// one machine with an address for each program. Tests of what happens later use
+// cluster.Config.TLS.
 type secured struct {
 	cluster.Ctl // logged in as an admin
 
@@ -128,39 +129,6 @@ func (s *secured) leader() (i int) {
 		return errors.Join(err, errors.New("no leader"))
 	}))
 	return i
-}
-
-// identity returns the number of the identity with a name.
-func (s *secured) identity(name string) string {
-	s.t.Helper()
-	var list struct {
-		Tokens []struct {
-			ID   string `json:"id"`
-			Name string `json:"name"`
-		} `json:"tokens"`
-	}
-	clustertest.Must(s.t, s.Run(s.t.Context(), "token", "list", "-o", "json").Into(&list))
-	for _, x := range list.Tokens {
-		if x.Name == name {
-			return x.ID
-		}
-	}
-	s.t.Fatalf("no identity is called %s: %+v", name, list)
-	return ""
-}
-
-// as returns a dtaskctl with a token of its own, for the coordinators of the context.
-func (s *secured) as(name, role string, namespaces ...string) cluster.Ctl {
-	s.t.Helper()
-	args := []string{"token", "create", "--name", name, "--role", role}
-	for _, n := range namespaces {
-		args = append(args, "--namespace", n)
-	}
-	file := filepath.Join(s.dir, name+".token")
-	clustertest.Must(s.t, s.Run(s.t.Context(), append(args, "--out", file)...).Err())
-	ctl := s.Ctl
-	ctl.Env = append([]string{"DTASK_TOKEN_FILE=" + file}, s.Env...)
-	return ctl
 }
 
 // wantRefused checks that a command was refused with a text.

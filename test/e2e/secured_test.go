@@ -133,10 +133,9 @@ func TestEachWrongUseOfAJoinStringIsRefusedWithItsReason(t *testing.T) {
 func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s := newSecured(t, 3)
-	s.addWorker("w1")
-	started := filepath.Join(s.dir, "started")
-	id := clustertest.Submit(t, s.Ctl, cluster.JobFile("moves", cluster.TaskFile{
+	c := clustertest.Start(t, cluster.Config{Workers: 1, Slots: 2, TLS: true})
+	started := filepath.Join(c.Dir, "started")
+	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("moves", cluster.TaskFile{
 		"id": "a", "run": fmt.Sprintf("echo $DTASK_WORKER >> %s; [ $DTASK_WORKER = w2 ] || sleep 600", started),
 	}))
 	clustertest.Must(t, cluster.Until(ctx, "the task runs on w1", guard, func(context.Context) error {
@@ -144,19 +143,20 @@ func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 		return err
 	}))
 
-	reader := s.as("watcher", "reader")
-	ended := make(chan cluster.Answer, len(s.nodes))
-	for range s.nodes {
+	reader, err := c.As(ctx, c.Dir, "watcher", "reader")
+	clustertest.Must(t, err)
+	ended := make(chan cluster.Answer, len(c.Coordinators()))
+	for range c.Coordinators() {
 		go func() { ended <- reader.Run(ctx, "watch", id) }()
 	}
 	clustertest.Must(t, cluster.Until(ctx, "the token was used", guard, func(ctx context.Context) error {
-		if a := s.Run(ctx, "token", "list"); strings.Count(a.Stdout, "now") < 2 {
+		if a := c.Run(ctx, "token", "list"); strings.Count(a.Stdout, "now") < 2 {
 			return errors.New(a.Stdout)
 		}
 		return nil
 	}))
-	clustertest.Must(t, s.Run(ctx, "token", "revoke", s.identity("watcher")).Err())
-	for range s.nodes {
+	revoke(t, c.Ctl, "watcher")
+	for range c.Coordinators() {
 		select {
 		case a := <-ended:
 			if a.Code != 6 {
@@ -168,20 +168,31 @@ func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 	}
 	wantRefused(t, reader.Run(ctx, "list"), 6, "revoked")
 
-	s.addWorker("w2")
-	clustertest.Must(t, s.Run(ctx, "token", "revoke", s.identity("w1")).Err())
-	if job := completed(t, s.Ctl, id); job.Task("a").Worker != "w2" || job.Task("a").Attempt != 2 {
+	clustertest.Must(t, c.AddWorker("w2").Start(ctx))
+	clustertest.Must(t, c.AwaitWorker(ctx, "w2", "up"))
+	revoke(t, c.Ctl, "w1")
+	if job := completed(t, c.Ctl, id); job.Task("a").Worker != "w2" || job.Task("a").Attempt != 2 {
 		t.Errorf("got %+v, want the second attempt on w2", job.Task("a"))
 	}
+}
+
+// revoke takes the access of an identity away.
+func revoke(t *testing.T, c cluster.Ctl, name string) {
+	t.Helper()
+	id, err := c.Identity(t.Context(), name)
+	clustertest.Must(t, err)
+	clustertest.Must(t, c.Run(t.Context(), "token", "revoke", id).Err())
 }
 
 // Two teams share a cluster: neither sees, changes or blocks what the other has.
 func TestNamespacesAreSeparate(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s := newSecured(t, 1)
-	s.addWorker("w1")
-	etl, ml := s.as("etl", "submitter", "etl"), s.as("ml", "submitter", "ml")
+	c := clustertest.Start(t, cluster.Config{Coordinators: 1, Workers: 1, TLS: true})
+	etl, err := c.As(ctx, c.Dir, "etl", "submitter", "etl")
+	clustertest.Must(t, err)
+	ml, err := c.As(ctx, c.Dir, "ml", "submitter", "ml")
+	clustertest.Must(t, err)
 	file := cluster.JobFile("nightly", cluster.TaskFile{"id": "a", "run": "echo hello"})
 	id := clustertest.Submit(t, etl, file, "--idempotency-key", "monday")
 	completed(t, etl, id)
