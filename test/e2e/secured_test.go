@@ -129,12 +129,12 @@ func TestEachWrongUseOfAJoinStringIsRefusedWithItsReason(t *testing.T) {
 }
 
 // A revoked token ends the calls that are open, on every coordinator; a revoked worker
-// loses what it runs to another one at once.
+// loses what it runs to another one at once, and ends.
 func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := newSecured(t, 3)
-	s.addWorker("w1")
+	w1 := s.addWorker("w1")
 	started := filepath.Join(s.dir, "started")
 	id := clustertest.Submit(t, s.Ctl, cluster.JobFile("moves", cluster.TaskFile{
 		"id": "a", "run": fmt.Sprintf("echo $DTASK_WORKER >> %s; [ $DTASK_WORKER = w2 ] || sleep 600", started),
@@ -172,6 +172,17 @@ func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 	clustertest.Must(t, s.Run(ctx, "token", "revoke", s.identity("w1")).Err())
 	if job := completed(t, s.Ctl, id); job.Task("a").Worker != "w2" || job.Task("a").Attempt != 2 {
 		t.Errorf("got %+v, want the second attempt on w2", job.Task("a"))
+	}
+	if code, err := w1.Wait(ctx); code != 6 || err != nil {
+		t.Errorf("the revoked worker ended with %d, %v", code, err)
+	}
+	s.await(w1, "start it with a new join string")
+
+	// The machine joins again under its name. It is another worker to the cluster.
+	clustertest.Must(t, os.RemoveAll(s.data("work-w1")))
+	s.addWorker("w1")
+	if a := s.Run(ctx, "worker", "list"); !strings.Contains(a.Stdout, "w1#") {
+		t.Errorf("the revoked worker is not listed: %s", a)
 	}
 }
 
