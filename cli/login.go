@@ -136,8 +136,8 @@ func (a *app) login(ctx context.Context, text client.Secret, name string, force 
 		"next: dtaskctl submit JOB.yaml --wait"))
 }
 
-// mayReplace asks a user on a terminal whether a login may replace a context; nil if there is
-// none. A script that logs in again wants that.
+// mayReplace asks a user on a terminal whether a login may replace a context, if there is
+// one. A script that logs in again wants that.
 func (a *app) mayReplace(old *savedContext, asks bool) (bool, error) {
 	if old == nil || !asks {
 		return true, nil

@@ -241,7 +241,7 @@ func TestAWorkerThatReplacesAnotherHoldsNoneOfItsAttempts(t *testing.T) {
 		a := old.held[0]
 		thief := attachWorker(t, s, "w1", "i2", 1, succeed, a)
 		if thief.id == old.id || len(thief.stops) != 1 || thief.stops[0].Attempt != a {
-			t.Fatalf("worker %d took over from %d, and is told to stop %v", thief.id, old.id, thief.stops)
+			t.Fatalf("worker %d took over from %d, and must stop %v", thief.id, old.id, thief.stops)
 		}
 		thief.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, a)
 		thief.await("the answer", func() bool { return thief.through > 0 })
