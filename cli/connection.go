@@ -138,20 +138,33 @@ func splitAddresses(lists ...string) (addrs []string) {
 // token returns the token that the user set, or that of the context; empty without
 // one.
 func (a *app) token(all *contexts, saved *savedContext) (client.Secret, error) {
-	path := cmp.Or(a.tokenFile, a.getenv("DTASK_TOKEN_FILE"))
+	token, path := a.tokenSource(all, saved)
 	if path == "" {
-		if token := a.getenv("DTASK_TOKEN"); token != "" {
-			return client.Secret(token), nil
-		}
-		if saved == nil {
-			return "", nil
-		}
-		path = all.tokenPath(saved)
-	}
-	if path == "" {
-		return "", nil
+		return token, nil
 	}
 	return a.readSecret("token", path)
+}
+
+// tokenSource returns the token of the environment, or the path of the file that has the
+// token; both are empty without one.
+func (a *app) tokenSource(all *contexts, saved *savedContext) (token client.Secret, path string) {
+	if path = cmp.Or(a.tokenFile, a.getenv("DTASK_TOKEN_FILE")); path != "" {
+		return "", path
+	}
+	if token = client.Secret(a.getenv("DTASK_TOKEN")); token == "" && saved != nil {
+		path = all.tokenPath(saved)
+	}
+	return token, path
+}
+
+// hasToken reports whether calls are made with a token. It reads no token.
+func (a *app) hasToken() bool {
+	saved, all, err := a.savedContext()
+	if err != nil {
+		return false // the connection reports it
+	}
+	token, path := a.tokenSource(all, saved)
+	return token != "" || path != ""
 }
 
 // readSecret reads a file with a token or a join string, as what says. It warns if others

@@ -15,9 +15,6 @@ import (
 	"github.com/dtask/dtask/internal/document"
 )
 
-// defaultUses are the uses of join strings by purpose; 0 = unlimited.
-var defaultUses = map[auth.Purpose]uint32{auth.JoinCoordinator: 2, auth.JoinWorker: 0, auth.JoinUser: 1}
-
 // joinCommands are what the user types on the machine that joins.
 var joinCommands = map[auth.Purpose]string{
 	auth.JoinCoordinator: "sudo dtaskd join STRING --advertise HOST:7460 --now", auth.JoinWorker: "dtask-worker --join STRING", auth.JoinUser: "dtaskctl login STRING",
@@ -53,14 +50,14 @@ identities that were made by it stay.`,
 	fl := cmd.Flags()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		opts.Purpose, opts.Labels = purpose.String(), labels.values
-		if !fl.Changed("uses") {
-			opts.Uses = defaultUses[purpose]
-		}
 		if purpose == auth.JoinUser {
 			opts.Role = role.String()
 		}
-		if err := checkJoinToken(purpose, role, fl.Changed("role"), &opts); err != nil {
+		if err := checkJoinToken(purpose, role, fl.Changed, &opts); err != nil {
 			return err
+		}
+		if !fl.Changed("uses") {
+			opts.Uses = purpose.DefaultUses()
 		}
 		return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
 			if err := out.open(a); err != nil {
@@ -82,21 +79,23 @@ identities that were made by it stay.`,
 	bind(fl, &opts.NamePattern, "name", "", "`PATTERN` of the names that may join, such as build-* (default: any)", parseNamePattern)
 	fl.Var(&labels, "label", "label `NAME=VALUE` granted to the workers that join (repeatable)")
 	bind(fl, &opts.TTL, "ttl", "1h", "`DURATION` for which the string works (0 = unlimited; then --uses or --name is required)", duration(0, math.MaxInt64))
-	bind(fl, &opts.Uses, "uses", "", "`N` uses (0 = unlimited; default: coordinator 2, user 1, worker 0)", integer[uint32](0, math.MaxInt32))
+	bind(fl, &opts.Uses, "uses", "", "`N` uses (0 = unlimited; default: coordinator 2, user 1, worker 1000)", integer[uint32](0, math.MaxInt32))
 	out.bind(fl, "join string")
 	return cmd
 }
 
 // checkJoinToken checks options that depend on each other.
-func checkJoinToken(purpose auth.Purpose, role auth.Role, roleSet bool, opts *client.JoinTokenOptions) error {
+func checkJoinToken(purpose auth.Purpose, role auth.Role, changed func(flag string) bool, opts *client.JoinTokenOptions) error {
+	// One use or two bound a string, the many of a fleet don't.
+	bounded := opts.Uses > 0 || opts.NamePattern != "" || purpose != auth.JoinWorker && !changed("uses")
 	switch {
-	case purpose != auth.JoinUser && roleSet:
+	case purpose != auth.JoinUser && changed("role"):
 		return usagef("--role is for users: a %s has the rights of its kind", purpose)
 	case purpose != auth.JoinWorker && len(opts.Labels) > 0:
 		return usagef("--label is for workers: a %s has no labels", purpose)
 	case len(opts.Namespaces) > 0 && (purpose == auth.JoinCoordinator || purpose == auth.JoinUser && !role.Scoped()):
 		return usagef("--namespace is for workers, submitters and readers: others have all namespaces")
-	case opts.TTL == 0 && opts.Uses == 0 && opts.NamePattern == "":
+	case opts.TTL == 0 && !bounded:
 		return usagef("--ttl 0 needs --uses or --name: otherwise the string would let anyone join forever")
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,10 @@ import (
 )
 
 func newLogin(a *app) *cobra.Command {
-	var name string
+	var (
+		name  string
+		force bool
+	)
 	cmd := &cobra.Command{
 		Use:   "login STRING|-|@FILE",
 		Short: "Log in to a cluster with a join string",
@@ -34,7 +38,11 @@ then on.
 
 With -, the string is read from standard input, and with @FILE from a file, so that other
 users of this machine don't see it in the list of processes. Repeating a login whose
-outcome is unknown is safe.`,
+outcome is unknown is safe.
+
+A login to a cluster that has a context replaces that context, unless --context names
+another one. On a terminal, dtaskctl asks before. The token of the old context stays valid,
+and dtaskctl prints the command that revokes it.`,
 		Example: `  dtaskctl login dtj1-…
   dtaskctl login @ana.join --context prod
   ssh m1 sudo dtaskctl join-token create user | dtaskctl login -`,
@@ -49,9 +57,10 @@ outcome is unknown is safe.`,
 			if err != nil {
 				return usage(err)
 			}
-			return a.login(cmd.Context(), text, cmp.Or(name, defaultUser(a.getenv)))
+			return a.login(cmd.Context(), text, cmp.Or(name, defaultUser(a.getenv)), force)
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "replace the context of the cluster without asking")
 	bind(cmd.Flags(), &name, "name", "", "`NAME` of the identity, the owner of your jobs (default: your user name)", parseIdentityName)
 	return cmd
 }
@@ -76,7 +85,7 @@ func (a *app) joinText(arg string) (client.Secret, error) {
 }
 
 // login makes an identity by a join string, and a context for it.
-func (a *app) login(ctx context.Context, text client.Secret, name string) error {
+func (a *app) login(ctx context.Context, text client.Secret, name string, force bool) error {
 	join, err := client.ParseJoinString(text, "user")
 	if err != nil {
 		return err
@@ -87,6 +96,10 @@ func (a *app) login(ctx context.Context, text client.Secret, name string) error 
 	}
 	contextName, err := all.nameFor(a.context, join.Cluster())
 	if err != nil {
+		return err
+	}
+	old := all.find(contextName)
+	if ok, err := a.mayReplace(old, !force && isTerminal(a.in)); !ok {
 		return err
 	}
 	// The token is on disk before the cluster knows it: a login that is interrupted can be
@@ -112,10 +125,29 @@ func (a *app) login(ctx context.Context, text client.Secret, name string) error 
 	if err := a.keepLogin(saved, pending); err != nil {
 		return withHint(err, "the cluster has made identity %d: repeat the command, which gives it to you", got.Identity.GetId())
 	}
-	return a.print(lines(document.NewLogin(contextName, got.Cluster, got.Identity),
+	doc := document.NewLogin(contextName, got.Cluster, got.Identity)
+	if old != nil && old.ID != 0 && old.ID != saved.ID {
+		doc.ReplacedID = new(strconv.FormatUint(old.ID, 10))
+		a.note("replaced context %s of %s, ID %d, whose token stays valid: an admin ends it with dtaskctl token revoke %d", contextName, old.User, old.ID, old.ID)
+	}
+	return a.print(lines(doc,
 		fmt.Sprintf("logged in to cluster %s as %s, ID %d", got.Cluster, show.Caller(got.Identity), got.Identity.GetId()),
 		fmt.Sprintf("context %s is in use; its token is in %s and expires %s", contextName, all.tokenPath(&saved), show.Expiry(got.Identity.GetExpiresAt(), a.now())),
 		"next: dtaskctl submit JOB.yaml --wait"))
+}
+
+// mayReplace asks a user on a terminal whether a login may replace a context, if there is
+// one. A script that logs in again wants that.
+func (a *app) mayReplace(old *savedContext, asks bool) (bool, error) {
+	if old == nil || !asks {
+		return true, nil
+	}
+	a.warn("context %s is logged in as %s, ID %d; --context NAME makes another one", old.Name, old.User, old.ID)
+	ok, err := a.ask("replace context " + old.Name + "?")
+	if err == nil && !ok {
+		a.note("nothing was changed")
+	}
+	return ok, err
 }
 
 // joinHint adds a hint to the error of a join.

@@ -77,7 +77,7 @@ func newRun(a *app) *cobra.Command {
 			return f.args(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			job, err := f.job(args, specOptions(a.getenv))
+			job, err := f.job(args, a.specOptions())
 			if err != nil {
 				return usage(err)
 			}

@@ -60,7 +60,7 @@ of them.
   dtaskctl submit job.yaml --dry-run`,
 		Args: f.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			jobs, err := f.jobs(args, a.in, specOptions(a.getenv))
+			jobs, err := f.jobs(args, a.in, a.specOptions())
 			if err != nil {
 				return err
 			}

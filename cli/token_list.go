@@ -15,8 +15,10 @@ func newTokenList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List who has access",
-		Long: `List the identities of people, programs and workers, and when each was last used, as far
-as the coordinator that answers knows. While a token is rotated, both secrets are listed.`,
+		Long: `List the identities of people, programs, workers and coordinators, and when each was last
+used, as far as the coordinator that answers knows. While a token is rotated, both secrets
+are listed. A coordinator that did not join by a join string, such as the first one, has a
+certificate and no ID: dtaskctl cluster remove ends its access.`,
 		Example: "  dtaskctl token list\n  dtaskctl token list --all -o json",
 		Args:    noArgs,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {

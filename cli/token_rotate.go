@@ -47,8 +47,11 @@ dtaskctl token list shows when each was last used.`,
 				return view{}, tokenError(err)
 			}
 			return view{}, a.deliver(&out, token, func(text string) any { return document.NewNewToken(text, who) }, func() {
-				a.note("another token of %s, ID %d, expires %s; the old one works for %s more", show.Caller(who), id,
-					show.Expiry(who.GetExpiresAt(), a.now()), show.Duration(overlap))
+				old := "works no longer"
+				if overlap > 0 {
+					old = "works for another " + show.Duration(overlap)
+				}
+				a.note("another token of %s, ID %d, expires %s; the old one %s", show.Caller(who), id, show.Expiry(who.GetExpiresAt(), a.now()), old)
 			}, fmt.Sprintf("dtaskctl token rotate %d again", id))
 		})(cmd, args)
 	}

@@ -104,7 +104,7 @@ func (c Config) validate(plaintext bool) error {
 	}
 	if c.Token != "" {
 		if _, err := auth.ParseToken(c.Token.Reveal()); err != nil {
-			errs = append(errs, fmt.Errorf("invalid Token: %w", err))
+			errs = append(errs, fmt.Errorf("invalid token: %w", err))
 		}
 	}
 	if c.Timeout < 0 {

@@ -100,7 +100,7 @@ func Join(ctx context.Context, cfg Config, opts JoinOptions) (*Joined, error) {
 	if opts.Token != "" {
 		token, err := auth.ParseToken(opts.Token.Reveal())
 		if err != nil {
-			return nil, &Error{Kind: ErrInvalid, Message: "invalid Token: " + err.Error()}
+			return nil, &Error{Kind: ErrInvalid, Message: "invalid token: " + err.Error()}
 		}
 		hash := token.Hash()
 		req.TokenHash, req.Key = hash[:], fmt.Sprintf("join-%d-%x", j.ID, hash[:16])

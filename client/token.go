@@ -40,7 +40,7 @@ func (c Config) tokenOptions(addr string) ([]grpc.DialOption, error) {
 	}
 	token, err := auth.ParseToken(c.Token.Reveal())
 	if err != nil {
-		return nil, fmt.Errorf("invalid Token: %w", err)
+		return nil, fmt.Errorf("invalid token: %w", err)
 	}
 	local := isLocal(addr)
 	if !local && c.Credentials.Info().SecurityProtocol == "insecure" {

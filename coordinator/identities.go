@@ -86,15 +86,24 @@ func (r *replica) newAuthService() *access.Service {
 			}
 			return list
 		},
-		Issue: r.issue,
+		CheckIssue: r.checkIssue, Issue: r.issue,
 	})
+}
+
+// checkIssue returns an error if this replica can't issue certificates.
+func (r *replica) checkIssue() error {
+	if tlsconf.HasCAKey(r.cfg.TLSDir) {
+		return nil
+	}
+	return &access.RefusedError{Reason: fmt.Sprintf("coordinators can't join by a join string: the key of the cluster's CA is not on the leader %s (%s); "+
+		"if another coordinator has it, run dtaskctl cluster transfer-leader ID; else create the certificate where the key is, with dtaskctl tls issue --replica ID, "+
+		"start dtaskd with --tls-dir, and run dtaskctl cluster add", r.dir.serverID, filepath.Join(r.cfg.TLSDir, tlsconf.CAKeyFile))}
 }
 
 // issue issues a certificate for a coordinator that joins.
 func (r *replica) issue(serverID string, hosts []string, key crypto.PublicKey) (access.Issued, error) {
-	if !tlsconf.HasCAKey(r.cfg.TLSDir) {
-		return access.Issued{}, &access.RefusedError{Reason: fmt.Sprintf("the key of the cluster's CA is not on coordinator %s (%s): create the certificate where it is, "+
-			"with dtaskctl tls issue --replica %s, start dtaskd with --tls-dir, and run dtaskctl cluster add", r.dir.serverID, filepath.Join(r.cfg.TLSDir, tlsconf.CAKeyFile), serverID)}
+	if err := r.checkIssue(); err != nil {
+		return access.Issued{}, err
 	}
 	ca, err := tlsconf.LoadCA(r.cfg.TLSDir)
 	if err != nil {
@@ -156,6 +165,7 @@ func classifyAccess(err error) *api.Error {
 		unauthenticated *access.UnauthenticatedError
 		invalid         *access.InvalidError
 		refused         *access.RefusedError
+		conflict        *access.ConflictError
 		join            *access.JoinError
 		unknown         *access.NotFoundError
 		busy            *access.BusyError
@@ -169,6 +179,8 @@ func classifyAccess(err error) *api.Error {
 		return &api.Error{Kind: api.KindInvalid, Message: "invalid request", Faults: []string{invalid.Reason}}
 	case errors.As(err, &refused):
 		return &api.Error{Kind: api.KindRefused, Message: refused.Reason}
+	case errors.As(err, &conflict):
+		return &api.Error{Kind: api.KindEnded, Message: conflict.Reason}
 	case errors.As(err, &join):
 		return &api.Error{Kind: api.KindDenied, Message: join.Reason}
 	case errors.As(err, &unknown):

@@ -95,6 +95,9 @@ func (r *replica) run(ctx context.Context) error {
 	return ignoreStop(err)
 }
 
+// openWarning is logged by a replica without TLS, whose callers need no credentials.
+const openWarning = "every user of this machine may run commands as the user of the workers; dtaskd init makes a secured cluster, also on loopback"
+
 // serve opens the ports. Before Raft runs, other replicas can already ask this one to
 // identify itself.
 func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
@@ -108,7 +111,9 @@ func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
 	}
 	r.mux = transport.NewMux(port, r.log)
 	r.mux.Limit(r.connectionLimits())
-	if r.security != nil {
+	if r.security == nil {
+		r.log.InfoContext(ctx, openWarning, "listen", listen)
+	} else {
 		r.mux.Secure(r.security.peering)
 		group.Go(func() error { r.security.watcher.Run(ctx); return nil })
 	}

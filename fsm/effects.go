@@ -18,9 +18,9 @@ type Effects struct {
 
 	Reordered []TaskRef // updated while ready: their order may have changed
 
-	// RevokedWorkers are the names of workers whose identities were revoked: their
-	// attempts must be requeued.
-	RevokedWorkers []string
+	// RevokedWorkers are the workers whose identities were revoked: their attempts must be
+	// requeued.
+	RevokedWorkers []WorkerID
 }
 
 // TaskRun is N consecutive tasks of a job.
@@ -99,9 +99,9 @@ func (fx *Effects) dead(t TaskRef) {
 	}
 }
 
-func (fx *Effects) revokedWorker(name string) {
+func (fx *Effects) revokedWorker(id WorkerID) {
 	if fx != nil {
-		fx.RevokedWorkers = append(fx.RevokedWorkers, name)
+		fx.RevokedWorkers = append(fx.RevokedWorkers, id)
 	}
 }
 

@@ -19,7 +19,9 @@ type modelAccess struct {
 	roots          []string
 	rootsMS        int64
 	pins           map[string][][32]byte
-	revokedWorkers []string // in the current entry
+	revokedWorkers []WorkerID // in the current entry
+	// retire frees the name of a worker, and returns its number; 0 if it is unknown.
+	retire func(name string) WorkerID
 }
 
 type modelIdentity struct {
@@ -177,7 +179,9 @@ func (m *modelAccess) addNew(i modelIdentity, replace bool) string {
 func (m *modelAccess) end(i *modelIdentity, at int64, by string) {
 	i.RevokedMS, i.RevokedBy = at, by
 	if i.Role == RoleWorker {
-		m.revokedWorkers = append(m.revokedWorkers, i.Name)
+		if id := m.retire(i.Name); id != 0 {
+			m.revokedWorkers = append(m.revokedWorkers, id)
+		}
 	}
 }
 

@@ -357,6 +357,10 @@ func (t *identities) IdentitiesAfter(id IdentityID) iter.Seq[*Identity] {
 // IdentityCount is the number of identities, revoked ones too; at most 100,000.
 func (t *identities) IdentityCount() int { return len(t.list) }
 
+// IdentitiesNearlyFull reports whether the cluster has nine tenths of the identities that it
+// can have.
+func (t *identities) IdentitiesNearlyFull() bool { return len(t.list) >= maxIdentities/10*9 }
+
 func (d *digester) mixIdentity(i *Identity) {
 	var e encoder
 	i.fields(&coder{e: &e})

@@ -261,13 +261,13 @@ func TestACredentialIsRotated(t *testing.T) {
 
 func TestARevokedIdentityStaysAndItsCredentialsDoNotCount(t *testing.T) {
 	t.Parallel()
-	w := access(t)
+	w := access(t).do(worker(1))
 	fx := new(Effects)
 	refused(t, w, "with an unknown one", IdentityNotFound, &RevokeIdentity{IDs: []IdentityID{2, 3, 9}, AtMS: 1500})
 	w.s.Apply(Entry{Ops: []Op{&RevokeIdentity{IDs: []IdentityID{2, 3}, AtMS: 1500, By: "alice"}}}, fx)
 	w.s.Apply(Entry{Ops: []Op{&RevokeIdentity{IDs: []IdentityID{2}, AtMS: 1600, By: "bob"}}}, fx) // changes nothing
-	if !slices.Equal(fx.RevokedWorkers, []string{"w1"}) {
-		t.Errorf("got the revoked workers %q, want w1 once", fx.RevokedWorkers)
+	if !slices.Equal(fx.RevokedWorkers, []WorkerID{1}) {
+		t.Errorf("got the revoked workers %v, want 1 once", fx.RevokedWorkers)
 	}
 	i := w.s.Identity(2)
 	if i.RevokedMS != 1500 || i.RevokedBy != "alice" || i.IsLive(1500) || w.s.IdentityByHash(hashed(2)) != nil || w.s.IdentityByName("w1", true) != nil {
@@ -278,6 +278,47 @@ func TestARevokedIdentityStaysAndItsCredentialsDoNotCount(t *testing.T) {
 	w.do(rejoin) // a revoked identity does not come back; the operator gave out a new join string
 	if i := w.s.IdentityByHash(hashed(2)); i == nil || i.ID != 4 {
 		t.Errorf("after a rejoin: %+v", i)
+	}
+}
+
+// The logs, results and at-most-once attempts of a worker are found by its number.
+func TestAWorkerThatTakesOverANameGetsANumberOfItsOwn(t *testing.T) {
+	t.Parallel()
+	replace := redeem("w1", 20)
+	replace.Replace = true
+	for name, ops := range map[string][]Op{
+		"replaced": {replace},
+		"rejoined": {&RevokeIdentity{IDs: []IdentityID{2}, AtMS: 1500}, redeem("w1", 20)},
+	} {
+		w := access(t).do(worker(1), worker(2)).do(ops...)
+		if x := w.s.WorkerByName("w1"); x != nil {
+			t.Errorf("%s: w1 is still %+v", name, x)
+		}
+		if x := w.s.Worker(1); x.Name != "w1#1" || w.s.WorkerByName("w1#1") != x || x.State != WorkerUp {
+			t.Errorf("%s: the old worker is %+v", name, x)
+		}
+		next := worker(3)
+		next.Name, next.Incarnation = "w1", "i2"
+		old := *next
+		old.ID = 1
+		refused(t, w, name+": the old number", OutOfOrder, &old)
+		w.do(next)
+		if x := w.s.WorkerByName("w1"); x.ID != 3 || w.s.Worker(1).Incarnation != "i1" {
+			t.Errorf("%s: the new worker is %+v", name, x)
+		}
+		if err := w.s.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestARetiredNameThatIsTakenGetsLonger(t *testing.T) {
+	t.Parallel()
+	impostor := worker(2)
+	impostor.Name = "w1#1"
+	w := access(t).do(worker(1), impostor, &RevokeIdentity{IDs: []IdentityID{2}, AtMS: 1500})
+	if x := w.s.WorkerByName("w1#1#"); x == nil || x.ID != 1 || w.s.WorkerByName("w1#1").ID != 2 {
+		t.Errorf("the revoked worker is %+v", w.s.Worker(1))
 	}
 }
 

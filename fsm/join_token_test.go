@@ -55,7 +55,7 @@ func TestTheLastUseOfAJoinTokenHasOneWinner(t *testing.T) {
 
 func TestAWorkerThatJoinsAgainKeepsItsKeyOrReplacesTheOldOne(t *testing.T) {
 	t.Parallel()
-	w := access(t)
+	w := access(t).do(worker(1))
 	same := redeem("w1", 2)
 	same.Key = "lost"
 	w.do(same)
@@ -66,8 +66,8 @@ func TestAWorkerThatJoinsAgainKeepsItsKeyOrReplacesTheOldOne(t *testing.T) {
 	refused(t, w, "with another key", NameTaken, other)
 	other.Replace = true
 	fx := new(Effects)
-	if r := w.s.Apply(Entry{Ops: []Op{other}}, fx); r != Accepted || !slices.Equal(fx.RevokedWorkers, []string{"w1"}) {
-		t.Errorf("replacing: got %v, revoked workers %q", r, fx.RevokedWorkers)
+	if r := w.s.Apply(Entry{Ops: []Op{other}}, fx); r != Accepted || !slices.Equal(fx.RevokedWorkers, []WorkerID{1}) {
+		t.Errorf("replacing: got %v, revoked workers %v", r, fx.RevokedWorkers)
 	}
 	if i := w.s.IdentityByName("w1", true); i.ID != 4 || !w.s.Identity(2).IsRevoked() || w.s.IdentityByHash(hashed(2)) != nil {
 		t.Errorf("after the replacement: %+v", i)

@@ -16,8 +16,8 @@ const (
 
 	maxNotifications = 10_000 // undelivered ones; 40 bytes each
 
-	maxIdentities   = 100_000 // revoked ones too
-	maxJoinTokens   = 10_000  // ended ones too
+	maxIdentities   = MaxIdentities
+	maxJoinTokens   = 10_000 // ended ones too
 	maxIdentityName = 63
 	maxIdentityText = 256     // names of those who ask, server ids
 	maxRequestKey   = 128     // idempotency key
@@ -31,6 +31,9 @@ const (
 	maxRoot         = 4 << 10
 	maxPins         = 10_000 // replicas: their ids are never reused
 )
+
+// MaxIdentities is how many identities a cluster can have, revoked ones too.
+const MaxIdentities = 100_000
 
 // tooLong reports whether one of the texts exceeds maxText.
 func tooLong(texts ...string) bool {

@@ -108,10 +108,22 @@ type modelTask struct {
 func (t *modelTask) runs() bool { return t.state == "assigned" && t.begun }
 
 func newModel() *model {
-	return &model{
+	w := &model{
 		replicas: map[string]Replica{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},
 		access: newModelAccess(), workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
 	}
+	w.access.retire = func(name string) WorkerID {
+		for id, x := range w.workers {
+			if x.Name == name {
+				retired := *x
+				retired.Name = fmt.Sprintf("%s#%d", name, id)
+				w.workers[id] = &retired
+				return WorkerID(id)
+			}
+		}
+		return 0
+	}
+	return w
 }
 
 // entry applies operations and returns the first refusal as text.

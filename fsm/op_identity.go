@@ -107,8 +107,9 @@ func (s *State) changeIdentity(old *Identity, change func(*Identity)) {
 
 func (s *State) revokeIdentity(old *Identity, atMS int64, by string, fx *Effects) {
 	s.changeIdentity(old, func(i *Identity) { i.RevokedMS, i.RevokedBy = atMS, by })
-	if old.Role == RoleWorker {
-		fx.revokedWorker(old.Name)
+	if w := s.workers.WorkerByName(old.Name); w != nil && old.Role == RoleWorker {
+		s.retireWorker(w)
+		fx.revokedWorker(w.ID)
 	}
 }
 

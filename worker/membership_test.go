@@ -109,7 +109,7 @@ func joinString(t *testing.T, ca *tlsconf.CA, clusterID string) client.Secret {
 }
 
 // member starts a worker as cfg says, and ends it with the test.
-func member(t *testing.T, n *network, cfg Config) *harness {
+func member(t *testing.T, n *network, cfg Config, prepare ...func(*Worker)) *harness {
 	t.Helper()
 	cfg.DrainTimeout = -1
 	b := &harness{network: n, logs: &logBuffer{}, done: make(chan error, 1)}
@@ -118,6 +118,9 @@ func member(t *testing.T, n *network, cfg Config) *harness {
 		t.Fatal(err)
 	}
 	w.Handle("echo", returns)
+	for _, f := range prepare {
+		f(w)
+	}
 	b.run(t, w)
 	return b
 }

@@ -136,8 +136,9 @@ func (w *Worker) taskTypes() (types []string, noCommands error) {
 // complete drain, and an error if the work directory cannot be used, attempts
 // did not end, or their outcomes were not acknowledged. It returns
 // *NameInUseError or *WorkDirInUseError without having received an attempt if
-// another process has the given name or directory, and *JoinError if it can't join
-// the cluster. Run can be called once.
+// another process has the given name or directory, *JoinError if it can't join the
+// cluster, and *RevokedError if the cluster has revoked its identity. Run can be called
+// once.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	if w.ran.Swap(true) {
 		return errors.New("worker: Run called twice")
@@ -215,10 +216,10 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 }
 
 // runNamed runs sessions under the present name until ctx is done, and drains the
-// worker. It returns early if the cluster refuses the name.
+// worker. It returns early if the cluster refuses the name, or the worker as a whole.
 func (w *Worker) runNamed(ctx, base context.Context) (refused *NameInUseError, err error) {
 	sessions, stop := context.WithCancel(base)
-	refusals := make(chan *NameInUseError, 1) // size 1: at most one, and nobody may read it
+	refusals := make(chan error, 1) // size 1: at most one, and nobody may read it
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := w.sessions(sessions); err != nil {
@@ -232,25 +233,30 @@ func (w *Worker) runNamed(ctx, base context.Context) (refused *NameInUseError, e
 	select {
 	case <-ctx.Done():
 		return nil, w.drain()
-	case refused := <-refusals:
-		return refused, nil
+	case err := <-refusals:
+		if refused, ok := errors.AsType[*NameInUseError](err); ok {
+			return refused, nil
+		}
+		return nil, w.abandon(err)
 	}
 }
 
-// sessions opens one session after another until ctx is done. It returns early,
-// with the reason, if another live process has this worker's name and this worker
-// was never welcomed.
+// sessions opens one session after another until ctx is done. It returns early with a
+// *RevokedError if the cluster has revoked the worker's identity, and with a
+// *NameInUseError if another live process has this worker's name and this worker was
+// never welcomed.
 //
 // A worker that was welcomed before stays: its commands run, its attempts belong
 // to its name, and their outcomes may still be accepted when the other process is
 // gone, those of at-most-once attempts within their lease. It begins nothing
 // meanwhile, because it has no fresh confirmation.
-func (w *Worker) sessions(ctx context.Context) *NameInUseError {
+func (w *Worker) sessions(ctx context.Context) error {
 	f := &finder{seeds: w.cfg.Join}
 	var (
 		complained time.Time
 		joined     bool // welcomed once
 		dispute    nameDispute
+		revocation revocation
 	)
 	for ctx.Err() == nil {
 		addr, sent := f.address(), time.Now()
@@ -262,6 +268,9 @@ func (w *Worker) sessions(ctx context.Context) *NameInUseError {
 		holder := errorDetail(err).GetNameHolder()
 		if holder != nil && !joined && dispute.refused(holder, sent, time.Now()) {
 			return &NameInUseError{Name: w.name, Host: holder.GetHost(), Address: holder.GetAddress()}
+		}
+		if revocation.noted(welcomed, err, time.Now()) {
+			return w.revoked(err)
 		}
 		if cluster := foreignCluster(err); cluster != "" && !f.isForeign(addr) {
 			w.log.ErrorContext(ctx, "coordinator belongs to another cluster; check --join, and if the cluster was recovered, restart this worker",

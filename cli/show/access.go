@@ -12,11 +12,18 @@ import (
 // Tokens adds a table of identities. Below it, each secret of those that have several has
 // a line, so that the user sees when the old one is no longer used.
 func (p *Printer) Tokens(identities []*dtaskv1.Identity) {
-	t := NewTable("ID", "NAME", "ROLE", "NAMESPACES", "STATE", "EXPIRES", "LAST USED")
+	t := NewTable("ID", "NAME", "ROLE", "VIA", "NAMESPACES", "STATE", "EXPIRES", "LAST USED")
 	var rotating []*dtaskv1.Identity
 	for _, i := range identities {
-		t.Row(fmt.Sprint(i.GetId()), i.GetName(), i.GetRole(), strings.Join(i.GetNamespaces(), ","), i.GetState(),
-			p.expiry(i.GetExpiresAt()), p.ago(i.GetLastUsedAt()))
+		id, expires := fmt.Sprint(i.GetId()), p.expiry(i.GetExpiresAt())
+		if i.GetRole() == "replica" {
+			expires = "" // that of its certificate is not known here
+		}
+		if i.GetId() == 0 {
+			id = ""
+		}
+		t.Row(id, i.GetName(), i.GetRole(), document.Via(i), strings.Join(i.GetNamespaces(), ","), i.GetState(),
+			expires, p.ago(i.GetLastUsedAt()))
 		if len(i.GetCredentials()) > 1 {
 			rotating = append(rotating, i)
 		}

@@ -52,9 +52,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		name  *worker.NameInUseError
 		dir   *worker.WorkDirInUseError
 		join  *worker.JoinError
+		gone  *worker.RevokedError
 	)
 	switch {
-	case errors.As(err, &join):
+	case errors.As(err, &join), errors.As(err, &gone):
 		return program.ExitRefused
 	case errors.As(err, &usage):
 		return program.ExitUsage
@@ -77,15 +78,15 @@ type settings struct {
 func command(stderr io.Writer) *cobra.Command {
 	var s settings
 	cmd := &cobra.Command{
-		Use:   "dtask-worker --join STRING|-|@FILE|HOST:PORT[,HOST:PORT…]",
+		Use:   "dtask-worker [--join STRING|-|@FILE|HOST:PORT[,HOST:PORT…]]",
 		Short: "Execute tasks for a dtask cluster",
 		Long: "dtask-worker finds the leader through any coordinator in --join, executes the tasks\n" +
 			"that the leader assigns, and reconnects whenever the leader changes. It may start\n" +
 			"before any coordinator.\n\n" +
 			"With a join string (dtaskctl join-token create worker), the first start makes a key in\n" +
 			"the work directory and joins the cluster. The secret of the string is sent only to a\n" +
-			"coordinator of that cluster. Later starts use the key and need no string; one that has\n" +
-			"expired is ignored. - reads it from standard input and @FILE from a file, so that it\n" +
+			"coordinator of that cluster. Later starts use the key and need no --join; a string that\n" +
+			"has expired is ignored. - reads it from standard input and @FILE from a file, so that it\n" +
 			"is not in the list of processes.\n\n" +
 			"SIGTERM or SIGINT drains the worker: it accepts no new tasks, finishes running ones and\n" +
 			"releases the rest. A second signal stops and releases running tasks immediately; a\n" +
@@ -96,7 +97,8 @@ func command(stderr io.Writer) *cobra.Command {
 			"name in its work directory. With --name, a name that another live process uses is an\n" +
 			"error.\n\n" +
 			"Exit codes: 0 drained; 1 failed; 2 usage; 5 another process uses the name or the work\n" +
-			"directory; 6 the join string does not work; 130 exited without waiting.\n\n" +
+			"directory; 6 the join string does not work, or the cluster has revoked the identity of\n" +
+			"the worker; 130 exited without waiting.\n\n" +
 			"Every flag can also be set as an environment variable, such as DTASK_DRAIN_TIMEOUT, and\n" +
 			"in the --config file.",
 		Version:       buildinfo.Version(),

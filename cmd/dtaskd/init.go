@@ -132,9 +132,8 @@ func firstJoinStrings(ctx context.Context, c *client.Client) (joins joinStrings,
 	for _, want := range []struct {
 		text    *auth.Secret
 		purpose auth.Purpose
-		uses    uint32
-	}{{&joins.coordinator, auth.JoinCoordinator, 2}, {&joins.worker, auth.JoinWorker, 0}, {&joins.user, auth.JoinUser, 1}} {
-		text, _, err := c.CreateJoinToken(ctx, client.JoinTokenOptions{Purpose: want.purpose.String(), TTL: firstTTL, Uses: want.uses})
+	}{{&joins.coordinator, auth.JoinCoordinator}, {&joins.worker, auth.JoinWorker}, {&joins.user, auth.JoinUser}} {
+		text, _, err := c.CreateJoinToken(ctx, client.JoinTokenOptions{Purpose: want.purpose.String(), TTL: firstTTL, Uses: want.purpose.DefaultUses()})
 		if err != nil {
 			return joins, err
 		}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -141,9 +142,19 @@ func defaultDataDir() string {
 	return filepath.Join(home, ".local", "state", "dtask")
 }
 
+// lostAndFound is in the root of every ext file system, so that a data directory which is a
+// volume of its own is never quite empty.
+const lostAndFound = "lost+found"
+
+// content returns what a directory has in it.
+func content(dir string) ([]os.DirEntry, error) {
+	entries, err := os.ReadDir(dir)
+	return slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.IsDir() && e.Name() == lostAndFound }), err
+}
+
 // checkEmpty returns an error if a directory has anything in it.
 func checkEmpty(dir string) error {
-	entries, err := os.ReadDir(dir)
+	entries, err := content(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
@@ -215,7 +226,7 @@ func (s *setupFlags) remove() error {
 	if !s.existed {
 		return os.RemoveAll(s.dataDir)
 	}
-	entries, err := os.ReadDir(s.dataDir)
+	entries, err := content(s.dataDir)
 	for _, e := range entries {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(s.dataDir, e.Name())))
 	}

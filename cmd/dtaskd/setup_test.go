@@ -79,6 +79,31 @@ func TestACoordinatorOnLoopbackListensOnLoopbackOnly(t *testing.T) {
 	}
 }
 
+// A data directory may be the root of a file system.
+func TestLostAndFoundIsNoData(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, lostAndFound), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkEmpty(dir); err != nil {
+		t.Error(err)
+	}
+	s := setupFlags{dataDir: dir, existed: true}
+	if err := s.remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, lostAndFound)); err != nil {
+		t.Errorf("a failure removed it: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkEmpty(dir); err == nil {
+		t.Error("a directory with a file is empty")
+	}
+}
+
 func TestJoinSaysHowManyArgumentsItGot(t *testing.T) {
 	t.Parallel()
 	var stderr bytes.Buffer

@@ -39,6 +39,7 @@ type fixture struct {
 	nowMS    int64
 	leads    bool
 	isolated bool
+	noCAKey  bool
 	removed  string // server id
 }
 
@@ -70,6 +71,12 @@ func setup(t *testing.T) *fixture {
 		},
 		Confirm: func(context.Context) error { return nil }, ClusterID: func() string { return f.cluster },
 		Members: func() []Member { return []Member{{"n1", "m1:7460"}} },
+		CheckIssue: func() error {
+			if f.noCAKey {
+				return &RefusedError{Reason: "the key of the CA is elsewhere"}
+			}
+			return nil
+		},
 		Issue: func(id string, hosts []string, key crypto.PublicKey) (Issued, error) {
 			cert, err := f.ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: id, Hosts: hosts, Key: key}, time.UnixMilli(f.clock()))
 			if err != nil {

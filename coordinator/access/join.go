@@ -172,8 +172,31 @@ func (s *Service) joinError(op sequencer.Join, err error) error {
 	if rejected.Reason == fsm.JoinTokenUsedUp {
 		return unusable(op, "was used as often as it may be")
 	}
+	if named := s.identityError(op.Name, op.Purpose == fsm.JoinWorker, err); named != err { //nolint:errorlint // the same one
+		return named
+	}
 	if known := s.checkJoin(op); known != nil {
 		return known // it was revoked or has expired meanwhile
+	}
+	return err
+}
+
+// identityError returns the error for a rejected request to create an identity that says what
+// stands in the way; err itself for other reasons.
+func (s *Service) identityError(name string, worker bool, err error) error {
+	rejected, ok := errors.AsType[*sequencer.RejectedError](err)
+	switch {
+	case !ok:
+	case rejected.Reason == fsm.NameTaken:
+		var holder *fsm.Identity
+		s.read(func(st *fsm.State) { holder = st.IdentityByName(name, worker) })
+		if holder == nil {
+			return &ConflictError{Reason: fmt.Sprintf("the name %s was taken until now: try again", name)}
+		}
+		return &ConflictError{Reason: fmt.Sprintf("the name %s is taken by identity %d, a %s (dtaskctl token revoke %d ends it)", name, holder.ID, holder.Role, holder.ID)}
+	case rejected.Reason == fsm.LimitExceeded:
+		return &ConflictError{Reason: fmt.Sprintf("the cluster has %d identities and can have no more: an admin must revoke those that are not used (dtaskctl token list), "+
+			"and the join string that makes them (dtaskctl join-token list); revoked ones make room an hour later", fsm.MaxIdentities)}
 	}
 	return err
 }
@@ -192,6 +215,11 @@ func (s *Service) CreateJoinToken(ctx context.Context, r *dtaskv1.CreateJoinToke
 	purpose, role, err := joinRole(r)
 	if err != nil {
 		return nil, err
+	}
+	if role == auth.Replica {
+		if err := s.cfg.CheckIssue(); err != nil {
+			return nil, err // nobody could join with the string
+		}
 	}
 	grant, err := grantOf(role, r.GetNamespaces(), r.GetLabels())
 	switch {

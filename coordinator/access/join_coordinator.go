@@ -68,7 +68,7 @@ func (s *Service) nameCoordinator(ctx context.Context, recorder Recorder, op seq
 			continue
 		}
 		resp, err := s.redeem(ctx, recorder, op)
-		if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok && rejected.Reason == fsm.NameTaken {
+		if _, taken := errors.AsType[*ConflictError](err); taken && s.isUsed(op.Name) {
 			continue // by another one that joins now
 		}
 		return resp, err

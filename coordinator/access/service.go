@@ -50,6 +50,9 @@ type ServiceConfig struct {
 	ClusterID func() string
 	// Members returns the coordinators.
 	Members func() []Member
+	// CheckIssue returns a *RefusedError if this replica can't issue certificates for
+	// coordinators that join.
+	CheckIssue func() error
 	// Issue issues the certificate of a coordinator that joins. It returns a *RefusedError
 	// if this replica has not the key of the CA.
 	Issue func(serverID string, hosts []string, key crypto.PublicKey) (Issued, error)
@@ -88,6 +91,13 @@ type RefusedError struct{ Reason string }
 
 // Error returns the reason.
 func (e *RefusedError) Error() string { return e.Reason }
+
+// ConflictError means that what exists stands in the way of what is requested; nothing has
+// happened.
+type ConflictError struct{ Reason string }
+
+// Error returns the reason.
+func (e *ConflictError) Error() string { return e.Reason }
 
 // NotFoundError means that an identity or a join token is unknown.
 type NotFoundError struct{ Reason string }

@@ -173,10 +173,10 @@ func TestListsShowWhatCountsAndAllOfIt(t *testing.T) {
 			}
 		}
 	}
-	if got := names(false); got != "a:active c:active d:active e:active " {
+	if got := names(false); got != "a:active c:active d:active e:active n1:active " {
 		t.Errorf("got %s", got)
 	}
-	if got := names(true); got != "a:active b:revoked c:active d:active e:active " {
+	if got := names(true); got != "a:active b:revoked c:active d:active e:active n1:active " {
 		t.Errorf("got %s", got)
 	}
 }

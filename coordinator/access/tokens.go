@@ -2,6 +2,8 @@ package access
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -40,7 +42,7 @@ func (s *Service) CreateToken(ctx context.Context, r *dtaskv1.CreateTokenRequest
 		Name: r.GetName(), Grant: grant, Credential: newToken(r.GetTokenHash(), r.GetTtlMs()), CreatedBy: callerName(ctx), Key: r.GetKey(),
 	})
 	if err != nil {
-		return nil, err
+		return nil, s.identityError(r.GetName(), false, err)
 	}
 	identity, err := s.identity(id)
 	return &dtaskv1.CreateTokenResponse{Identity: identity}, err
@@ -109,8 +111,20 @@ func (s *Service) ListTokens(ctx context.Context, r *dtaskv1.ListTokensRequest) 
 			}
 			resp.Identities = append(resp.Identities, s.identityMessage(i, now))
 		}
+		resp.Identities = append(resp.Identities, s.certified(st)...)
 	})
 	return resp, nil
+}
+
+// certified returns the coordinators that have a certificate and no identity, such as the
+// first one: they have access, too.
+func (s *Service) certified(st *fsm.State) (list []*dtaskv1.Identity) {
+	for _, m := range s.cfg.Members() {
+		if i := st.IdentityByName(m.ServerID, false); i == nil || i.Role != fsm.RoleReplica {
+			list = append(list, &dtaskv1.Identity{Name: m.ServerID, Role: auth.Replica.String(), State: stateActive})
+		}
+	}
+	return list
 }
 
 // page returns the limit and the number after which a page begins.
@@ -146,7 +160,11 @@ func (s *Service) RotateToken(ctx context.Context, r *dtaskv1.RotateTokenRequest
 	}
 	// Without an overlap the old token ends a moment later: 0 would leave it as it is.
 	overlap := max(time.Millisecond, milliseconds(r.GetOverlapMs()))
-	if err := recorder.AddCredential(ctx, fsm.IdentityID(r.GetId()), newToken(r.GetTokenHash(), r.GetTtlMs()), overlap); err != nil {
+	err = recorder.AddCredential(ctx, fsm.IdentityID(r.GetId()), newToken(r.GetTokenHash(), r.GetTtlMs()), overlap)
+	if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok && rejected.Reason == fsm.LimitExceeded {
+		return nil, &ConflictError{Reason: fmt.Sprintf("identity %d has two tokens that work: wait until the old one expires (dtaskctl token list shows when), or revoke the identity and create another one", r.GetId())}
+	}
+	if err != nil {
 		return nil, err
 	}
 	identity, err := s.identity(fsm.IdentityID(r.GetId()))

@@ -54,7 +54,7 @@ func withIdentities(cfg *Config) {
 // the services of other packages, without their implementation.
 func setupIdentities(t *testing.T, change ...func(*Config)) *replica {
 	t.Helper()
-	r := build(t, append(change, withIdentities)...)
+	r := build(t, append([]func(*Config){withIdentities}, change...)...)
 	dtaskv1.RegisterClusterServiceServer(r.Server, dtaskv1.UnimplementedClusterServiceServer{})
 	dtaskv1.RegisterWorkerServiceServer(r.Server, dtaskv1.UnimplementedWorkerServiceServer{})
 	dtaskv1.RegisterAuthServiceServer(r.Server, dtaskv1.UnimplementedAuthServiceServer{})

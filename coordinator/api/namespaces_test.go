@@ -445,6 +445,33 @@ func TestOnlyWorkersThatServeANamespaceOfTheCallerAreListed(t *testing.T) {
 	}
 }
 
+// An address leads to a machine, and the reason for a drain may name others. A submitter
+// needs the names of secrets for job files.
+func TestWhatAListShowsOfAWorkerDependsOnTheRole(t *testing.T) {
+	t.Parallel()
+	r := setupIdentities(t)
+	r.leader.op(t, &fsm.RegisterWorker{
+		ID: 1, Name: "w1", Incarnation: testInstance, Slots: 1, Version: "v", Address: "host7",
+		Labels: []fsm.Label{{Key: fsm.SecretLabel, Value: "db"}, {Key: "zone", Value: "a"}},
+	})
+	r.leader.op(t, &fsm.DrainWorker{ID: 1, Until: 1, Reason: "bob's disk"})
+	for caller, want := range map[string][]string{
+		"reader": {"", "", ""}, "submitter": {"", "", "db"}, "all": {"", "", "db"}, "operator": {"host7", "bob's disk", "db"}, "admin": {"host7", "bob's disk", "db"},
+	} {
+		resp, err := r.admin.ListWorkers(as(t.Context(), caller), &dtaskv1.ListWorkersRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := resp.GetWorkers()[0]
+		if got := []string{w.GetAddress(), w.GetDrainReason(), strings.Join(w.GetSecrets(), ",")}; !slices.Equal(got, want) {
+			t.Errorf("%s sees %q, want %q", caller, got, want)
+		}
+		if w.GetLabels()["zone"] != "a" || w.GetState() != stateDrained || w.GetVersion() != "v" {
+			t.Errorf("%s sees %v", caller, w)
+		}
+	}
+}
+
 // reason returns why the first task of a job is pending.
 func (r *replica) reason(t *testing.T, id fsm.JobID) string {
 	t.Helper()

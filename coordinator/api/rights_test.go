@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -66,19 +65,6 @@ func designedRight(t *testing.T, d protoreflect.MethodDescriptor, column int) st
 	}
 	t.Fatalf("%s is not in the test's table", d.FullName())
 	return ""
-}
-
-// rightsServer is a server with all services, two jobs of which the scoped identities see
-// the first, and what the methods need to succeed.
-func rightsServer(t *testing.T) (r *replica, own, foreign fsm.JobID) {
-	t.Helper()
-	r = setupIdentities(t, func(cfg *Config) { cfg.LeaderWait = 0 })
-	own, foreign = r.submitAs(t, "submitter", "own", "etl", task("a"), task("b")), r.submitAs(t, "ml", "foreign", "ml", task("a"), task("b"))
-	w := r.worker(t)
-	for _, id := range []fsm.JobID{own, foreign} {
-		r.assign(t, held(id, 0, 1, w))
-	}
-	return r, own, foreign
 }
 
 // methodsOf returns all methods of a server's services.
@@ -170,48 +156,6 @@ func namesJob(d protoreflect.MethodDescriptor) bool {
 	m, own := methods["/"+string(d.Parent().FullName())+"/"+string(d.Name())]
 	each := []protoreflect.Name{"Submit", "ListJobs", "WaitJobs", "ListWorkers"}
 	return own && m.rows != rowsNone && !slices.Contains(each, d.Name())
-}
-
-// Every method is called by every identity: for a job of its namespace, for one of another
-// namespace, and for one that does not exist.
-func TestEveryMethodDoesWhatTheTableOfRightsSays(t *testing.T) {
-	t.Parallel()
-	var cases atomic.Int64
-	for column, name := range rightsColumns {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, own, foreign := rightsServer(t)
-			ctx, unknown := as(t.Context(), name), foreign+1000
-			for _, d := range methodsOf(t) {
-				right := designedRight(t, d, column)
-				for _, id := range []fsm.JobID{own, foreign, unknown} {
-					cases.Add(1)
-					err := r.invoke(ctx, d, id)
-					what := string(d.Name()) + " of job " + formatJobID(id) + " by " + name
-					isForeign := right == "n" && id == foreign && namesJob(d)
-					switch code := status.Code(err); {
-					case right == ".":
-						wantDenied(t, what, err, name == "anonymous")
-					case code == codes.PermissionDenied || code == codes.Unauthenticated:
-						t.Errorf("%s: got %v, want it to be allowed", what, err)
-					case isForeign:
-						want := r.invoke(ctx, d, unknown)
-						got := strings.ReplaceAll(err.Error(), formatJobID(foreign), formatJobID(unknown))
-						if code != codes.NotFound || got != want.Error() {
-							t.Errorf("%s: got %v, want the error for an unknown job: %v", what, err, want)
-						}
-					case id != unknown && code == codes.NotFound:
-						t.Errorf("%s: got %v", what, err)
-					}
-				}
-			}
-		})
-	}
-	t.Cleanup(func() { // the columns run in parallel until then
-		if n := cases.Load(); n < 1000 {
-			t.Errorf("only %d cases", n)
-		}
-	})
 }
 
 // What has no row is refused for all callers, whether it is served or not.

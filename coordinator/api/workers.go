@@ -39,6 +39,7 @@ func (a *admin) ListWorkers(ctx context.Context, r *dtaskv1.ListWorkersRequest) 
 			break
 		}
 		shown := showWorker(page[i], statuses[page[i].ID])
+		redact(shown, caller(ctx))
 		size += proto.Size(shown)
 		resp.Workers = append(resp.Workers, shown)
 	}
@@ -71,6 +72,18 @@ func selectWorkers(st *fsm.State, p *auth.Principal, name string, after fsm.Work
 func servesCaller(w *fsm.Worker, p *auth.Principal) bool {
 	served := w.Namespaces()
 	return served == nil || p.SeesAll() || slices.ContainsFunc(served, p.Sees)
+}
+
+// redact removes from a worker what the caller need not know. Submitters and readers get no
+// address, and not the reason for a drain, which is written for operators. Only those who
+// may submit jobs get the names of secrets, which jobs refer to.
+func redact(w *dtaskv1.Worker, p *auth.Principal) {
+	if p.Role == auth.Reader {
+		w.Secrets = nil
+	}
+	if p.Role == auth.Reader || p.Role == auth.Submitter {
+		w.Address, w.DrainReason = "", ""
+	}
 }
 
 // workerStatuses returns what the leader knows about workers now, or else the number of

@@ -34,11 +34,13 @@ const (
 	// AlarmPeerCertificate: the certificate of another replica is not valid by this
 	// replica's clock.
 	AlarmPeerCertificate = "peer-certificate"
+	// AlarmIdentities: the cluster has almost as many identities as it can have.
+	AlarmIdentities = "identities-nearly-full"
 )
 
 // AlarmKinds are all kinds of alarms that a replica raises about itself.
 func AlarmKinds() []string {
-	return []string{AlarmHistoryConflict, AlarmUnverifiedDirectory, AlarmDiskNearlyFull, AlarmClockSkew, AlarmDivergence, AlarmCertificate, AlarmPeerCertificate}
+	return []string{AlarmHistoryConflict, AlarmUnverifiedDirectory, AlarmDiskNearlyFull, AlarmClockSkew, AlarmDivergence, AlarmCertificate, AlarmPeerCertificate, AlarmIdentities}
 }
 
 // Alarms are what an operator must know of this replica. The zero value has none. Its

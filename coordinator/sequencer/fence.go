@@ -30,17 +30,22 @@ type fenced struct {
 // ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) EndSession(ctx context.Context, name string, reason error) (ok bool, err error) {
 	return do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
-		ok := s.fencing.add(b, name, reason, "session ended: "+reason.Error())
+		w := s.workers.named(b.view, name)
+		if w == nil {
+			return false, nil
+		}
+		s.fencing.add(b, w, reason, "session ended: "+reason.Error())
 		s.fencing.run(b)
-		return ok, nil
+		return true, nil
 	})
 }
 
 // revoked fences the workers whose identities operations of the batch have revoked.
 func (f *fencing) revoked(b *batch) {
-	for _, name := range b.fx.RevokedWorkers {
-		if f.add(b, name, errRevoked, fsm.IdentityRevoked.String()) {
-			b.cfg.Logger.Warn("worker fenced: its identity was revoked", "worker", name)
+	for _, id := range b.fx.RevokedWorkers {
+		if w := f.workers.byID[id]; w != nil {
+			f.add(b, w, errRevoked, fsm.IdentityRevoked.String())
+			b.cfg.Logger.Warn("worker fenced: its identity was revoked", "worker", w.name, "worker_id", uint32(id))
 		}
 	}
 	f.run(b)
@@ -48,11 +53,7 @@ func (f *fencing) revoked(b *batch) {
 
 // add closes the session of a worker and queues it. Its messages are not read from now
 // on. If the batch is full, the liveness sweep may mark it down first.
-func (f *fencing) add(b *batch, name string, reason error, why string) bool {
-	w := f.workers.named(b.view, name)
-	if w == nil {
-		return false
-	}
+func (f *fencing) add(b *batch, w *worker, reason error, why string) {
 	if w.session != nil {
 		w.session.Close(reason)
 		w.session = nil
@@ -60,7 +61,6 @@ func (f *fencing) add(b *batch, name string, reason error, why string) bool {
 	w.deadline = b.now
 	f.workers.updateAccepting(b.view, w)
 	f.queue = append(f.queue, fenced{w, why})
-	return true
 }
 
 // run marks the queued workers down, and requeues their attempts, as far as the batch has

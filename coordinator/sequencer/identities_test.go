@@ -3,8 +3,10 @@ package sequencer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -205,11 +207,48 @@ func TestARevokedWorkerIsFencedAtOnce(t *testing.T) {
 					t.Errorf("task %d ended as %+v", i, v)
 				}
 			}
-			if w := c.worker("w1"); w.State != fsm.WorkerDown {
+			shown := fmt.Sprintf("w1#%d", w1.id)
+			if name == "ended" { // its identity is the same
+				shown = "w1"
+			}
+			if w := c.worker(shown); w.State != fsm.WorkerDown {
 				t.Errorf("the worker is %+v, want down", w)
 			}
 		})
 	}
+}
+
+// A worker that takes over a name holds none of the old one's attempts, whatever it says: not
+// even an at-most-once attempt that waits for the end of its lease.
+func TestAWorkerThatReplacesAnotherHoldsNoneOfItsAttempts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.config = func(cfg *sequencer.Config) { cfg.LivenessTimeout, cfg.Lease = time.Hour, time.Hour }
+		s, _ := c.lead()
+		raise(t, s)
+		token, _ := joined(t, s, "w1", 1)
+		old := attachWorker(t, s, "w1", "i1", 1, hold)
+		job := mustSubmit(t, s, spec{key: "k", n: 1, policy: atMostOnce})
+		old.await("its assignment", func() bool { return len(old.held) == 1 })
+		old.tell(&dtaskv1.Reports{StartRequests: []*dtaskv1.AttemptRef{refTo(old.held[0])}})
+		old.await("its start grant", func() bool { return len(old.begins) == 1 })
+		replacing := join(token, "w1", 2)
+		replacing.Replace = true
+		if _, err := s.RedeemJoinToken(t.Context(), replacing); err != nil {
+			t.Fatal(err)
+		}
+		a := old.held[0]
+		thief := attachWorker(t, s, "w1", "i2", 1, succeed, a)
+		if thief.id == old.id || len(thief.stops) != 1 || thief.stops[0].Attempt != a {
+			t.Fatalf("worker %d took over from %d, and must stop %v", thief.id, old.id, thief.stops)
+		}
+		thief.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, a)
+		thief.await("the answer", func() bool { return thief.through > 0 })
+		if v := c.task(job, 0); v.State != fsm.Assigned || v.Worker != old.id {
+			t.Errorf("the attempt of the old worker ended as %+v", v)
+		}
+	})
 }
 
 func TestNoSessionOfAnUnknownWorkerIsEnded(t *testing.T) {

@@ -117,9 +117,17 @@ func forgetWorkers(b *batch) {
 	}
 }
 
+// keepIdentitiesNearlyFull is how long ended identities are remembered while the cluster has
+// almost as many as it can have: a join that is repeated soon still finds its own.
+const keepIdentitiesNearlyFull = time.Hour
+
 // forgetIdentities forgets identities and join tokens that ended long ago.
 func forgetIdentities(b *batch) {
-	before := b.entry.NowMS() - b.cfg.KeepIdentities.Milliseconds()
+	keep := b.cfg.KeepIdentities
+	if b.view.IdentitiesNearlyFull() {
+		keep = min(keep, keepIdentitiesNearlyFull)
+	}
+	before := b.entry.NowMS() - keep.Milliseconds()
 	if b.view.HasEndedIdentities(before) {
 		b.entry.Do(&fsm.ForgetIdentities{BeforeMS: before, Max: maxForgottenIdentities})
 	}

@@ -45,6 +45,13 @@ func ParsePurpose(name string) (Purpose, error) {
 	return 0, fmt.Errorf("invalid purpose %q: must be coordinator, worker or user", name)
 }
 
+// DefaultUses is how often a join string of the purpose works unless its maker says. A string
+// for workers is for a fleet, and bounded, so that one that leaks can't fill the cluster's
+// table of identities.
+func (p Purpose) DefaultUses() uint32 {
+	return [...]uint32{JoinCoordinator: 2, JoinWorker: 1000, JoinUser: 1}[p]
+}
+
 // command is what a user types with a join string of the purpose.
 func (p Purpose) command() string {
 	return [...]string{JoinCoordinator: "dtaskd join", JoinWorker: "dtask-worker --join", JoinUser: "dtaskctl login"}[p]

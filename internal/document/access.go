@@ -11,14 +11,16 @@ type Tokens struct {
 	Tokens []Token `json:"tokens"`
 }
 
-// Token is an identity of a person, a program or a worker, without its secrets.
+// Token is an identity of a person, a program, a worker or a coordinator, without its
+// secrets.
 type Token struct {
-	ID         string   `json:"id"`
+	ID         *string  `json:"id"` // null: a coordinator that only has a certificate
 	Name       string   `json:"name"`
 	Role       string   `json:"role"`
 	Namespaces []string `json:"namespaces"` // empty: its role has all of them
+	Via        string   `json:"via"`        // token, key or certificate
 	CreatedBy  string   `json:"created_by"`
-	CreatedAt  string   `json:"created_at"`
+	CreatedAt  *string  `json:"created_at"`   // null = unknown
 	ExpiresAt  *string  `json:"expires_at"`   // null = never
 	LastUsedAt *string  `json:"last_used_at"` // null = unknown
 	State      string   `json:"state"`
@@ -51,6 +53,7 @@ type WhoAmI struct {
 	Namespaces []string `json:"namespaces"`
 	Via        string   `json:"via"`
 	ExpiresAt  *string  `json:"expires_at"` // null = never
+	ClusterID  string   `json:"cluster_id"`
 }
 
 // JoinTokens is a list of join strings.
@@ -112,6 +115,9 @@ type Login struct {
 	Role       string   `json:"role"`
 	Namespaces []string `json:"namespaces"`
 	ExpiresAt  *string  `json:"expires_at"` // null = never
+	// ReplacedID is the identity of the context that the login replaced; its token stays
+	// valid. null: none.
+	ReplacedID *string `json:"replaced_id"`
 }
 
 // NewTokens converts a list of identities.
@@ -120,11 +126,26 @@ func NewTokens(identities []*dtaskv1.Identity) Tokens {
 }
 
 func newToken(i *dtaskv1.Identity) Token {
-	return Token{
-		ID: identityID(i.GetId()), Name: i.GetName(), Role: i.GetRole(), Namespaces: texts(i.GetNamespaces()),
-		CreatedBy: i.GetCreatedBy(), CreatedAt: Time(i.GetCreatedAt()), ExpiresAt: optionalTime(i.GetExpiresAt()),
+	doc := Token{
+		Name: i.GetName(), Role: i.GetRole(), Namespaces: texts(i.GetNamespaces()), Via: Via(i),
+		CreatedBy: i.GetCreatedBy(), CreatedAt: optionalTime(i.GetCreatedAt()), ExpiresAt: optionalTime(i.GetExpiresAt()),
 		LastUsedAt: optionalTime(i.GetLastUsedAt()), State: i.GetState(),
 	}
+	if i.GetId() != 0 {
+		doc.ID = new(identityID(i.GetId()))
+	}
+	return doc
+}
+
+// Via is how an identity proves that it is the one.
+func Via(i *dtaskv1.Identity) string {
+	switch i.GetRole() {
+	case "replica": // its key counts only with a certificate for it
+		return "certificate"
+	case "worker":
+		return "key"
+	}
+	return "token"
 }
 
 // NewNewToken describes a new token; an empty one was written to a file.
@@ -146,6 +167,7 @@ func NewRevokedToken(r *dtaskv1.RevokeTokenResponse) RevokedToken {
 func NewWhoAmI(w *dtaskv1.WhoAmIResponse) WhoAmI {
 	doc := WhoAmI{
 		Name: w.GetName(), Role: w.GetRole(), Namespaces: texts(w.GetNamespaces()), Via: w.GetVia(), ExpiresAt: optionalTime(w.GetExpiresAt()),
+		ClusterID: w.GetClusterId(),
 	}
 	if w.GetId() != 0 {
 		doc.ID = new(identityID(w.GetId()))

@@ -79,7 +79,7 @@ func conversions() map[string]conversion {
 			return NewNewToken("dtask_…", m)
 		}, "created_by", "created_at", "last_used_at", "state", "credentials", "labels"),
 		"revoked_token": from(new(dtaskv1.RevokeTokenResponse), NewRevokedToken),
-		"whoami":        from(new(dtaskv1.WhoAmIResponse), NewWhoAmI, "cluster_id"),
+		"whoami":        from(new(dtaskv1.WhoAmIResponse), NewWhoAmI),
 		"join_tokens": from(new(dtaskv1.ListJoinTokensResponse), func(m *dtaskv1.ListJoinTokensResponse) any {
 			return NewJoinTokens(m.GetJoinTokens())
 		}, "next_page_token"),

@@ -129,13 +129,15 @@ func TestEachWrongUseOfAJoinStringIsRefusedWithItsReason(t *testing.T) {
 }
 
 // A revoked token ends the calls that are open, on every coordinator; a revoked worker
-// loses what it runs to another one at once.
+// loses what it runs to another one at once, and ends.
 func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c := clustertest.Start(t, cluster.Config{Workers: 1, Slots: 2, TLS: true})
-	started := filepath.Join(c.Dir, "started")
-	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("moves", cluster.TaskFile{
+	const coordinators = 3
+	s := newSecured(t, coordinators)
+	w1 := s.addWorker("w1")
+	started := filepath.Join(s.dir, "started")
+	id := clustertest.Submit(t, s.Ctl, cluster.JobFile("moves", cluster.TaskFile{
 		"id": "a", "run": fmt.Sprintf("echo $DTASK_WORKER >> %s; [ $DTASK_WORKER = w2 ] || sleep 600", started),
 	}))
 	clustertest.Must(t, cluster.Until(ctx, "the task runs on w1", guard, func(context.Context) error {
@@ -143,20 +145,20 @@ func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 		return err
 	}))
 
-	reader, err := c.As(ctx, c.Dir, "watcher", "reader")
+	reader, err := s.As(ctx, s.dir, "watcher", "reader")
 	clustertest.Must(t, err)
-	ended := make(chan cluster.Answer, len(c.Coordinators()))
-	for range c.Coordinators() {
+	ended := make(chan cluster.Answer, coordinators)
+	for range coordinators {
 		go func() { ended <- reader.Run(ctx, "watch", id) }()
 	}
 	clustertest.Must(t, cluster.Until(ctx, "the token was used", guard, func(ctx context.Context) error {
-		if a := c.Run(ctx, "token", "list"); strings.Count(a.Stdout, "now") < 2 {
+		if a := s.Run(ctx, "token", "list"); strings.Count(a.Stdout, "now") < 2 {
 			return errors.New(a.Stdout)
 		}
 		return nil
 	}))
-	revoke(t, c.Ctl, "watcher")
-	for range c.Coordinators() {
+	revoke(t, s.Ctl, "watcher")
+	for range coordinators {
 		select {
 		case a := <-ended:
 			if a.Code != 6 {
@@ -168,11 +170,21 @@ func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 	}
 	wantRefused(t, reader.Run(ctx, "list"), 6, "revoked")
 
-	clustertest.Must(t, c.AddWorker("w2").Start(ctx))
-	clustertest.Must(t, c.AwaitWorker(ctx, "w2", "up"))
-	revoke(t, c.Ctl, "w1")
-	if job := completed(t, c.Ctl, id); job.Task("a").Worker != "w2" || job.Task("a").Attempt != 2 {
+	s.addWorker("w2")
+	revoke(t, s.Ctl, "w1")
+	if job := completed(t, s.Ctl, id); job.Task("a").Worker != "w2" || job.Task("a").Attempt != 2 {
 		t.Errorf("got %+v, want the second attempt on w2", job.Task("a"))
+	}
+	if code, err := w1.Wait(ctx); code != 6 || err != nil {
+		t.Errorf("the revoked worker ended with %d, %v", code, err)
+	}
+	s.await(w1, "start it with a new join string")
+
+	// The machine joins again under its name. It is another worker to the cluster.
+	clustertest.Must(t, os.RemoveAll(s.data("work-w1")))
+	s.addWorker("w1")
+	if a := s.Run(ctx, "worker", "list"); !strings.Contains(a.Stdout, "w1#") {
+		t.Errorf("the revoked worker is not listed: %s", a)
 	}
 }
 

@@ -6,7 +6,7 @@ func inRights() []Mutant {
 		{
 			Name:   "a-method-checks-no-job",
 			Edits:  []Edit{{"coordinator/api/methods.go", "dtaskv1.JobService_GetResult_FullMethodName:        {accessRead, repeatRead, true, rowsJob},", "dtaskv1.JobService_GetResult_FullMethodName:        {accessRead, repeatRead, true, rowsEach},"}},
-			Caught: []Checker{{Package: "./coordinator/api", Run: "TestEveryMethodDoesWhat"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestTheMatrixOfRights"}},
 		},
 		{
 			Name:   "an-inner-hello-is-not-authorized",
