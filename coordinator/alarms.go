@@ -13,6 +13,7 @@ func (r *replica) currentAlarms() []*dtaskv1.Alarm {
 	r.alarms.Set(membership.AlarmDiskNearlyFull, node != nil && node.LowSpace(), "the disk of "+r.cfg.DataDir+
 		" has less free space than --min-free-bytes: free some, or new jobs are refused while this replica leads")
 	r.security.setAlarms(r.alarms, r.cfg.Wall())
+	r.setAuditAlarm()
 	return r.alarms.Of(r.dir.serverID)
 }
 

@@ -46,7 +46,7 @@ var rightsRows = map[string]string{
 	"ClusterService.AwaitLeader":   ". + + + + + + .",
 	"ClusterService.Admit Digests": ". . . . . . + .",
 	"ClusterService.AddMember RemoveMember TransferLeadership UpgradeStatus": ". . . + + . . .",
-	"ClusterService.FinishUpgrade HoldUpgrade":                               ". . . . + . . .",
+	"ClusterService.FinishUpgrade HoldUpgrade AuditHeads":                    ". . . . + . . .",
 
 	"WorkerService.Sessions": ". . . . . + . .",
 

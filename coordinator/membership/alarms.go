@@ -34,11 +34,16 @@ const (
 	// AlarmPeerCertificate: the certificate of another replica is not valid by this
 	// replica's clock.
 	AlarmPeerCertificate = "peer-certificate"
+	// AlarmAuditLog: the replica's audit log can't be written, or was cut or changed.
+	AlarmAuditLog = "audit-log"
+	// AlarmPeerAuditLog: the audit log of another replica was cut or changed. The leader
+	// raises it.
+	AlarmPeerAuditLog = "peer-audit-log"
 )
 
 // AlarmKinds are all kinds of alarms that a replica raises about itself.
 func AlarmKinds() []string {
-	return []string{AlarmHistoryConflict, AlarmUnverifiedDirectory, AlarmDiskNearlyFull, AlarmClockSkew, AlarmDivergence, AlarmCertificate, AlarmPeerCertificate}
+	return []string{AlarmHistoryConflict, AlarmUnverifiedDirectory, AlarmDiskNearlyFull, AlarmClockSkew, AlarmDivergence, AlarmCertificate, AlarmPeerCertificate, AlarmAuditLog, AlarmPeerAuditLog}
 }
 
 // Alarms are what an operator must know of this replica. The zero value has none. Its
