@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,36 +57,26 @@ The newest lines are checked against each other only. Exit code 1: the log has f
 
 // verifyAudit verifies a log. Without a client, only its lines are compared.
 func (a *app) verifyAudit(ctx context.Context, c *client.Client, files []audit.File, server string) (view, error) {
-	var head *dtaskv1.AuditHead
-	if c != nil {
-		heads, err := c.AuditHeads(ctx)
-		if err != nil {
-			return view{}, err
-		}
-		if server == "" {
-			found, err := audit.Verify(files, audit.Head{})
-			if err != nil {
-				return view{}, err
-			}
-			server = found.ServerID
-		}
-		if server == "" {
-			return view{}, usagef("the log does not name the coordinator that wrote it: use --server")
-		}
-		if head = headOf(heads, server); head == nil {
-			return view{}, fmt.Errorf("the cluster knows no line of the audit log of %s: it is recorded every minute, from feature level 2 on; "+
-				"--offline checks the lines against each other", server)
-		}
-	}
-	report, err := audit.Verify(files, knownLine(head))
+	report, err := audit.Verify(files, audit.Head{})
 	if err != nil {
 		return view{}, err
 	}
-	if report.Lines == 0 && head == nil {
+	switch {
+	case report.ServerID == "" && server == "" && c != nil:
+		return view{}, usagef("no line of the log names the coordinator that wrote it: use --server")
+	case report.ServerID != "" && server != "" && report.ServerID != server:
+		return view{}, usagef("invalid --server %s: the log is that of %s", server, report.ServerID)
+	case report.Lines == 0 && c == nil:
 		return view{}, errors.New("there is no audit log in the data directory")
 	}
-	if report.Lines > 0 && server != "" && report.ServerID != "" && report.ServerID != server {
-		return view{}, usagef("invalid --server %s: the log is that of %s", server, report.ServerID)
+	var head *dtaskv1.AuditHead
+	if c != nil {
+		if head, err = knownHead(ctx, c, cmp.Or(server, report.ServerID)); err != nil {
+			return view{}, err
+		}
+		if report, err = audit.Verify(files, knownLine(head)); err != nil {
+			return view{}, err
+		}
 	}
 	v := view{doc: newAuditReport(report, head), text: func(p *show.Printer) { printAuditReport(p, report, head) }}
 	if len(report.Faults) == 0 {
@@ -100,14 +91,19 @@ func (a *app) verifyAudit(ctx context.Context, c *client.Client, files []audit.F
 	}
 }
 
-// headOf returns the head of a coordinator's audit log; nil if it is unknown.
-func headOf(heads []*dtaskv1.AuditHead, server string) *dtaskv1.AuditHead {
+// knownHead returns the head of a coordinator's audit log that the cluster knows.
+func knownHead(ctx context.Context, c *client.Client, server string) (*dtaskv1.AuditHead, error) {
+	heads, err := c.AuditHeads(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, h := range heads {
 		if h.GetServerId() == server {
-			return h
+			return h, nil
 		}
 	}
-	return nil
+	return nil, fmt.Errorf("the cluster knows no line of the audit log of %s: it is recorded every minute, from feature level 2 on; "+
+		"--offline checks the lines against each other", server)
 }
 
 // knownLine returns the line that the cluster knows; zero if it knows none.
