@@ -54,7 +54,7 @@ func (c *Config) checkAudit() []error {
 	return errs
 }
 
-// newAudit makes the audit log; nil if there is none.
+// newAudit makes the audit log; nil with AuditOff.
 func (r *replica) newAudit() *audit.Log {
 	if r.cfg.Audit == AuditOff {
 		return nil

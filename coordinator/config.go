@@ -116,7 +116,7 @@ type Config struct {
 	// UpgradeAfter is how long all members must support a feature level before the leader
 	// raises the cluster to it; 0 = at once. The leader's setting applies.
 	UpgradeAfter time.Duration
-	// Audit is what happens when the audit log can't be written; AuditOff: there is none.
+	// Audit is what happens when the audit log can't be written; AuditOff disables the log.
 	// Default: AuditBestEffort with TLSDir, else AuditOff. AuditReads records calls that
 	// only read, too.
 	Audit      AuditMode

@@ -37,7 +37,7 @@ type replica struct {
 	dir      *directory
 	security *security // nil: plaintext
 	access   *access.Registry
-	audit    *audit.Log // nil: there is none
+	audit    *audit.Log // nil with AuditOff
 
 	machine *fsm.Machine
 	totals  *sequencer.Totals

@@ -225,4 +225,3 @@ func TestNoSecretIsInALine(t *testing.T) {
 		t.Errorf("a secret is in %s", lines)
 	}
 }
-

@@ -12,7 +12,7 @@ import (
 const (
 	// maxDenials is how many denials of one caller have a line of their own in a second.
 	maxDenials = 10
-	// maxCallers bounds the callers that are told apart in a second; the others are
+	// maxCallers bounds the callers that are counted separately in a second; the others are
 	// counted as one.
 	maxCallers = 1000
 )
@@ -20,7 +20,7 @@ const (
 // denials counts the denials of each caller in one second.
 type denials map[caller]*denied
 
-// caller is who was refused. One without credentials is told by its address: its port
+// caller is who was refused. One without credentials is known by its address: its port
 // changes.
 type caller struct {
 	identity uint64

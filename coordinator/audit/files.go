@@ -59,7 +59,7 @@ func (w *writer) write(list ...audit.Record) error {
 
 // open opens the newest file, or the first one, and continues its chain. What follows its
 // last complete line was being written when the process ended, and is removed. Behind a
-// last line that is no record, another file begins, so that it remains as it is.
+// last line that is not a record, another file begins, so that it remains as it is.
 func (l *Log) open() error {
 	if l.w != nil {
 		return nil

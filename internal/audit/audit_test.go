@@ -113,7 +113,7 @@ func TestACutOrChangedLogIsFound(t *testing.T) {
 			},
 			"all lines up to 8 of the log are missing",
 		},
-		"a line that is no record": {
+		"a line that is not a record": {
 			func(t *testing.T, f []File) { replace(t, f[0].Path, `{"seq":2`, `{"seq":?`) },
 			":2: the line is not a record",
 		},

@@ -106,7 +106,7 @@ func eachLine(path string, f func(l *line) error) (torn int, err error) {
 	return torn, nil
 }
 
-// Each calls f with the records of files in order. Lines that are no records are left
+// Each calls f with the records of files in order. Lines that are not records are left
 // out.
 func Each(files []File, f func(r *Record) error) error {
 	for _, file := range files {
@@ -127,7 +127,7 @@ func Each(files []File, f func(r *Record) error) error {
 type End struct {
 	Head  Head  // of the last line that is a record; zero if it has none
 	Bytes int64 // length of the complete lines
-	Clean bool  // the last complete line is a record, or there is none
+	Clean bool  // the last complete line, if any, is a record
 }
 
 // FindEnd reads a file to its end.

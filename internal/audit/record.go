@@ -34,8 +34,8 @@ const (
 type Record struct {
 	Seq      uint64   `json:"seq"`                // number of the line, from 1
 	At       string   `json:"at"`                 // by the coordinator's clock
-	Who      string   `json:"who"`                // name of the identity; empty: none
-	Identity uint64   `json:"identity,omitempty"` // number of the identity; 0: it is none of the state
+	Who      string   `json:"who"`                // name of the identity; empty: anonymous
+	Identity uint64   `json:"identity,omitempty"` // number of the identity; 0: not in the state
 	Via      string   `json:"via"`                // token, key, peer, socket, open; empty: no credentials
 	Remote   string   `json:"remote"`             // address of the caller
 	Method   string   `json:"method"`             // full name, a path of the HTTP port, or one of the log itself

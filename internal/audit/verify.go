@@ -26,7 +26,7 @@ type Report struct {
 	ServerID    string // of the coordinator that wrote the log; empty: unknown
 	Files       int
 	Lines       int
-	First, Last uint64   // numbers of lines; 0: there are none
+	First, Last uint64   // numbers of lines; 0: the log is empty
 	Head        Head     // of the last line
 	Before      [32]byte // hash of the line before the first one; zero: the first one is line 1
 	Torn        bool     // the last line is incomplete: the coordinator is writing it, or has crashed
