@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,7 +78,7 @@ func TestAnAuditLogIsComparedWithWhatTheClusterKnows(t *testing.T) {
 	dir, heads := auditedDir(t)
 	addr := withHead(t, heads[3])
 	verify := []string{"audit", "verify", "--data-dir", dir}
-	online := append(verify, "--addr", addr)
+	online := slices.Concat(verify, []string{"--addr", addr})
 	wantRun(t, exitOK, online, "intact: 4 lines in 2 files, number 1 to 4\ncompared with line 4, which the cluster recorded at 2026-03-01T09:00:00Z\n")
 	wantRun(t, exitOK, append(online, "-o", "json"), `"server_id": "n1"`, `"known": 4`, `"faults": []`)
 	wantRun(t, exitUsage, append(online, "--server", "n2"), "")

@@ -71,12 +71,8 @@ func (s *Server) auditDenial(ctx context.Context, method string, err error) {
 // isDenial reports whether a status says that the caller has not the right: it isn't one of
 // a cluster that refuses for its own state.
 func isDenial(err error) bool {
-	switch status.Code(err) {
-	case codes.Unauthenticated, codes.PermissionDenied:
-		return true
-	default:
-		return false
-	}
+	code := status.Code(err)
+	return code == codes.Unauthenticated || code == codes.PermissionDenied
 }
 
 // isRecorded reports whether calls of a method are recorded that are not refused. Replicas

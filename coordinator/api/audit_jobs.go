@@ -144,10 +144,10 @@ func (a *submissions) flush() {
 		return
 	}
 	r := RecordOf(a.Context(), dtaskv1.JobService_Submit_FullMethodName)
-	switch {
-	case a.stored == 0:
+	switch a.stored {
+	case 0:
 		r.Decision = audit.Failed
-	case a.stored == 1:
+	case 1:
 		r.Object = "job " + a.lowest
 	default:
 		r.Object = fmt.Sprintf("%d jobs, %s to %s", a.stored, a.lowest, a.highest)

@@ -22,7 +22,7 @@ type File interface {
 
 // openFile opens a file for appending, which is created if it does not exist.
 func openFile(path string) (File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600) //nolint:gosec // in the data directory
 	if err != nil {
 		return nil, err
 	}

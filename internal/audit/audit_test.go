@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,56 +79,56 @@ func TestAnUnchangedLogIsVerified(t *testing.T) {
 func TestACutOrChangedLogIsFound(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		harm func(t *testing.T, files []File)
+		harm func(files []File) error
 		want string
 	}{
 		"a changed line": {
-			func(t *testing.T, f []File) { replace(t, f[1].Path, `"who":"ci"`, `"who":"me"`) },
+			func(f []File) error { return replace(f[1].Path, `"who":"ci"`, `"who":"me"`) },
 			"audit-00000000000000000004.jsonl:3: line 6 of the log does not follow line 5: one of them was changed",
 		},
 		"a changed last line": {
-			func(t *testing.T, f []File) { replace(t, f[2].Path, `job 7`, `job 8`) },
+			func(f []File) error { return replace(f[2].Path, `job 7`, `job 8`) },
 			"line 8 of the log is not the one that the cluster knows: it, or one before it, was changed",
 		},
 		"a removed line": {
-			func(t *testing.T, f []File) { removeLine(t, f[1].Path, 1) },
+			func(f []File) error { return removeLine(f[1].Path, 1) },
 			"lines 5 to 5 of the log are missing",
 		},
 		"a removed last line": {
-			func(t *testing.T, f []File) { removeLine(t, f[2].Path, 1) },
+			func(f []File) error { return removeLine(f[2].Path, 1) },
 			"the log ends with line 7, and the cluster knows line 8: the lines between were removed",
 		},
 		"a deleted file": {
-			func(t *testing.T, f []File) { must(t, os.Remove(f[1].Path)) },
+			func(f []File) error { return os.Remove(f[1].Path) },
 			"lines 4 to 6 of the log are missing",
 		},
 		"a deleted last file": {
-			func(t *testing.T, f []File) { must(t, os.Remove(f[2].Path)) },
+			func(f []File) error { return os.Remove(f[2].Path) },
 			"the log ends with line 6, and the cluster knows line 8",
 		},
 		"all files deleted": {
-			func(t *testing.T, f []File) {
-				for _, x := range f {
-					must(t, os.Remove(x.Path))
-				}
+			func(f []File) error {
+				return errors.Join(os.Remove(f[0].Path), os.Remove(f[1].Path), os.Remove(f[2].Path))
 			},
 			"all lines up to 8 of the log are missing",
 		},
 		"a line that is not a record": {
-			func(t *testing.T, f []File) { replace(t, f[0].Path, `{"seq":2`, `{"seq":?`) },
+			func(f []File) error { return replace(f[0].Path, `{"seq":2`, `{"seq":?`) },
 			":2: the line is not a record",
 		},
 		"a file cut within a line": {
-			func(t *testing.T, f []File) {
+			func(f []File) error {
 				info, err := os.Stat(f[0].Path)
-				must(t, err)
-				must(t, os.Truncate(f[0].Path, info.Size()-5))
+				if err != nil {
+					return err
+				}
+				return os.Truncate(f[0].Path, info.Size()-5)
 			},
 			"the line is incomplete, and is not the last one of the log",
 		},
 		"a renamed file": {
-			func(t *testing.T, f []File) {
-				must(t, os.Rename(f[0].Path, filepath.Join(filepath.Dir(f[0].Path), FileName(2))))
+			func(f []File) error {
+				return os.Rename(f[0].Path, filepath.Join(filepath.Dir(f[0].Path), FileName(2)))
 			},
 			"the file begins with line 1 of the log, and its name says 2",
 		},
@@ -135,7 +136,7 @@ func TestACutOrChangedLogIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, files, heads := written(t, 8)
-			test.harm(t, files)
+			must(t, test.harm(files))
 			if got := faults(t, dir, heads[7]); !strings.Contains(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
@@ -250,22 +251,25 @@ func TestEveryMethodHasAClass(t *testing.T) {
 	}
 }
 
-func replace(t *testing.T, path, from, to string) {
-	t.Helper()
+// replace replaces a text in a file.
+func replace(path, from, to string) error {
 	b, err := os.ReadFile(path)
-	must(t, err)
+	if err != nil {
+		return err
+	}
 	changed := strings.Replace(string(b), from, to, 1)
 	if changed == string(b) {
-		t.Fatalf("%s has no %q", path, from)
+		return fmt.Errorf("%s has no %q", path, from)
 	}
-	must(t, os.WriteFile(path, []byte(changed), 0o600))
+	return os.WriteFile(path, []byte(changed), 0o600)
 }
 
 // removeLine removes a line of a file.
-func removeLine(t *testing.T, path string, at int) {
-	t.Helper()
+func removeLine(path string, at int) error {
 	b, err := os.ReadFile(path)
-	must(t, err)
+	if err != nil {
+		return err
+	}
 	list := strings.SplitAfter(string(b), "\n")
-	must(t, os.WriteFile(path, []byte(strings.Join(slices.Delete(list, at, at+1), "")), 0o600))
+	return os.WriteFile(path, []byte(strings.Join(slices.Delete(list, at, at+1), "")), 0o600)
 }
