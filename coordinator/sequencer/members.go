@@ -42,11 +42,10 @@ func (s *Sequencer) RecordAuditHeads(ctx context.Context, heads ...fsm.AuditHead
 				continue
 			}
 			h.AtMS = b.entry.NowMS()
-			switch r := b.entry.Do(&fsm.RecordAuditHead{AuditHead: h}); r {
-			case fsm.Accepted:
-			case fsm.OutOfOrder:
+			r := b.entry.Do(&fsm.RecordAuditHead{AuditHead: h})
+			if r == fsm.OutOfOrder {
 				rejected = append(rejected, h)
-			default:
+			} else if r != fsm.Accepted {
 				return nil, &RejectedError{Reason: r}
 			}
 		}
