@@ -44,6 +44,9 @@ type fakeLeader struct {
 	keys map[string][2]string // idempotency key → job ID, digest
 	last int
 	runs uint64
+
+	auditHeads []*dtaskv1.AuditHead
+
 	fakeDrain
 	fakeBench
 	fakeUpgrade

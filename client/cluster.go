@@ -97,6 +97,14 @@ func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	return err
 }
 
+// AuditHeads returns the last line of each coordinator's audit log that the cluster
+// knows, ascending by server ID.
+func (c *Client) AuditHeads(ctx context.Context) ([]*dtaskv1.AuditHead, error) {
+	got, err := call(ctx, c, operation{name: "reading the heads of the audit logs", timeout: changeLimit},
+		dtaskv1.ClusterServiceClient.AuditHeads, &dtaskv1.AuditHeadsRequest{})
+	return got.GetHeads(), err
+}
+
 // UpgradeStatus returns the feature level of the cluster, those that its members
 // support, and what happens next.
 func (c *Client) UpgradeStatus(ctx context.Context) (*dtaskv1.UpgradeStatusResponse, error) {

@@ -17,6 +17,7 @@ func (r *replica) currentAlarms() []*dtaskv1.Alarm {
 		" has less free space than --min-free-bytes: free some, or new jobs are refused while this replica leads")
 	r.security.setAlarms(r.alarms, r.cfg.Wall())
 	setIdentityAlarm(r.alarms, r.machine)
+	r.setAuditAlarm()
 	return r.alarms.Of(r.dir.serverID)
 }
 

@@ -128,6 +128,16 @@ type Config struct {
 	// UpgradeAfter is how long all members must support a feature level before the leader
 	// raises the cluster to it; 0 = at once. The leader's setting applies.
 	UpgradeAfter time.Duration
+	// Audit is what happens when the audit log can't be written; AuditOff disables the log.
+	// Default: AuditBestEffort with TLSDir, else AuditOff. AuditReads records calls that
+	// only read, too.
+	Audit      AuditMode
+	AuditReads bool
+	// AuditFileBytes is the size from which on a file of the audit log is followed by
+	// another one, at least 64 KiB; AuditFiles is how many are kept, at least 2. 0 = the
+	// defaults.
+	AuditFileBytes int64
+	AuditFiles     int
 	// Command is the command line of this process, for messages. Optional.
 	Command string
 
@@ -155,6 +165,12 @@ func (c *Config) defaults() {
 	}
 	if c.Summary == 0 {
 		c.Summary = c.TimeScale.Scale(5 * time.Second)
+	}
+	if c.Audit == "" {
+		c.Audit = AuditOff
+		if c.TLSDir != "" {
+			c.Audit = AuditBestEffort
+		}
 	}
 	if c.Started == nil {
 		c.Started = func(string, string) {}
@@ -203,6 +219,7 @@ func (c *Config) Validate() error {
 	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst requires --submit-rate")
 	_, err := c.notificationHooks()
 	errs = append(errs, err)
+	errs = append(errs, c.checkAudit()...)
 	return errors.Join(errs...)
 }
 

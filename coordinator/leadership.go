@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -28,6 +29,7 @@ type leadership struct {
 	clock              *clockMonitor
 	notifier           *notifier
 	historyBusy        func() bool
+	checkAudit         func() error
 	halt               func(error)
 	log                *slog.Logger
 
@@ -50,7 +52,7 @@ func (l *leadership) Run(ctx context.Context, number uint64) error {
 		NewClusterID: l.newClusterID, Seed: randomSeed(), TimeScale: cfg.TimeScale,
 		LivenessTimeout: cfg.livenessTimeout(), StartTimeout: cfg.StartTimeout, KeepFor: cfg.KeepFor, KeepJobs: cfg.KeepJobs,
 		HistoryAge: cfg.HistoryAge, HistoryBusy: l.historyBusy, ClockAgrees: l.clock.agrees,
-		Halt: l.halt, CheckSubmit: func() error { return checkSpace(node) },
+		Halt: l.halt, CheckSubmit: func() error { return cmp.Or(checkSpace(node), l.checkAudit()) },
 		DeadLetterNotifications: l.notifier.hooks.DeadLetterKinds(), NotificationsCommitted: committed,
 	})
 	if err != nil {

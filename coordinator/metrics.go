@@ -32,6 +32,9 @@ func (r *replica) registry() *prometheus.Registry {
 	if r.security != nil {
 		reg.MustRegister(securityMetrics{r.security, r.mux.Handshakes})
 	}
+	if r.audit != nil {
+		reg.MustRegister(auditMetrics{r.audit})
+	}
 	reg.MustRegister(alarmMetrics{r.currentAlarms}, connectionMetrics{r.mux, r.httpListener}, metrics{
 		totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
 		machine: r.machine, history: r.history, refused: r.api.Refused, node: &r.node,

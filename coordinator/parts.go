@@ -13,6 +13,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/access"
 	"github.com/dtask/dtask/coordinator/api"
+	"github.com/dtask/dtask/coordinator/audit"
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/membership"
 	"github.com/dtask/dtask/coordinator/notify"
@@ -37,6 +38,7 @@ type replica struct {
 	dir      *directory
 	security *security // nil: plaintext
 	access   *access.Registry
+	audit    *audit.Log // nil with AuditOff
 
 	machine *fsm.Machine
 	totals  *sequencer.Totals
@@ -70,6 +72,7 @@ func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.Can
 		alarms: new(membership.Alarms),
 		stop:   stop, fatals: make(chan *FatalError, 1),
 	}
+	r.audit = r.newAudit()
 	r.machine.SupportLevel(cfg.Seams.MaxLevel)
 	r.notifier = &notifier{
 		machine: r.machine, hooks: hooks, addresses: cfg.webhookAddresses(), version: cfg.Version,
@@ -97,7 +100,7 @@ func (r *replica) connect() (err error) {
 	}
 	r.leadership = &leadership{
 		cfg: &r.cfg, newClusterID: r.security.newClusterID, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
-		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, halt: r.fatal, log: r.log,
+		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, checkAudit: r.checkAuditSpace, halt: r.fatal, log: r.log,
 	}
 	sessions := session.New(session.Config{
 		Current: func() session.Leader { return orNil[session.Leader](r.leadership.term.Load()) },
@@ -155,6 +158,7 @@ func (r *replica) self() func() membership.Self {
 			Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.dir.found.HasState && r.node.Load() == nil,
 			Quarantined: len(r.dir.quarantined) > 0, PeersDigest: digest, Version: r.cfg.Version,
 			HTTPAddress: r.httpAddress, WallMS: r.cfg.Wall().UnixMilli(), Alarms: r.currentAlarms(), LastIndex: r.dir.found.Last,
+			AuditHead: r.auditHead(),
 		}
 	}
 }
@@ -162,7 +166,7 @@ func (r *replica) self() func() membership.Self {
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	return api.Config{
 		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
-		ClusterID: r.clusterID, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon,
+		ClusterID: r.clusterID, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon, Audit: r.auditor(),
 		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
 		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },
 		Totals: r.totals.Stats,

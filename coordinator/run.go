@@ -80,6 +80,8 @@ func runOnce(ctx context.Context, cfg *Config, hooks notify.Hooks, secured *secu
 
 // run starts everything and waits for the end of everything.
 func (r *replica) run(ctx context.Context) error {
+	endAudit := r.runAudit(ctx)
+	defer endAudit()
 	group, ctx := errgroup.WithContext(ctx)
 	if err := r.serve(ctx, group); err != nil {
 		r.stop(err)
@@ -157,7 +159,7 @@ func (r *replica) consensus(ctx context.Context) error {
 		return leader.Run(ctx, leader.Config{
 			Raft: r.cfg.Seams.Raft(node), Logger: r.log, TimeScale: r.cfg.TimeScale,
 			Duties: []leader.Duty{
-				duty(r.leadership), duty(r.reconciler), duty(r.clock),
+				duty(r.leadership), duty(r.reconciler), duty(r.clock), duty(auditHeads{r}),
 				duty(&membership.Upgrader{Service: r.members, Scale: r.cfg.TimeScale}),
 				duty(r.leadership.watchdog(node)),
 			},

@@ -37,7 +37,10 @@ func (s *State) checkIdentities() error {
 	if err := s.joinTokens.check(); err != nil {
 		return err
 	}
-	return s.trust.check()
+	if err := s.trust.check(); err != nil {
+		return err
+	}
+	return s.auditHeads.check()
 }
 
 func (s *State) checkJobs() error {

@@ -115,6 +115,7 @@ func examples() []Op {
 		&SetTrust{Roots: [][]byte{{0x30, 1}, {0x30, 2}}, AtMS: 1_700_000_004_006},
 		&PinReplica{ServerID: "n2-1", KeyHashes: [][32]byte{hashed(5), hashed(6)}},
 		&ForgetIdentities{BeforeMS: 1_700_000_004_007, Max: 300},
+		&RecordAuditHead{AuditHead{ServerID: "n2-1", Seq: 300, Hash: hashed(7), AtMS: 1_700_000_004_008}},
 	}
 }
 

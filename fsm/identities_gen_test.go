@@ -5,10 +5,10 @@ import "fmt"
 // hashCount is how many different hashes random operations have.
 const hashCount = 12
 
-// identity makes an operation on identities, join tokens or trust. Times are small, so
+// identity makes an operation on identities, join tokens, trust or audit logs. Times are small, so
 // that credentials and tokens expire while others are made.
 func (g *generator) identity(s *State) Op {
-	switch g.choose(16) {
+	switch g.choose(17) {
 	case 0, 1, 2:
 		return &CreateIdentity{
 			Name: g.name(), Grant: g.grant(Role(1 + g.choose(7))), Credential: g.credential(s),
@@ -46,6 +46,8 @@ func (g *generator) identity(s *State) Op {
 			o.KeyHashes = append(o.KeyHashes, g.hash())
 		}
 		return o
+	case 15:
+		return &RecordAuditHead{AuditHead{ServerID: fmt.Sprintf("n%d", g.choose(3)), Seq: uint64(g.choose(40)), Hash: g.hash(), AtMS: g.at(s)}}
 	default:
 		return &ForgetIdentities{BeforeMS: s.now - int64(g.choose(30)), Max: uint32(g.odd(4, 5))}
 	}

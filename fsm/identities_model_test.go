@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// modelAccess is the reference model of identities, join tokens and trust: lists that are
+// modelAccess is the reference model of identities, join tokens, trust and audit logs: lists that are
 // searched from the front, and requests that are remembered as text.
 type modelAccess struct {
 	identities     []*modelIdentity
@@ -19,6 +19,7 @@ type modelAccess struct {
 	roots          []string
 	rootsMS        int64
 	pins           map[string][][32]byte
+	heads          map[string]AuditHead
 	revokedWorkers []WorkerID // in the current entry
 	// retire frees the name of a worker, and returns its number; 0 if it is unknown.
 	retire func(name string) WorkerID
@@ -37,7 +38,7 @@ type modelToken struct {
 }
 
 func newModelAccess() modelAccess {
-	return modelAccess{nextIdentity: 1, nextToken: 1, pins: map[string][][32]byte{}}
+	return modelAccess{nextIdentity: 1, nextToken: 1, pins: map[string][][32]byte{}, heads: map[string]AuditHead{}}
 }
 
 // op applies an operation; ok is false for those of other subjects.
@@ -67,6 +68,8 @@ func (m *modelAccess) op(op Op) (r string, ok bool) {
 		return "accepted", true
 	case *ForgetIdentities:
 		return m.forget(op), true
+	case *RecordAuditHead:
+		return m.recordHead(op.AuditHead), true
 	default:
 		return "", false
 	}
@@ -415,6 +418,19 @@ func (m *modelAccess) forget(op *ForgetIdentities) string {
 	return "accepted"
 }
 
+func (m *modelAccess) recordHead(h AuditHead) string {
+	last := m.heads[h.ServerID]
+	switch {
+	case h.ServerID == "" || h.Seq == 0 || h.Hash == [32]byte{} || h.AtMS < 1:
+		return "malformed"
+	case h.Seq < last.Seq, h.Seq == last.Seq && h.Hash != last.Hash:
+		return "out of order"
+	case h.Seq > last.Seq:
+		m.heads[h.ServerID] = h
+	}
+	return "accepted"
+}
+
 // compare returns the differences between a state and the reference model.
 func (m *modelAccess) compare(s *State, fx *Effects) string {
 	var want, got []any
@@ -442,7 +458,8 @@ func (m *modelAccess) compare(s *State, fx *Effects) string {
 	got = append(got, s.NextJoinToken(), roots, s.TrustMS(), fx.RevokedWorkers)
 	for n := range 3 {
 		id := fmt.Sprintf("n%d", n)
-		want, got = append(want, m.pins[id]), append(got, s.ReplicaKeys(id))
+		head, _ := s.AuditHead(id)
+		want, got = append(want, m.pins[id], m.heads[id]), append(got, s.ReplicaKeys(id), head)
 	}
 	for n := range byte(hashCount) {
 		owner := IdentityID(0)

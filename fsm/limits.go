@@ -30,6 +30,7 @@ const (
 	maxRoots        = 4
 	maxRoot         = 4 << 10
 	maxPins         = 10_000 // replicas: their ids are never reused
+	maxAuditHeads   = 64     // coordinators, also those that have left
 )
 
 // MaxIdentities is how many identities a cluster can have, revoked ones too.

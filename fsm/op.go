@@ -69,6 +69,7 @@ var operations = [...]struct {
 	45: {"set-trust", newOp[SetTrust], 2},
 	46: {"pin-replica", newOp[PinReplica], 2},
 	47: {"forget-identities", newOp[ForgetIdentities], 2},
+	48: {"record-audit-head", newOp[RecordAuditHead], 2},
 }
 
 func newOp[T any, P interface {

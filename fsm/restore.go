@@ -128,6 +128,8 @@ func (f *frameReader) state(highest Level) (*State, error) {
 			f.identities(d)
 		case frameJoinTokens:
 			f.joinTokens(d)
+		case frameAuditHeads:
+			f.auditHeads(d)
 		case frameJob:
 			err = f.job(d)
 		case frameCheckpoint:

@@ -33,6 +33,7 @@ const (
 	frameTrust
 	frameIdentities
 	frameJoinTokens
+	frameAuditHeads
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -52,6 +53,7 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	f.trust(s)
 	f.identities(s)
 	f.joinTokens(s)
+	f.auditHeads(s)
 	for j := range s.jobs.all() {
 		f.job(j)
 	}

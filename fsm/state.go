@@ -25,6 +25,8 @@ type State struct {
 	trust
 	identityChanges uint64 // of these three, since this replica started; not replicated
 
+	auditHeads
+
 	digester
 	now int64 // ms; time stamp of the entry that is being applied
 

@@ -25,6 +25,10 @@ type settings struct {
 	args           []string // of the process
 	dev            bool
 	autoRejoin     bool
+	audit          string
+	auditReads     bool
+	auditFileBytes int64
+	auditFiles     int
 	slots          int
 	id             string
 	dataDir        string
@@ -164,6 +168,7 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		SubmitRate: s.submitRate, SubmitBurst: s.submitBurst,
 		DeadLetterWebhook: s.deadWebhook, DeadLetterCommand: s.deadCommand, WebhookSecretFile: s.secretFile,
 		WebhookAllow: s.webhookRanges,
+		Audit:        coordinator.AuditMode(s.audit), AuditReads: s.auditReads, AuditFileBytes: s.auditFileBytes, AuditFiles: s.auditFiles,
 	}
 	if s.retriesSet {
 		cfg.MaxRetries = &s.maxRetries

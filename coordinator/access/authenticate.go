@@ -35,7 +35,10 @@ type Config struct {
 	// Isolated reports whether this replica has not heard of a leader for so long that its
 	// identities may be outdated.
 	Isolated func() bool
-	Logger   *slog.Logger
+	// Denied is called when a caller of the HTTP port is refused; p is nil if it has no
+	// credential that counts. Optional.
+	Denied func(p *auth.Principal, remote, path, reason string)
+	Logger *slog.Logger
 }
 
 // UnauthenticatedError means that a call has no credential that counts. It is definite:

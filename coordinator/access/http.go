@@ -18,12 +18,18 @@ func (r *Registry) GuardHTTP(next http.Handler) http.Handler {
 			return
 		}
 		p, err := r.ofHeader(q.Header.Get("Authorization"))
+		refuse := func(reason string, code int) {
+			if r.cfg.Denied != nil {
+				r.cfg.Denied(p, q.RemoteAddr, q.URL.Path, reason)
+			}
+			http.Error(w, reason, code)
+		}
 		switch {
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, err.Error(), http.StatusUnauthorized)
+			refuse(err.Error(), http.StatusUnauthorized)
 		case p.Role != auth.Admin && p.Role != auth.Operator && p.Role != auth.Scraper && q.URL.Path != "/readyz":
-			http.Error(w, p.String()+" may not read this, which needs the role admin, operator or metrics", http.StatusForbidden)
+			refuse(p.String()+" may not read this, which needs the role admin, operator or metrics", http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, q)
 		}

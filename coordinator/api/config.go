@@ -132,6 +132,8 @@ type Config struct {
 	// allocated for it. Its error gets a status like those of handlers. nil: all calls
 	// may enter.
 	Enter func(ctx context.Context, method string) (context.Context, error)
+	// Audit keeps the audit log; nil: calls are not recorded.
+	Audit Auditor
 	// Options are further options of the gRPC server, such as credentials.
 	// Interceptors among them run inside those of this package.
 	Options []grpc.ServerOption

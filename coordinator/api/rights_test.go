@@ -45,7 +45,7 @@ var rightsRows = map[string]string{
 	"ClusterService.AwaitLeader":   ". + + + + + + .",
 	"ClusterService.Admit Digests": ". . . . . . + .",
 	"ClusterService.AddMember RemoveMember TransferLeadership UpgradeStatus": ". . . + + . . .",
-	"ClusterService.FinishUpgrade HoldUpgrade":                               ". . . . + . . .",
+	"ClusterService.FinishUpgrade HoldUpgrade AuditHeads":                    ". . . . + . . .",
 
 	"WorkerService.Sessions": ". . . . . + . .",
 

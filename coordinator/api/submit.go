@@ -117,7 +117,7 @@ func (s *submitStream) receive(ctx context.Context, stream grpc.BidiStreamingSer
 		case s.cfg.Leader() != s.leader:
 			return errors.Join(s.settle(ctx), errNotLeader)
 		}
-		err = s.Guard(ctx, dtaskv1.JobService_Submit_FullMethodName, func() error { return s.take(ctx, m) })
+		err = s.guard(ctx, dtaskv1.JobService_Submit_FullMethodName, func() error { return s.take(ctx, m) })
 		if err != nil {
 			return err
 		}

@@ -67,6 +67,7 @@ type Self struct {
 	WallMS      int64  // wall clock, Unix milliseconds
 	LastIndex   uint64 // of the log before Raft runs
 	Alarms      []*dtaskv1.Alarm
+	AuditHead   *dtaskv1.AuditHead // nil: no audit log
 }
 
 // Config is what a Service needs. Everything is required. The functions are called
@@ -150,7 +151,7 @@ func (s *Service) identify() *dtaskv1.IdentifyResponse {
 		PeersDigest: self.PeersDigest, Version: self.Version, HttpAddress: self.HTTPAddress, State: stateStarting,
 		Applied: s.cfg.Machine.Index(), WallMs: self.WallMS,
 		Alarms: self.Alarms, LastIndex: self.LastIndex,
-		MinLevel: uint32(fsm.MinLevel), MaxLevel: uint32(s.cfg.Machine.MaxLevel()),
+		MinLevel: uint32(fsm.MinLevel), MaxLevel: uint32(s.cfg.Machine.MaxLevel()), AuditHead: self.AuditHead,
 	}
 	if node := s.cfg.Node(); node != nil {
 		resp.Term, resp.State, resp.LastIndex = node.Term(), node.State(), node.LastIndex()

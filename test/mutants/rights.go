@@ -39,6 +39,11 @@ func inRights() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAWorkerGetsNoTask"}, {Package: "./coordinator/session", Run: "TestAWorkerGetsOnly"}},
 		},
 		{
+			Name:   "a-line-of-the-audit-log-is-not-chained",
+			Edits:  []Edit{{"internal/audit/record.go", "r.Seq, r.Prev = h.Seq+1, hex.EncodeToString(h.Hash[:])", "r.Seq, r.Prev = h.Seq+1, hex.EncodeToString(make([]byte, len(h.Hash)))"}},
+			Caught: []Checker{{Package: "./internal/audit", Run: "TestAnUnchangedLog"}, {Package: "./coordinator/audit", Run: "TestARestartContinues"}},
+		},
+		{
 			Name:   "results-are-reused-across-namespaces",
 			Edits:  []Edit{{"fsm/results.go", "		key = n + \"\\x00\" + key\n", "		_ = n\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestAResultIsNotReused"}},
