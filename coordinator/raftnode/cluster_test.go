@@ -94,6 +94,8 @@ func (counted) Release() {}
 // network lets a test isolate a replica: its connections break, and new ones are
 // refused, while the replica itself continues.
 type network struct {
+	delay time.Duration // of all links, in each direction
+
 	mu      sync.Mutex
 	cut     map[string]bool        // by address
 	refused map[[2]string]int      // from, to: refused dials
@@ -109,7 +111,7 @@ func (w *network) dial(from string) func(context.Context, string) (net.Conn, err
 		if w.refuses(from, to) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 		}
-		conn, err := transport.DialTCP(ctx, to)
+		conn, err := w.connect(ctx, to)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +168,11 @@ func (w *network) isolate(address string) {
 	w.cut[address] = true
 	for conn, ends := range w.conns {
 		if ends[0] == address || ends[1] == address {
-			_ = conn.Close()
+			if far, ok := conn.(*slowConn); ok && ends[1] == address {
+				_ = far.target.Close() // the other end learns of it a delay later
+			} else {
+				_ = conn.Close()
+			}
 			delete(w.conns, conn)
 		}
 	}
@@ -318,7 +324,11 @@ type cluster []*testNode
 // all others follow it.
 func newCluster(tb testing.TB, count int, tune func(*Config)) cluster {
 	tb.Helper()
-	w := newNetwork()
+	return newClusterOn(tb, newNetwork(), count, tune)
+}
+
+func newClusterOn(tb testing.TB, w *network, count int, tune func(*Config)) cluster {
+	tb.Helper()
 	var c cluster
 	for i := range count {
 		n := newTestNode(tb, fmt.Sprintf("n%d", i+1), w)

@@ -179,6 +179,7 @@ func (n *Node) start(ctx context.Context) {
 		func() { n.firstElection.run(ctx) },
 		func() { n.failover.run(ctx) },
 		func() { n.silence.run(ctx) },
+		func() { n.keepLinks(ctx) },
 		func() { n.space.run(ctx, v.Leading, n.yield) },
 		func() { n.storeCommitted(ctx, cfg.TimeScale.Scale(storeCommittedInterval)) },
 	} {

@@ -29,6 +29,7 @@ type streamLayer struct {
 	tls       *tlsconf.Peering // nil: plaintext
 	log       *slog.Logger
 
+	links    links
 	accepted *connListener
 	refused  atomic.Uint64 // peers refused by either side
 	limiter  loglimit.Limiter
@@ -60,6 +61,7 @@ func newStreamLayer(cfg *Config) *streamLayer {
 		answer:    cfg.Answer,
 		tls:       cfg.TLS,
 		log:       cfg.Logger,
+		links:     links{peers: make(map[Peer]bool), roundTrips: make(map[string]time.Duration)},
 		accepted:  newConnListener(advertisedAddr(cfg.Advertise)),
 		conns:     make(map[*trackedConn]struct{}),
 	}
@@ -125,6 +127,9 @@ func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (n
 	}
 	if target == s.admission.Self().ServerID {
 		return s.dialSelf()
+	}
+	if conn := s.links.take(prefaceMagic, Peer{target, string(address)}); conn != nil {
+		return conn, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -197,11 +202,12 @@ func (s *streamLayer) introduce(conn net.Conn, magic, target string, deadline ti
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	own := s.admission.Self()
+	own, began := s.admission.Self(), time.Now()
 	peer, err := greet(conn, magic, own, target)
 	if err != nil {
 		return err
 	}
+	s.links.measured(target, time.Since(began))
 	if peer.ServerID != target {
 		return &RefusedError{ServerID: peer.ServerID, Reason: "it answers at the address of " + target}
 	}
@@ -264,6 +270,7 @@ func (s *streamLayer) Close() error {
 	conns := s.conns
 	s.conns = make(map[*trackedConn]struct{})
 	s.mu.Unlock()
+	s.links.close()
 	for conn := range conns {
 		_ = conn.Conn.Close() // the network's end only: raft still calls Close itself
 	}
