@@ -26,6 +26,7 @@ import (
 	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/coordinator/transport"
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -94,7 +95,9 @@ func (counted) Release() {}
 // network lets a test isolate a replica: its connections break, and new ones are
 // refused, while the replica itself continues.
 type network struct {
-	delay time.Duration // of all links, in each direction
+	delay  time.Duration        // of all links, in each direction
+	ca     *tlsconf.CA          // nil: plaintext
+	clocks map[string]time.Time // by server id, for dates of certificates; others are right
 
 	mu      sync.Mutex
 	cut     map[string]bool        // by address
@@ -192,6 +195,7 @@ type testNode struct {
 	kind             logstore.Kind // "": the value of DTASK_LOG_STORE
 	tune             func(*Config)
 	known            func(string) (string, bool)
+	tls              *tlsconf.Peering
 
 	fatals   fatals
 	fsm      *counter
@@ -209,6 +213,9 @@ func newTestNode(tb testing.TB, id string, w *network) *testNode {
 		w = newNetwork()
 	}
 	n := &testNode{id: id, dir: tb.TempDir(), net: w, address: "127.0.0.1:0"}
+	if w.ca != nil {
+		n.tls = w.peering(tb, id)
+	}
 	n.listen(tb)
 	tb.Cleanup(func() { n.stop(tb) })
 	return n
@@ -227,6 +234,9 @@ func (n *testNode) listen(tb testing.TB) {
 	}
 	n.address = base.Addr().String()
 	n.mux = transport.NewMux(base, quiet())
+	if n.tls != nil {
+		n.mux.Secure(*n.tls)
+	}
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // stop ends it
 	done := make(chan struct{})
 	go func() {
@@ -257,7 +267,7 @@ func (n *testNode) config(tb testing.TB) Config {
 	n.fsm = &counter{}
 	cfg := Config{
 		Identity: n.identity, DataDir: n.dir, Advertise: n.address, Listener: n.mux, FSM: n.fsm, Peers: n.peers,
-		KnownInstance: n.known, Dial: n.net.dial(n.address), Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
+		KnownInstance: n.known, Dial: n.net.dial(n.address), TLS: n.tls, Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
 		StoreHangTimeout: testTimeout, EnqueueTimeout: testTimeout, LogStore: n.logStore(),
 		// On a busy machine a leader must not lose its term in the middle of a test.
 		Heartbeat: time.Second, Election: time.Second, Lease: 750 * time.Millisecond,

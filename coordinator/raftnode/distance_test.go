@@ -88,12 +88,20 @@ func relay(from, to net.Conn, delay time.Duration) {
 
 func TestADeadLeaderOnADistantSiteIsReplacedWithoutATimeout(t *testing.T) {
 	t.Parallel()
-	for name, roundTrip := range map[string]time.Duration{"40 ms": 40 * time.Millisecond, "100 ms": 100 * time.Millisecond} {
+	for name, link := range map[string]struct {
+		roundTrip time.Duration
+		secure    bool
+	}{
+		"40 ms": {40 * time.Millisecond, false}, "40 ms over TLS": {40 * time.Millisecond, true}, "100 ms": {100 * time.Millisecond, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const kills = 5
 			w := newNetwork()
-			w.delay = roundTrip / 2
+			if link.secure {
+				w = newSecureNetwork(t)
+			}
+			w.delay = link.roundTrip / 2
 			c := newClusterOn(t, w, 3, slow)
 			leader := c.leader(t)
 			var gaps []time.Duration
@@ -114,7 +122,7 @@ func TestADeadLeaderOnADistantSiteIsReplacedWithoutATimeout(t *testing.T) {
 				t.Errorf("the median %v is not below a timeout", median)
 			}
 			for _, n := range c {
-				eventually(t, n.id+" has measured the round trip", func() bool { return n.Stats().RoundTrip >= roundTrip })
+				eventually(t, n.id+" has measured the round trip", func() bool { return n.Stats().RoundTrip >= link.roundTrip })
 			}
 			c.wantNoFatals(t)
 		})

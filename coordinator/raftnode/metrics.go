@@ -47,10 +47,14 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		{"quick_elections_abandoned_total", "Broken watch connections after which the leader was not reachable, and no voter stood for election within a heartbeat timeout.", prometheus.CounterValue, float64(s.QuickAbandoned)},
 		{"round_trip_seconds", "Longest round trip to another voter, as last measured; 0 if unknown.", prometheus.GaugeValue, s.RoundTrip.Seconds()},
 		{"first_elections_total", "Elections started here because a majority had started without a leader.", prometheus.CounterValue, float64(s.FirstElections)},
-		{"peers_refused_total", "Raft connections refused by either side.", prometheus.CounterValue, float64(s.PeersRefused)},
 		{"connections_refused_total", "Connections to the shared port closed without being served.", prometheus.CounterValue, float64(s.ConnsRefused)},
 	} {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("dtask_raft_"+m.name, m.help, nil, nil), m.kind, m.value)
+	}
+	refused := prometheus.NewDesc("dtask_raft_peers_refused_total",
+		"Raft, watch and kept connections that this replica refused, or that a peer refused to it, by reason; dtask_tls_handshakes_total counts peers without a valid certificate.", []string{"reason"}, nil)
+	for reason, n := range s.PeersRefused {
+		ch <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(n), reason)
 	}
 }
 

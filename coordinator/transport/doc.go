@@ -8,8 +8,8 @@
 // It owns:
 //   - the port that gRPC and Raft share (mux.go), its TLS handshakes (handshake.go), and
 //     what gRPC knows of them (credentials.go);
-//   - the preface that opens every Raft connection (preface.go) and the rules by which
-//     both sides accept each other (admission.go);
+//   - the preface that opens every Raft connection (preface.go), the rules by which both
+//     sides accept each other (admission.go), and the reasons of refusals (refusals.go);
 //   - the connections (stream.go, socket.go), which Close breaks;
 //   - connections that are kept open ahead of their use (links.go);
 //   - watch connections and the questions that peers ask on them (watch.go): they break

@@ -159,5 +159,13 @@ func (t *Transport) Ask(ctx context.Context, p Peer, q Question) (Answer, error)
 // is up.
 func (t *Transport) HasConnectionFrom(server string) bool { return t.stream.hasConnectionFrom(server) }
 
-// Refused returns how many peers were refused, by either side.
-func (t *Transport) Refused() uint64 { return t.stream.refused.Load() }
+// Refused returns how many peers were refused, by either side, for each reason.
+func (t *Transport) Refused() map[string]uint64 { return t.stream.refused.counts() }
+
+// ProvenKey returns what a server proved by TLS on its last connection to or from this
+// replica that both accepted: the server id in its certificate, and the SHA-256 of its
+// public key.
+func (t *Transport) ProvenKey(serverID string) (certified string, key [32]byte, ok bool) {
+	p, ok := t.stream.proofOf(serverID)
+	return p.certified, p.key, ok
+}

@@ -67,9 +67,9 @@ type Answer struct {
 }
 
 // handleWatch serves a watch connection from the Mux, whose magic has been read and
-// whose deadline is set, until either side closes it; certified is as in handle.
-func (s *streamLayer) handleWatch(conn net.Conn, certified string) {
-	if _, ok := s.receive(conn, certified); !ok {
+// whose deadline is set, until either side closes it.
+func (s *streamLayer) handleWatch(conn net.Conn, proven proof) {
+	if _, ok := s.receive(conn, proven); !ok {
 		return
 	}
 	tracked := s.track(conn, true, "")
