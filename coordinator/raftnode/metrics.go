@@ -49,13 +49,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		{"first_elections_total", "Elections started here because a majority had started without a leader.", prometheus.CounterValue, float64(s.FirstElections)},
 		{"connections_refused_total", "Connections to the shared port closed without being served.", prometheus.CounterValue, float64(s.ConnsRefused)},
 	} {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("dtask_raft_"+m.name, m.help, nil, nil), m.kind, m.value)
+		ch <- prometheus.MustNewConstMetric(desc(m.name, m.help), m.kind, m.value)
 	}
-	refused := prometheus.NewDesc("dtask_raft_peers_refused_total",
-		"Raft, watch and kept connections that this replica refused, or that a peer refused to it, by reason; dtask_tls_handshakes_total counts peers without a valid certificate.", []string{"reason"}, nil)
+	refused := desc("peers_refused_total", "Raft, watch and kept connections that this replica refused, or that a peer refused to it, by reason; dtask_tls_handshakes_total counts peers without a valid certificate.", "reason")
 	for reason, n := range s.PeersRefused {
 		ch <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(n), reason)
 	}
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("dtask_raft_"+name, help, labels, nil)
 }
 
 func boolValue(b bool) float64 {
