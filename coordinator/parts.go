@@ -218,6 +218,7 @@ func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Prel
 		Identity: r.dir.Dir, DataDir: r.cfg.DataDir, Inspected: r.dir.found, Preloaded: prepared,
 		Advertise: r.cfg.Advertise, Listener: r.mux, Dial: r.cfg.Seams.Network.Dial, TLS: r.security.raftPeering(),
 		FSM: r.replicated(), Peers: r.cfg.servers(), BootstrapServers: founders, KnownInstance: r.candidate.KnownInstance,
+		WasMember: r.wasMember, PeerKeys: r.peerKeys,
 		Levels:    r.levels,
 		Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat, Lease: r.cfg.RaftHeartbeat / 2,
 		LogStore: r.cfg.LogStore, WrapStore: r.cfg.Seams.Store, SnapshotBytes: r.cfg.SnapshotBytes,

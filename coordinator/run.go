@@ -161,6 +161,7 @@ func (r *replica) consensus(ctx context.Context) error {
 			Duties: []leader.Duty{
 				duty(r.leadership), duty(r.reconciler), duty(r.clock), duty(auditHeads{r}),
 				duty(&membership.Upgrader{Service: r.members, Scale: r.cfg.TimeScale}),
+				duty(r.pinner(node)),
 				duty(r.leadership.watchdog(node)),
 			},
 		})

@@ -55,6 +55,14 @@ type Config struct {
 	// A peer with another instance is refused. Optional; called from many goroutines,
 	// must not block.
 	KnownInstance func(serverID string) (instance string, known bool)
+	// WasMember reports whether the replicated state shows that a server is or was a
+	// member. A peer that was one, and is not in the committed configuration, is refused.
+	// Optional; called as KnownInstance.
+	WasMember func(serverID string) bool
+	// PeerKeys returns the SHA-256 of the public keys that the replicated state has for the
+	// server id in a certificate. A peer with another key is refused. Optional; called as
+	// KnownInstance.
+	PeerKeys func(certified string) [][32]byte
 	// Levels are the feature levels that this replica announces. Optional; called from
 	// many goroutines, must not block.
 	Levels func() transport.Levels

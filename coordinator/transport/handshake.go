@@ -171,13 +171,15 @@ func (s *security) isReplica(conn *secureConn) bool {
 	return err == nil
 }
 
-// certifiedID returns the server id in the peer's certificate, which has been verified.
-func (c *secureConn) certifiedID() (string, error) {
+// proven returns what the peer, a replica, has proved by its certificate, which has been
+// verified.
+func (c *secureConn) proven() (p proof, err error) {
 	if len(c.state.PeerCertificates) == 0 {
-		return "", tlsconf.ErrNotReplica
+		return p, tlsconf.ErrNotReplica
 	}
-	_, id, err := tlsconf.PeerID(c.state.PeerCertificates[0])
-	return id, err
+	cert := c.state.PeerCertificates[0]
+	_, id, err := tlsconf.PeerID(cert)
+	return proof{id, tlsconf.KeyHash(cert)}, err
 }
 
 // gatedConn is the connection under a handshake, which holds a token while it computes

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -36,26 +35,10 @@ const (
 	refusedHandshakes = "handshakes" // others came while it was in its handshake
 )
 
-// refusals counts connections that were closed without being served, by reason. The map is
-// never modified.
-type refusals map[string]*atomic.Uint64
-
-func newRefusals() refusals {
-	r := make(refusals)
-	for _, reason := range []string{refusedInvalid, refusedHandshakes, string(connlimit.Address), string(connlimit.Total)} {
-		r[reason] = new(atomic.Uint64)
-	}
-	return r
-}
+var portReasons = []string{refusedInvalid, refusedHandshakes, string(connlimit.Address), string(connlimit.Total)}
 
 // Refused returns how many connections were closed without being served, by reason.
-func (m *Mux) Refused() map[string]uint64 {
-	out := make(map[string]uint64, len(m.refused))
-	for reason, n := range m.refused {
-		out[reason] = n.Load()
-	}
-	return out
-}
+func (m *Mux) Refused() map[string]uint64 { return m.refused.counts() }
 
 // limitError is why a connection is not served.
 type limitError struct{ reason connlimit.Reason }

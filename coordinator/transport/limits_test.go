@@ -180,7 +180,7 @@ func TestTheTotalOfConnectionsIsLimitedWithoutTLS(t *testing.T) {
 func TestRefusalsAreLoggedAtALimitedRate(t *testing.T) {
 	t.Parallel()
 	var lines strings.Builder
-	m := &Mux{log: slog.New(slog.NewTextHandler(&lines, nil)), refused: newRefusals()}
+	m := &Mux{log: slog.New(slog.NewTextHandler(&lines, nil)), refused: newRefusals(portReasons)}
 	for range 1000 {
 		m.refuse(&addressedConn{from: "10.0.0.1:1"}, string(connlimit.Address))
 		m.refuse(&addressedConn{from: "10.0.0.2:1"}, string(connlimit.Address))

@@ -64,7 +64,7 @@ type pendingConn struct {
 // NewMux returns a Mux of the connections of base. It accepts none until Run, which
 // closes base.
 func NewMux(base net.Listener, log *slog.Logger) *Mux {
-	m := &Mux{base: base, log: log, refused: newRefusals()}
+	m := &Mux{base: base, log: log, refused: newRefusals(portReasons)}
 	m.grpc = newConnListener(base.Addr())
 	return m
 }
@@ -228,7 +228,7 @@ func (m *Mux) dispatch(pending *pendingConn) error {
 	if _, err := io.ReadFull(conn, magic[:]); err != nil {
 		return fmt.Errorf("reading its first bytes: %w", err)
 	}
-	protocol, certified, err := protocolOf(secured)
+	protocol, proven, err := protocolOf(secured)
 	if err != nil {
 		return err
 	}
@@ -243,9 +243,9 @@ func (m *Mux) dispatch(pending *pendingConn) error {
 			return errors.New("raft is not running")
 		}
 		if string(magic[:]) == watchMagic {
-			raft.stream.handleWatch(conn, certified)
+			raft.stream.handleWatch(conn, proven)
 		} else {
-			raft.stream.handle(conn, certified)
+			raft.stream.handle(conn, proven)
 		}
 		return nil
 	default:
@@ -253,16 +253,16 @@ func (m *Mux) dispatch(pending *pendingConn) error {
 	}
 }
 
-// protocolOf returns the protocol of a connection and the server id that its peer has
-// proved, if it is another replica's; both are empty without TLS.
-func protocolOf(conn *secureConn) (protocol, certified string, err error) {
+// protocolOf returns the protocol of a connection and what its peer has proved, if it is
+// another replica; both are empty without TLS.
+func protocolOf(conn *secureConn) (protocol string, proven proof, err error) {
 	if conn == nil {
-		return "", "", nil
+		return "", proven, nil
 	}
 	if protocol = conn.state.NegotiatedProtocol; protocol == tlsconf.ProtocolRaft {
-		certified, err = conn.certifiedID()
+		proven, err = conn.proven()
 	}
-	return protocol, certified, err
+	return protocol, proven, err
 }
 
 // close closes the listeners and the connections that were not passed on.

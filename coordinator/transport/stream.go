@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -29,12 +28,14 @@ type streamLayer struct {
 	tls       *tlsconf.Peering // nil: plaintext
 	log       *slog.Logger
 
+	links    links
 	accepted *connListener
-	refused  atomic.Uint64 // peers refused by either side
+	refused  refusals // peers refused by either side
 	limiter  loglimit.Limiter
 
 	mu     sync.Mutex // guards what follows
 	conns  map[*trackedConn]struct{}
+	proofs map[string]proof // of admitted peers, by server id
 	closed bool
 
 	inbound sync.WaitGroup // one per accepted connection, until it is closed
@@ -60,16 +61,18 @@ func newStreamLayer(cfg *Config) *streamLayer {
 		answer:    cfg.Answer,
 		tls:       cfg.TLS,
 		log:       cfg.Logger,
+		links:     links{peers: make(map[Peer]bool), roundTrips: make(map[string]time.Duration)},
 		accepted:  newConnListener(advertisedAddr(cfg.Advertise)),
+		refused:   newRefusals(refusalReasons),
+		proofs:    make(map[string]proof),
 		conns:     make(map[*trackedConn]struct{}),
 	}
 }
 
 // handle serves a Raft connection from the Mux, whose magic has been read and whose
-// deadline is set. Its peer has proved to be the certified server; "" without TLS. It
-// returns when raft has accepted it or it is closed.
-func (s *streamLayer) handle(conn net.Conn, certified string) {
-	peer, ok := s.receive(conn, certified)
+// deadline is set. It returns when raft has accepted it or it is closed.
+func (s *streamLayer) handle(conn net.Conn, proven proof) {
+	peer, ok := s.receive(conn, proven)
 	if !ok {
 		return
 	}
@@ -84,7 +87,7 @@ func (s *streamLayer) handle(conn net.Conn, certified string) {
 
 // receive is the acceptor's side of the preface and the admission. It closes a
 // connection that does not pass.
-func (s *streamLayer) receive(conn net.Conn, certified string) (peer Preface, ok bool) {
+func (s *streamLayer) receive(conn net.Conn, proven proof) (peer Preface, ok bool) {
 	defer func() {
 		if !ok {
 			_ = conn.Close()
@@ -95,7 +98,7 @@ func (s *streamLayer) receive(conn net.Conn, certified string) (peer Preface, ok
 		s.refuse("connection to the raft port refused", conn.RemoteAddr().String(), err)
 		return peer, false
 	}
-	refusal := checkCertified(certified, peer)
+	refusal := s.admission.checkProof(proven, peer)
 	if refusal == nil {
 		refusal = s.admission.acceptDialer(peer)
 	}
@@ -105,15 +108,26 @@ func (s *streamLayer) receive(conn net.Conn, certified string) (peer Preface, ok
 	if err := reply(conn, s.admission.Self(), refusal); err != nil || refusal != nil {
 		return peer, false
 	}
+	s.admitted(peer.ServerID, proven)
 	return peer, conn.SetDeadline(time.Time{}) == nil
 }
 
-// checkCertified refuses a peer that claims another server id than its certificate's.
-func checkCertified(certified string, peer Preface) error {
-	if certified == "" || tlsconf.Covers(certified, peer.ServerID) {
-		return nil
+// admitted records what a peer has proved that was accepted.
+func (s *streamLayer) admitted(serverID string, proven proof) {
+	if proven.certified == "" {
+		return
 	}
-	return fmt.Errorf("server %s has the certificate of server %s: issue one for %s", peer.ServerID, certified, peer.ServerID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proofs[serverID] = proven
+}
+
+// proofOf returns what a server has proved.
+func (s *streamLayer) proofOf(serverID string) (p proof, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok = s.proofs[serverID]
+	return p, ok
 }
 
 // Dial implements raft.StreamLayer. The peer must be the server that the configuration
@@ -125,6 +139,9 @@ func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (n
 	}
 	if target == s.admission.Self().ServerID {
 		return s.dialSelf()
+	}
+	if conn := s.links.take(prefaceMagic, Peer{target, string(address)}); conn != nil {
+		return conn, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -138,18 +155,17 @@ func (s *streamLayer) connect(ctx context.Context, magic, target, address string
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", target, err)
 	}
+	var proven proof
 	if s.tls != nil {
 		raw := conn
-		secured := tls.Client(raw, s.tls.RaftClient(target))
-		if err := secured.HandshakeContext(ctx); err != nil {
+		if conn, proven, err = s.secure(ctx, raw, target); err != nil {
 			_ = raw.Close()
 			s.refuse("connection to replica refused", target, err)
 			return nil, fmt.Errorf("connecting to %s: %w", target, err)
 		}
-		conn = &secureConn{Conn: secured, raw: raw}
 	}
 	deadline, _ := ctx.Deadline()
-	if err := s.introduce(conn, magic, target, deadline); err != nil {
+	if err := s.introduce(conn, magic, target, proven, deadline); err != nil {
 		_ = conn.Close()
 		s.refuse("connection to replica refused", target, err)
 		return nil, fmt.Errorf("connecting to %s: %w", target, err)
@@ -159,6 +175,20 @@ func (s *streamLayer) connect(ctx context.Context, magic, target, address string
 		return nil, net.ErrClosed
 	}
 	return tracked, nil
+}
+
+// secure is the dialer's side of the TLS handshake with a server.
+func (s *streamLayer) secure(ctx context.Context, raw net.Conn, target string) (net.Conn, proof, error) {
+	conn := tls.Client(raw, s.tls.RaftClient(target))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		if isConnectionClosed(err) {
+			return nil, proof{}, err
+		}
+		return nil, proof{}, &refusal{reasonCertificate, err}
+	}
+	secured := &secureConn{Conn: conn, raw: raw, state: conn.ConnectionState()}
+	proven, err := secured.proven()
+	return secured, proven, err
 }
 
 // dialSelf connects raft with itself, without the network: no peer may claim to be this
@@ -193,21 +223,26 @@ func (s *streamLayer) hasConnectionFrom(server string) bool {
 }
 
 // introduce is the dialer's side of the preface and the admission.
-func (s *streamLayer) introduce(conn net.Conn, magic, target string, deadline time.Time) error {
+func (s *streamLayer) introduce(conn net.Conn, magic, target string, proven proof, deadline time.Time) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	own := s.admission.Self()
+	own, began := s.admission.Self(), time.Now()
 	peer, err := greet(conn, magic, own, target)
 	if err != nil {
 		return err
 	}
+	s.links.measured(target, time.Since(began))
 	if peer.ServerID != target {
-		return &RefusedError{ServerID: peer.ServerID, Reason: "it answers at the address of " + target}
+		return &refusal{reasonServerID, &RefusedError{ServerID: peer.ServerID, Reason: "it answers at the address of " + target}}
+	}
+	if err := s.admission.checkProof(proven, peer); err != nil {
+		return err
 	}
 	if err := s.admission.accept(own, peer); err != nil {
 		return err
 	}
+	s.admitted(target, proven)
 	return conn.SetDeadline(time.Time{})
 }
 
@@ -217,20 +252,10 @@ func (s *streamLayer) refuse(msg, peer string, err error) {
 	if isUnreachable(err) {
 		return
 	}
-	s.refused.Add(1)
+	s.refused[reasonOf(err)].Add(1)
 	if suppressed, ok := s.limiter.Allow(msg + peer); ok {
 		s.log.Warn(msg, "peer", peer, "err", err, "suppressed", suppressed) //nolint:sloglint // msg is one of the constants above
 	}
-}
-
-// isUnreachable reports whether an error is the network's. An alert of TLS, which says
-// that the other side refuses the certificate, looks like one.
-func isUnreachable(err error) bool {
-	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" {
-		return false
-	}
-	_, network := errors.AsType[net.Error](err)
-	return network
 }
 
 // track registers conn; it returns nil, with conn closed, if the layer is closed.
@@ -264,6 +289,7 @@ func (s *streamLayer) Close() error {
 	conns := s.conns
 	s.conns = make(map[*trackedConn]struct{})
 	s.mu.Unlock()
+	s.links.close()
 	for conn := range conns {
 		_ = conn.Conn.Close() // the network's end only: raft still calls Close itself
 	}

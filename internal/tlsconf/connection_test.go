@@ -44,7 +44,7 @@ func TestWhoIsNotThatReplicaOfTheClusterIsRefusedForRaft(t *testing.T) {
 		client *tls.Config
 		want   string
 	}{
-		"no certificate":         {raw(), "client didn't provide a certificate"},
+		"no certificate":         {raw(), "the peer has no certificate, and must be a replica"},
 		"a worker's key":         {raw(worker), "not the certificate of a replica"},
 		"another CA":             {raw(replica(t, other, ReplicaRequest{ServerID: "n2"}).pair), "not issued by a CA"},
 		"another cluster":        {raw(replica(t, ca, ReplicaRequest{ServerID: "n2", ClusterID: foreignCluster}).pair), "is for cluster " + foreignCluster},

@@ -37,7 +37,7 @@ func (p Peering) GetConfigForClient(hello *tls.ClientHelloInfo) (*tls.Config, er
 	current := p.Source()
 	if slices.Contains(hello.SupportedProtos, ProtocolRaft) {
 		cfg := current.serverConfig(ProtocolRaft)
-		cfg.ClientAuth = tls.RequireAnyClientCert
+		cfg.ClientAuth = tls.RequestClientCert // a peer without one is refused by the check, too
 		cfg.VerifyConnection = p.verifyDialer(current)
 		return cfg, nil
 	}

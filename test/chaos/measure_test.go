@@ -65,6 +65,7 @@ type with int
 const (
 	processes with = iota
 	links
+	distance // links with a round trip of 40 ms
 	disks
 )
 
@@ -75,14 +76,14 @@ func newMeter(t *testing.T, what with) *meter {
 	if what == disks {
 		cfg.DataDirectory = faultfs.DataDirectory
 	}
-	if what == links {
+	if what == links || what == distance {
 		cfg.CoordinatorProgram = cluster.FaultyCoordinator
 	}
 	m := &meter{c: clustertest.New(t, cfg)}
 	if what == disks {
 		m.attach(t)
 	}
-	if what == links {
+	if what == links || what == distance {
 		var err error
 		m.net, err = nemesis.OpenNet(t.Context(), m.c)
 		clustertest.Must(t, err)
@@ -91,6 +92,9 @@ func newMeter(t *testing.T, what with) *meter {
 				t.Error(err)
 			}
 		})
+	}
+	if what == distance {
+		clustertest.Must(t, m.net.Spread(20*time.Millisecond))
 	}
 	clustertest.Must(t, m.c.Start(t.Context()))
 	var err error
@@ -251,6 +255,7 @@ func TestMeasureTheLossOfALeader(t *testing.T) {
 		lose  loss
 	}{
 		{"leader killed with SIGKILL", 50, processes, killIt},
+		{"leader killed with SIGKILL, round trips of 40 ms", 10, distance, killIt},
 		{"leader stopped with SIGSTOP", 15, processes, stopIt},
 		{"leader cut off from all others, silently", 15, links, cutIt(proxy.Cut())},
 		{"leader cut off from all others, with resets", 15, links, cutIt(proxy.Gone())},

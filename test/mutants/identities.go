@@ -5,6 +5,16 @@ package mutants
 func inIdentities() []Mutant {
 	return []Mutant{
 		{
+			Name:   "dates-refuse-replicas",
+			Edits:  []Edit{{"internal/tlsconf/server.go", "		p.checkDates(serverID, chain)\n		return nil\n", "		if err := chainDates(serverID, chain, p.now()); err != nil {\n			return err\n		}\n		return nil\n"}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "TestAWrongClockRefusesNoReplica"}},
+		},
+		{
+			Name:   "a-recorded-key-is-not-checked",
+			Edits:  []Edit{{"coordinator/transport/admission.go", "len(keys) > 0 && !slices.Contains(keys, p.key)", "len(keys) > 0 && p.certified == \"\""}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "TestStrangersAreRefused|TestAServerThatDoesNotHaveTheRecordedKey"}},
+		},
+		{
 			Name:   "a-revoked-credential-counts",
 			Edits:  []Edit{{"fsm/identity.go", "	if i.IsRevoked() {\n		return\n	}\n	t.names.set", "	t.names.set"}},
 			Caught: []Checker{{Package: "./fsm", Run: "ARevokedIdentity"}},
