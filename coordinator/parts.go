@@ -51,6 +51,7 @@ type replica struct {
 	candidate   *membership.Candidate
 	reconciler  *membership.Reconciler
 	members     *membership.Service
+	sessions    *session.Service
 	clock       *clockMonitor
 	notifier    *notifier
 	leadership  *leadership
@@ -106,6 +107,7 @@ func (r *replica) connect() (err error) {
 			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
 		},
 	})
+	r.sessions = sessions
 	if r.api, err = api.NewServer(r.apiConfig(sessions)); err != nil {
 		return err
 	}
@@ -152,6 +154,7 @@ func (r *replica) self() func() membership.Self {
 			Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.dir.found.HasState && r.node.Load() == nil,
 			Quarantined: len(r.dir.quarantined) > 0, PeersDigest: digest, Version: r.cfg.Version,
 			HTTPAddress: r.httpAddress, WallMS: r.cfg.Wall().UnixMilli(), Alarms: r.currentAlarms(), LastIndex: r.dir.found.Last,
+			Certificate: r.security.ownCertificate(r.cfg.TLSDir),
 		}
 	}
 }

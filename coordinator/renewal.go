@@ -37,7 +37,10 @@ func (r *replica) renewOnce(ctx context.Context) {
 	if !current.ShouldRenew(now) || !tlsconf.HasCAKey(r.cfg.TLSDir) {
 		return
 	}
-	if err := current.Renew(r.cfg.TLSDir, now); err != nil {
+	r.security.files.Lock()
+	err := current.Renew(r.cfg.TLSDir, now)
+	r.security.files.Unlock()
+	if err != nil {
 		r.log.ErrorContext(ctx, "certificate not renewed; trying again in an hour", "err", err)
 		return
 	}
