@@ -52,6 +52,7 @@ type replica struct {
 	reconciler  *membership.Reconciler
 	members     *membership.Service
 	sessions    *session.Service
+	identities  *access.Service
 	clock       *clockMonitor
 	notifier    *notifier
 	leadership  *leadership
@@ -119,7 +120,8 @@ func (r *replica) connect() (err error) {
 	}
 	dtaskv1.RegisterClusterServiceServer(r.api, r.members)
 	dtaskv1.RegisterWorkerServiceServer(r.api, sessions)
-	dtaskv1.RegisterAuthServiceServer(r.api, r.newAuthService())
+	r.identities = r.newAuthService()
+	dtaskv1.RegisterAuthServiceServer(r.api, r.identities)
 	return nil
 }
 

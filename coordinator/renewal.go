@@ -23,6 +23,9 @@ func (r *replica) renew(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		r.renewOnce(ctx)
+		if err := r.identities.FinishOverdue(ctx); err != nil && ctx.Err() == nil {
+			r.log.WarnContext(ctx, "old CA not dropped; trying again in an hour", "err", err)
+		}
 		select {
 		case <-ctx.Done():
 			return

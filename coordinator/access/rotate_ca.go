@@ -45,6 +45,8 @@ const (
 	// adoptTimeout is how long a rotation waits for replicas and workers to use a new CA.
 	adoptTimeout = 5 * time.Second
 	adoptPoll    = 50 * time.Millisecond
+	// finishAfter is how long the old CA is trusted if nobody drops it.
+	finishAfter = 30 * 24 * time.Hour
 	// maxLacking bounds the names in a status.
 	maxLacking = 1000
 )
@@ -134,6 +136,23 @@ func (s *Service) RotateCA(ctx context.Context, r *dtaskv1.RotateCARequest) (*dt
 	resp.Already = false
 	resp.Status, err = s.awaitAdoption(ctx, false)
 	return resp, err
+}
+
+// FinishOverdue drops the old CA if the CA has been replaced for 30 days and nobody lacks the
+// new one. It does nothing on a replica that does not lead.
+func (s *Service) FinishOverdue(ctx context.Context) error {
+	recorder := s.cfg.Recorder()
+	if s.cfg.Rotation == nil || recorder == nil {
+		return nil
+	}
+	bundle, since, err := s.bundle()
+	if err != nil || len(tlsconf.Anchors(bundle)) < 2 || since == 0 || s.now()-since < finishAfter.Milliseconds() {
+		return err
+	}
+	s.rotating.Lock()
+	defer s.rotating.Unlock()
+	_, err = s.finishRotation(ctx, recorder, false)
+	return err
 }
 
 // beginRotation makes a CA and adds it to those that the cluster trusts. It changes nothing

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -169,6 +170,24 @@ func TestTheOldCAIsDroppedOnlyWhenNobodyNeedsIt(t *testing.T) {
 	f.rotate(finish)
 	if after := f.trusted(); len(after) != 2 || len(tlsconf.Anchors(after)) != 1 || !after[0].Equal(r.next.Cert) {
 		t.Errorf("got %d certificates", len(after))
+	}
+}
+
+func TestTheOldCAIsDroppedByItselfAfter30DaysUnlessSomeoneLacksTheNewOne(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	r := f.withReplicas()
+	f.rotate(&dtaskv1.RotateCARequest{})
+	for _, c := range []struct {
+		pass   time.Duration
+		stored bool
+		want   int // trusted CAs
+	}{{29 * 24 * time.Hour, true, 2}, {24 * time.Hour, false, 2}, {0, true, 1}} {
+		f.pass(c.pass)
+		r.workers["w1"] = c.stored
+		if err := f.FinishOverdue(t.Context()); (err == nil) != c.stored || len(tlsconf.Anchors(f.trusted())) != c.want {
+			t.Errorf("%+v: got %d CAs, %v", c, len(tlsconf.Anchors(f.trusted())), err)
+		}
 	}
 }
 
