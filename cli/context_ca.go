@@ -22,18 +22,18 @@ type changedCA struct {
 }
 
 // note notes that the cluster of a context has other CAs than the context.
-func (c *changedCA) note(context, ca string) {
+func (c *changedCA) note(name, ca string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.context, c.ca = context, ca
+	c.context, c.ca = name, ca
 }
 
-func (c *changedCA) take() (context, ca string) {
+func (c *changedCA) take() (name, ca string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	context, ca = c.context, c.ca
+	name, ca = c.context, c.ca
 	c.context = ""
-	return context, ca
+	return name, ca
 }
 
 // keepCA stores the CAs and the coordinators of a cluster whose CA was replaced in the

@@ -22,13 +22,17 @@ import (
 // ports returns free addresses of this machine.
 func ports(t *testing.T, n int) (list []string) {
 	t.Helper()
+	var open []net.Listener
 	for range n {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = l.Close() }()
+		open = append(open, l)
 		list = append(list, l.Addr().String())
+	}
+	for _, l := range open { // all at once, so that they differ
+		_ = l.Close()
 	}
 	return list
 }

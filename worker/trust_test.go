@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ func TestAWorkerStoresTheCAsOfItsClusterAndReportsThem(t *testing.T) {
 		t.Errorf("it reports %x, want %x", l.hello.GetTrust(), first)
 	}
 	l.welcome(t, 1)
-	both := append(next.Roots, j.ca.Cert)
+	both := slices.Concat(next.Roots, j.ca.Roots)
 	l.send(t, &dtaskv1.SessionResponse{Trust: &dtaskv1.Trust{Roots: tlsconf.BundleDER(both), Addresses: []string{"n1:1", "n2:1"}}})
 	want := tlsconf.BundleHash(both)
 	l.next(t, "the hash of both CAs", func(m *dtaskv1.SessionRequest) bool { return bytes.Equal(m.GetTrust(), want[:]) })

@@ -82,8 +82,8 @@ func (s *Service) tlsStatus(ctx context.Context) (*dtaskv1.TLSStatusResponse, []
 	}
 	resp := new(dtaskv1.TLSStatusResponse)
 	for _, ca := range tlsconf.Anchors(bundle) {
-		hash := tlsconf.KeyHash(ca)
-		resp.Cas = append(resp.Cas, &dtaskv1.CertificateAuthority{KeyHash: hash[:], ExpiresAt: ca.NotAfter.UnixMilli(), Certificate: ca.Raw})
+		key := tlsconf.KeyHash(ca)
+		resp.Cas = append(resp.Cas, &dtaskv1.CertificateAuthority{KeyHash: key[:], ExpiresAt: ca.NotAfter.UnixMilli(), Certificate: ca.Raw})
 	}
 	if len(resp.GetCas()) > 1 {
 		resp.RotatingSince = since

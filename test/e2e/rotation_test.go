@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,9 +45,9 @@ type tlsStatus struct {
 	WorkersLacking []string `json:"workers_lacking"`
 }
 
-func (s *secured) tls() (st tlsStatus) {
+func (s *secured) tls(ctx context.Context) (st tlsStatus) {
 	s.t.Helper()
-	clustertest.Must(s.t, s.Run(s.t.Context(), "tls", "status", "-o", "json").Into(&st))
+	clustertest.Must(s.t, s.Run(ctx, "tls", "status", "-o", "json").Into(&st))
 	return st
 }
 
@@ -65,16 +66,16 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 	endLoad := s.load(scale.batch)
 
 	s.renewLeaves(scale.leaves)
-	old := s.tls().CAs[0].KeyHash
+	old := s.tls(ctx).CAs[0].KeyHash
 	zombie := filepath.Join(s.dir, "zombie")
 	clustertest.Must(t, os.CopyFS(zombie, os.DirFS(filepath.Join(s.data("n3"), "tls"))))
 	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca").Err())
 	s.untilNobodyLacks()
-	if st := s.tls(); len(st.CAs) != 2 || st.CAs[0].KeyHash == old || st.Workers != scale.workers {
+	if st := s.tls(ctx); len(st.CAs) != 2 || st.CAs[0].KeyHash == old || st.Workers != scale.workers {
 		t.Errorf("got %+v", st)
 	}
 	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca", "--finish").Err())
-	if st := s.tls(); len(st.CAs) != 1 || st.CAs[0].KeyHash == old {
+	if st := s.tls(ctx); len(st.CAs) != 1 || st.CAs[0].KeyHash == old {
 		t.Errorf("the old CA was not dropped: %+v", st)
 	}
 	tasks := endLoad()
@@ -96,7 +97,8 @@ func (s *secured) load(batch int) (end func() int) {
 	file := cluster.JobFile("load", cluster.TaskFile{
 		"id": "a", "type": "sleep", "payload": "20ms", "array": map[string]any{"range": fmt.Sprintf("0-%d", batch-1)},
 	})
-	ctx, stop := context.WithCancel(s.t.Context())
+	ctx := s.t.Context()
+	loading, stop := context.WithCancel(ctx)
 	type result struct {
 		ids []string
 		err error
@@ -104,11 +106,11 @@ func (s *secured) load(batch int) (end func() int) {
 	done := make(chan result, 1) // size 1: the result
 	go func() {
 		var r result
-		for ctx.Err() == nil && r.err == nil {
+		for loading.Err() == nil && r.err == nil {
 			var id string
-			if id, r.err = s.Submit(s.t.Context(), file); r.err == nil {
+			if id, r.err = s.Submit(ctx, file); r.err == nil {
 				r.ids = append(r.ids, id)
-				_, r.err = s.AwaitEnd(s.t.Context(), id, guard)
+				_, r.err = s.AwaitEnd(ctx, id, guard)
 			}
 		}
 		done <- r
@@ -144,8 +146,8 @@ func (s *secured) renewLeaves(n int) {
 		if i < n-len(s.nodes) {
 			continue // the files are read every ten seconds: wait for the last ones only
 		}
-		clustertest.Must(s.t, cluster.Until(s.t.Context(), node.Name+" uses its new certificate", guard, func(context.Context) error {
-			for _, r := range s.tls().Replicas {
+		clustertest.Must(s.t, cluster.Until(s.t.Context(), node.Name+" uses its new certificate", guard, func(ctx context.Context) error {
+			for _, r := range s.tls(ctx).Replicas {
 				at, err := time.Parse(time.RFC3339, r.ExpiresAt)
 				if r.ServerID == node.Name && err == nil && at.Truncate(time.Second).Equal(issued.ExpiresAt) {
 					return nil
@@ -159,8 +161,8 @@ func (s *secured) renewLeaves(n int) {
 // untilNobodyLacks waits until all replicas and workers have the new CA.
 func (s *secured) untilNobodyLacks() {
 	s.t.Helper()
-	clustertest.Must(s.t, cluster.Until(s.t.Context(), "everyone has the new CA", guard, func(context.Context) error {
-		st := s.tls()
+	clustertest.Must(s.t, cluster.Until(s.t.Context(), "everyone has the new CA", guard, func(ctx context.Context) error {
+		st := s.tls(ctx)
 		for _, r := range st.Replicas {
 			if !r.Current {
 				return fmt.Errorf("%s lacks it", r.ServerID)
@@ -178,10 +180,10 @@ func (s *secured) untilNobodyLacks() {
 func (s *secured) keepsOnlyTheNewCA(scale rotationScale) {
 	s.t.Helper()
 	clustertest.Must(s.t, s.Run(s.t.Context(), "whoami").Err())
-	context, err := os.ReadFile(filepath.Join(s.dir, "me", "dtask", "contexts.yaml"))
+	saved, err := os.ReadFile(filepath.Join(s.dir, "me", "dtask", "contexts.yaml"))
 	clustertest.Must(s.t, err)
-	if n := strings.Count(string(context), "BEGIN CERTIFICATE"); n != 1 {
-		s.t.Errorf("the context has %d CAs:\n%s", n, context)
+	if n := strings.Count(string(saved), "BEGIN CERTIFICATE"); n != 1 {
+		s.t.Errorf("the context has %d CAs:\n%s", n, saved)
 	}
 	for i := range scale.workers {
 		s.untilStored(fmt.Sprintf("w%d", i))
@@ -235,7 +237,7 @@ func (s *secured) refusesTheOldCA(zombie, leader string) {
 	}
 	s.restart(victim)
 	s.await(s.nodes[victim], "replica n3 is refused: certificate of replica n3 refused: it was not issued by a CA in ca.crt")
-	for _, r := range s.tls().Replicas {
+	for _, r := range s.tls(s.t.Context()).Replicas {
 		if r.ServerID == "n3" && r.Current {
 			s.t.Error("n3 was let in with its old certificate")
 		}
@@ -261,7 +263,7 @@ func TestAWorkerReplacesItsKey(t *testing.T) {
 	clustertest.Must(t, err)
 	w = s.process("w1-rotated", "dtask-worker", "--work-dir", s.data("work-w1"), "--rotate-key")
 	s.await(w, "session opened")
-	if now, err := os.ReadFile(path); err != nil || string(now) == string(old) {
+	if now, err := os.ReadFile(path); err != nil || bytes.Equal(now, old) {
 		t.Errorf("the key is the old one: %v", err)
 	}
 	file := cluster.JobFile("key", cluster.TaskFile{"id": "a", "run": "true"})
