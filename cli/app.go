@@ -39,6 +39,9 @@ type app struct {
 	timeoutSet bool // the user set --timeout, which then also limits waiting for jobs
 
 	resolved map[string]jobRef // the jobs that @NAME meant so far, by NAME
+
+	usedContext string // the context whose CA the connection trusts; empty: none
+	changedCA   changedCA
 }
 
 // connected runs a command with a client and prints the view that it returns. A
@@ -51,6 +54,7 @@ func (a *app) connected(do func(ctx context.Context, c *client.Client, args []st
 			return err
 		}
 		defer func() { _ = c.Close() }()
+		defer a.keepCA(cmd.Context())
 		v, err := do(cmd.Context(), c, args)
 		a.warnForeign(c, err)
 		if v.doc != nil {

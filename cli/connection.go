@@ -71,7 +71,8 @@ func (a *app) credentials(saved *savedContext) (credentials.TransportCredentials
 	if saved == nil || saved.CA == "" && len(saved.CAKeys) == 0 {
 		return nil, nil //nolint:nilnil // none is needed on loopback
 	}
-	creds, err := saved.trust().Credentials()
+	a.usedContext = saved.Name
+	creds, err := saved.trust().FollowCA(func(ca string) { a.changedCA.note(saved.Name, ca) })
 	if err != nil {
 		return nil, fmt.Errorf("context %s: %w", saved.Name, err)
 	}

@@ -35,6 +35,28 @@ func (t Trust) Credentials() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(trust.Config(nil, nil)), nil
 }
 
+// FollowCA is Credentials for a trust that the caller stores. It calls changed, from any
+// goroutine, with the CAs of the cluster in the form of Trust.CA if a coordinator that is
+// trusted presents others than these.
+func (t Trust) FollowCA(changed func(ca string)) (credentials.TransportCredentials, error) {
+	trust, err := t.parse()
+	if err != nil {
+		return nil, err
+	}
+	cfg, known := trust.Config(nil, nil), tlsconf.BundleHash(trust.Roots)
+	verify := cfg.VerifyConnection
+	cfg.VerifyConnection = func(state tls.ConnectionState) error {
+		if err := verify(state); err != nil {
+			return err
+		}
+		if roots := tlsconf.PresentedRoots(state.PeerCertificates); len(roots) > 0 && tlsconf.BundleHash(roots) != known {
+			changed(tlsconf.EncodeRoots(roots))
+		}
+		return nil
+	}
+	return credentials.NewTLS(cfg), nil
+}
+
 // Keys returns the hash of the public key of each CA, in the form of CAKeys.
 func (t Trust) Keys() ([]string, error) {
 	trust, err := t.parse()

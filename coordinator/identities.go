@@ -76,8 +76,12 @@ func isIsolated(state string, started, contact time.Time, after time.Duration) b
 
 // newAuthService makes the service that gives and takes access.
 func (r *replica) newAuthService() *access.Service {
+	var rotation access.Rotation
+	if r.security != nil {
+		rotation = caRotation{r}
+	}
 	return access.NewService(access.ServiceConfig{
-		Registry: r.access, Logger: r.log, Confirm: r.api.Confirm, ClusterID: r.clusterID,
+		Rotation: rotation, Registry: r.access, Logger: r.log, Confirm: r.api.Confirm, ClusterID: r.clusterID,
 		Recorder: func() access.Recorder { return orNil[access.Recorder](r.leadership.term.Load()) },
 		Members: func() []access.Member {
 			var list []access.Member

@@ -56,6 +56,8 @@ type replica struct {
 	candidate    *membership.Candidate
 	reconciler   *membership.Reconciler
 	members      *membership.Service
+	sessions     *session.Service
+	identities   *access.Service
 	clock        *clockMonitor
 	notifier     *notifier
 	leadership   *leadership
@@ -112,6 +114,7 @@ func (r *replica) connect() (err error) {
 			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
 		},
 	})
+	r.sessions = sessions
 	if r.api, err = api.NewServer(r.apiConfig(sessions)); err != nil {
 		return err
 	}
@@ -123,7 +126,8 @@ func (r *replica) connect() (err error) {
 	}
 	dtaskv1.RegisterClusterServiceServer(r.api, r.members)
 	dtaskv1.RegisterWorkerServiceServer(r.api, sessions)
-	dtaskv1.RegisterAuthServiceServer(r.api, r.newAuthService())
+	r.identities = r.newAuthService()
+	dtaskv1.RegisterAuthServiceServer(r.api, r.identities)
 	return nil
 }
 
@@ -158,7 +162,8 @@ func (r *replica) self() func() membership.Self {
 			Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.dir.found.HasState && r.node.Load() == nil,
 			Quarantined: len(r.dir.quarantined) > 0, PeersDigest: digest, Version: r.cfg.Version,
 			HTTPAddress: r.httpAddress, WallMS: r.cfg.Wall().UnixMilli(), Alarms: r.currentAlarms(), LastIndex: r.dir.found.Last,
-			AuditHead: r.auditHead(),
+			AuditHead:   r.auditHead(),
+			Certificate: r.security.ownCertificate(r.cfg.TLSDir),
 		}
 	}
 }

@@ -23,6 +23,9 @@ func (r *replica) renew(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		r.renewOnce(ctx)
+		if err := r.identities.FinishOverdue(ctx); err != nil && ctx.Err() == nil {
+			r.log.WarnContext(ctx, "old CA not dropped; trying again in an hour", "err", err)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -37,7 +40,10 @@ func (r *replica) renewOnce(ctx context.Context) {
 	if !current.ShouldRenew(now) || !tlsconf.HasCAKey(r.cfg.TLSDir) {
 		return
 	}
-	if err := current.Renew(r.cfg.TLSDir, now); err != nil {
+	r.security.files.Lock()
+	err := current.Renew(r.cfg.TLSDir, now)
+	r.security.files.Unlock()
+	if err != nil {
 		r.log.ErrorContext(ctx, "certificate not renewed; trying again in an hour", "err", err)
 		return
 	}

@@ -129,6 +129,7 @@ func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
 	group.Go(func() error { return r.api.Serve(ctx, r.mux.GRPC()) })
 	group.Go(func() error { r.access.Run(ctx); return nil })
 	group.Go(func() error { r.renew(ctx); return nil })
+	group.Go(func() error { r.followTrust(ctx); return nil })
 	r.serveSocket(ctx, group)
 	r.cfg.Started(listen, r.httpAddress)
 	return nil

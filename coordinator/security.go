@@ -21,8 +21,13 @@ import (
 	"github.com/dtask/dtask/internal/tlsconf"
 )
 
-// renewalWarning is how long before the end of its certificate a replica raises an alarm.
-const renewalWarning = 10 * 24 * time.Hour
+const (
+	// renewalWarning is how long before the end of its certificate a replica raises an alarm.
+	renewalWarning = 10 * 24 * time.Hour
+	// rotationWarning is how long before the end of its CA a replica raises an alarm: in
+	// that time, new certificates are valid for less than they should be.
+	rotationWarning = tlsconf.DefaultValidity
+)
 
 // security is what a replica with Config.TLSDir has. Its methods may be called on nil,
 // which is plaintext.
@@ -31,6 +36,7 @@ type security struct {
 	peering tlsconf.Peering
 	http    string // --http
 	log     *slog.Logger
+	files   sync.Mutex // held while files of Config.TLSDir are changed or keys are read
 
 	mu      sync.Mutex // guards what follows
 	refused error      // of the last changed files; nil if they are in use
@@ -176,9 +182,14 @@ func (s *security) setAlarms(alarms *membership.Alarms, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var problems []string
+	ca := current.CACert()
+	if left := ca.NotAfter.Sub(now); left < rotationWarning {
+		problems = append(problems, fmt.Sprintf("the CA of the cluster expires in %s, at %s: replace it with dtaskctl tls rotate-ca",
+			left.Round(time.Minute), ca.NotAfter.UTC().Format(time.RFC3339)))
+	}
 	if err := current.OwnDates(now); err != nil {
 		problems = append(problems, err.Error())
-	} else if left := current.Cert.NotAfter.Sub(now); left < renewalWarning {
+	} else if left := current.Cert.NotAfter.Sub(now); left < renewalWarning && current.Cert.NotAfter.Before(ca.NotAfter) {
 		problems = append(problems, fmt.Sprintf("the certificate of replica %s expires in %s, at %s: issue a new one with dtaskctl tls issue",
 			current.ServerID, left.Round(time.Minute), current.Cert.NotAfter.UTC().Format(time.RFC3339)))
 	}
@@ -204,10 +215,14 @@ func (m securityMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.Descr
 
 // Collect implements prometheus.Collector.
 func (m securityMetrics) Collect(ch chan<- prometheus.Metric) {
-	expires := m.security.watcher.Current().Cert.NotAfter.Unix()
+	current := m.security.watcher.Current()
+	expires, ca := current.Cert.NotAfter.Unix(), current.CACert().NotAfter.Unix()
 	collectGauges(ch, []gauge{{
 		"tls_certificate_expires_timestamp_seconds",
 		"Time at which the certificate of this replica expires, in seconds since 1970; with --tls-dir only.", float64(expires),
+	}, {
+		"tls_ca_expires_timestamp_seconds",
+		"Time at which the CA of this replica's certificate expires, in seconds since 1970; with --tls-dir only.", float64(ca),
 	}})
 	ch <- prometheus.MustNewConstMetric(
 		desc("tls_reload_failures_total", "Reads of the files in --tls-dir that were refused; the certificate in use stays."),

@@ -50,6 +50,9 @@ type Config struct {
 	// Replace takes Name from a worker with another key when it joins: this machine is that
 	// worker, and has lost its work directory.
 	Replace bool
+	// RotateKey makes the worker replace its key when it starts. It does so by itself when
+	// the key is a year old, before its next session.
+	RotateKey bool
 	// Name is the worker's name, stable across restarts: 1–63 letters, digits,
 	// - _ and dots. If another live process of the cluster has it, Run returns
 	// *NameInUseError. Default: the name that WorkDir keeps, or the host's name;

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -174,7 +173,9 @@ func (w *Worker) useMembership(member *membership) error {
 	if err != nil {
 		return fmt.Errorf("reading the membership in %s: %w", w.dirs.root, err)
 	}
-	w.cfg.TLS = trust.Config(&pair, nil)
+	w.trust.Store(&trust)
+	w.key.Store(&pair)
+	w.secureConnections()
 	for _, addr := range member.Addresses {
 		if !slices.Contains(w.cfg.Join, addr) {
 			w.cfg.Join = append(slices.Clip(w.cfg.Join), addr)
@@ -202,19 +203,8 @@ func (m *membership) check() error {
 
 // trust returns whom the member trusts.
 func (m *membership) trust() (trust tlsconf.Trust, err error) {
-	for data := []byte(m.CA); len(data) > 0; {
-		block, rest := pem.Decode(data)
-		if block == nil {
-			break
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return trust, fmt.Errorf("invalid CA: %w", err)
-		}
-		trust.Roots, data = append(trust.Roots, cert), rest
-	}
-	if len(trust.Roots) > 0 {
-		return trust, nil
+	if trust.Roots, err = tlsconf.DecodeRoots(m.CA); err != nil || len(trust.Roots) > 0 {
+		return trust, err //nolint:wrapcheck // the caller names the file
 	}
 	key, err := tlsconf.ParseKeyHash(m.CAKey)
 	return tlsconf.Trust{Keys: [][32]byte{key}}, err //nolint:wrapcheck // the caller names the file

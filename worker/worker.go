@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/internal/taskbody"
+	"github.com/dtask/dtask/internal/tlsconf"
 	"github.com/dtask/dtask/worker/logs"
 	"github.com/dtask/dtask/worker/process"
 )
@@ -40,12 +42,16 @@ type Worker struct {
 	ownDial     bool // dial is not from WithDialer
 	conns       *Connections
 	handlers    map[string]Handler
-	name        string      // set before the first session; see openDir
-	ownName     string      // without a given name: the one that the directory suggests
-	keptName    string      // without a given name: the one that the directory keeps
-	renamed     bool        // the cluster has refused a name
-	member      *membership // nil: the worker has not joined by a join string
-	incarnation string      // distinguishes this process from all others that had this name
+	name        string                          // set before the first session; see openDir
+	ownName     string                          // without a given name: the one that the directory suggests
+	keptName    string                          // without a given name: the one that the directory keeps
+	renamed     bool                            // the cluster has refused a name
+	member      *membership                     // nil: the worker has not joined by a join string
+	trust       atomic.Pointer[tlsconf.Trust]   // of a member, as it is stored
+	key         atomic.Pointer[tls.Certificate] // of a member
+	latest      atomic.Pointer[membership]      // to be stored
+	storing     sync.Mutex                      // held while the membership is stored
+	incarnation string                          // distinguishes this process from all others that had this name
 	host        string
 	resources   map[string]int64
 	types       []string // of tasks that it handles
@@ -259,6 +265,7 @@ func (w *Worker) sessions(ctx context.Context) error {
 		revocation revocation
 	)
 	for ctx.Err() == nil {
+		w.mayRotateKey(ctx)
 		addr, sent := f.address(), time.Now()
 		welcomed, err := w.session(ctx, addr, f.others(addr))
 		if ctx.Err() != nil {

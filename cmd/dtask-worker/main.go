@@ -123,6 +123,7 @@ func command(stderr io.Writer) *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.worker.Join, "join", nil, "join string, - or @FILE; or coordinator addresses, HOST:PORT, of which one that is alive is enough")
 	f.BoolVar(&s.worker.Replace, "replace", false, "join under the name of a worker whose machine has lost its key")
+	f.BoolVar(&s.worker.RotateKey, "rotate-key", false, "replace the key of this worker before its first session (a key that is a year old is replaced anyway)")
 	f.StringVar(&s.caFile, "ca-file", "", "file with the CA of the cluster; connections use TLS (empty = plaintext, on loopback only)")
 	f.StringVar(&s.worker.Name, "name", "", "worker name, stable across restarts (default: the name kept in the work directory, or the host name; see above)")
 	f.IntVar(&s.worker.Slots, "slots", 0, "concurrent attempts, 1–65535 (default: the number of CPUs)")

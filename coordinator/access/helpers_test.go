@@ -218,6 +218,19 @@ func (r *memRecorder) PinReplica(_ context.Context, serverID string, keys ...[32
 	return r.do(&fsm.PinReplica{ServerID: serverID, KeyHashes: keys})
 }
 
+func (r *memRecorder) SetTrust(_ context.Context, decide func([][]byte) [][]byte) error {
+	var roots [][]byte
+	r.f.machine.Read(func(st *fsm.State, _ uint64) { roots = st.Trust() })
+	if roots = decide(roots); roots == nil {
+		return nil
+	}
+	return r.do(&fsm.SetTrust{Roots: roots, AtMS: r.f.clock()})
+}
+
+func (r *memRecorder) DropCredential(_ context.Context, id fsm.IdentityID, hash [32]byte) (bool, error) {
+	return false, r.do(&fsm.DropCredential{ID: id, Hash: hash})
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -80,8 +80,10 @@ func (s *Service) redeem(ctx context.Context, recorder Recorder, op sequencer.Jo
 	}
 	s.cfg.Logger.InfoContext(ctx, "identity joined", "identity", identity.GetId(), "name", identity.GetName(), "role", identity.GetRole(), "join_token", uint64(op.Token))
 	resp := &dtaskv1.JoinResponse{Identity: identity, ClusterId: s.cfg.ClusterID(), Addresses: s.addresses()}
-	for _, root := range s.cfg.Registry.cfg.Replica().Roots {
-		resp.Roots = append(resp.Roots, root.Raw)
+	own := s.cfg.Registry.cfg.Replica()
+	resp.Roots = tlsconf.BundleDER(own.Roots)
+	if op.Purpose == fsm.JoinCoordinator {
+		resp.Roots = tlsconf.BundleDER(own.Bundle)
 	}
 	return resp, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -25,6 +26,8 @@ type Recorder interface {
 	RedeemJoinToken(ctx context.Context, j sequencer.Join) (fsm.IdentityID, error)
 	RevokeJoinToken(ctx context.Context, by string, id fsm.JoinTokenID) error
 	PinReplica(ctx context.Context, serverID string, keys ...[32]byte) error
+	SetTrust(ctx context.Context, decide func(roots [][]byte) [][]byte) error
+	DropCredential(ctx context.Context, id fsm.IdentityID, hash [32]byte) (already bool, err error)
 }
 
 // Member is a coordinator of the cluster.
@@ -56,14 +59,17 @@ type ServiceConfig struct {
 	// Issue issues the certificate of a coordinator that joins. It returns a *RefusedError
 	// if this replica has not the key of the CA.
 	Issue func(serverID string, hosts []string, key crypto.PublicKey) (Issued, error)
+	// Rotation replaces the CA. nil: the cluster has none.
+	Rotation Rotation
 }
 
 // Service implements dtaskv1.AuthServiceServer. Its methods are safe for concurrent use.
 type Service struct {
 	dtaskv1.UnimplementedAuthServiceServer
 
-	cfg   ServiceConfig
-	joins *joinLimit
+	cfg      ServiceConfig
+	joins    *joinLimit
+	rotating sync.Mutex // held while the CA changes: one at a time
 }
 
 // NewService makes a service. The caller registers it with a gRPC server whose

@@ -51,7 +51,10 @@ var rightsRows = map[string]string{
 
 	"AuthService.Join":   "+ + + + + + + +",
 	"AuthService.WhoAmI": ". + + + + + + +",
-	"AuthService.CreateToken ListTokens RotateToken RevokeToken CreateJoinToken ListJoinTokens RevokeJoinToken": ". . . . + . . .",
+	"AuthService.CreateToken ListTokens RotateToken RevokeToken CreateJoinToken ListJoinTokens RevokeJoinToken RotateCA": ". . . . + . . .",
+	"AuthService.TLSStatus": ". . . + + . . .",
+	"AuthService.GetCAKey":  ". . . . . . + .",
+	"AuthService.RotateKey": ". . . . . + . .",
 }
 
 // designedRight returns the cell of a method and the identity of a column.

@@ -67,7 +67,8 @@ type Self struct {
 	WallMS      int64  // wall clock, Unix milliseconds
 	LastIndex   uint64 // of the log before Raft runs
 	Alarms      []*dtaskv1.Alarm
-	AuditHead   *dtaskv1.AuditHead // nil: no audit log
+	AuditHead   *dtaskv1.AuditHead      // nil: no audit log
+	Certificate *dtaskv1.OwnCertificate // nil: plaintext
 }
 
 // Config is what a Service needs. Everything is required. The functions are called
@@ -150,7 +151,7 @@ func (s *Service) identify() *dtaskv1.IdentifyResponse {
 		Empty: self.Empty, Quarantined: self.Quarantined,
 		PeersDigest: self.PeersDigest, Version: self.Version, HttpAddress: self.HTTPAddress, State: stateStarting,
 		Applied: s.cfg.Machine.Index(), WallMs: self.WallMS,
-		Alarms: self.Alarms, LastIndex: self.LastIndex,
+		Alarms: self.Alarms, LastIndex: self.LastIndex, Certificate: self.Certificate,
 		MinLevel: uint32(fsm.MinLevel), MaxLevel: uint32(s.cfg.Machine.MaxLevel()), AuditHead: self.AuditHead,
 	}
 	if node := s.cfg.Node(); node != nil {

@@ -85,6 +85,23 @@ func (s *Service) askMembers(
 	return answers
 }
 
+// MemberCertificate is what a member says of its certificate; Own is nil if it does not
+// answer.
+type MemberCertificate struct {
+	ServerID, Address string
+	Own               *dtaskv1.OwnCertificate
+}
+
+// Certificates asks all members for their certificates.
+func (s *Service) Certificates(ctx context.Context) []MemberCertificate {
+	members := s.Members()
+	list := make([]MemberCertificate, 0, len(members))
+	for i, answer := range s.askMembers(ctx, members, s.identify()) {
+		list = append(list, MemberCertificate{members[i].ID, members[i].Address, answer.GetCertificate()})
+	}
+	return list
+}
+
 // isForeign reports whether two replicas are known to belong to different clusters.
 func isForeign(a, b *dtaskv1.IdentifyResponse) bool {
 	return a.GetClusterId() != "" && b.GetClusterId() != "" && a.GetClusterId() != b.GetClusterId()

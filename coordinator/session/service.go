@@ -62,6 +62,8 @@ type Service struct {
 	terms atomic.Pointer[termFence] // of the last term with a session
 	mu    sync.Mutex                // guards open
 	open  map[fsm.WorkerID]*session // the latest session of each worker
+
+	offered atomic.Pointer[offer] // see OfferTrust; nil: nothing
 }
 
 // ForeignClusterError is returned to a worker of another cluster; the operator
@@ -171,6 +173,8 @@ func (s *Service) serve(slot *streamSlot, t *turn) error {
 	log.InfoContext(ctx, "session opened", "slots", h.GetSlots(), "held", len(h.GetHeld()), "term", leader.Term())
 	t.end()
 	x.welcome(welcome, first.GetHeartbeat())
+	x.noteTrust(first.GetTrust())
+	x.offerTrust()
 	slot.start(x, first)
 	<-ctx.Done()
 	err = ending(ctx)

@@ -92,6 +92,10 @@ var table = map[string]row{
 	dtaskv1.AuthService_CreateJoinToken_FullMethodName: administer,
 	dtaskv1.AuthService_ListJoinTokens_FullMethodName:  administer,
 	dtaskv1.AuthService_RevokeJoinToken_FullMethodName: administer,
+	dtaskv1.AuthService_TLSStatus_FullMethodName:       operate,
+	dtaskv1.AuthService_RotateCA_FullMethodName:        administer,
+	dtaskv1.AuthService_GetCAKey_FullMethodName:        replicas,
+	dtaskv1.AuthService_RotateKey_FullMethodName:       sessions,
 }
 
 // Methods returns the full names of all methods that have a row, sorted.

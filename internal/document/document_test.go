@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -90,8 +91,10 @@ func conversions() map[string]conversion {
 		"login": from(new(dtaskv1.Identity), func(m *dtaskv1.Identity) any {
 			return NewLogin("prod", "0123456789abcdef0123456789abcdef", m)
 		}, "created_by", "created_at", "last_used_at", "state", "credentials", "labels"),
-		"alarm":  from(new(dtaskv1.Alarm), newAlarm),
-		"member": from(new(dtaskv1.Member), newMember, "http_address"),
+		"tls_status": from(new(dtaskv1.TLSStatusResponse), func(m *dtaskv1.TLSStatusResponse) any { return NewTLSStatus(m, time.UnixMilli(1)) }),
+		"rotated_ca": from(new(dtaskv1.RotateCAResponse), func(m *dtaskv1.RotateCAResponse) any { return NewRotatedCA(m, time.UnixMilli(1)) }),
+		"alarm":      from(new(dtaskv1.Alarm), newAlarm),
+		"member":     from(new(dtaskv1.Member), newMember, "http_address"),
 		"status": from(new(dtaskv1.StatusResponse), func(m *dtaskv1.StatusResponse) any {
 			return NewStatus(m, []*dtaskv1.Job{filled})
 		}, "replica"),

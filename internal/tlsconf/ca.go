@@ -31,8 +31,8 @@ const (
 // CA issues the certificates of a cluster's replicas. It is immutable.
 type CA struct {
 	Cert *x509.Certificate
-	// Roots are what replicas should trust: Cert, and other CAs that ca.crt has while one
-	// replaces another. Read only.
+	// Roots are what ca.crt should have: Cert, and the certificates that it has in addition
+	// while one CA replaces another, also cross-certificates. Read only.
 	Roots []*x509.Certificate
 
 	key *ecdsa.PrivateKey
@@ -50,13 +50,14 @@ func NewCA(clusterID string, now time.Time) (*CA, error) {
 	template := &x509.Certificate{
 		SerialNumber: serialNumber(), Subject: pkix.Name{CommonName: "dtask CA of cluster " + clusterID},
 		NotBefore: now.Add(-backdate), NotAfter: now.Add(caValidity),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		IsCA: true, BasicConstraintsValid: true, MaxPathLen: 1, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		URIs: []*url.URL{{Scheme: uriScheme, Host: clusterID}},
 	}
 	cert, err := sign(template, template, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("creating the CA: %w", err)
 	}
+	// MaxPathLen is for the cross-certificate of the CA that replaces this one.
 	return &CA{Cert: cert, Roots: []*x509.Certificate{cert}, key: key}, nil
 }
 
@@ -81,7 +82,7 @@ type ReplicaRequest struct {
 	// ClusterID is the cluster. Default: the one that the CA was created for.
 	ClusterID string
 	// Validity is how long the certificate is valid, at least an hour and at most as long
-	// as the CA. Default: DefaultValidity.
+	// as the CA. Default: DefaultValidity, or as long as the CA if that ends earlier.
 	Validity time.Duration
 }
 
@@ -98,10 +99,11 @@ func (ca *CA) IssueReplica(r ReplicaRequest, now time.Time) (_ *x509.Certificate
 	if !clusterIDRE.MatchString(r.ClusterID) {
 		return nil, fmt.Errorf("invalid cluster id %q: must be 32 hexadecimal digits", r.ClusterID)
 	}
-	if r.Validity == 0 {
-		r.Validity = DefaultValidity
-	}
 	end := now.Add(r.Validity)
+	if r.Validity == 0 {
+		r.Validity = min(DefaultValidity, ca.Cert.NotAfter.Sub(now))
+		end = now.Add(r.Validity)
+	}
 	if r.Validity < time.Hour || end.After(ca.Cert.NotAfter) {
 		return nil, fmt.Errorf("invalid validity %s: must be at least 1h, and the CA expires at %s", r.Validity, formatTime(ca.Cert.NotAfter))
 	}
@@ -187,7 +189,7 @@ func LoadCA(dir string) (*CA, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: must be an ECDSA key", keyFile)
 	}
-	for _, cert := range certs { // ca.crt may have several while a CA is being replaced
+	for _, cert := range Anchors(certs) { // ca.crt may have several while a CA is being replaced
 		if cert.IsCA && ec.PublicKey.Equal(cert.PublicKey) {
 			return &CA{Cert: cert, Roots: certs, key: ec}, nil
 		}

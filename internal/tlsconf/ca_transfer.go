@@ -28,9 +28,9 @@ func ParseCA(certs []*x509.Certificate, keyDER []byte) (*CA, error) {
 	if !ok {
 		return nil, errors.New("the key of the CA is not an ECDSA key")
 	}
-	for _, cert := range certs {
+	for _, cert := range Anchors(certs) {
 		if cert.IsCA && key.PublicKey.Equal(cert.PublicKey) {
-			return &CA{Cert: cert, key: key}, nil
+			return &CA{Cert: cert, Roots: certs, key: key}, nil
 		}
 	}
 	return nil, errors.New("the key does not belong to a CA of the cluster")

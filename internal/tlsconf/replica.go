@@ -15,8 +15,9 @@ import (
 type Replica struct {
 	ClusterID, ServerID string
 	Cert                *x509.Certificate
-	// Roots are the CAs of ca.crt. Read only.
-	Roots []*x509.Certificate
+	// Roots are the CAs of ca.crt that this replica trusts. Bundle has all certificates of
+	// ca.crt, also the cross-certificates. Read only.
+	Roots, Bundle []*x509.Certificate
 
 	chain []*x509.Certificate // of Cert, with its root
 	pair  tls.Certificate
@@ -66,7 +67,7 @@ func newReplica(certs []*x509.Certificate, key crypto.Signer, roots []*x509.Cert
 	if public, ok := key.Public().(interface{ Equal(x crypto.PublicKey) bool }); !ok || !public.Equal(leaf.PublicKey) {
 		return nil, fmt.Errorf("the certificate belongs to another key than the one in %s: both must be from the same issue", KeyFile)
 	}
-	r := &Replica{Cert: leaf, Roots: roots}
+	r := &Replica{Cert: leaf, Roots: Anchors(roots), Bundle: roots}
 	var err error
 	if r.ClusterID, r.ServerID, err = PeerID(leaf); err != nil {
 		return nil, fmt.Errorf("%w; issue one with dtaskctl tls issue", err)
@@ -87,9 +88,8 @@ func newReplica(certs []*x509.Certificate, key crypto.Signer, roots []*x509.Cert
 	if len(chain) < 2 {
 		return nil, errors.New("the certificate is a CA; a replica needs one of its own")
 	}
-	// The root is sent, too: a client may know only the hash of its key.
 	r.chain, r.pair = chain, tls.Certificate{PrivateKey: key, Leaf: leaf}
-	for _, cert := range chain {
+	for _, cert := range presented(chain, roots) {
 		r.pair.Certificate = append(r.pair.Certificate, cert.Raw)
 	}
 	return r, nil

@@ -58,6 +58,16 @@ func ParseKeyHash(text string) (hash [32]byte, err error) {
 // certificate. With the key of one replica one could answer for another one, but a replica may
 // redirect clients anyway.
 func (t Trust) Config(own *tls.Certificate, now func() time.Time) *tls.Config {
+	var certificate func() *tls.Certificate
+	if own != nil {
+		certificate = func() *tls.Certificate { return own }
+	}
+	return FollowTrust(func() Trust { return t }, certificate, now)
+}
+
+// FollowTrust returns the configuration of Trust.Config for a trust and a certificate that
+// may change: each handshake asks for them.
+func FollowTrust(trust func() Trust, own func() *tls.Certificate, now func() time.Time) *tls.Config {
 	if now == nil {
 		now = time.Now
 	}
@@ -65,14 +75,14 @@ func (t Trust) Config(own *tls.Certificate, now func() time.Time) *tls.Config {
 		MinVersion: tls.VersionTLS13, NextProtos: []string{ProtocolGRPC},
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if err := t.verify(&state, now()); err != nil {
+			if err := trust().verify(&state, now()); err != nil {
 				return fmt.Errorf("%s%w", NotTrusted, err)
 			}
 			return nil
 		},
 	}
 	if own != nil {
-		cfg.Certificates = []tls.Certificate{*own}
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own(), nil }
 	}
 	return cfg
 }

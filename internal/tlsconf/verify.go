@@ -56,7 +56,7 @@ func verifyChain(presented, roots []*x509.Certificate, usage x509.ExtKeyUsage) (
 		Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(),
 		CurrentTime: time.Unix(1, 0), KeyUsages: []x509.ExtKeyUsage{usage},
 	}
-	for _, root := range roots {
+	for _, root := range Anchors(roots) {
 		opts.Roots.AddCert(undated(root))
 	}
 	for _, cert := range presented[1:] {

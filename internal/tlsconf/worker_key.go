@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/dtask/dtask/internal/durable"
 )
 
 // WorkerKeyFile has a worker's key and its certificate. One file: a process that is
@@ -34,6 +36,53 @@ func OpenWorkerKey(dir string) (tls.Certificate, error) {
 		}
 	}
 	return readWorkerKey(path)
+}
+
+// nextWorkerKeyFile has the key that replaces the one in worker.pem, until the cluster has
+// replaced it.
+const nextWorkerKeyFile = WorkerKeyFile + ".next"
+
+// NextWorkerKey returns the key that replaces the one of OpenWorkerKey, and creates it if it
+// does not exist.
+func NextWorkerKey(dir string) (tls.Certificate, error) {
+	path := filepath.Join(dir, nextWorkerKeyFile)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		data, err := newWorkerKey()
+		if err != nil {
+			return tls.Certificate{}, err
+		}
+		if err := createFile(path, data, 0o600); err != nil {
+			return tls.Certificate{}, err
+		}
+	}
+	return readWorkerKey(path)
+}
+
+// UseNextWorkerKey makes the key of NextWorkerKey that of OpenWorkerKey.
+func UseNextWorkerKey(dir string) error {
+	if err := os.Rename(filepath.Join(dir, nextWorkerKeyFile), filepath.Join(dir, WorkerKeyFile)); err != nil {
+		return fmt.Errorf("replacing the worker's key: %w", err)
+	}
+	if err := durable.SyncDir(dir); err != nil {
+		return fmt.Errorf("syncing directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// IsReplacingWorkerKey reports whether NextWorkerKey has made a key that does not replace
+// the old one yet: a process ended in between.
+func IsReplacingWorkerKey(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, nextWorkerKeyFile))
+	return err == nil
+}
+
+// WorkerKeyAge returns how long ago the key of a worker was made.
+func WorkerKeyAge(dir string, now time.Time) time.Duration {
+	info, err := os.Stat(filepath.Join(dir, WorkerKeyFile))
+	if err != nil {
+		return 0
+	}
+	return now.Sub(info.ModTime())
 }
 
 func newWorkerKey() ([]byte, error) {

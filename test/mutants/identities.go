@@ -40,6 +40,11 @@ func inIdentities() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: "AWatchSignals"}},
 		},
 		{
+			Name:   "the-old-ca-is-dropped-although-a-worker-lacks-the-new-one",
+			Edits:  []Edit{{"coordinator/access/rotate_ca.go", "	for _, name := range status.GetWorkersLacking() {\n		names = append(names, \"worker \"+name)\n	}\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/access", Run: "TheOldCAIsDroppedOnly"}},
+		},
+		{
 			Name:   "a-revoked-worker-keeps-its-attempts",
 			Edits:  []Edit{{"coordinator/sequencer/sequencer.go", "	s.fencing.revoked(b) // first: what it requeues becomes ready below\n", ""}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "ARevokedWorkerIsFenced"}},

@@ -21,6 +21,553 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type TLSStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TLSStatusRequest) Reset() {
+	*x = TLSStatusRequest{}
+	mi := &file_dtask_v1_auth_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TLSStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TLSStatusRequest) ProtoMessage() {}
+
+func (x *TLSStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_auth_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TLSStatusRequest.ProtoReflect.Descriptor instead.
+func (*TLSStatusRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{0}
+}
+
+type TLSStatusResponse struct {
+	state          protoimpl.MessageState  `protogen:"open.v1"`
+	Cas            []*CertificateAuthority `protobuf:"bytes,1,rep,name=cas,proto3" json:"cas,omitempty"`                                           // that are trusted; the first one issues
+	RotatingSince  int64                   `protobuf:"varint,2,opt,name=rotating_since,json=rotatingSince,proto3" json:"rotating_since,omitempty"` // 0 = the CA is not being replaced
+	Replicas       []*ReplicaCertificate   `protobuf:"bytes,3,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Workers        uint32                  `protobuf:"varint,4,opt,name=workers,proto3" json:"workers,omitempty"`                                    // that are connected
+	WorkersLacking []string                `protobuf:"bytes,5,rep,name=workers_lacking,json=workersLacking,proto3" json:"workers_lacking,omitempty"` // names of those that have not stored all CAs, at most 1,000
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *TLSStatusResponse) Reset() {
+	*x = TLSStatusResponse{}
+	mi := &file_dtask_v1_auth_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TLSStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TLSStatusResponse) ProtoMessage() {}
+
+func (x *TLSStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_auth_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TLSStatusResponse.ProtoReflect.Descriptor instead.
+func (*TLSStatusResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *TLSStatusResponse) GetCas() []*CertificateAuthority {
+	if x != nil {
+		return x.Cas
+	}
+	return nil
+}
+
+func (x *TLSStatusResponse) GetRotatingSince() int64 {
+	if x != nil {
+		return x.RotatingSince
+	}
+	return 0
+}
+
+func (x *TLSStatusResponse) GetReplicas() []*ReplicaCertificate {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *TLSStatusResponse) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *TLSStatusResponse) GetWorkersLacking() []string {
+	if x != nil {
+		return x.WorkersLacking
+	}
+	return nil
+}
+
+// CertificateAuthority is a CA that is trusted.
+type CertificateAuthority struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	KeyHash       []byte                 `protobuf:"bytes,1,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"` // SHA-256 of its public key
+	ExpiresAt     int64                  `protobuf:"varint,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Certificate   []byte                 `protobuf:"bytes,3,opt,name=certificate,proto3" json:"certificate,omitempty"` // DER
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertificateAuthority) Reset() {
+	*x = CertificateAuthority{}
+	mi := &file_dtask_v1_auth_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertificateAuthority) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertificateAuthority) ProtoMessage() {}
+
+func (x *CertificateAuthority) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_auth_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertificateAuthority.ProtoReflect.Descriptor instead.
+func (*CertificateAuthority) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CertificateAuthority) GetKeyHash() []byte {
+	if x != nil {
+		return x.KeyHash
+	}
+	return nil
+}
+
+func (x *CertificateAuthority) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+func (x *CertificateAuthority) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+// ReplicaCertificate is what a replica says of its certificate. It doesn't say anything
+// unless it is reachable.
+type ReplicaCertificate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Reachable     bool                   `protobuf:"varint,3,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	CaKeyHash     []byte                 `protobuf:"bytes,4,opt,name=ca_key_hash,json=caKeyHash,proto3" json:"ca_key_hash,omitempty"` // of the CA that issued its certificate
+	ExpiresAt     int64                  `protobuf:"varint,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`  // of its certificate
+	Current       bool                   `protobuf:"varint,6,opt,name=current,proto3" json:"current,omitempty"`                       // it trusts exactly the CAs of the cluster, and its certificate is from the first one
+	HasCaKey      bool                   `protobuf:"varint,7,opt,name=has_ca_key,json=hasCaKey,proto3" json:"has_ca_key,omitempty"`   // it renews its certificate
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaCertificate) Reset() {
+	*x = ReplicaCertificate{}
+	mi := &file_dtask_v1_auth_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaCertificate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaCertificate) ProtoMessage() {}
+
+func (x *ReplicaCertificate) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_auth_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaCertificate.ProtoReflect.Descriptor instead.
+func (*ReplicaCertificate) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ReplicaCertificate) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *ReplicaCertificate) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ReplicaCertificate) GetReachable() bool {
+	if x != nil {
+		return x.Reachable
+	}
+	return false
+}
+
+func (x *ReplicaCertificate) GetCaKeyHash() []byte {
+	if x != nil {
+		return x.CaKeyHash
+	}
+	return nil
+}
+
+func (x *ReplicaCertificate) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+func (x *ReplicaCertificate) GetCurrent() bool {
+	if x != nil {
+		return x.Current
+	}
+	return false
+}
+
+func (x *ReplicaCertificate) GetHasCaKey() bool {
+	if x != nil {
+		return x.HasCaKey
+	}
+	return false
+}
+
+type RotateCARequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Finish        bool                   `protobuf:"varint,1,opt,name=finish,proto3" json:"finish,omitempty"`           // drop the old CA
+	Compromised   bool                   `protobuf:"varint,2,opt,name=compromised,proto3" json:"compromised,omitempty"` // replace the CA, and drop the old one as soon as the replicas have the new one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateCARequest) Reset() {
+	*x = RotateCARequest{}
+	mi := &file_dtask_v1_auth_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateCARequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateCARequest) ProtoMessage() {}
+
+func (x *RotateCARequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_auth_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateCARequest.ProtoReflect.Descriptor instead.
+func (*RotateCARequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RotateCARequest) GetFinish() bool {
+	if x != nil {
+		return x.Finish
+	}
+	return false
+}
+
+func (x *RotateCARequest) GetCompromised() bool {
+	if x != nil {
+		return x.Compromised
+	}
+	return false
+}
+
+type RotateCAResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Status        *TLSStatusResponse     `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	Already       bool                   `protobuf:"varint,2,opt,name=already,proto3" json:"already,omitempty"`                  // nothing has changed
+	MustJoin      []string               `protobuf:"bytes,3,rep,name=must_join,json=mustJoin,proto3" json:"must_join,omitempty"` // with compromised: who lacks the new CA, such as "worker w1"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateCAResponse) Reset() {
+	*x = RotateCAResponse{}
+	mi := &file_dtask_v1_auth_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateCAResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateCAResponse) ProtoMessage() {}
+
+func (x *RotateCAResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_auth_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateCAResponse.ProtoReflect.Descriptor instead.
+func (*RotateCAResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RotateCAResponse) GetStatus() *TLSStatusResponse {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *RotateCAResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
+func (x *RotateCAResponse) GetMustJoin() []string {
+	if x != nil {
+		return x.MustJoin
+	}
+	return nil
+}
+
+type GetCAKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	KeyHash       []byte                 `protobuf:"bytes,1,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"` // SHA-256 of its public key
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCAKeyRequest) Reset() {
+	*x = GetCAKeyRequest{}
+	mi := &file_dtask_v1_auth_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCAKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCAKeyRequest) ProtoMessage() {}
+
+func (x *GetCAKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_auth_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCAKeyRequest.ProtoReflect.Descriptor instead.
+func (*GetCAKeyRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetCAKeyRequest) GetKeyHash() []byte {
+	if x != nil {
+		return x.KeyHash
+	}
+	return nil
+}
+
+type GetCAKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // PKCS #8
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCAKeyResponse) Reset() {
+	*x = GetCAKeyResponse{}
+	mi := &file_dtask_v1_auth_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCAKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCAKeyResponse) ProtoMessage() {}
+
+func (x *GetCAKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_auth_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCAKeyResponse.ProtoReflect.Descriptor instead.
+func (*GetCAKeyResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetCAKeyResponse) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+type RotateKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PublicKeyHash []byte                 `protobuf:"bytes,1,opt,name=public_key_hash,json=publicKeyHash,proto3" json:"public_key_hash,omitempty"` // of the new key
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateKeyRequest) Reset() {
+	*x = RotateKeyRequest{}
+	mi := &file_dtask_v1_auth_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateKeyRequest) ProtoMessage() {}
+
+func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_auth_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
+func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RotateKeyRequest) GetPublicKeyHash() []byte {
+	if x != nil {
+		return x.PublicKeyHash
+	}
+	return nil
+}
+
+type RotateKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateKeyResponse) Reset() {
+	*x = RotateKeyResponse{}
+	mi := &file_dtask_v1_auth_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateKeyResponse) ProtoMessage() {}
+
+func (x *RotateKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_auth_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateKeyResponse.ProtoReflect.Descriptor instead.
+func (*RotateKeyResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{9}
+}
+
 type JoinRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	JoinToken  uint64                 `protobuf:"varint,1,opt,name=join_token,json=joinToken,proto3" json:"join_token,omitempty"`   // number in the join string
@@ -47,7 +594,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[0]
+	mi := &file_dtask_v1_auth_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -59,7 +606,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[0]
+	mi := &file_dtask_v1_auth_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -72,7 +619,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{0}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *JoinRequest) GetJoinToken() uint64 {
@@ -162,7 +709,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[1]
+	mi := &file_dtask_v1_auth_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -174,7 +721,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[1]
+	mi := &file_dtask_v1_auth_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -187,7 +734,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{1}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JoinResponse) GetIdentity() *Identity {
@@ -250,7 +797,7 @@ type JoinMember struct {
 
 func (x *JoinMember) Reset() {
 	*x = JoinMember{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[2]
+	mi := &file_dtask_v1_auth_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -262,7 +809,7 @@ func (x *JoinMember) String() string {
 func (*JoinMember) ProtoMessage() {}
 
 func (x *JoinMember) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[2]
+	mi := &file_dtask_v1_auth_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -275,7 +822,7 @@ func (x *JoinMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMember.ProtoReflect.Descriptor instead.
 func (*JoinMember) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *JoinMember) GetServerId() string {
@@ -312,7 +859,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[3]
+	mi := &file_dtask_v1_auth_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -324,7 +871,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[3]
+	mi := &file_dtask_v1_auth_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -337,7 +884,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Identity) GetId() uint64 {
@@ -431,7 +978,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[4]
+	mi := &file_dtask_v1_auth_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +990,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[4]
+	mi := &file_dtask_v1_auth_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +1003,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Credential) GetId() string {
@@ -502,7 +1049,7 @@ type WhoAmIRequest struct {
 
 func (x *WhoAmIRequest) Reset() {
 	*x = WhoAmIRequest{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[5]
+	mi := &file_dtask_v1_auth_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +1061,7 @@ func (x *WhoAmIRequest) String() string {
 func (*WhoAmIRequest) ProtoMessage() {}
 
 func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[5]
+	mi := &file_dtask_v1_auth_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +1074,7 @@ func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIRequest.ProtoReflect.Descriptor instead.
 func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{15}
 }
 
 type WhoAmIResponse struct {
@@ -545,7 +1092,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[6]
+	mi := &file_dtask_v1_auth_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +1104,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[6]
+	mi := &file_dtask_v1_auth_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +1117,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WhoAmIResponse) GetId() uint64 {
@@ -637,7 +1184,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[7]
+	mi := &file_dtask_v1_auth_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -649,7 +1196,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[7]
+	mi := &file_dtask_v1_auth_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -662,7 +1209,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CreateTokenRequest) GetName() string {
@@ -716,7 +1263,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[8]
+	mi := &file_dtask_v1_auth_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +1275,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[8]
+	mi := &file_dtask_v1_auth_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +1288,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateTokenResponse) GetIdentity() *Identity {
@@ -762,7 +1309,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[9]
+	mi := &file_dtask_v1_auth_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +1321,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[9]
+	mi := &file_dtask_v1_auth_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +1334,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListTokensRequest) GetLimit() uint32 {
@@ -823,7 +1370,7 @@ type ListTokensResponse struct {
 
 func (x *ListTokensResponse) Reset() {
 	*x = ListTokensResponse{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[10]
+	mi := &file_dtask_v1_auth_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +1382,7 @@ func (x *ListTokensResponse) String() string {
 func (*ListTokensResponse) ProtoMessage() {}
 
 func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[10]
+	mi := &file_dtask_v1_auth_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +1395,7 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListTokensResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListTokensResponse) GetIdentities() []*Identity {
@@ -877,7 +1424,7 @@ type RotateTokenRequest struct {
 
 func (x *RotateTokenRequest) Reset() {
 	*x = RotateTokenRequest{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[11]
+	mi := &file_dtask_v1_auth_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1436,7 @@ func (x *RotateTokenRequest) String() string {
 func (*RotateTokenRequest) ProtoMessage() {}
 
 func (x *RotateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[11]
+	mi := &file_dtask_v1_auth_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1449,7 @@ func (x *RotateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateTokenRequest.ProtoReflect.Descriptor instead.
 func (*RotateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RotateTokenRequest) GetId() uint64 {
@@ -942,7 +1489,7 @@ type RotateTokenResponse struct {
 
 func (x *RotateTokenResponse) Reset() {
 	*x = RotateTokenResponse{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[12]
+	mi := &file_dtask_v1_auth_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1501,7 @@ func (x *RotateTokenResponse) String() string {
 func (*RotateTokenResponse) ProtoMessage() {}
 
 func (x *RotateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[12]
+	mi := &file_dtask_v1_auth_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1514,7 @@ func (x *RotateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateTokenResponse.ProtoReflect.Descriptor instead.
 func (*RotateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RotateTokenResponse) GetIdentity() *Identity {
@@ -986,7 +1533,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[13]
+	mi := &file_dtask_v1_auth_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1545,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[13]
+	mi := &file_dtask_v1_auth_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1558,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RevokeTokenRequest) GetId() uint64 {
@@ -1032,7 +1579,7 @@ type RevokeTokenResponse struct {
 
 func (x *RevokeTokenResponse) Reset() {
 	*x = RevokeTokenResponse{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[14]
+	mi := &file_dtask_v1_auth_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1591,7 @@ func (x *RevokeTokenResponse) String() string {
 func (*RevokeTokenResponse) ProtoMessage() {}
 
 func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[14]
+	mi := &file_dtask_v1_auth_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1604,7 @@ func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RevokeTokenResponse) GetIdentity() *Identity {
@@ -1098,7 +1645,7 @@ type CreateJoinTokenRequest struct {
 
 func (x *CreateJoinTokenRequest) Reset() {
 	*x = CreateJoinTokenRequest{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[15]
+	mi := &file_dtask_v1_auth_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1657,7 @@ func (x *CreateJoinTokenRequest) String() string {
 func (*CreateJoinTokenRequest) ProtoMessage() {}
 
 func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[15]
+	mi := &file_dtask_v1_auth_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1670,7 @@ func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateJoinTokenRequest) GetPurpose() string {
@@ -1202,7 +1749,7 @@ type CreateJoinTokenResponse struct {
 
 func (x *CreateJoinTokenResponse) Reset() {
 	*x = CreateJoinTokenResponse{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[16]
+	mi := &file_dtask_v1_auth_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +1761,7 @@ func (x *CreateJoinTokenResponse) String() string {
 func (*CreateJoinTokenResponse) ProtoMessage() {}
 
 func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[16]
+	mi := &file_dtask_v1_auth_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +1774,7 @@ func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateJoinTokenResponse) GetJoinToken() *JoinToken {
@@ -1279,7 +1826,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[17]
+	mi := &file_dtask_v1_auth_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1838,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[17]
+	mi := &file_dtask_v1_auth_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1851,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *JoinToken) GetId() uint64 {
@@ -1402,7 +1949,7 @@ type ListJoinTokensRequest struct {
 
 func (x *ListJoinTokensRequest) Reset() {
 	*x = ListJoinTokensRequest{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[18]
+	mi := &file_dtask_v1_auth_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1961,7 @@ func (x *ListJoinTokensRequest) String() string {
 func (*ListJoinTokensRequest) ProtoMessage() {}
 
 func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[18]
+	mi := &file_dtask_v1_auth_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1974,7 @@ func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListJoinTokensRequest) GetLimit() uint32 {
@@ -1461,7 +2008,7 @@ type ListJoinTokensResponse struct {
 
 func (x *ListJoinTokensResponse) Reset() {
 	*x = ListJoinTokensResponse{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[19]
+	mi := &file_dtask_v1_auth_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +2020,7 @@ func (x *ListJoinTokensResponse) String() string {
 func (*ListJoinTokensResponse) ProtoMessage() {}
 
 func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[19]
+	mi := &file_dtask_v1_auth_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +2033,7 @@ func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListJoinTokensResponse) GetJoinTokens() []*JoinToken {
@@ -1512,7 +2059,7 @@ type RevokeJoinTokenRequest struct {
 
 func (x *RevokeJoinTokenRequest) Reset() {
 	*x = RevokeJoinTokenRequest{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[20]
+	mi := &file_dtask_v1_auth_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +2071,7 @@ func (x *RevokeJoinTokenRequest) String() string {
 func (*RevokeJoinTokenRequest) ProtoMessage() {}
 
 func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[20]
+	mi := &file_dtask_v1_auth_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +2084,7 @@ func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RevokeJoinTokenRequest) GetId() uint64 {
@@ -1557,7 +2104,7 @@ type RevokeJoinTokenResponse struct {
 
 func (x *RevokeJoinTokenResponse) Reset() {
 	*x = RevokeJoinTokenResponse{}
-	mi := &file_dtask_v1_auth_proto_msgTypes[21]
+	mi := &file_dtask_v1_auth_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +2116,7 @@ func (x *RevokeJoinTokenResponse) String() string {
 func (*RevokeJoinTokenResponse) ProtoMessage() {}
 
 func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_auth_proto_msgTypes[21]
+	mi := &file_dtask_v1_auth_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +2129,7 @@ func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_auth_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RevokeJoinTokenResponse) GetJoinToken() *JoinToken {
@@ -1603,7 +2150,43 @@ var File_dtask_v1_auth_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_auth_proto_rawDesc = "" +
 	"\n" +
-	"\x13dtask/v1/auth.proto\x12\bdtask.v1\"\xa3\x02\n" +
+	"\x13dtask/v1/auth.proto\x12\bdtask.v1\"\x12\n" +
+	"\x10TLSStatusRequest\"\xe9\x01\n" +
+	"\x11TLSStatusResponse\x120\n" +
+	"\x03cas\x18\x01 \x03(\v2\x1e.dtask.v1.CertificateAuthorityR\x03cas\x12%\n" +
+	"\x0erotating_since\x18\x02 \x01(\x03R\rrotatingSince\x128\n" +
+	"\breplicas\x18\x03 \x03(\v2\x1c.dtask.v1.ReplicaCertificateR\breplicas\x12\x18\n" +
+	"\aworkers\x18\x04 \x01(\rR\aworkers\x12'\n" +
+	"\x0fworkers_lacking\x18\x05 \x03(\tR\x0eworkersLacking\"r\n" +
+	"\x14CertificateAuthority\x12\x19\n" +
+	"\bkey_hash\x18\x01 \x01(\fR\akeyHash\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12 \n" +
+	"\vcertificate\x18\x03 \x01(\fR\vcertificate\"\xe0\x01\n" +
+	"\x12ReplicaCertificate\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
+	"\treachable\x18\x03 \x01(\bR\treachable\x12\x1e\n" +
+	"\vca_key_hash\x18\x04 \x01(\fR\tcaKeyHash\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x05 \x01(\x03R\texpiresAt\x12\x18\n" +
+	"\acurrent\x18\x06 \x01(\bR\acurrent\x12\x1c\n" +
+	"\n" +
+	"has_ca_key\x18\a \x01(\bR\bhasCaKey\"K\n" +
+	"\x0fRotateCARequest\x12\x16\n" +
+	"\x06finish\x18\x01 \x01(\bR\x06finish\x12 \n" +
+	"\vcompromised\x18\x02 \x01(\bR\vcompromised\"~\n" +
+	"\x10RotateCAResponse\x123\n" +
+	"\x06status\x18\x01 \x01(\v2\x1b.dtask.v1.TLSStatusResponseR\x06status\x12\x18\n" +
+	"\aalready\x18\x02 \x01(\bR\aalready\x12\x1b\n" +
+	"\tmust_join\x18\x03 \x03(\tR\bmustJoin\",\n" +
+	"\x0fGetCAKeyRequest\x12\x19\n" +
+	"\bkey_hash\x18\x01 \x01(\fR\akeyHash\"$\n" +
+	"\x10GetCAKeyResponse\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\":\n" +
+	"\x10RotateKeyRequest\x12&\n" +
+	"\x0fpublic_key_hash\x18\x01 \x01(\fR\rpublicKeyHash\"\x13\n" +
+	"\x11RotateKeyResponse\"\xa3\x02\n" +
 	"\vJoinRequest\x12\x1d\n" +
 	"\n" +
 	"join_token\x18\x01 \x01(\x04R\tjoinToken\x12\x1f\n" +
@@ -1775,7 +2358,7 @@ const file_dtask_v1_auth_proto_rawDesc = "" +
 	"\x17RevokeJoinTokenResponse\x122\n" +
 	"\n" +
 	"join_token\x18\x01 \x01(\v2\x13.dtask.v1.JoinTokenR\tjoinToken\x12\x18\n" +
-	"\aalready\x18\x02 \x01(\bR\aalready2\xb3\x05\n" +
+	"\aalready\x18\x02 \x01(\bR\aalready2\xc5\a\n" +
 	"\vAuthService\x125\n" +
 	"\x04Join\x12\x15.dtask.v1.JoinRequest\x1a\x16.dtask.v1.JoinResponse\x12;\n" +
 	"\x06WhoAmI\x12\x17.dtask.v1.WhoAmIRequest\x1a\x18.dtask.v1.WhoAmIResponse\x12J\n" +
@@ -1786,7 +2369,11 @@ const file_dtask_v1_auth_proto_rawDesc = "" +
 	"\vRevokeToken\x12\x1c.dtask.v1.RevokeTokenRequest\x1a\x1d.dtask.v1.RevokeTokenResponse\x12V\n" +
 	"\x0fCreateJoinToken\x12 .dtask.v1.CreateJoinTokenRequest\x1a!.dtask.v1.CreateJoinTokenResponse\x12S\n" +
 	"\x0eListJoinTokens\x12\x1f.dtask.v1.ListJoinTokensRequest\x1a .dtask.v1.ListJoinTokensResponse\x12V\n" +
-	"\x0fRevokeJoinToken\x12 .dtask.v1.RevokeJoinTokenRequest\x1a!.dtask.v1.RevokeJoinTokenResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\x0fRevokeJoinToken\x12 .dtask.v1.RevokeJoinTokenRequest\x1a!.dtask.v1.RevokeJoinTokenResponse\x12D\n" +
+	"\tTLSStatus\x12\x1a.dtask.v1.TLSStatusRequest\x1a\x1b.dtask.v1.TLSStatusResponse\x12A\n" +
+	"\bRotateCA\x12\x19.dtask.v1.RotateCARequest\x1a\x1a.dtask.v1.RotateCAResponse\x12A\n" +
+	"\bGetCAKey\x12\x19.dtask.v1.GetCAKeyRequest\x1a\x1a.dtask.v1.GetCAKeyResponse\x12D\n" +
+	"\tRotateKey\x12\x1a.dtask.v1.RotateKeyRequest\x1a\x1b.dtask.v1.RotateKeyResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_auth_proto_rawDescOnce sync.Once
@@ -1800,71 +2387,92 @@ func file_dtask_v1_auth_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_auth_proto_rawDescData
 }
 
-var file_dtask_v1_auth_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_dtask_v1_auth_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_dtask_v1_auth_proto_goTypes = []any{
-	(*JoinRequest)(nil),             // 0: dtask.v1.JoinRequest
-	(*JoinResponse)(nil),            // 1: dtask.v1.JoinResponse
-	(*JoinMember)(nil),              // 2: dtask.v1.JoinMember
-	(*Identity)(nil),                // 3: dtask.v1.Identity
-	(*Credential)(nil),              // 4: dtask.v1.Credential
-	(*WhoAmIRequest)(nil),           // 5: dtask.v1.WhoAmIRequest
-	(*WhoAmIResponse)(nil),          // 6: dtask.v1.WhoAmIResponse
-	(*CreateTokenRequest)(nil),      // 7: dtask.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),     // 8: dtask.v1.CreateTokenResponse
-	(*ListTokensRequest)(nil),       // 9: dtask.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),      // 10: dtask.v1.ListTokensResponse
-	(*RotateTokenRequest)(nil),      // 11: dtask.v1.RotateTokenRequest
-	(*RotateTokenResponse)(nil),     // 12: dtask.v1.RotateTokenResponse
-	(*RevokeTokenRequest)(nil),      // 13: dtask.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil),     // 14: dtask.v1.RevokeTokenResponse
-	(*CreateJoinTokenRequest)(nil),  // 15: dtask.v1.CreateJoinTokenRequest
-	(*CreateJoinTokenResponse)(nil), // 16: dtask.v1.CreateJoinTokenResponse
-	(*JoinToken)(nil),               // 17: dtask.v1.JoinToken
-	(*ListJoinTokensRequest)(nil),   // 18: dtask.v1.ListJoinTokensRequest
-	(*ListJoinTokensResponse)(nil),  // 19: dtask.v1.ListJoinTokensResponse
-	(*RevokeJoinTokenRequest)(nil),  // 20: dtask.v1.RevokeJoinTokenRequest
-	(*RevokeJoinTokenResponse)(nil), // 21: dtask.v1.RevokeJoinTokenResponse
-	nil,                             // 22: dtask.v1.Identity.LabelsEntry
-	nil,                             // 23: dtask.v1.CreateJoinTokenRequest.LabelsEntry
-	nil,                             // 24: dtask.v1.JoinToken.LabelsEntry
+	(*TLSStatusRequest)(nil),        // 0: dtask.v1.TLSStatusRequest
+	(*TLSStatusResponse)(nil),       // 1: dtask.v1.TLSStatusResponse
+	(*CertificateAuthority)(nil),    // 2: dtask.v1.CertificateAuthority
+	(*ReplicaCertificate)(nil),      // 3: dtask.v1.ReplicaCertificate
+	(*RotateCARequest)(nil),         // 4: dtask.v1.RotateCARequest
+	(*RotateCAResponse)(nil),        // 5: dtask.v1.RotateCAResponse
+	(*GetCAKeyRequest)(nil),         // 6: dtask.v1.GetCAKeyRequest
+	(*GetCAKeyResponse)(nil),        // 7: dtask.v1.GetCAKeyResponse
+	(*RotateKeyRequest)(nil),        // 8: dtask.v1.RotateKeyRequest
+	(*RotateKeyResponse)(nil),       // 9: dtask.v1.RotateKeyResponse
+	(*JoinRequest)(nil),             // 10: dtask.v1.JoinRequest
+	(*JoinResponse)(nil),            // 11: dtask.v1.JoinResponse
+	(*JoinMember)(nil),              // 12: dtask.v1.JoinMember
+	(*Identity)(nil),                // 13: dtask.v1.Identity
+	(*Credential)(nil),              // 14: dtask.v1.Credential
+	(*WhoAmIRequest)(nil),           // 15: dtask.v1.WhoAmIRequest
+	(*WhoAmIResponse)(nil),          // 16: dtask.v1.WhoAmIResponse
+	(*CreateTokenRequest)(nil),      // 17: dtask.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),     // 18: dtask.v1.CreateTokenResponse
+	(*ListTokensRequest)(nil),       // 19: dtask.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),      // 20: dtask.v1.ListTokensResponse
+	(*RotateTokenRequest)(nil),      // 21: dtask.v1.RotateTokenRequest
+	(*RotateTokenResponse)(nil),     // 22: dtask.v1.RotateTokenResponse
+	(*RevokeTokenRequest)(nil),      // 23: dtask.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil),     // 24: dtask.v1.RevokeTokenResponse
+	(*CreateJoinTokenRequest)(nil),  // 25: dtask.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil), // 26: dtask.v1.CreateJoinTokenResponse
+	(*JoinToken)(nil),               // 27: dtask.v1.JoinToken
+	(*ListJoinTokensRequest)(nil),   // 28: dtask.v1.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),  // 29: dtask.v1.ListJoinTokensResponse
+	(*RevokeJoinTokenRequest)(nil),  // 30: dtask.v1.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil), // 31: dtask.v1.RevokeJoinTokenResponse
+	nil,                             // 32: dtask.v1.Identity.LabelsEntry
+	nil,                             // 33: dtask.v1.CreateJoinTokenRequest.LabelsEntry
+	nil,                             // 34: dtask.v1.JoinToken.LabelsEntry
 }
 var file_dtask_v1_auth_proto_depIdxs = []int32{
-	3,  // 0: dtask.v1.JoinResponse.identity:type_name -> dtask.v1.Identity
-	2,  // 1: dtask.v1.JoinResponse.members:type_name -> dtask.v1.JoinMember
-	22, // 2: dtask.v1.Identity.labels:type_name -> dtask.v1.Identity.LabelsEntry
-	4,  // 3: dtask.v1.Identity.credentials:type_name -> dtask.v1.Credential
-	3,  // 4: dtask.v1.CreateTokenResponse.identity:type_name -> dtask.v1.Identity
-	3,  // 5: dtask.v1.ListTokensResponse.identities:type_name -> dtask.v1.Identity
-	3,  // 6: dtask.v1.RotateTokenResponse.identity:type_name -> dtask.v1.Identity
-	3,  // 7: dtask.v1.RevokeTokenResponse.identity:type_name -> dtask.v1.Identity
-	23, // 8: dtask.v1.CreateJoinTokenRequest.labels:type_name -> dtask.v1.CreateJoinTokenRequest.LabelsEntry
-	17, // 9: dtask.v1.CreateJoinTokenResponse.join_token:type_name -> dtask.v1.JoinToken
-	24, // 10: dtask.v1.JoinToken.labels:type_name -> dtask.v1.JoinToken.LabelsEntry
-	17, // 11: dtask.v1.ListJoinTokensResponse.join_tokens:type_name -> dtask.v1.JoinToken
-	17, // 12: dtask.v1.RevokeJoinTokenResponse.join_token:type_name -> dtask.v1.JoinToken
-	0,  // 13: dtask.v1.AuthService.Join:input_type -> dtask.v1.JoinRequest
-	5,  // 14: dtask.v1.AuthService.WhoAmI:input_type -> dtask.v1.WhoAmIRequest
-	7,  // 15: dtask.v1.AuthService.CreateToken:input_type -> dtask.v1.CreateTokenRequest
-	9,  // 16: dtask.v1.AuthService.ListTokens:input_type -> dtask.v1.ListTokensRequest
-	11, // 17: dtask.v1.AuthService.RotateToken:input_type -> dtask.v1.RotateTokenRequest
-	13, // 18: dtask.v1.AuthService.RevokeToken:input_type -> dtask.v1.RevokeTokenRequest
-	15, // 19: dtask.v1.AuthService.CreateJoinToken:input_type -> dtask.v1.CreateJoinTokenRequest
-	18, // 20: dtask.v1.AuthService.ListJoinTokens:input_type -> dtask.v1.ListJoinTokensRequest
-	20, // 21: dtask.v1.AuthService.RevokeJoinToken:input_type -> dtask.v1.RevokeJoinTokenRequest
-	1,  // 22: dtask.v1.AuthService.Join:output_type -> dtask.v1.JoinResponse
-	6,  // 23: dtask.v1.AuthService.WhoAmI:output_type -> dtask.v1.WhoAmIResponse
-	8,  // 24: dtask.v1.AuthService.CreateToken:output_type -> dtask.v1.CreateTokenResponse
-	10, // 25: dtask.v1.AuthService.ListTokens:output_type -> dtask.v1.ListTokensResponse
-	12, // 26: dtask.v1.AuthService.RotateToken:output_type -> dtask.v1.RotateTokenResponse
-	14, // 27: dtask.v1.AuthService.RevokeToken:output_type -> dtask.v1.RevokeTokenResponse
-	16, // 28: dtask.v1.AuthService.CreateJoinToken:output_type -> dtask.v1.CreateJoinTokenResponse
-	19, // 29: dtask.v1.AuthService.ListJoinTokens:output_type -> dtask.v1.ListJoinTokensResponse
-	21, // 30: dtask.v1.AuthService.RevokeJoinToken:output_type -> dtask.v1.RevokeJoinTokenResponse
-	22, // [22:31] is the sub-list for method output_type
-	13, // [13:22] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	2,  // 0: dtask.v1.TLSStatusResponse.cas:type_name -> dtask.v1.CertificateAuthority
+	3,  // 1: dtask.v1.TLSStatusResponse.replicas:type_name -> dtask.v1.ReplicaCertificate
+	1,  // 2: dtask.v1.RotateCAResponse.status:type_name -> dtask.v1.TLSStatusResponse
+	13, // 3: dtask.v1.JoinResponse.identity:type_name -> dtask.v1.Identity
+	12, // 4: dtask.v1.JoinResponse.members:type_name -> dtask.v1.JoinMember
+	32, // 5: dtask.v1.Identity.labels:type_name -> dtask.v1.Identity.LabelsEntry
+	14, // 6: dtask.v1.Identity.credentials:type_name -> dtask.v1.Credential
+	13, // 7: dtask.v1.CreateTokenResponse.identity:type_name -> dtask.v1.Identity
+	13, // 8: dtask.v1.ListTokensResponse.identities:type_name -> dtask.v1.Identity
+	13, // 9: dtask.v1.RotateTokenResponse.identity:type_name -> dtask.v1.Identity
+	13, // 10: dtask.v1.RevokeTokenResponse.identity:type_name -> dtask.v1.Identity
+	33, // 11: dtask.v1.CreateJoinTokenRequest.labels:type_name -> dtask.v1.CreateJoinTokenRequest.LabelsEntry
+	27, // 12: dtask.v1.CreateJoinTokenResponse.join_token:type_name -> dtask.v1.JoinToken
+	34, // 13: dtask.v1.JoinToken.labels:type_name -> dtask.v1.JoinToken.LabelsEntry
+	27, // 14: dtask.v1.ListJoinTokensResponse.join_tokens:type_name -> dtask.v1.JoinToken
+	27, // 15: dtask.v1.RevokeJoinTokenResponse.join_token:type_name -> dtask.v1.JoinToken
+	10, // 16: dtask.v1.AuthService.Join:input_type -> dtask.v1.JoinRequest
+	15, // 17: dtask.v1.AuthService.WhoAmI:input_type -> dtask.v1.WhoAmIRequest
+	17, // 18: dtask.v1.AuthService.CreateToken:input_type -> dtask.v1.CreateTokenRequest
+	19, // 19: dtask.v1.AuthService.ListTokens:input_type -> dtask.v1.ListTokensRequest
+	21, // 20: dtask.v1.AuthService.RotateToken:input_type -> dtask.v1.RotateTokenRequest
+	23, // 21: dtask.v1.AuthService.RevokeToken:input_type -> dtask.v1.RevokeTokenRequest
+	25, // 22: dtask.v1.AuthService.CreateJoinToken:input_type -> dtask.v1.CreateJoinTokenRequest
+	28, // 23: dtask.v1.AuthService.ListJoinTokens:input_type -> dtask.v1.ListJoinTokensRequest
+	30, // 24: dtask.v1.AuthService.RevokeJoinToken:input_type -> dtask.v1.RevokeJoinTokenRequest
+	0,  // 25: dtask.v1.AuthService.TLSStatus:input_type -> dtask.v1.TLSStatusRequest
+	4,  // 26: dtask.v1.AuthService.RotateCA:input_type -> dtask.v1.RotateCARequest
+	6,  // 27: dtask.v1.AuthService.GetCAKey:input_type -> dtask.v1.GetCAKeyRequest
+	8,  // 28: dtask.v1.AuthService.RotateKey:input_type -> dtask.v1.RotateKeyRequest
+	11, // 29: dtask.v1.AuthService.Join:output_type -> dtask.v1.JoinResponse
+	16, // 30: dtask.v1.AuthService.WhoAmI:output_type -> dtask.v1.WhoAmIResponse
+	18, // 31: dtask.v1.AuthService.CreateToken:output_type -> dtask.v1.CreateTokenResponse
+	20, // 32: dtask.v1.AuthService.ListTokens:output_type -> dtask.v1.ListTokensResponse
+	22, // 33: dtask.v1.AuthService.RotateToken:output_type -> dtask.v1.RotateTokenResponse
+	24, // 34: dtask.v1.AuthService.RevokeToken:output_type -> dtask.v1.RevokeTokenResponse
+	26, // 35: dtask.v1.AuthService.CreateJoinToken:output_type -> dtask.v1.CreateJoinTokenResponse
+	29, // 36: dtask.v1.AuthService.ListJoinTokens:output_type -> dtask.v1.ListJoinTokensResponse
+	31, // 37: dtask.v1.AuthService.RevokeJoinToken:output_type -> dtask.v1.RevokeJoinTokenResponse
+	1,  // 38: dtask.v1.AuthService.TLSStatus:output_type -> dtask.v1.TLSStatusResponse
+	5,  // 39: dtask.v1.AuthService.RotateCA:output_type -> dtask.v1.RotateCAResponse
+	7,  // 40: dtask.v1.AuthService.GetCAKey:output_type -> dtask.v1.GetCAKeyResponse
+	9,  // 41: dtask.v1.AuthService.RotateKey:output_type -> dtask.v1.RotateKeyResponse
+	29, // [29:42] is the sub-list for method output_type
+	16, // [16:29] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_auth_proto_init() }
@@ -1878,7 +2486,7 @@ func file_dtask_v1_auth_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_auth_proto_rawDesc), len(file_dtask_v1_auth_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,10 @@ const (
 	AuthService_CreateJoinToken_FullMethodName = "/dtask.v1.AuthService/CreateJoinToken"
 	AuthService_ListJoinTokens_FullMethodName  = "/dtask.v1.AuthService/ListJoinTokens"
 	AuthService_RevokeJoinToken_FullMethodName = "/dtask.v1.AuthService/RevokeJoinToken"
+	AuthService_TLSStatus_FullMethodName       = "/dtask.v1.AuthService/TLSStatus"
+	AuthService_RotateCA_FullMethodName        = "/dtask.v1.AuthService/RotateCA"
+	AuthService_GetCAKey_FullMethodName        = "/dtask.v1.AuthService/GetCAKey"
+	AuthService_RotateKey_FullMethodName       = "/dtask.v1.AuthService/RotateKey"
 )
 
 // AuthServiceClient is the client API for AuthService service.
@@ -57,6 +61,15 @@ type AuthServiceClient interface {
 	ListJoinTokens(ctx context.Context, in *ListJoinTokensRequest, opts ...grpc.CallOption) (*ListJoinTokensResponse, error)
 	// RevokeJoinToken makes a join string useless. Identities made by it stay.
 	RevokeJoinToken(ctx context.Context, in *RevokeJoinTokenRequest, opts ...grpc.CallOption) (*RevokeJoinTokenResponse, error)
+	// TLSStatus shows the CAs of the cluster, and which replicas and workers trust them.
+	TLSStatus(ctx context.Context, in *TLSStatusRequest, opts ...grpc.CallOption) (*TLSStatusResponse, error)
+	// RotateCA replaces the CA of the cluster, in two steps.
+	RotateCA(ctx context.Context, in *RotateCARequest, opts ...grpc.CallOption) (*RotateCAResponse, error)
+	// GetCAKey gives another replica the key of a CA.
+	GetCAKey(ctx context.Context, in *GetCAKeyRequest, opts ...grpc.CallOption) (*GetCAKeyResponse, error)
+	// RotateKey replaces the key of the worker that calls it. Called with the old key, it
+	// adds the new one; called with the new key, it removes the old one. Both may be repeated.
+	RotateKey(ctx context.Context, in *RotateKeyRequest, opts ...grpc.CallOption) (*RotateKeyResponse, error)
 }
 
 type authServiceClient struct {
@@ -157,6 +170,46 @@ func (c *authServiceClient) RevokeJoinToken(ctx context.Context, in *RevokeJoinT
 	return out, nil
 }
 
+func (c *authServiceClient) TLSStatus(ctx context.Context, in *TLSStatusRequest, opts ...grpc.CallOption) (*TLSStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TLSStatusResponse)
+	err := c.cc.Invoke(ctx, AuthService_TLSStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *authServiceClient) RotateCA(ctx context.Context, in *RotateCARequest, opts ...grpc.CallOption) (*RotateCAResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RotateCAResponse)
+	err := c.cc.Invoke(ctx, AuthService_RotateCA_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *authServiceClient) GetCAKey(ctx context.Context, in *GetCAKeyRequest, opts ...grpc.CallOption) (*GetCAKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetCAKeyResponse)
+	err := c.cc.Invoke(ctx, AuthService_GetCAKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *authServiceClient) RotateKey(ctx context.Context, in *RotateKeyRequest, opts ...grpc.CallOption) (*RotateKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RotateKeyResponse)
+	err := c.cc.Invoke(ctx, AuthService_RotateKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AuthServiceServer is the server API for AuthService service.
 // All implementations must embed UnimplementedAuthServiceServer
 // for forward compatibility.
@@ -184,6 +237,15 @@ type AuthServiceServer interface {
 	ListJoinTokens(context.Context, *ListJoinTokensRequest) (*ListJoinTokensResponse, error)
 	// RevokeJoinToken makes a join string useless. Identities made by it stay.
 	RevokeJoinToken(context.Context, *RevokeJoinTokenRequest) (*RevokeJoinTokenResponse, error)
+	// TLSStatus shows the CAs of the cluster, and which replicas and workers trust them.
+	TLSStatus(context.Context, *TLSStatusRequest) (*TLSStatusResponse, error)
+	// RotateCA replaces the CA of the cluster, in two steps.
+	RotateCA(context.Context, *RotateCARequest) (*RotateCAResponse, error)
+	// GetCAKey gives another replica the key of a CA.
+	GetCAKey(context.Context, *GetCAKeyRequest) (*GetCAKeyResponse, error)
+	// RotateKey replaces the key of the worker that calls it. Called with the old key, it
+	// adds the new one; called with the new key, it removes the old one. Both may be repeated.
+	RotateKey(context.Context, *RotateKeyRequest) (*RotateKeyResponse, error)
 	mustEmbedUnimplementedAuthServiceServer()
 }
 
@@ -220,6 +282,18 @@ func (UnimplementedAuthServiceServer) ListJoinTokens(context.Context, *ListJoinT
 }
 func (UnimplementedAuthServiceServer) RevokeJoinToken(context.Context, *RevokeJoinTokenRequest) (*RevokeJoinTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeJoinToken not implemented")
+}
+func (UnimplementedAuthServiceServer) TLSStatus(context.Context, *TLSStatusRequest) (*TLSStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TLSStatus not implemented")
+}
+func (UnimplementedAuthServiceServer) RotateCA(context.Context, *RotateCARequest) (*RotateCAResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RotateCA not implemented")
+}
+func (UnimplementedAuthServiceServer) GetCAKey(context.Context, *GetCAKeyRequest) (*GetCAKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetCAKey not implemented")
+}
+func (UnimplementedAuthServiceServer) RotateKey(context.Context, *RotateKeyRequest) (*RotateKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RotateKey not implemented")
 }
 func (UnimplementedAuthServiceServer) mustEmbedUnimplementedAuthServiceServer() {}
 func (UnimplementedAuthServiceServer) testEmbeddedByValue()                     {}
@@ -404,6 +478,78 @@ func _AuthService_RevokeJoinToken_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AuthService_TLSStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TLSStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuthServiceServer).TLSStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AuthService_TLSStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuthServiceServer).TLSStatus(ctx, req.(*TLSStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AuthService_RotateCA_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RotateCARequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuthServiceServer).RotateCA(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AuthService_RotateCA_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuthServiceServer).RotateCA(ctx, req.(*RotateCARequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AuthService_GetCAKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetCAKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuthServiceServer).GetCAKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AuthService_GetCAKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuthServiceServer).GetCAKey(ctx, req.(*GetCAKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AuthService_RotateKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RotateKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuthServiceServer).RotateKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AuthService_RotateKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuthServiceServer).RotateKey(ctx, req.(*RotateKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AuthService_ServiceDesc is the grpc.ServiceDesc for AuthService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -446,6 +592,22 @@ var AuthService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RevokeJoinToken",
 			Handler:    _AuthService_RevokeJoinToken_Handler,
+		},
+		{
+			MethodName: "TLSStatus",
+			Handler:    _AuthService_TLSStatus_Handler,
+		},
+		{
+			MethodName: "RotateCA",
+			Handler:    _AuthService_RotateCA_Handler,
+		},
+		{
+			MethodName: "GetCAKey",
+			Handler:    _AuthService_GetCAKey_Handler,
+		},
+		{
+			MethodName: "RotateKey",
+			Handler:    _AuthService_RotateKey_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
