@@ -184,8 +184,8 @@ bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set
 	DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) $(RUN) -suite bitflip go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: upgrade
-upgrade: ## upgrade a cluster from the commit in test/upgrade/base to this one, back and forth, under RATE (200) tasks per second
-	DTASK_UPGRADE_RATE=$(RATE) go test -count=1 -v -timeout 10m $(ARGS) ./test/upgrade
+upgrade: ## upgrade a cluster from the commit in test/upgrade/base to this one, back and forth, under RATE (200, or 80% of the ceiling) tasks per second
+	DTASK_UPGRADE_RATE=$(RATE) go test -count=1 -v -timeout 25m $(ARGS) ./test/upgrade
 
 .PHONY: alerts
 alerts: ## let each alert fire in its fault, on a real Prometheus, and none in SOAK (2m) of load; PARALLEL (4) at once

@@ -100,8 +100,16 @@ type Config struct {
 	// RunAs is the user of commands, USER or USER:GROUP as names or numbers; Run returns
 	// an error unless the worker is root. Commands then have no capability, and none of
 	// their files is used with the worker's permissions. Handlers, which are code of the
-	// worker's program, run as its user. Default: the worker's user.
+	// worker's program, run as its user. RunAsOwner is the user of each job's owner, as
+	// RunAsMap maps it; it requires a cluster with identities, which the worker joins by a
+	// join string, because others don't prove owners. Default: the worker's user.
 	RunAs string
+	// RunAsMap is a file with lines of IDENTITY USER [NAMESPACE…] for RunAsOwner. The first
+	// line for the owner and the namespace of a job decides; without one, attempts fail. *
+	// is each identity, or the user with the name of the identity. No user below number
+	// 1,000 runs a command. Only root may be able to change the file, which is read again
+	// when it has changed.
+	RunAsMap string
 	// SecretsDir is a directory with a file for each secret that tasks can name in
 	// secrets; the file has the secret's name. Names are read once. Contents are read
 	// at the start of each attempt, and never leave this machine. Run returns an error
@@ -165,7 +173,7 @@ func (c *Config) Validate() error {
 	if c.JoinString == "" && !c.mayBeMember() {
 		problems = append(problems, c.checkAddresses())
 	}
-	problems = append(problems, c.checkJoinString())
+	problems = append(problems, c.checkJoinString(), c.checkRunAs())
 	for _, addr := range c.Join {
 		_, port, err := net.SplitHostPort(addr)
 		if number, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || number == 0 {

@@ -66,9 +66,10 @@ type Worker struct {
 	dirs     *dirs
 	logs     *attemptLogs
 	forStats atomic.Pointer[attemptLogs] // logs, for Stats, which may be called before Run
-	programs process.Pool
-	store    *checkpointStore // nil: none configured
-	secrets  *secretSource    // nil: none configured
+	programs process.Pool                // runs commands, unless owners do
+	owners   owners                      // run commands under the users of their jobs' owners
+	store    *checkpointStore            // nil: none configured
+	secrets  *secretSource               // nil: none configured
 
 	slots    sync.WaitGroup // slot goroutines
 	removals sync.WaitGroup // goroutines that remove directories
@@ -162,6 +163,11 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if w.programs.User, err = runAs(w.cfg.RunAs); err != nil {
 		return err
 	}
+	if w.cfg.RunAs == RunAsOwner {
+		if w.owners.users, err = openOwners(w.cfg.RunAsMap); err != nil {
+			return err
+		}
+	}
 	if err := w.openDir(ctx); err != nil {
 		return err
 	}
@@ -172,10 +178,14 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	if err := w.dirs.admit(w.programs.User); err != nil {
+	if w.owners.users != nil && w.member == nil {
+		return errOwnersUnproven
+	}
+	if err := w.dirs.admit(w.commandUser()); err != nil {
 		return err
 	}
 	defer w.programs.Close()
+	defer w.owners.close()
 	if w.secrets != nil {
 		if err := w.dirs.makeSecretDir(memoryDir); err != nil {
 			return err
@@ -208,7 +218,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer w.removals.Wait()
 
 	w.log.InfoContext(ctx, "worker started", "version", w.cfg.Version, "slots", w.cfg.Slots, "types", w.types,
-		"resources", w.resources, "labels", w.cfg.Labels, "secrets", w.secrets.announced(), "incarnation", w.incarnation, "work_dir", w.dirs.root)
+		"resources", w.resources, "labels", w.cfg.Labels, "secrets", w.secrets.announced(), "run_as", w.cfg.RunAs, "incarnation", w.incarnation, "work_dir", w.dirs.root)
 	for {
 		refused, err := w.runNamed(ctx, base)
 		if refused == nil {
@@ -351,8 +361,8 @@ func (w *Worker) await(limit time.Duration, short <-chan struct{}, holds func() 
 // Stats returns the statistics of this worker. It may be called at any time.
 func (w *Worker) Stats() Stats {
 	s := w.attempts.snapshot()
-	programs := w.programs.Stats()
-	s.SupervisorsStarted, s.SupervisorsLost = programs.Started, programs.Lost
+	programs, others := w.programs.Stats(), w.owners.stats()
+	s.SupervisorsStarted, s.SupervisorsLost = programs.Started+others.Started, programs.Lost+others.Lost
 	if l := w.forStats.Load(); l != nil {
 		output := l.stats()
 		s.OutputBytes, s.OutputDroppedBytes = output.Bytes, output.Dropped

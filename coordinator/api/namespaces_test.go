@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -366,6 +367,26 @@ func TestAJobBelongsToTheIdentityThatSubmitsIt(t *testing.T) {
 		job, err := r.jobs.GetJob(as(t.Context(), "admin"), &dtaskv1.GetJobRequest{Id: stored.GetId()})
 		if err != nil || job.GetOwner() != c.want || job.GetLabels()["owner"] != c.label || len(job.GetLabels()) > 64 {
 			t.Errorf("%s submits for %q: got owner %q and label %q, %v", c.caller, c.owner, job.GetOwner(), job.GetLabels()["owner"], err)
+		}
+	}
+}
+
+// A payload is the input of a command, which may run with the rights of the job's owner.
+func TestOnlyTheOwnerOfAJobAndAdminsChangeItsPayloads(t *testing.T) {
+	t.Parallel()
+	r := setupIdentities(t)
+	id := formatJobID(r.submitAs(t, "submitter", "k", "etl", task("a"))) // of ci
+	for i, c := range []struct {
+		caller string
+		code   codes.Code
+	}{{"both", codes.PermissionDenied}, {"all", codes.PermissionDenied}, {"operator", codes.PermissionDenied}, {"submitter", codes.OK}, {"admin", codes.OK}, {"socket", codes.OK}} {
+		req := &dtaskv1.UpdateRequest{Job: id, Task: "a", Payload: []byte("input"), IdempotencyKey: fmt.Sprint("u", i)}
+		if _, err := r.jobs.Update(as(t.Context(), c.caller), req); status.Code(err) != c.code {
+			t.Errorf("%s: got %v, want %s", c.caller, err, c.code)
+		}
+		req = &dtaskv1.UpdateRequest{Job: id, Task: "a", Priority: dtaskv1.Priority_PRIORITY_HIGH, IdempotencyKey: fmt.Sprint("p", i)}
+		if _, err := r.jobs.Update(as(t.Context(), c.caller), req); err != nil {
+			t.Errorf("%s changes the priority: %v", c.caller, err)
 		}
 	}
 }

@@ -2024,6 +2024,8 @@ type JobContext struct {
 	Env           map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the job's
 	Policies      []*TaskPolicy          `protobuf:"bytes,4,rep,name=policies,proto3" json:"policies,omitempty"`                                                                 // those that the tasks of this message use
 	Priority      Priority               `protobuf:"varint,5,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`                                         // the job's, for policies without one
+	Owner         string                 `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`                                                                       // the job's; in clusters with identities, that which submitted it
+	Namespace     string                 `protobuf:"bytes,7,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                               // the job's; empty: default
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2091,6 +2093,20 @@ func (x *JobContext) GetPriority() Priority {
 		return x.Priority
 	}
 	return Priority_PRIORITY_UNSPECIFIED
+}
+
+func (x *JobContext) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *JobContext) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 // ArrayItems are the items of an array that an attempt executes: the body once for each
@@ -2478,14 +2494,16 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\v2\x14.dtask.v1.CheckpointR\n" +
 	"checkpoint\x12*\n" +
-	"\x05array\x18\x04 \x01(\v2\x14.dtask.v1.ArrayItemsR\x05array\"\x84\x02\n" +
+	"\x05array\x18\x04 \x01(\v2\x14.dtask.v1.ArrayItemsR\x05array\"\xb8\x02\n" +
 	"\n" +
 	"JobContext\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x19\n" +
 	"\bjob_name\x18\x02 \x01(\tR\ajobName\x12/\n" +
 	"\x03env\x18\x03 \x03(\v2\x1d.dtask.v1.JobContext.EnvEntryR\x03env\x120\n" +
 	"\bpolicies\x18\x04 \x03(\v2\x14.dtask.v1.TaskPolicyR\bpolicies\x12.\n" +
-	"\bpriority\x18\x05 \x01(\x0e2\x12.dtask.v1.PriorityR\bpriority\x1a6\n" +
+	"\bpriority\x18\x05 \x01(\x0e2\x12.dtask.v1.PriorityR\bpriority\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x1c\n" +
+	"\tnamespace\x18\a \x01(\tR\tnamespace\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x01\n" +
