@@ -3,7 +3,6 @@
 package deploy
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -218,7 +217,7 @@ func (s *story) runJobs() {
 // awaitMembers waits until all coordinators answer and one leads.
 func (s *site) awaitMembers() {
 	s.t.Helper()
-	clustertest.Must(s.t, cluster.Until(s.t.Context(), "all coordinators answer", guard, func(context.Context) error {
+	s.until("all coordinators answer", func() error {
 		var status cluster.Status
 		if err := s.machines["you"].run("", "dtaskctl cluster status -o json").Into(&status); err != nil {
 			return err
@@ -229,7 +228,7 @@ func (s *site) awaitMembers() {
 			}
 		}
 		return nil
-	}))
+	})
 }
 
 // fillStores restarts the coordinators so that they write snapshots and a history, and runs
@@ -245,7 +244,7 @@ func (s *story) fillStores() {
 		s.awaitMembers()
 	}
 	job := cluster.JobFile("fill", cluster.Builtin("a", "echo", strings.Repeat("x", 1000)))
-	clustertest.Must(s.t, cluster.Until(s.t.Context(), "each coordinator has a snapshot and a history", guard, func(context.Context) error {
+	s.until("each coordinator has a snapshot and a history", func() error {
 		s.call(job, "dtaskctl submit - --wait --quiet")
 		for _, m := range []string{"m1", "m2", "m3"} {
 			for _, pattern := range []string{"snapshots/*/*", "history.db"} {
@@ -255,5 +254,5 @@ func (s *story) fillStores() {
 			}
 		}
 		return nil
-	}))
+	})
 }

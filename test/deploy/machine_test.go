@@ -5,7 +5,6 @@ package deploy
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -152,18 +151,24 @@ func (p *program) tail() string {
 // await returns the standard output of a program once it has written a text.
 func (s *site) await(p *program, text string) string {
 	s.t.Helper()
-	clustertest.Must(s.t, cluster.Until(s.t.Context(), p.Name+" writes "+text, guard, func(context.Context) error {
+	s.until(p.Name+" writes "+text, func() error {
 		switch {
 		case strings.Contains(p.output(), text):
 			return nil
 		case !p.Running():
 			return fmt.Errorf("it has ended: %s", p.tail())
 		}
-		return errors.New("it has not yet")
-	}))
+		return cluster.ErrNotYet
+	})
 	log, err := p.Log()
 	clustertest.Must(s.t, err)
 	return log
+}
+
+// until waits for a condition.
+func (s *site) until(what string, holds func() error) {
+	s.t.Helper()
+	clustertest.Must(s.t, cluster.Until(s.t.Context(), what, guard, func(context.Context) error { return holds() }))
 }
 
 // run runs a line of a shell on the machine, with its standard input.

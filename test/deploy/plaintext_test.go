@@ -54,16 +54,17 @@ func TestPlaintextOffLoopbackIsRefused(t *testing.T) {
 	}
 }
 
-// Each side that uses TLS says so to one that doesn't, and the other way round.
+// A client that uses TLS and a coordinator that does not, or the other way round: each
+// program reports that as the reason, after one try.
 func TestOneSideWithoutTLSGetsAClearError(t *testing.T) {
 	s := newSite(t, "m1", "m2", "m3")
 	secured, plain := s.machines["m1"], s.machines["m2"]
 	s.await(secured.start("m1", "dtaskd init --advertise m1:7460 --http m1:7461 --now"), "dtaskctl login")
 	authority := filepath.Join(secured.data(), "tls", "ca.crt")
 	plain.start("m2", "dtaskd --id n1 --data-dir data --listen 127.0.0.1:7460 --http 127.0.0.1:7461 --peers n1=127.0.0.1:7460")
-	clustertest.Must(t, cluster.Until(t.Context(), "the coordinator without TLS answers", guard, func(context.Context) error {
+	s.until("the coordinator without TLS answers", func() error {
 		return plain.run("", "dtaskctl list --addr 127.0.0.1:7460").Err()
-	}))
+	})
 
 	const needTLS = "the coordinator uses TLS, and this client has no CA: log in with dtaskctl login, or set --ca-file"
 	const noTLS = "the coordinator does not use TLS, and this client has a CA: check the address"
@@ -88,7 +89,7 @@ func TestOneSideWithoutTLSGetsAClearError(t *testing.T) {
 }
 
 // plaintextFromElsewhere calls the secured coordinator from another machine with a client
-// of the Go library that was told not to mind.
+// of the Go library that has a dialer of its own, and so is not refused at once.
 func (s *site) plaintextFromElsewhere() {
 	s.t.Helper()
 	c, err := client.New(client.Config{Addrs: []string{"m1:7460"}, Dial: s.machines["m3"].dial})

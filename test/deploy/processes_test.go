@@ -59,9 +59,10 @@ func (s *site) watchProcesses() *samples {
 
 // take notes the present processes. Those that end meanwhile have no files.
 func (w *samples) take() {
-	entries, _ := os.ReadDir("/proc")
+	const proc = "/proc/"
+	entries, _ := os.ReadDir(proc)
 	for _, e := range entries {
-		dir := filepath.Join("/proc", e.Name())
+		dir := proc + e.Name()
 		if link, err := os.Readlink(filepath.Join(dir, "ns", "net")); err != nil || !w.namespaces[link] {
 			continue
 		}

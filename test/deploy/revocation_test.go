@@ -52,7 +52,7 @@ func secured(t *testing.T, workers ...string) (s *site, admin *client.Client, jo
 			names = workers
 		}
 		for _, name := range names {
-			if _, printed := s.play(c, name, joins); joins == nil {
+			if printed := s.play(c, name, joins); joins == nil {
 				joins = joinString.FindAllString(printed, -1)
 			}
 		}

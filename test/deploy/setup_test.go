@@ -75,19 +75,18 @@ func (c command) typed(name string, joins []string) string {
 }
 
 // play types a command on one of its machines and waits until it has done its work. It
-// returns the program, if it continues, and its standard output.
-func (s *site) play(c command, name string, joins []string) (*program, string) {
+// returns its standard output so far.
+func (s *site) play(c command, name string, joins []string) string {
 	s.t.Helper()
 	m, line := s.machines[name], c.typed(name, joins)
 	for start, done := range map[string]string{
 		"sudo dtaskd init": "dtaskctl login", "sudo dtaskd join": "has a vote", "dtask-worker": "session opened",
 	} {
 		if strings.HasPrefix(line, start) {
-			p := m.start(name, line)
-			return p, s.await(p, done)
+			return s.await(m.start(name, line), done)
 		}
 	}
-	return nil, m.must(line)
+	return m.must(line)
 }
 
 func TestTheDocumentedCommandsSecureAClusterAndRunAJob(t *testing.T) {
@@ -110,11 +109,9 @@ func TestTheDocumentedCommandsSecureAClusterAndRunAJob(t *testing.T) {
 
 	began := time.Now()
 	var joins []string
-	var printed string
 	for _, c := range list {
 		for _, name := range c.machines {
-			_, printed = s.play(c, name, joins)
-			if joins == nil {
+			if printed := s.play(c, name, joins); joins == nil {
 				joins = joinString.FindAllString(printed, -1)
 			}
 		}

@@ -41,7 +41,7 @@ type stream struct {
 // streams opens calls for one credential. Each has a goroutine, which ends with it.
 type streams struct {
 	t       *testing.T
-	ctx     context.Context //nolint:containedctx // of one test
+	ctx     context.Context // of the test
 	running sync.WaitGroup
 	list    []*stream
 }
@@ -59,8 +59,8 @@ func newStreams(t *testing.T) *streams {
 
 // open notes a call. receive is called until it fails; the first success shows that the
 // call is open.
-func (s *streams) open(what string, receive func() error, codes ...codes.Code) {
-	opened := &stream{what: what, codes: codes, ready: make(chan struct{}), ended: make(chan error, 1)}
+func (s *streams) open(what string, receive func() error, wanted ...codes.Code) {
+	opened := &stream{what: what, codes: wanted, ready: make(chan struct{}), ended: make(chan error, 1)}
 	s.list = append(s.list, opened)
 	s.running.Go(func() {
 		err := receive()
