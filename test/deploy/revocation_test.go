@@ -125,15 +125,15 @@ func quantile(list []time.Duration, part float64) time.Duration {
 	return list[min(len(list)-1, int(float64(len(list))*part))]
 }
 
-// report prints how long calls took to end, and fails above endLimit.
-func report(t *testing.T, what string, took []time.Duration) {
+// report prints how long calls took to end, and fails above a limit.
+func report(t *testing.T, what string, took []time.Duration, limit time.Duration) {
 	t.Helper()
 	slices.Sort(took)
 	p99 := quantile(took, 0.99)
 	t.Logf("| %-28s | %4d calls | p50 %6s | p99 %6s | max %6s |", what, len(took),
 		quantile(took, 0.5).Round(time.Millisecond), p99.Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
-	if p99 > endLimit {
-		t.Errorf("%s: the 99th percentile is %v, want at most %v", what, p99, endLimit)
+	if p99 > limit {
+		t.Errorf("%s: the 99th percentile is %v, want at most %v", what, p99, limit)
 	}
 }
 
@@ -148,41 +148,56 @@ func TestOpenCallsEndWhenAccessEndsUnderLoad(t *testing.T) {
 	}
 	held, err := admin.Submit(ctx, parse(t, `{version: 1, job: {name: held, tasks: [{id: held, run: "echo begun; sleep 600"}]}}`), client.SubmitOptions{})
 	clustertest.Must(t, err)
-	stop := underLoad(t, admin)
-	leader := s.leader(admin)
-	var revoked, expired, sessions []time.Duration
-	type expiring struct {
-		calls *streams
-		at    time.Time
+	stalls, stop := clustertest.WatchStalls(t), underLoad(t, admin)
+	names := 0
+	open := func(leader string, calls *streams, ttl time.Duration) (*dtaskv1.Identity, error) {
+		names++
+		return s.openAll(calls, admin, conns, leader, held.ID, client.TokenOptions{Name: fmt.Sprintf("token-%d", names), TTL: ttl})
 	}
-	var later []expiring
-	for round := range rounds {
-		calls := newStreams(t)
-		identity := s.openAll(calls, admin, conns, leader, held.ID, client.TokenOptions{Name: fmt.Sprintf("expiring-%d", round), TTL: tokenLife})
-		later = append(later, expiring{calls, time.UnixMilli(identity.GetExpiresAt())})
-	}
-	for round := range rounds {
-		calls := newStreams(t)
-		identity := s.openAll(calls, admin, conns, leader, held.ID, client.TokenOptions{Name: fmt.Sprintf("revoked-%d", round)})
-		began := time.Now()
-		_, err := admin.RevokeToken(ctx, identity.GetId())
-		clustertest.Must(t, err)
-		revoked = append(revoked, calls.awaitEnd(began)...)
-		sessions = append(sessions, s.endSession(admin, leader, join, fmt.Sprintf("session-%d", round))...)
-	}
-	for _, x := range later {
-		expired = append(expired, x.calls.awaitEnd(x.at)...)
+	expired := s.steadily(admin, func(leader string) (took []time.Duration, err error) {
+		var list []*streams
+		var ends []time.Time
+		for range rounds {
+			calls := newStreams(t)
+			identity, err := open(leader, calls, tokenLife)
+			if err != nil {
+				return nil, err
+			}
+			list, ends = append(list, calls), append(ends, time.UnixMilli(identity.GetExpiresAt()))
+		}
+		for i, calls := range list {
+			each, failed := calls.awaitEnd(ends[i])
+			took, err = append(took, each...), errors.Join(err, failed)
+		}
+		return took, err
+	})
+	var revoked, sessions []time.Duration
+	for range rounds {
+		revoked = append(revoked, s.steadily(admin, func(leader string) ([]time.Duration, error) {
+			calls := newStreams(t)
+			identity, err := open(leader, calls, 0)
+			if err != nil {
+				return nil, err
+			}
+			return s.revoke(admin, identity, calls)
+		})...)
+		sessions = append(sessions, s.steadily(admin, func(leader string) ([]time.Duration, error) {
+			names++
+			calls := newStreams(t)
+			identity := s.openSession(calls, leader, join, fmt.Sprintf("worker-%d", names))
+			if err := calls.awaitReady(); err != nil {
+				return nil, err
+			}
+			return s.revoke(admin, identity, calls)
+		})...)
 	}
 	rate := stop()
 	t.Logf("| load | %.0f tasks a second |", rate)
 	if rate < leastRate {
 		t.Errorf("the load was %.0f tasks a second, want at least %d", rate, leastRate)
 	}
-	report(t, "revoked token", revoked)
-	report(t, "expired token", expired)
-	report(t, "revoked worker", sessions)
-	if now := s.leader(admin); now != leader {
-		t.Errorf("the leader changed from %s to %s", leader, now)
+	for what, took := range map[string][]time.Duration{"revoked token": revoked, "expired token": expired, "revoked worker": sessions} {
+		report(t, what, took, endLimit+stalls.Lost())
 	}
 	for job, err := range admin.Jobs(ctx, client.JobFilter{}) {
 		clustertest.Must(t, err)
@@ -192,51 +207,75 @@ func TestOpenCallsEndWhenAccessEndsUnderLoad(t *testing.T) {
 	}
 }
 
-// openAll makes a token of a submitter and opens calls with it.
-func (s *site) openAll(calls *streams, admin *client.Client, conns map[string]*grpc.ClientConn, leader, job string, opts client.TokenOptions) *dtaskv1.Identity {
+// steadily measures how long calls take to end under one leader. A busy machine may elect
+// another one meanwhile, which ends calls, too: then it measures again, a few times.
+func (s *site) steadily(admin *client.Client, measure func(leader string) ([]time.Duration, error)) []time.Duration {
 	s.t.Helper()
+	for range 5 {
+		leader, term := s.leader(admin)
+		took, err := measure(leader)
+		if _, now := s.leader(admin); now != term {
+			s.t.Logf("the term changed from %d to %d: trying again (%v)", term, now, err)
+			continue
+		}
+		clustertest.Must(s.t, err)
+		return took
+	}
+	s.t.Fatal("no try without an election")
+	return nil
+}
+
+// openAll makes a token of a submitter and opens calls with it.
+func (s *site) openAll(calls *streams, admin *client.Client, conns map[string]*grpc.ClientConn, leader, job string, opts client.TokenOptions) (*dtaskv1.Identity, error) {
 	opts.Role = "submitter"
 	token, identity, err := admin.CreateToken(s.t.Context(), opts)
-	clustertest.Must(s.t, err)
-	calls.openAll(conns, leader, token, job)
-	calls.awaitReady()
-	return identity
-}
-
-// leader is the machine that leads.
-func (s *site) leader(admin *client.Client) string {
-	s.t.Helper()
-	status, err := admin.ClusterStatus(s.t.Context())
-	clustertest.Must(s.t, err)
-	for _, m := range status.GetMembers() {
-		if m.GetId() == status.GetLeader() {
-			name, _, _ := strings.Cut(m.GetAddress(), ":")
-			return name
-		}
+	if err != nil {
+		return nil, err
 	}
-	s.t.Fatalf("no leader: %v", status)
-	return ""
+	if err := calls.openAll(conns, leader, token, job); err != nil {
+		return nil, err
+	}
+	return identity, calls.awaitReady()
 }
 
-// endSession joins as a worker, opens a session on the leader and revokes the worker. It
-// returns how long the session took to end.
-func (s *site) endSession(admin *client.Client, leader, text, name string) []time.Duration {
+// revoke revokes an identity, and returns how long its calls take to end.
+func (s *site) revoke(admin *client.Client, identity *dtaskv1.Identity, calls *streams) ([]time.Duration, error) {
+	began := time.Now()
+	if _, err := admin.RevokeToken(s.t.Context(), identity.GetId()); err != nil {
+		return nil, err
+	}
+	return calls.awaitEnd(began)
+}
+
+// leader returns the machine that leads, and its term.
+func (s *site) leader(admin *client.Client) (name string, term uint64) {
 	s.t.Helper()
-	ctx := s.t.Context()
+	clustertest.Must(s.t, cluster.Until(s.t.Context(), "there is a leader", guard, func(ctx context.Context) error {
+		status, err := admin.ClusterStatus(ctx)
+		for _, m := range status.GetMembers() {
+			if m.GetId() == status.GetLeader() {
+				name, _, _ = strings.Cut(m.GetAddress(), ":")
+				term = status.GetTerm()
+				return err
+			}
+		}
+		return errors.Join(err, errors.New("none"))
+	}))
+	return name, term
+}
+
+// openSession joins as a worker and opens a session on the leader.
+func (s *site) openSession(calls *streams, leader, text, name string) *dtaskv1.Identity {
+	s.t.Helper()
 	join, err := client.ParseJoinString(client.Secret(text), "worker")
 	clustertest.Must(s.t, err)
 	dir := filepath.Join(s.dir, name)
 	clustertest.Must(s.t, os.Mkdir(dir, 0o700))
 	conn := s.connect(leader, dir) // makes the key
-	joined, err := client.Join(ctx, client.Config{Dial: s.machines["you"].dial}, client.JoinOptions{String: join, Name: name, KeyHash: keyHash(s.t, dir)})
+	joined, err := client.Join(s.t.Context(), client.Config{Dial: s.machines["you"].dial}, client.JoinOptions{String: join, Name: name, KeyHash: keyHash(s.t, dir)})
 	clustertest.Must(s.t, err)
-	session := newStreams(s.t)
-	session.openSession(conn, name, joined.Cluster)
-	session.awaitReady()
-	began := time.Now()
-	_, err = admin.RevokeToken(ctx, joined.Identity.GetId())
-	clustertest.Must(s.t, err)
-	return session.awaitEnd(began)
+	calls.openSession(conn, name, joined.Cluster)
+	return joined.Identity
 }
 
 // A revoked worker with more than a hundred attempts loses them to another one at once:
@@ -266,8 +305,8 @@ func TestTheAttemptsOfARevokedWorkerAreGivenToOthers(t *testing.T) {
 	}
 	for task, err := range admin.Tasks(ctx, stored.ID, client.TaskFilter{}) {
 		clustertest.Must(t, err)
-		if task.GetWorker() != "second" || task.GetAttempt() != 2 {
-			t.Fatalf("%s: attempt %d on %s is %s, want the second one, on the second worker", task.GetId(), task.GetAttempt(), task.GetWorker(), task.GetState())
+		if task.GetWorker() != "second" || task.GetAttempt() < 2 {
+			t.Fatalf("%s: attempt %d on %s is %s, want a later one, on the second worker", task.GetId(), task.GetAttempt(), task.GetWorker(), task.GetState())
 		}
 	}
 }

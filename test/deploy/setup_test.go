@@ -5,6 +5,7 @@ package deploy
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -139,21 +140,23 @@ func TestTheDocumentedCommandsSecureAClusterAndRunAJob(t *testing.T) {
 func (s *site) hasMembers(coordinators, workers int) {
 	s.t.Helper()
 	you := s.machines["you"]
-	var status cluster.Status
-	clustertest.Must(s.t, you.run("", "dtaskctl cluster status -o json").Into(&status))
-	voters := 0
-	for _, m := range status.Members {
-		if m.Voter && m.State != "unreachable" {
-			voters++
+	s.until("all machines are members", func() error {
+		var status cluster.Status
+		var list struct {
+			Workers []cluster.WorkerInfo `json:"workers"`
 		}
-	}
-	var list struct {
-		Workers []cluster.WorkerInfo `json:"workers"`
-	}
-	clustertest.Must(s.t, you.run("", "dtaskctl worker list -o json").Into(&list))
-	if voters != coordinators || len(list.Workers) != workers || len(status.Alarms) != 0 {
-		s.t.Errorf("got %+v and %+v, want %d voters and %d workers", status, list, coordinators, workers)
-	}
+		err := errors.Join(you.run("", "dtaskctl cluster status -o json").Into(&status), you.run("", "dtaskctl worker list -o json").Into(&list))
+		voters := 0
+		for _, m := range status.Members {
+			if m.Voter && m.State != "unreachable" {
+				voters++
+			}
+		}
+		if voters != coordinators || len(list.Workers) != workers {
+			err = errors.Join(err, fmt.Errorf("got %+v and %+v, want %d voters and %d workers", status, list, coordinators, workers))
+		}
+		return err
+	})
 }
 
 // token is the token that dtaskctl login has stored.

@@ -76,35 +76,34 @@ func (s *streams) open(what string, receive func() error, wanted ...codes.Code) 
 }
 
 // awaitReady returns when the cluster has answered all calls.
-func (s *streams) awaitReady() {
-	s.t.Helper()
+func (s *streams) awaitReady() error {
 	for _, x := range s.list {
 		select {
 		case <-x.ready:
 		case err := <-x.ended:
-			s.t.Fatalf("not opened: %v", err)
+			return fmt.Errorf("not opened: %w", err)
 		case <-time.After(guard):
-			s.t.Fatalf("%s: no answer", x.what)
+			return fmt.Errorf("%s: no answer", x.what)
 		}
 	}
+	return nil
 }
 
 // awaitEnd returns how long after a time each call ended, because the credential does not
 // count any more.
-func (s *streams) awaitEnd(from time.Time) (took []time.Duration) {
-	s.t.Helper()
+func (s *streams) awaitEnd(from time.Time) (took []time.Duration, err error) {
 	for _, x := range s.list {
 		select {
-		case err := <-x.ended:
-			if !slices.Contains(x.codes, status.Code(errors.Unwrap(err))) {
-				s.t.Errorf("%v, want one of %v", err, x.codes)
+		case end := <-x.ended:
+			if !slices.Contains(x.codes, status.Code(errors.Unwrap(end))) {
+				err = errors.Join(err, fmt.Errorf("%w, want one of %v", end, x.codes))
 			}
 			took = append(took, x.at.Sub(from))
 		case <-time.After(guard):
-			s.t.Errorf("%s continues", x.what)
+			err = errors.Join(err, fmt.Errorf("%s continues", x.what))
 		}
 	}
-	return took
+	return took, err
 }
 
 // connect connects the test to one coordinator, with a worker's certificate or without.
@@ -133,29 +132,47 @@ func (s *site) connect(coordinator string, certificate string) *grpc.ClientConn 
 
 // openAll opens every kind of call that a coordinator serves a token: watches and waits on
 // all, and on the leader also a log and an upload.
-func (s *streams) openAll(conns map[string]*grpc.ClientConn, leader string, token auth.Secret, job string) {
-	s.t.Helper()
+func (s *streams) openAll(conns map[string]*grpc.ClientConn, leader string, token auth.Secret, job string) error {
 	parsed, err := auth.ParseToken(token.Reveal())
-	clustertest.Must(s.t, err)
+	if err != nil {
+		return err
+	}
 	ctx := metadata.AppendToOutgoingContext(s.ctx, "authorization", parsed.Header())
 	for name, conn := range conns {
-		jobs := dtaskv1.NewJobServiceClient(conn)
-		clustertest.Must(s.t, cluster.Until(ctx, name+" knows the token", guard, func(ctx context.Context) error {
-			_, err := jobs.GetJob(ctx, &dtaskv1.GetJobRequest{Id: job, Consistency: dtaskv1.Consistency_CONSISTENCY_STALE})
+		if err := s.openReads(ctx, dtaskv1.NewJobServiceClient(conn), name, job); err != nil {
 			return err
-		}))
-		watch, err := jobs.WatchJob(ctx, &dtaskv1.WatchJobRequest{Id: job, Consistency: dtaskv1.Consistency_CONSISTENCY_STALE})
-		clustertest.Must(s.t, err)
-		s.open("watch on "+name, func() error { _, err := watch.Recv(); return err }, codes.Unauthenticated)
-		wait, err := jobs.WaitJobs(ctx, &dtaskv1.WaitJobsRequest{Jobs: []string{job}, Consistency: dtaskv1.Consistency_CONSISTENCY_STALE})
-		clustertest.Must(s.t, err)
-		s.open("wait on "+name, func() error { _, err := wait.Recv(); return err }, codes.Unauthenticated)
+		}
 	}
 	jobs := dtaskv1.NewJobServiceClient(conns[leader])
 	log, err := jobs.Logs(ctx, &dtaskv1.LogsRequest{Job: job, Task: "held", Follow: true})
-	clustertest.Must(s.t, err)
+	if err != nil {
+		return err
+	}
 	s.open("log on "+leader, func() error { _, err := log.Recv(); return err }, codes.Unauthenticated)
-	s.upload(ctx, jobs, "upload on "+leader)
+	return s.upload(ctx, jobs, "upload on "+leader)
+}
+
+// openReads opens the calls that any coordinator answers, once it knows the token.
+func (s *streams) openReads(ctx context.Context, jobs dtaskv1.JobServiceClient, name, job string) error {
+	const stale = dtaskv1.Consistency_CONSISTENCY_STALE
+	err := cluster.Until(ctx, name+" knows the token", guard, func(ctx context.Context) error {
+		_, err := jobs.GetJob(ctx, &dtaskv1.GetJobRequest{Id: job, Consistency: stale})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	watch, err := jobs.WatchJob(ctx, &dtaskv1.WatchJobRequest{Id: job, Consistency: stale})
+	if err != nil {
+		return err
+	}
+	s.open("watch on "+name, func() error { _, err := watch.Recv(); return err }, codes.Unauthenticated)
+	wait, err := jobs.WaitJobs(ctx, &dtaskv1.WaitJobsRequest{Jobs: []string{job}, Consistency: stale})
+	if err != nil {
+		return err
+	}
+	s.open("wait on "+name, func() error { _, err := wait.Recv(); return err }, codes.Unauthenticated)
+	return nil
 }
 
 // uploaded is the name of jobs whose upload does not end.
@@ -163,15 +180,21 @@ const uploaded = "cut-off"
 
 // upload submits a small job, and then sends the tasks of a job of a million, until the
 // stream ends.
-func (s *streams) upload(ctx context.Context, jobs dtaskv1.JobServiceClient, what string) {
-	s.t.Helper()
+func (s *streams) upload(ctx context.Context, jobs dtaskv1.JobServiceClient, what string) error {
 	small, err := spec.Parse("small", []byte("version: 1\njob: {name: "+uploaded+"-small, tasks: [{id: a, type: noop}]}"), spec.Options{})
-	clustertest.Must(s.t, err)
+	if err != nil {
+		return err
+	}
 	up, err := jobs.Submit(ctx)
-	clustertest.Must(s.t, err)
-	clustertest.Must(s.t, up.Send(&dtaskv1.SubmitRequest{Parts: []*dtaskv1.JobPart{{
+	if err != nil {
+		return err
+	}
+	err = up.Send(&dtaskv1.SubmitRequest{Parts: []*dtaskv1.JobPart{{
 		Job: 1, Header: small.GetHeader(), IdempotencyKey: auth.NewToken().ID(), Total: 1, Tasks: small.GetTasks(),
-	}}}))
+	}}})
+	if err != nil {
+		return err
+	}
 	s.open(what, func() error {
 		m, err := up.Recv()
 		if err != nil {
@@ -183,6 +206,7 @@ func (s *streams) upload(ctx context.Context, jobs dtaskv1.JobServiceClient, wha
 		s.running.Go(func() { sendTasks(ctx, up, small) })
 		return nil
 	}, codes.Unauthenticated, codes.Canceled) // gRPC ends a stream that it reads from in its own way
+	return nil
 }
 
 // sendTasks sends a thousand tasks of a job of a million every 20 ms, until the stream
