@@ -64,7 +64,7 @@ bench-docs: ## put the figures of the last make bench into docs/performance.md
 .PHONY: test
 test: ## run all tests
 	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos -e /test/deploy -e /test/upgrade)
-	go test -timeout 20m -count=1 $(ARGS) ./test/e2e/... ./test/chaos/... ./test/deploy
+	go test -timeout 20m -count=1 $(ARGS) ./test/e2e/... ./test/chaos/...
 
 .PHONY: race
 race: ## run the tests under the race detector, except the suites of whole processes
