@@ -63,7 +63,7 @@ bench-docs: ## put the figures of the last make bench into docs/performance.md
 
 .PHONY: test
 test: ## run all tests
-	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos -e /test/upgrade)
+	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos -e /test/deploy -e /test/upgrade)
 	go test -timeout 20m -count=1 $(ARGS) ./test/e2e/... ./test/chaos/...
 
 .PHONY: race
@@ -186,6 +186,18 @@ bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set
 .PHONY: upgrade
 upgrade: ## upgrade a cluster from the commit in test/upgrade/base to this one, back and forth, under RATE (200, or 80% of the ceiling) tasks per second
 	DTASK_UPGRADE_RATE=$(RATE) go test -count=1 -v -timeout 25m $(ARGS) ./test/upgrade
+
+.PHONY: deploy-test
+deploy-test: ## set up a secured cluster on machines of its own, as documented, and test what it sends, stores and refuses; needs root
+	go test -count=1 -v -timeout 10m $(ARGS) ./test/deploy
+
+.PHONY: tls-scan
+tls-scan: build/sslyze/bin/sslyze ## scan both ports of a secured coordinator with sslyze; needs root, Python and PyPI
+	DTASK_SSLYZE=$(CURDIR)/$< go test -count=1 -v -timeout 10m -run '^TestAScanner' $(ARGS) ./test/deploy
+
+build/sslyze/bin/sslyze:
+	python3 -m venv build/sslyze
+	build/sslyze/bin/pip install -q sslyze==6.3.1
 
 .PHONY: alerts
 alerts: ## let each alert fire in its fault, on a real Prometheus, and none in SOAK (2m) of load; PARALLEL (4) at once

@@ -92,6 +92,7 @@ var mayImport = map[string][]string{
 	"test/alerts":      {"..."},
 	"test/bench/...":   {"..."},
 	"test/chaos/...":   {"..."},
+	"test/deploy":      {"..."},
 	"test/e2e/...":     {"..."},
 	"test/faults":      {"..."},
 	"test/mutants":     {"test/record"},
