@@ -79,6 +79,10 @@ var classes = map[string]Class{
 	dtaskv1.AuthService_CreateJoinToken_FullMethodName: Change,
 	dtaskv1.AuthService_ListJoinTokens_FullMethodName:  Always,
 	dtaskv1.AuthService_RevokeJoinToken_FullMethodName: UrgentChange,
+	dtaskv1.AuthService_TLSStatus_FullMethodName:       Always,
+	dtaskv1.AuthService_RotateCA_FullMethodName:        UrgentChange,
+	dtaskv1.AuthService_GetCAKey_FullMethodName:        Always,
+	dtaskv1.AuthService_RotateKey_FullMethodName:       Change,
 }
 
 // ClassOf returns the class of a method by its full name; DenialsOnly for an unknown one,

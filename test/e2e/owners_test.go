@@ -32,7 +32,8 @@ func TestCommandsRunUnderTheUserOfTheIdentityThatSubmittedThem(t *testing.T) {
 	s.await(w, "session opened")
 
 	for name, want := range map[string]string{"alice": "54321 54322", "bob": "54331 54332"} {
-		ctl := s.as(name, "submitter", "default")
+		ctl, err := s.As(ctx, s.dir, name, "submitter", "default")
+		clustertest.Must(t, err)
 		id := clustertest.Submit(t, ctl, "job:\n  name: mine\n  owner: root\n  tasks:\n  - {id: a, run: 'echo $(id -u) $(id -G)'}\n")
 		completed(t, ctl, id)
 		if a := ctl.Run(ctx, "result", id+"/a"); strings.TrimSpace(a.Stdout) != want {
