@@ -204,8 +204,8 @@ func (s *secretStory) isKilled(t *testing.T) {
 	}
 	clustertest.Must(t, s.w.Kill())
 	clustertest.Must(t, s.w.Start(ctx))
-	// The cluster shows w1 as up until it misses the process that was killed, so it can say
-	// so while the next process still starts.
+	// The cluster shows w1 as up until it misses the process that was killed: when w1 is
+	// shown as up, the next process may not have removed the copy yet.
 	clustertest.Must(t, cluster.Until(ctx, "no copy is left for the killed command", guard, func(context.Context) error {
 		_, err := os.Stat(filepath.Dir(file))
 		switch {
