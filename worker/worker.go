@@ -272,7 +272,7 @@ func (w *Worker) sessions(ctx context.Context) error {
 		complained time.Time
 		joined     bool // welcomed once
 		dispute    nameDispute
-		revocation revocation
+		refusals   revocation
 	)
 	for ctx.Err() == nil {
 		w.mayRotateKey(ctx)
@@ -286,7 +286,7 @@ func (w *Worker) sessions(ctx context.Context) error {
 		if holder != nil && !joined && dispute.refused(holder, sent, time.Now()) {
 			return &NameInUseError{Name: w.name, Host: holder.GetHost(), Address: holder.GetAddress()}
 		}
-		if revocation.noted(welcomed, err, time.Now()) {
+		if refusals.noted(welcomed, err, time.Now()) {
 			return w.revoked(err)
 		}
 		if cluster := foreignCluster(err); cluster != "" && !f.isForeign(addr) {
