@@ -63,7 +63,7 @@ bench-docs: ## put the figures of the last make bench into docs/performance.md
 
 .PHONY: test
 test: ## run all tests
-	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos -e /test/upgrade)
+	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos -e /test/deploy -e /test/upgrade)
 	go test -timeout 20m -count=1 $(ARGS) ./test/e2e/... ./test/chaos/...
 
 .PHONY: race
@@ -108,6 +108,11 @@ ifdef STORE
 export DTASK_LOG_STORE := $(STORE)
 endif
 
+# TLS=1 gives all clusters of the chaos suites TLS, tokens and keys, and TLS=0 none.
+ifdef TLS
+export DTASK_CHAOS_TLS := $(TLS)
+endif
+
 SIMULATE = go test -count=1 -v -timeout 0 -run 'TestNothingAcknowledgedIsLostWhateverHappens$$' ./coordinator/sequencer -sim.runs=$(SEEDS)
 
 .PHONY: simulate
@@ -124,15 +129,19 @@ simulate-cluster: ## simulate HOURS (24) more of whole clusters, from SEED if se
 .PHONY: simulate-cluster-smoke
 simulate-cluster-smoke: HOURS = 20
 simulate-cluster-smoke: ## simulate the first HOURS (20) of whole clusters in storms, without a record
-	$(CLUSTER) -cluster.seed=$(or $(SEED),1) -cluster.kind=storms -cluster.losses=3000 $(ARGS)
+	$(CLUSTER) -timeout 30m -cluster.seed=$(or $(SEED),1) -cluster.kind=storms -cluster.losses=3000 $(ARGS)
 
 .PHONY: simulate-smoke
 simulate-smoke: ## simulate the first SEEDS (20000) histories, without a record
-	$(SIMULATE) -sim.seed=$(or $(SEED),1) $(ARGS)
+	$(SIMULATE) -timeout 30m -sim.seed=$(or $(SEED),1) $(ARGS)
 
 .PHONY: chaos
 chaos: ## break a real cluster in every way for MINUTES (5), from SEED if set
 	DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) $(RUN) -suite chaos go test -count=1 -v -timeout 0 -run '^TestNemesis$$' $(ARGS) ./test/chaos
+
+.PHONY: rotation
+rotation: ## replace 20 certificates and the CA under load, with 50 workers
+	DTASK_ROTATION=long go test -count=1 -v -timeout 10m -run '^TestCertificatesAndTheCAAreReplacedUnderLoad$$' $(ARGS) ./test/e2e
 
 .PHONY: chaos-smoke
 chaos-smoke: ## the chaos of each CI run: 60 leaders killed, 30 kinds of faults
@@ -175,8 +184,20 @@ bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set
 	DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) $(RUN) -suite bitflip go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: upgrade
-upgrade: ## upgrade a cluster from the commit in test/upgrade/base to this one, back and forth, under RATE (200) tasks per second
-	DTASK_UPGRADE_RATE=$(RATE) go test -count=1 -v -timeout 10m $(ARGS) ./test/upgrade
+upgrade: ## upgrade a cluster from the commit in test/upgrade/base to this one, back and forth, under RATE (200, or 80% of the ceiling) tasks per second
+	DTASK_UPGRADE_RATE=$(RATE) go test -count=1 -v -timeout 25m $(ARGS) ./test/upgrade
+
+.PHONY: deploy-test
+deploy-test: ## set up a secured cluster on machines of its own, as documented, and test what it sends, stores and refuses; needs root
+	go test -count=1 -v -timeout 10m $(ARGS) ./test/deploy
+
+.PHONY: tls-scan
+tls-scan: build/sslyze/bin/sslyze ## scan both ports of a secured coordinator with sslyze; needs root, Python and PyPI
+	DTASK_SSLYZE=$(CURDIR)/$< go test -count=1 -v -timeout 10m -run '^TestAScanner' $(ARGS) ./test/deploy
+
+build/sslyze/bin/sslyze:
+	python3 -m venv build/sslyze
+	build/sslyze/bin/pip install -q sslyze==6.3.1
 
 .PHONY: alerts
 alerts: ## let each alert fire in its fault, on a real Prometheus, and none in SOAK (2m) of load; PARALLEL (4) at once

@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"iter"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,12 +25,23 @@ type app struct {
 	// exitTable. It keeps them apart from the exit code of a command.
 	ownExit int
 
+	// dir is where relative paths of files that commands create begin; empty = the working
+	// directory.
+	dir string
+
 	addrs      []string
+	socket     string
+	context    string // --context
 	cluster    string // --cluster-id
+	tokenFile  string
+	caFile     string
 	timeout    time.Duration
 	timeoutSet bool // the user set --timeout, which then also limits waiting for jobs
 
 	resolved map[string]jobRef // the jobs that @NAME meant so far, by NAME
+
+	usedContext string // the context whose CA the connection trusts; empty: none
+	changedCA   changedCA
 }
 
 // connected runs a command with a client and prints the view that it returns. A
@@ -43,6 +54,7 @@ func (a *app) connected(do func(ctx context.Context, c *client.Client, args []st
 			return err
 		}
 		defer func() { _ = c.Close() }()
+		defer a.keepCA(cmd.Context())
 		v, err := do(cmd.Context(), c, args)
 		a.warnForeign(c, err)
 		if v.doc != nil {
@@ -55,15 +67,27 @@ func (a *app) connected(do func(ctx context.Context, c *client.Client, args []st
 	}
 }
 
-// newClient returns a client of the cluster that flags and environment name.
+// newClient returns a client of the cluster that flags, environment and contexts name.
 func (a *app) newClient(timeout time.Duration) (*client.Client, error) {
+	conn, err := a.connection()
+	if err != nil {
+		return nil, connectionError(err)
+	}
 	c, err := client.New(client.Config{
-		Addrs: a.seeds(), Cluster: cmp.Or(a.cluster, a.getenv("DTASK_CLUSTER_ID")), Timeout: timeout, UserAgent: "dtaskctl",
+		Addrs: conn.addrs, Cluster: conn.cluster, Credentials: conn.credentials, Token: conn.token, Timeout: timeout, UserAgent: "dtaskctl",
 	})
 	if err != nil {
 		return nil, usage(err)
 	}
 	return c, nil
+}
+
+// created returns the path of a file or directory that a command creates.
+func (a *app) created(path string) string {
+	if a.dir == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(a.dir, path)
 }
 
 // warnForeign warns of addresses of other clusters, except those that the error
@@ -76,21 +100,13 @@ func (a *app) warnForeign(c *client.Client, err error) {
 	}
 }
 
-// seeds returns the addresses of --addr, or DTASK_ADDR. The client has a default.
+// seeds returns the addresses of coordinators. The client has a default.
 func (a *app) seeds() []string {
-	lists := a.addrs
-	if len(lists) == 0 {
-		lists = []string{a.getenv("DTASK_ADDR")}
+	saved, _, err := a.savedContext()
+	if err != nil {
+		return nil // newClient reports it
 	}
-	var seeds []string
-	for _, list := range lists {
-		for addr := range strings.SplitSeq(list, ",") {
-			if addr = strings.TrimSpace(addr); addr != "" {
-				seeds = append(seeds, addr)
-			}
-		}
-	}
-	return seeds
+	return a.addresses(saved)
 }
 
 // waitContext limits waiting for jobs to --timeout if the user set it. It ends

@@ -86,7 +86,7 @@ Ctrl-C cancels the unfinished jobs.`,
 	}
 	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
 		var err error
-		if cfg.Template, err = benchTemplate(cfg, taskType, specOptions(a.getenv)); err != nil {
+		if cfg.Template, err = benchTemplate(cfg, taskType, a.specOptions()); err != nil {
 			return view{}, err
 		}
 		ctx, cancel := a.waitContext(ctx)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
@@ -63,7 +65,7 @@ func (a *app) addCompletions(cmd *cobra.Command) {
 	path := cmd.CommandPath()
 	jobs, takesJobs := jobArgs[path]
 	switch {
-	case cmd.HasSubCommands() || slices.Contains(fileArgs, path):
+	case cmd.HasSubCommands() || slices.Contains(fileArgs, path) || len(cmd.ValidArgs) > 0 || cmd.ValidArgsFunction != nil:
 	case takesJobs:
 		cmd.ValidArgsFunction = a.completing(func(ctx context.Context, c *client.Client, args []string, typed string) []string {
 			if len(args) > 0 && !jobs.many {
@@ -114,6 +116,10 @@ func (a *app) addFlagCompletions(cmd *cobra.Command, path string) {
 		},
 		"job": func(ctx context.Context, c *client.Client, _ []string, typed string) []string {
 			return completeJobs(ctx, c, nil, typed)
+		},
+		"namespace": completeNamespaces,
+		"role": func(context.Context, *client.Client, []string, string) []string {
+			return []string{"admin", "operator", "submitter", "reader", "metrics"}
 		},
 		"type": func(context.Context, *client.Client, []string, string) []string { return spec.BuiltInTypes() },
 	}
@@ -239,9 +245,14 @@ func completeJobs(ctx context.Context, c *client.Client, states []dtaskv1.JobSta
 	return values
 }
 
-// completeNames completes the name of a job, and completeOwners the owner.
+// completeNames completes the name of a job, completeOwners the owner, and
+// completeNamespaces the namespace.
 func completeNames(ctx context.Context, c *client.Client, _ []string, typed string) []string {
 	return completeField(ctx, c, typed, (*dtaskv1.Job).GetName)
+}
+
+func completeNamespaces(ctx context.Context, c *client.Client, _ []string, typed string) []string {
+	return completeField(ctx, c, typed, func(j *dtaskv1.Job) string { return cmp.Or(j.GetNamespace(), auth.DefaultNamespace) })
 }
 
 func completeOwners(ctx context.Context, c *client.Client, _ []string, typed string) []string {

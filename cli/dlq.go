@@ -24,6 +24,7 @@ func newDLQ(a *app) *cobra.Command {
 // bindDeadLetterFilter adds the flags that filter dead letters.
 func bindDeadLetterFilter(fl *pflag.FlagSet, f *client.DeadLetterFilter) {
 	fl.StringVar(&f.Job, "job", "", "only dead letters of this `JOB`")
+	bindNamespace(fl, &f.Namespace, "only dead letters in this `NAMESPACE` (default: all that you may see)")
 	fl.StringVar(&f.Type, "type", "", "only dead letters of this handler `TYPE`, or command or run")
 }
 

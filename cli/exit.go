@@ -82,6 +82,11 @@ var exitTable = []struct {
 	{client.ErrConflict, exitConflict, "dtaskctl status JOB shows the current state"},
 	{client.ErrBusy, exitRefused, "nothing was changed: retry later, or set a longer --timeout"},
 	{client.ErrForeignCluster, exitRefused, "--addr or DTASK_ADDR sets the addresses, --cluster-id or DTASK_CLUSTER_ID the cluster"},
+	{
+		client.ErrUnauthenticated, exitRefused,
+		"log in with dtaskctl login STRING, or set --token-file or DTASK_TOKEN_FILE; dtaskctl join-token create user makes a string",
+	},
+	{client.ErrUntrusted, exitRefused, "nothing was sent; dtaskctl context show shows the CA that is trusted"},
 	{client.ErrRefused, exitRefused, ""},
 	{client.ErrCompacted, exitRefused, "older changes are no longer available: run watch without --from"},
 	{

@@ -15,7 +15,7 @@ import (
 )
 
 func newFakeLeader() *fakeLeader {
-	f := &fakeLeader{keys: make(map[string][2]string), last: 100, jobs: make(map[string]*fakeJob)}
+	f := &fakeLeader{keys: make(map[string][2]string), last: 100, jobs: make(map[string]*fakeJob), fakeAccess: newFakeAccess()}
 	f.jobs["41"] = &fakeJob{
 		job: &dtaskv1.Job{
 			Id: "41", Name: "nightly", Owner: "data-team", Priority: dtaskv1.Priority_PRIORITY_HIGH, State: dtaskv1.JobState_JOB_STATE_FAILED,
@@ -108,7 +108,7 @@ func (f *fakeLeader) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*d
 		if name := r.GetName(); name != "" && name != "rebuilt" && name != j.job.GetName() {
 			continue
 		}
-		if (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), j.job.GetState())) && (r.GetOwner() == "" || r.GetOwner() == j.job.GetOwner()) && hasLabels(j.job, r.GetLabels()) {
+		if (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), j.job.GetState())) && (r.GetOwner() == "" || r.GetOwner() == j.job.GetOwner()) && (r.GetNamespace() == "" || r.GetNamespace() == cmp.Or(j.job.GetNamespace(), "default")) && hasLabels(j.job, r.GetLabels()) {
 			out.Jobs = append(out.Jobs, j.job)
 		}
 	}

@@ -119,7 +119,7 @@ func finished(id string, m *dtaskv1.JobPart) *fakeJob {
 	tasks := expanded(m.GetTasks())
 	n := uint32(len(tasks)) //nolint:gosec // a few
 	j := &fakeJob{spec: m, job: &dtaskv1.Job{
-		Id: id, Name: m.GetHeader().GetName(), Owner: m.GetHeader().GetOwner(), Priority: m.GetHeader().GetPriority(),
+		Id: id, Name: m.GetHeader().GetName(), Owner: m.GetHeader().GetOwner(), Namespace: m.GetHeader().GetNamespace(), Priority: m.GetHeader().GetPriority(),
 		State: dtaskv1.JobState_JOB_STATE_COMPLETED, SubmittedAt: ago(10 * time.Second), StartedAt: ago(9 * time.Second), CompletedAt: ago(200 * time.Millisecond),
 		TasksTotal: n, TasksCompleted: n, Retries: 1, TasksByState: map[string]uint32{"completed": n},
 	}}

@@ -36,6 +36,7 @@ type fakeLeader struct {
 	dtaskv1.UnimplementedJobServiceServer
 	dtaskv1.UnimplementedClusterServiceServer
 	dtaskv1.UnimplementedAdminServiceServer
+	dtaskv1.UnimplementedAuthServiceServer
 
 	addr string
 	mu   sync.Mutex // guards the fields below
@@ -43,9 +44,13 @@ type fakeLeader struct {
 	keys map[string][2]string // idempotency key → job ID, digest
 	last int
 	runs uint64
+
+	auditHeads []*dtaskv1.AuditHead
+
 	fakeDrain
 	fakeBench
 	fakeUpgrade
+	fakeAccess
 }
 
 // A fakeFollower redirects every call to the leader, except Status and Identify.
@@ -61,6 +66,7 @@ func (f *fakeLeader) serve() (addr string, done func(), err error) {
 	dtaskv1.RegisterJobServiceServer(s, f)
 	dtaskv1.RegisterClusterServiceServer(s, f)
 	dtaskv1.RegisterAdminServiceServer(s, f)
+	dtaskv1.RegisterAuthServiceServer(s, f)
 	return listenAndServe(s)
 }
 

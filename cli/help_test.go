@@ -92,11 +92,11 @@ var foreign = []string{"strconv", "rpc error", "code =", "parse error", "parsing
 // for every flag, and with invalid arguments, where no coordinator responds.
 func TestInvalidValuesAreReportedInPlainWords(t *testing.T) {
 	t.Parallel()
-	nobody := closedPort(t)
+	nobody, dir := closedPort(t), t.TempDir()
 	values := []string{"", "x", "-1", "1e99", "99999999999999999999", "5x", "a=b=c", "\"", "a,,b", "%s"}
 	all := commands(t)
 	for _, path := range slices.Sorted(maps.Keys(all)) {
-		names := []string{"addr", "cluster-id", "color", "output", "timeout"}
+		names := []string{"addr", "socket", "context", "ca-file", "token-file", "cluster-id", "color", "output", "timeout"}
 		all[path].LocalFlags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 		for _, value := range values {
 			lines := [][]string{{value}, {value, value}}
@@ -105,6 +105,7 @@ func TestInvalidValuesAreReportedInPlainWords(t *testing.T) {
 			}
 			for _, args := range lines {
 				a, _, stderr := setup(t, map[string]string{"DTASK_ADDR": nobody})
+				a.dir = dir
 				run(t.Context(), slices.Concat(strings.Fields(path)[1:], []string{"--timeout", "1ms"}, args), a)
 				for _, word := range foreign {
 					if strings.Contains(stderr.String(), word) {
@@ -130,6 +131,7 @@ func TestErrorsOfACoordinatorAreReportedInPlainWords(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(done)
+			dir := t.TempDir()
 			for path, cmd := range commands(t) {
 				for line := range strings.Lines(cmd.Example) {
 					args := strings.Fields(line)
@@ -137,6 +139,7 @@ func TestErrorsOfACoordinatorAreReportedInPlainWords(t *testing.T) {
 						continue
 					}
 					a, _, stderr := setup(t, map[string]string{"DTASK_ADDR": addr})
+					a.dir = dir
 					end := len(args)
 					if i := slices.Index(args, "--"); i >= 0 {
 						end = i // the rest is another command's

@@ -24,7 +24,7 @@ var allJobStates = []dtaskv1.JobState{
 var activeJobStates = []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING}
 
 // jobFilterFlags are the flags that bindJobFilter adds.
-var jobFilterFlags = []string{"name", "owner", "state", "label", "since", "until"}
+var jobFilterFlags = []string{"name", "owner", "namespace", "state", "label", "since", "until"}
 
 // bindJobFilter adds the flags that filter jobs by name, owner, label, time and state, of
 // which only some may be possible.
@@ -40,12 +40,33 @@ func (a *app) bindJobFilter(fl *pflag.FlagSet, f *client.JobFilter, states []dta
 	})
 	fl.StringVar(&f.Name, "name", "", "only jobs with this `NAME`")
 	fl.StringVar(&f.Owner, "owner", "", "only jobs of this `OWNER`")
+	bindNamespace(fl, &f.Namespace, "only jobs in this `NAMESPACE` (default: all that you may see)")
 	fl.StringToStringVar(&f.Labels, "label", nil,
 		"only jobs with this label `KEY=VALUE` (repeated: all must match)")
 	fl.Lookup("label").DefValue = "" // otherwise help shows (default [])
 	parse := pastTime(a.now)
 	bind(fl, &f.Since, "since", "", "only jobs submitted at this `TIME` or later: 2026-05-01T12:00:00Z, or a duration before now such as 2h", parse)
 	bind(fl, &f.Before, "until", "", "only jobs submitted before this `TIME`", parse)
+}
+
+// namespaceUsage is the help of --namespace where a job is submitted.
+const namespaceUsage = "`NAMESPACE` of the job (default: that of the file, else \"default\" or the only one that you have)"
+
+// bindNamespace adds the flag of a namespace.
+func bindNamespace(fl *pflag.FlagSet, namespace *string, usage string) {
+	bind(fl, namespace, "namespace", "", usage, func(text string) (string, error) {
+		return text, spec.CheckNamespace(text)
+	})
+}
+
+// inNamespace moves jobs into a namespace; empty = where their files put them.
+func inNamespace(namespace string, jobs ...*dtaskv1.JobSpec) {
+	if namespace == "" {
+		return
+	}
+	for _, job := range jobs {
+		job.GetHeader().Namespace = namespace
+	}
 }
 
 // checkJobFilter checks the flags that depend on each other.

@@ -15,10 +15,15 @@ import (
 // maxOwner is the longest owner of a job, in bytes.
 const maxOwner = 63
 
-// specOptions returns what job files don't say. Unset timeouts and retries stay
-// unset: the coordinators have defaults.
-func specOptions(getenv func(string) string) spec.Options {
-	return spec.Options{Owner: clip(owner(getenv), maxOwner), Unfilled: true}
+// specOptions returns what job files don't say. Unset timeouts and retries stay unset: the
+// coordinators have defaults. A user with a token has an identity, to which the job belongs;
+// the name that the user has on this machine says nothing more.
+func (a *app) specOptions() spec.Options {
+	opts := spec.Options{Unfilled: true}
+	if !a.hasToken() {
+		opts.Owner = clip(owner(a.getenv), maxOwner)
+	}
+	return opts
 }
 
 // owner returns the name of the user, or an empty string if it is unknown.

@@ -39,13 +39,22 @@ func stateDir(getenv func(string) string) string {
 	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "dtask")
 	}
-	// Containers set HOME to / or to a directory that doesn't exist for a user without a
-	// home directory. Creating one would be wrong, and a warning at each submission noise.
+	home := homeDir(getenv)
+	if home == "" {
+		return ""
+	}
+	return filepath.Join(home, ".local", "state", "dtask")
+}
+
+// homeDir returns the user's home directory; empty if the user has none. Containers set
+// HOME to / or to a directory that doesn't exist for such a user. Creating one would be
+// wrong, and a warning at each submission noise.
+func homeDir(getenv func(string) string) string {
 	home := getenv("HOME")
 	if info, err := os.Stat(home); err != nil || !info.IsDir() || !filepath.IsAbs(home) || filepath.Clean(home) == "/" {
 		return ""
 	}
-	return filepath.Join(home, ".local", "state", "dtask")
+	return home
 }
 
 // clusterName names a cluster in the name of a file: by its ID or, if its coordinators
@@ -92,7 +101,7 @@ func (l lastJob) write(id string) error {
 
 // replaceFile writes a file of mode 0600 beside path and renames it to path.
 func replaceFile(path, content string) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".last-job-*") // has mode 0600
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // has mode 0600
 	if err != nil {
 		return err //nolint:wrapcheck // the caller adds the context
 	}

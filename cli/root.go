@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/buildinfo"
 )
 
@@ -51,9 +50,13 @@ func newRoot(a *app) *cobra.Command {
 			a.started = true
 		},
 	}
-	root.Long = root.Short + ".\n\n" + jobForms
+	root.Long = root.Short + ".\n\n" + connectionHelp + "\n\n" + jobForms
 	fl := root.PersistentFlags()
-	fl.StringArrayVar(&a.addrs, "addr", nil, "addresses of coordinators, `HOST:PORT`, comma-separated or repeated (default DTASK_ADDR, or "+client.DefaultAddr+")")
+	fl.StringArrayVar(&a.addrs, "addr", nil, "addresses of coordinators, `HOST:PORT`, comma-separated or repeated (default: see dtaskctl --help)")
+	fl.StringVar(&a.socket, "socket", "", "`PATH` of the Unix socket of a coordinator on this machine (default DTASK_SOCKET)")
+	bind(fl, &a.context, "context", "", "`NAME` of a context, which dtaskctl login makes (default DTASK_CONTEXT, or the one in use)", parseContextName)
+	fl.StringVar(&a.caFile, "ca-file", "", "`FILE` with the CA of the cluster (default DTASK_CA_FILE, or the context's)")
+	fl.StringVar(&a.tokenFile, "token-file", "", "`FILE` with the token (default DTASK_TOKEN_FILE, DTASK_TOKEN, or the context's)")
 	fl.StringVar(&a.cluster, "cluster-id", "", "`ID` of the cluster, 32 hexadecimal digits; others are refused (default DTASK_CLUSTER_ID, or the first that answers)")
 	bind(fl, &a.timeout, "timeout", "1m0s", "maximum `DURATION` of reaching a leader; if set, also of waiting for jobs", duration(time.Nanosecond, math.MaxInt64))
 	bindEnum(root, fl, &a.format, "output", "o", "output `FORMAT`", outputTable, outputJSON,
@@ -65,7 +68,7 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		newSubmit(a), newRun(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newUpdate(a), newRetry(a), newRerun(a), newWait(a), newWatch(a),
-		newDLQ(a), newWorker(a), newCluster(a), newBench(a), newVersion(a),
+		newDLQ(a), newWorker(a), newCluster(a), newTLS(a), newLogin(a), newLogout(a), newContext(a), newWhoAmI(a), newToken(a), newJoinToken(a), newAudit(a), newBench(a), newVersion(a),
 	)
 	a.addCompletions(root)
 	return root

@@ -28,6 +28,7 @@ type runFlags struct {
 	env, labels, resources     pairs
 	timeout                    time.Duration // of an attempt; 0 = the coordinators' default
 	retries                    uint32
+	namespace                  string
 	needs                      needFlags
 	wait                       bool
 }
@@ -76,10 +77,11 @@ func newRun(a *app) *cobra.Command {
 			return f.args(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			job, err := f.job(args, specOptions(a.getenv))
+			job, err := f.job(args, a.specOptions())
 			if err != nil {
 				return usage(err)
 			}
+			inNamespace(f.namespace, job)
 			return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
 				if err := a.addNeeds(ctx, c, f.needs, job); err != nil {
 					return view{}, err
@@ -116,6 +118,7 @@ func (f *runFlags) bind(a *app, cmd *cobra.Command) {
 	})
 	bind(fl, &f.timeout, "task-timeout", "", "maximum `DURATION` of an attempt, such as 10m (default: that of the coordinators)", duration(time.Millisecond, spec.MaxDuration))
 	bind(fl, &f.retries, "retries", "0", "`N` retries after a failure (a lost worker does not count)", integer[uint32](0, spec.MaxRetries))
+	bindNamespace(fl, &f.namespace, namespaceUsage)
 	f.needs.bind(fl)
 	fl.BoolVar(&f.wait, "wait", false, "copy the output until the job finishes, and exit as the command does")
 	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print the job ID only; with --wait, the output of the command only")

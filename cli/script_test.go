@@ -3,12 +3,15 @@ package cli
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 // TestScripts runs the scripts in testdata. $DTASK_ADDR is a leader, $FOLLOWER a
@@ -45,13 +48,63 @@ func TestScripts(t *testing.T) {
 			}
 			env.Defer(done)
 			env.Setenv("FOREIGN", foreign)
+			if err := setupSecured(env); err != nil {
+				return err
+			}
 			env.Setenv("FOLLOWER", second)
 			env.Setenv("NOBODY", nobody)
 			env.Setenv("USER", "tester")
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "joins": joins},
 	})
+}
+
+// setupSecured serves clusters with TLS. $SECURED is the leader of one, $WORK/tls/ca.crt its
+// CA, and $WORK/join has join strings for it; those in $WORK/foreign and $WORK/rotated lead
+// to a cluster with another ID, and to the same with another CA.
+func setupSecured(env *testscript.Env) error {
+	leader, done, err := newSecuredLeader(filepath.Join(env.WorkDir, "tls"), fakeCluster)
+	if err != nil {
+		return err
+	}
+	env.Defer(done)
+	env.Setenv("SECURED", leader.addr)
+	env.Values[securedKey{}] = leader
+	other, err := tlsconf.NewCA(fakeCluster, time.Now())
+	if err != nil {
+		return err
+	}
+	for dir, of := range map[string]struct {
+		cluster string
+		ca      *tlsconf.CA
+	}{"join": {fakeCluster, leader.ca}, "foreign": {foreignCluster, other}, "rotated": {fakeCluster, other}} {
+		path := filepath.Join(env.WorkDir, dir)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			return err
+		}
+		if err := leader.writeJoinStrings(path, of.cluster, of.ca); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type securedKey struct{}
+
+// joins checks how many calls of Join the secured leader has got:
+//
+//	joins N
+func joins(ts *testscript.TestScript, neg bool, args []string) {
+	leader, ok := ts.Value(securedKey{}).(*fakeLeader)
+	if neg || len(args) != 1 || !ok {
+		ts.Fatalf("usage: joins N")
+	}
+	leader.mu.Lock()
+	defer leader.mu.Unlock()
+	if got := strconv.Itoa(len(leader.joins)); got != args[0] {
+		ts.Fatalf("the leader has got %s secrets of join strings, want %s", got, args[0])
+	}
 }
 
 func exits(ts *testscript.TestScript, neg bool, args []string) {

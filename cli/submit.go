@@ -24,6 +24,7 @@ import (
 type submitFlags struct {
 	inlineJob
 	overrides jobOverrides
+	namespace string
 	needs     needFlags
 
 	wait   bool
@@ -42,7 +43,8 @@ rejected job. With several jobs, --idempotency-key KEY gives them the keys KEY-1
 KEY-2 and so on, in order. A file *.jobspec.json has one job as dtaskd inspect
 exports it.
 
---name, --priority, --label and --set replace what the files say, in each of them.
+--name, --namespace, --priority, --label and --set replace what the files say, in each
+of them.
 --set gives a value to a parameter that the file declares under job.params.
 
 ` + needsHelp,
@@ -58,10 +60,11 @@ exports it.
   dtaskctl submit job.yaml --dry-run`,
 		Args: f.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			jobs, err := f.jobs(args, a.in, specOptions(a.getenv))
+			jobs, err := f.jobs(args, a.in, a.specOptions())
 			if err != nil {
 				return err
 			}
+			inNamespace(f.namespace, jobs...)
 			if f.dryRun {
 				return a.print(plan(jobs))
 			}
@@ -89,6 +92,7 @@ exports it.
 		return text, err
 	})
 	bind(fl, &f.name, "name", "", "`NAME` of the job", notEmpty)
+	bindNamespace(fl, &f.namespace, namespaceUsage)
 	f.overrides.bind(fl)
 	f.needs.bind(fl)
 	bind(fl, &f.batch, "batch", "", "`N` equal tasks in the job without a file (default type "+batchType+")", integer[int](1, maxJobTasks))

@@ -26,6 +26,7 @@ type addressBook struct {
 	seeds   []string
 	hints   []string // newest first, without seeds
 	last    string   // last address that responded; empty if no address has
+	sockets []string // that have led to a coordinator
 	suspect map[string]time.Time
 	foreign map[string]time.Time // addresses of other clusters, and until when
 }
@@ -90,8 +91,29 @@ func (b *addressBook) learn(addr string) {
 	}
 }
 
+// meet records that addr leads to a coordinator. It matters for sockets only, of which the
+// seeds alone can be some.
+func (b *addressBook) meet(addr string) {
+	if _, ok := socketPath(addr); !ok {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Contains(b.sockets, addr) && slices.Contains(b.seeds, addr) {
+		b.sockets = append(b.sockets, addr)
+	}
+}
+
+// met reports whether a socket has led to a coordinator.
+func (b *addressBook) met(addr string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Contains(b.sockets, addr)
+}
+
 // answered records that the coordinator at addr took a call.
 func (b *addressBook) answered(addr string) {
+	b.meet(addr)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last = addr

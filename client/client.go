@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,8 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/buildinfo"
-	"github.com/dtask/dtask/internal/loopback"
 )
 
 // DefaultAddr is the address of a coordinator that runs with default settings.
@@ -31,8 +32,9 @@ const (
 // Config configures a Client. The zero value connects to a coordinator on this
 // machine.
 type Config struct {
-	// Addrs are the seed addresses, HOST:PORT, of some coordinators. The client
-	// never stops trying them. Default: DefaultAddr.
+	// Addrs are the seed addresses, HOST:PORT, of some coordinators, or unix:PATH, the
+	// Unix socket of a coordinator on this machine. The client never stops trying them.
+	// Default: DefaultAddr.
 	Addrs []string
 	// Cluster is the ID of the cluster, 32 hexadecimal digits. Coordinators of
 	// another one are not used. Default: the cluster of the first coordinator that
@@ -45,13 +47,17 @@ type Config struct {
 	// next one is tried. It doubles each time it expires. Default 2 s.
 	TryTimeout time.Duration
 	// Credentials secure the connections. Default: none; then, unless Dial is set, the
-	// client connects to loopback addresses only.
+	// client connects to loopback addresses and Unix sockets only. Unix sockets don't
+	// use them.
 	Credentials credentials.TransportCredentials
+	// Token is sent as a bearer token with every call, but only over TLS, to a loopback
+	// address, or to a Unix socket. Optional.
+	Token Secret
 	// UserAgent precedes the library's name and version in the user agent.
 	// Optional.
 	UserAgent string
 	// Dial opens connections. It may connect to any address, even without Credentials.
-	// Default: TCP without a proxy.
+	// Default: TCP without a proxy, and Unix sockets.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 }
 
@@ -67,7 +73,7 @@ func (c Config) withDefaults() Config {
 		c.TryTimeout = 2 * time.Second
 	}
 	if c.Dial == nil {
-		c.Dial = dialTCP(c.plaintext())
+		c.Dial = dial
 	}
 	if c.Credentials == nil {
 		c.Credentials = insecure.NewCredentials()
@@ -78,35 +84,28 @@ func (c Config) withDefaults() Config {
 // plaintext reports whether what the client sends could be read or changed by others.
 func (c Config) plaintext() bool { return c.Dial == nil && c.Credentials == nil }
 
-// dialTCP returns the default dialer. In plaintext, it refuses addresses that are not on
-// this machine, also those that a coordinator names as the leader's.
-func dialTCP(plaintext bool) func(ctx context.Context, addr string) (net.Conn, error) {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
-	return func(ctx context.Context, addr string) (net.Conn, error) {
-		if plaintext && !loopback.Is(addr) {
-			return nil, errPlaintext(addr)
-		}
-		return dialer.DialContext(ctx, "tcp", addr)
+// dial is the default dialer.
+func dial(ctx context.Context, addr string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	if path, ok := socketPath(addr); ok {
+		return dialer.DialContext(ctx, "unix", path)
 	}
-}
-
-func errPlaintext(addr string) error {
-	return fmt.Errorf("invalid address %q: must be a loopback address such as 127.0.0.1, because this version has no TLS", addr)
+	return dialer.DialContext(ctx, "tcp", addr)
 }
 
 // validate returns all errors of the configuration, joined.
 func (c Config) validate(plaintext bool) error {
 	var errs []error
 	for _, addr := range c.Addrs {
-		host, port, err := net.SplitHostPort(addr)
-		if err != nil || host == "" || port == "" {
-			errs = append(errs, fmt.Errorf("invalid address %q: must be HOST:PORT", addr))
-		} else if plaintext && !loopback.Is(addr) {
-			errs = append(errs, errPlaintext(addr))
-		}
+		errs = append(errs, checkAddress(addr, plaintext))
 	}
 	if c.Cluster != "" {
 		errs = append(errs, checkClusterID(c.Cluster))
+	}
+	if c.Token != "" {
+		if _, err := auth.ParseToken(c.Token.Reveal()); err != nil {
+			errs = append(errs, fmt.Errorf("invalid token: %w", err))
+		}
 	}
 	if c.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("invalid Timeout %s: must be 0 or more", c.Timeout))
@@ -121,10 +120,13 @@ var errClosed = errors.New("client is closed")
 
 // Client is a client of a dtask cluster. It is safe for concurrent use.
 type Client struct {
-	cfg      Config
-	book     *addressBook
-	identity identity
-	running  sync.WaitGroup // goroutines of streams
+	cfg       Config
+	plaintext bool // only addresses of this machine may be used
+	book      *addressBook
+	identity  identity
+	running   sync.WaitGroup // goroutines of streams
+	// handshakes are noted for diagnose.
+	handshakes handshakes
 
 	mu      sync.Mutex                  // guards the rest
 	conns   map[string]*grpc.ClientConn // by address, created on first use
@@ -142,7 +144,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, &Error{Kind: ErrInvalid, Message: err.Error()}
 	}
 	c := &Client{
-		cfg:   cfg,
+		cfg: cfg, plaintext: plaintext,
 		book:  newAddressBook(cfg.Addrs),
 		conns: make(map[string]*grpc.ClientConn), streams: make(map[*grpc.ClientConn]*submitStream),
 	}
@@ -176,7 +178,14 @@ func (c *Client) conn(addr string) (*grpc.ClientConn, error) {
 	if conn, ok := c.conns[addr]; ok {
 		return conn, nil
 	}
-	conn, err := grpc.NewClient("passthrough:///"+addr, c.dialOptions()...)
+	if c.plaintext && !isLocal(addr) { // a leader's, which comes from a coordinator
+		return nil, &untrustedError{err: errPlaintext}
+	}
+	token, err := c.cfg.tokenOptions(addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(target(addr), slices.Concat(c.dialOptions(), c.transportOptions(addr), token)...)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
 	}
@@ -184,7 +193,7 @@ func (c *Client) conn(addr string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// dialOptions returns the options of every connection. Addresses are passed
+// dialOptions returns the options that all connections share. Addresses are passed
 // through to Dial, which resolves host names at each connect. gRPC's own
 // backoff is short because the client has its own between rounds. Keepalive is
 // slow on purpose: the guard pings coordinators during calls, and servers may
@@ -195,7 +204,6 @@ func (c *Client) dialOptions() []grpc.DialOption {
 		agent = c.cfg.UserAgent + " " + agent
 	}
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(c.cfg.Credentials),
 		grpc.WithContextDialer(c.cfg.Dial),
 		grpc.WithUserAgent(agent),
 		grpc.WithUnaryInterceptor(c.identity.unary),

@@ -97,6 +97,14 @@ func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	return err
 }
 
+// AuditHeads returns the last line of each coordinator's audit log that the cluster
+// knows, ascending by server ID.
+func (c *Client) AuditHeads(ctx context.Context) ([]*dtaskv1.AuditHead, error) {
+	got, err := call(ctx, c, operation{name: "reading the heads of the audit logs", timeout: changeLimit},
+		dtaskv1.ClusterServiceClient.AuditHeads, &dtaskv1.AuditHeadsRequest{})
+	return got.GetHeads(), err
+}
+
 // UpgradeStatus returns the feature level of the cluster, those that its members
 // support, and what happens next.
 func (c *Client) UpgradeStatus(ctx context.Context) (*dtaskv1.UpgradeStatusResponse, error) {
@@ -228,18 +236,21 @@ type unanswered []error
 
 // as returns the error of a call that no coordinator has answered.
 func (u unanswered) as(what string) error {
-	kind, texts, foreign := ErrUnreachable, make([]string, 0, len(u)+1), 0
-	for _, err := range u {
+	texts, foreign := make([]string, 0, len(u)+1), false
+	var kind error // that all errors have
+	for i, err := range u {
 		texts = append(texts, err.Error())
-		if _, ok := errors.AsType[*foreignError](err); ok {
-			foreign++
+		once, ok := errors.AsType[*onceError](err)
+		switch {
+		case !ok || i > 0 && once.kind != kind: //nolint:errorlint // the kind itself
+			kind = ErrUnreachable
+		case i == 0:
+			kind = once.kind
 		}
+		foreign = foreign || ok && once.kind == ErrForeignCluster //nolint:errorlint // the kind itself
 	}
-	if foreign > 0 {
+	if foreign {
 		texts = append(texts, foreignAdvice)
 	}
-	if foreign > 0 && foreign == len(u) {
-		kind = ErrForeignCluster
-	}
-	return &Error{Kind: kind, Message: what + strings.Join(texts, "; ")}
+	return &Error{Kind: cmp.Or(kind, ErrUnreachable), Message: what + strings.Join(texts, "; ")}
 }

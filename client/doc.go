@@ -22,8 +22,13 @@
 // coordinator that answers. Each call names it, and coordinators of other
 // clusters refuse the call without an effect. ForeignAddresses returns theirs.
 //
-// Every error wraps one of ErrNotFound, ErrConflict, ErrRefused, ErrBusy,
-// ErrForeignCluster, ErrInvalid, ErrCompacted and ErrUnreachable, or the cause of the caller's
-// context, or is an internal error of a coordinator. Use errors.As with *Error
-// for the details.
+// A Client sends Config.Token with every call, but never where others could read it. It
+// connects to other machines over TLS only: Trust says which CA the cluster has. Join
+// makes an identity by a join string, whose secret it sends only to a coordinator of the
+// cluster that the string names.
+//
+// Every error wraps one of ErrNotFound, ErrConflict, ErrRefused, ErrUnauthenticated,
+// ErrUntrusted, ErrBusy, ErrForeignCluster, ErrInvalid, ErrCompacted and ErrUnreachable, or
+// the cause of the caller's context, or is an internal error of a coordinator. Use
+// errors.As with *Error for the details.
 package client

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dtask/dtask/internal/tlsconf"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -32,6 +33,13 @@ var (
 	// cluster. Correct the addresses or Config.Cluster; after dtaskd recover, create
 	// a new Client.
 	ErrForeignCluster = fmt.Errorf("another cluster: %w", ErrRefused)
+	// ErrUnauthenticated is an ErrRefused: the cluster doesn't know the caller. The token
+	// is missing, expired or revoked. Set another Config.Token.
+	ErrUnauthenticated = fmt.Errorf("unauthenticated: %w", ErrRefused)
+	// ErrUntrusted is an ErrRefused: no address leads to a coordinator that this client
+	// trusts. The CA is another one, this machine's clock is wrong, or only one side uses
+	// TLS. Nothing was sent. Correct Config.Credentials, the addresses or the clock.
+	ErrUntrusted = fmt.Errorf("untrusted: %w", ErrRefused)
 	// ErrInvalid means that the request is malformed. Error.Faults has one line
 	// per fault. Correct the request.
 	ErrInvalid = errors.New("invalid")
@@ -123,7 +131,7 @@ var byCode = map[codes.Code]errorClass{
 	codes.Internal:           {next: tryOther, unknown: true},
 	codes.Unavailable:        {next: tryOther, unknown: true},
 	codes.DataLoss:           {next: fail},
-	codes.Unauthenticated:    {next: fail, kind: ErrRefused},
+	codes.Unauthenticated:    {next: fail, kind: ErrUnauthenticated},
 }
 
 // A classifiedError is an errorClass with the details of the status.
@@ -136,11 +144,21 @@ type classifiedError struct {
 	full    bool          // with retryLater: the cluster is overloaded; otherwise the leader is not ready
 	faults  []string
 	cluster string // of the coordinator, with tryOwn
-	local   error  // the error itself, if it isn't a status
+	// fault is the kind of an error that another attempt at this address would not
+	// change: ErrUntrusted for a connection that must not be used, or that of a
+	// socketError; nil for others.
+	fault error
+	local error // the error itself, if it isn't a status
 }
 
 // classify classifies the error of an attempt.
 func classify(err error) classifiedError {
+	if untrusted, ok := errors.AsType[*untrustedError](err); ok {
+		return classifiedError{errorClass: errorClass{next: tryOther}, message: untrusted.Error(), unsent: true, fault: ErrUntrusted}
+	}
+	if socket, ok := errors.AsType[*socketError](err); ok {
+		return classifiedError{errorClass: errorClass{next: tryOther}, message: socket.Error(), unsent: true, fault: socket.kind}
+	}
 	st, ok := status.FromError(err)
 	if !ok {
 		return classifiedError{errorClass: errorClass{next: fail}, message: err.Error(), local: err}
@@ -148,6 +166,9 @@ func classify(err error) classifiedError {
 	v, ok := byCode[st.Code()]
 	if !ok {
 		v = errorClass{next: fail, unknown: true}
+	}
+	if strings.Contains(st.Message(), tlsconf.NotTrusted) {
+		return classifiedError{errorClass: errorClass{next: tryOther}, message: plain(st.Message()), unsent: true, fault: ErrUntrusted}
 	}
 	_, unsent := errors.AsType[*unsentError](err)
 	unsent = unsent || strings.Contains(st.Message(), dialing)
@@ -162,6 +183,9 @@ func classify(err error) classifiedError {
 		}
 		if v, ok := byReason[detail.GetReason()]; ok {
 			j.errorClass = v
+		}
+		if st.Code() == codes.Unauthenticated {
+			j.kind = ErrUnauthenticated // which the reasons don't distinguish
 		}
 		j.full = detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY && st.Code() == codes.ResourceExhausted
 		j.leader = detail.GetLeaderAddress()
@@ -190,6 +214,11 @@ func (e *unsentError) GRPCStatus() *status.Status { return e.st }
 // plain removes gRPC's wrapping from the message of a failed connect:
 // "connect: connection refused" remains.
 func plain(message string) string {
+	for _, handshake := range []string{tlsconf.NotTrusted, "authentication handshake failed: "} {
+		if i := strings.LastIndex(message, handshake); i >= 0 {
+			return strings.TrimSuffix(strings.TrimPrefix(message[i:], "authentication "), `"`)
+		}
+	}
 	i := strings.LastIndex(message, dialing)
 	if i < 0 {
 		return message

@@ -39,6 +39,7 @@ type fake struct {
 	dtaskv1.UnimplementedJobServiceServer
 	dtaskv1.UnimplementedClusterServiceServer
 	dtaskv1.UnimplementedAdminServiceServer
+	dtaskv1.UnimplementedAuthServiceServer
 
 	// submit stores a received job.
 	submit func(key string, header *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error)
@@ -61,6 +62,7 @@ type fake struct {
 	purge  func(*dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error)
 	status func() (*dtaskv1.StatusResponse, error)
 
+	denies  error        // of Identify
 	cluster string       // that it belongs to; empty: unknown
 	frozen  atomic.Bool  // hangs with open connections
 	calls   atomic.Int64 // of JobService, and jobs that were submitted
@@ -170,6 +172,9 @@ func (f *fake) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusR
 }
 
 func (f *fake) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
+	if f.denies != nil {
+		return nil, f.denies
+	}
 	return &dtaskv1.IdentifyResponse{State: "leader", LeaderId: "n1"}, nil
 }
 

@@ -87,6 +87,10 @@ func (i *identity) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc
 	if err != nil {
 		return nil, err
 	}
+	// Context commits the stream to its connection. Otherwise gRPC may open a stream that
+	// the server did not process again, and while that waits for a connection, it holds
+	// the lock that SendMsg, Encode and Context need. The callers retry by themselves.
+	_ = s.Context()
 	return &identifiedStream{ClientStream: s, identity: i}, nil
 }
 

@@ -48,9 +48,11 @@ type JobFilter struct {
 	States []dtaskv1.JobState
 	Name   string // exact
 	Owner  string // exact
-	Labels map[string]string
-	Since  time.Time // inclusive
-	Before time.Time // exclusive
+	// Namespace is exact; empty means all that the caller has.
+	Namespace string
+	Labels    map[string]string
+	Since     time.Time // inclusive
+	Before    time.Time // exclusive
 	// Changeable omits jobs of the history, which can be read but not changed.
 	Changeable bool
 	Limit      int // 0 = no limit
@@ -65,7 +67,7 @@ type JobFilter struct {
 // Jobs lists jobs, newest first. It ends with the first error.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, error] {
 	req := &dtaskv1.ListJobsRequest{
-		States: f.States, Name: f.Name, Owner: f.Owner, Labels: f.Labels, Changeable: f.Changeable,
+		States: f.States, Name: f.Name, Owner: f.Owner, Namespace: f.Namespace, Labels: f.Labels, Changeable: f.Changeable,
 		Consistency: consistency(f.Stale),
 	}
 	if !f.Since.IsZero() {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/credentials"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 func TestWithoutTLSOnlyLoopbackIsDialed(t *testing.T) {
@@ -22,8 +24,14 @@ func TestWithoutTLSOnlyLoopbackIsDialed(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	// A leader's address comes from a coordinator.
-	if _, err := dialTCP(true)(t.Context(), "10.0.0.1:7460"); err == nil || !strings.Contains(err.Error(), "no TLS") {
-		t.Errorf("dialing a leader off loopback: %v", err)
+}
+
+func TestALeaderOffThisMachineIsNotDialedInPlaintext(t *testing.T) {
+	t.Parallel()
+	addr := serveTCP(t, nil, &fake{getJob: func(string) (*dtaskv1.Job, error) { return nil, notLeader("10.0.0.1:7460") }})
+	c := newClient(t, Config{Addrs: []string{addr}})
+	_, err := c.Job(t.Context(), "42", ReadOptions{})
+	if !errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), "10.0.0.1:7460: not on this machine") {
+		t.Errorf("got %v, want ErrUntrusted", err)
 	}
 }

@@ -34,20 +34,21 @@ func (c *Client) Retry(ctx context.Context, r *dtaskv1.RetryRequest) (Updated, e
 
 // DeadLetterFilter selects dead letters. Empty fields match all.
 type DeadLetterFilter struct {
-	Job     string                   // id
-	Task    string                   // only this one of Job
-	Type    string                   // exact
-	Limit   int                      // 0 = no limit
-	History bool                     // fill DeadLetter.payload and DeadLetter.history
-	Stale   bool                     // any replica may answer
-	Fresh   func(*dtaskv1.Freshness) // as in ReadOptions
+	Job       string                   // id
+	Task      string                   // only this one of Job
+	Type      string                   // exact
+	Namespace string                   // exact; empty means all that the caller has
+	Limit     int                      // 0 = no limit
+	History   bool                     // fill DeadLetter.payload and DeadLetter.history
+	Stale     bool                     // any replica may answer
+	Fresh     func(*dtaskv1.Freshness) // as in ReadOptions
 }
 
 // DeadLetters lists tasks whose retries are exhausted, those of the newest job
 // first. It ends with the first error.
 func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) iter.Seq2[*dtaskv1.DeadLetter, error] {
 	req := &dtaskv1.ListDeadLettersRequest{
-		Job: f.Job, Task: f.Task, Type: f.Type, WithHistory: f.History, Consistency: consistency(f.Stale),
+		Job: f.Job, Task: f.Task, Type: f.Type, Namespace: f.Namespace, WithHistory: f.History, Consistency: consistency(f.Stale),
 	}
 	return list(f.Limit, "", func(limit uint32, token string) (*dtaskv1.ListDeadLettersResponse, error) {
 		req.Limit, req.PageToken = limit, token

@@ -19,6 +19,10 @@ const (
 // slowerAtMost is how many times as long as the round before the next one may take.
 const slowerAtMost = 4
 
+// faultTimeout is how long addresses that don't respond are tried if all others have a
+// fault that stays. An election or a restart ends sooner.
+const faultTimeout = 3 * time.Second
+
 // errTimeout is the cause of a retryLoop's context after no coordinator has
 // taken the call for Config.Timeout.
 var errTimeout = errors.New("client: deadline exceeded")
@@ -41,6 +45,13 @@ type retryLoop struct {
 	fullAt     string        // address of the last coordinator that answered, if the cluster is overloaded
 	last       map[string]string
 	foreign    map[string]bool // addresses in last that belong to another cluster
+	began      time.Time
+	// Of the addresses of the current round: how many were tried, how many have a fault
+	// that stays, and of which kind, and whether a coordinator responded that may take
+	// the call.
+	tried, faulty int
+	fault         error
+	reached       bool
 }
 
 // newRetryLoop returns a loop and its context, which ends with parent or after
@@ -50,7 +61,7 @@ func newRetryLoop(parent context.Context, timeout time.Duration, op operation) (
 	return ctx, &retryLoop{
 		cancel: cancel, timeout: timeout, deadline: time.Now().Add(timeout),
 		timer: time.AfterFunc(timeout, func() { cancel(errTimeout) }),
-		op:    op, limit: op.timeout, backoff: minPause,
+		began: time.Now(), op: op, limit: op.timeout, backoff: minPause,
 		last: make(map[string]string), foreign: make(map[string]bool),
 	}
 }
@@ -79,12 +90,30 @@ func (w *retryLoop) noteDisconnected() {
 	}
 }
 
+// beginRound starts counting for hopeless.
+func (w *retryLoop) beginRound() { w.tried, w.faulty, w.fault, w.reached = 0, 0, nil, false }
+
+// hopeless reports whether the loop should end after this round: no coordinator can be
+// used, and another round would not change that.
+func (w *retryLoop) hopeless() bool {
+	return w.faulty > 0 && !w.reached && (w.faulty == w.tried || time.Since(w.began) > faultTimeout)
+}
+
 // full reports whether the cluster was overloaded at the last attempt that reached it.
 func (w *retryLoop) full() bool { return w.fullAt != "" }
 
 // note records the error at addr for the final error.
 func (w *retryLoop) note(addr string, j classifiedError) {
 	w.last[addr] = j.message
+	w.tried++
+	if j.fault != nil {
+		w.faulty++
+		if w.fault != ErrUntrusted { //nolint:errorlint // the kind itself
+			w.fault = j.fault
+		}
+	} else if !j.unsent && j.next != tryOwn && j.next != tryLeader {
+		w.reached = true
+	}
 	delete(w.foreign, addr)
 	if j.next == tryOwn {
 		w.foreign[addr] = true
@@ -175,6 +204,15 @@ func (w *retryLoop) reasons() []string {
 	}
 	slices.Sort(why)
 	return why
+}
+
+// faulted returns the error of a loop that hopeless has ended. Unknown is set only if an
+// earlier attempt may have had its effect.
+func (w *retryLoop) faulted() error {
+	return &Error{
+		Kind: w.fault, Message: fmt.Sprintf("%s: %s", w.op.name, strings.Join(w.reasons(), "; ")),
+		Unknown: w.unknown, Key: w.op.key,
+	}
 }
 
 // allForeign returns the error of a loop in which all addresses belong to other

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +52,7 @@ type try struct {
 func (t try) jobs() dtaskv1.JobServiceClient        { return dtaskv1.NewJobServiceClient(t.conn) }
 func (t try) cluster() dtaskv1.ClusterServiceClient { return dtaskv1.NewClusterServiceClient(t.conn) }
 func (t try) admin() dtaskv1.AdminServiceClient     { return dtaskv1.NewAdminServiceClient(t.conn) }
+func (t try) auth() dtaskv1.AuthServiceClient       { return dtaskv1.NewAuthServiceClient(t.conn) }
 
 // do runs op until it succeeds, fails permanently, or times out.
 func (c *Client) do(ctx context.Context, op operation) error {
@@ -73,6 +75,7 @@ func (c *Client) do(ctx context.Context, op operation) error {
 func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error) {
 	tried := make(map[string]bool)
 	own := false // some address may be of this client's cluster
+	w.beginRound()
 	for _, addr := range c.book.order() {
 		for redirects := 0; addr != "" && !tried[addr] && redirects <= maxRedirects; redirects++ {
 			tried[addr] = true
@@ -91,6 +94,7 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 			}
 			own = own || j.next != tryOwn
 			w.note(addr, j)
+			at := addr
 			addr = ""
 			switch j.next {
 			case fail:
@@ -98,6 +102,9 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 			case retryLater:
 				return false, nil
 			case tryLeader:
+				if c.isLocalOnly(at) && j.leader != "" {
+					return true, w.notHere(j.leader)
+				}
 				c.book.learn(j.leader)
 				addr = j.leader
 			case tryOther, tryOwn:
@@ -107,8 +114,11 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 			}
 		}
 	}
-	if !own {
+	switch {
+	case !own:
 		return true, w.allForeign()
+	case w.hopeless():
+		return true, w.faulted()
 	}
 	return false, nil
 }
@@ -128,18 +138,34 @@ func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) erro
 		if err != nil && classify(err).next == tryOwn {
 			return err
 		}
-		if err != nil && status.Code(err) != codes.Unimplemented {
+		if err != nil && !answered(err) {
+			if fault := c.diagnose(ctx, addr); fault != nil {
+				return fault
+			}
 			if !suspected && ctx.Err() == nil {
 				c.book.failed(addr)
 			}
 			return &unsentError{st: status.New(codes.Unavailable, plain(status.Convert(err).Message()))}
 		}
+		c.book.meet(addr)
 	}
 	err = w.runGuarded(ctx, conn)
+	if w.connected {
+		c.book.meet(addr)
+	}
 	if err != nil && ctx.Err() == nil && classify(err).next == tryOther {
+		if fault := c.diagnose(ctx, addr); fault != nil {
+			return fault
+		}
 		c.book.failed(addr)
 	}
 	return err
+}
+
+// answered reports whether the error of a ping shows that the coordinator is alive: it
+// lacks the method, or this caller may not ask, although it may call others.
+func answered(err error) bool {
+	return slices.Contains([]codes.Code{codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied}, status.Code(err))
 }
 
 // probeLimit returns the timeout of the probe before an attempt; 0 = no probe.
@@ -215,6 +241,8 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 		switch {
 		case ctx.Err() != nil || status.Code(err) == codes.Unimplemented:
 			return nil
+		case err != nil && answered(err):
+			leaderless = 0
 		case err != nil && classify(err).next == tryOwn:
 			return err
 		case err != nil:
@@ -231,11 +259,14 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 	}
 }
 
-// foreignError is the error of once at a coordinator of another cluster.
-type foreignError struct{ message string }
+// onceError is the error of once that another attempt would have, too.
+type onceError struct {
+	kind    error // ErrForeignCluster, ErrUntrusted, that of a socketError, ErrRefused or a kind of it
+	message string
+}
 
 // Error implements error.
-func (e *foreignError) Error() string { return e.message }
+func (e *onceError) Error() string { return e.message }
 
 // once runs call at addr without retries, within statusTimeout.
 func (c *Client) once(ctx context.Context, addr string, call func(ctx context.Context, t try) error) error {
@@ -246,8 +277,19 @@ func (c *Client) once(ctx context.Context, addr string, call func(ctx context.Co
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	if err := call(ctx, try{conn: conn, connected: func() {}}); err != nil {
-		if j := classify(err); j.next == tryOwn {
-			return &foreignError{addr + " " + c.noteForeign(addr, j.cluster)}
+		j := classify(err)
+		if j.next == tryOther {
+			if fault := c.diagnose(ctx, addr); fault != nil {
+				j = classify(fault)
+			}
+		}
+		switch {
+		case j.next == tryOwn:
+			return &onceError{ErrForeignCluster, addr + " " + c.noteForeign(addr, j.cluster)}
+		case j.fault != nil:
+			return &onceError{j.fault, addr + ": " + j.message}
+		case j.next == fail && errors.Is(j.kind, ErrRefused) && status.Code(err) != codes.Unimplemented:
+			return &onceError{j.kind, addr + ": " + j.message}
 		}
 		return fmt.Errorf("%s: %s", addr, plain(status.Convert(err).Message()))
 	}

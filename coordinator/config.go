@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,9 @@ type Peer struct {
 	ID      string
 	Address string // HOST:PORT
 }
+
+// DefaultMaxConnsPerAddress is the default of Config.MaxConnsPerAddress.
+const DefaultMaxConnsPerAddress = 256
 
 // MinFree is the minimum free space of a disk, in bytes and in percent.
 type MinFree = raftnode.SpaceLimit
@@ -45,12 +49,24 @@ type Config struct {
 	DataDir string // created if it does not exist
 	Listen  string // HOST:PORT for gRPC and Raft; port 0 = any
 	HTTP    string // HOST:PORT for metrics and health; empty = none
+	// HTTPHosts are further names of this machine that requests to HTTP may be for; see
+	// telemetry.AllowHosts. The host names of HTTP, Advertise and the certificate, and that
+	// of the operating system, need not be among them.
+	HTTPHosts []string
 	// Advertise is the HOST:PORT that others dial. Default: the address of Listen.
 	Advertise string
 	// Peers are the first members, this one included; empty = this replica alone.
-	Peers   []Peer
-	Version string
-	Logger  *slog.Logger
+	Peers []Peer
+	// TLSDir has this replica's certificate (tls.crt, tls.key) and the cluster's CA
+	// (ca.crt), which are read again when they change. Empty = plaintext: then all
+	// addresses must be on loopback.
+	TLSDir string
+	// MaxConnsPerAddress bounds the open connections of one other machine, or of the network
+	// behind one NAT, to Listen; default DefaultMaxConnsPerAddress. Replicas with TLS and
+	// this machine have no such limit.
+	MaxConnsPerAddress int
+	Version            string
+	Logger             *slog.Logger
 
 	// Wall is the wall clock. Default: time.Now.
 	Wall func() time.Time
@@ -112,6 +128,16 @@ type Config struct {
 	// UpgradeAfter is how long all members must support a feature level before the leader
 	// raises the cluster to it; 0 = at once. The leader's setting applies.
 	UpgradeAfter time.Duration
+	// Audit is what happens when the audit log can't be written; AuditOff disables the log.
+	// Default: AuditBestEffort with TLSDir, else AuditOff. AuditReads records calls that
+	// only read, too.
+	Audit      AuditMode
+	AuditReads bool
+	// AuditFileBytes is the size from which on a file of the audit log is followed by
+	// another one, at least 64 KiB; AuditFiles is how many are kept, at least 2. 0 = the
+	// defaults.
+	AuditFileBytes int64
+	AuditFiles     int
 	// Command is the command line of this process, for messages. Optional.
 	Command string
 
@@ -133,11 +159,18 @@ func (c *Config) defaults() {
 	if c.Wall == nil {
 		c.Wall = time.Now
 	}
+	c.MaxConnsPerAddress = cmp.Or(c.MaxConnsPerAddress, DefaultMaxConnsPerAddress)
 	if c.HeartbeatInterval == 0 {
 		c.HeartbeatInterval = c.TimeScale.Scale(time.Second)
 	}
 	if c.Summary == 0 {
 		c.Summary = c.TimeScale.Scale(5 * time.Second)
+	}
+	if c.Audit == "" {
+		c.Audit = AuditOff
+		if c.TLSDir != "" {
+			c.Audit = AuditBestEffort
+		}
 	}
 	if c.Started == nil {
 		c.Started = func(string, string) {}
@@ -157,12 +190,14 @@ func (c *Config) Validate() error {
 	const nameRule = "must be 1 to 63 letters, digits, dots, - and _"
 	check(nameRE.MatchString(c.ID), "invalid --id %q: "+nameRule, c.ID)
 	check(c.DataDir != "", "--data-dir is required")
-	errs = append(errs, checkLoopback("--listen", c.Listen), checkLoopback("--http", c.HTTP),
-		checkLoopback("--advertise", c.Advertise))
+	errs = append(errs, c.checkAddress("--listen", c.Listen), c.checkAddress("--http", c.HTTP),
+		c.checkAddress("--advertise", c.Advertise), c.checkCertificate())
+	check(c.Advertise != "" || !isUnspecified(c.Listen), "--advertise is required with --listen %s: others can't dial that address", c.Listen)
+	check(!isUnspecified(c.Advertise), "invalid --advertise %q: must be an address that others can dial", c.Advertise)
 	self := len(c.Peers) == 0
 	for _, p := range c.Peers {
 		check(nameRE.MatchString(p.ID), "invalid --peers: id %q "+nameRule, p.ID)
-		errs = append(errs, checkLoopback("--peers", p.Address))
+		errs = append(errs, c.checkAddress("--peers", p.Address))
 		self = self || p.ID == c.ID
 	}
 	check(self, "invalid --peers: must include this replica, %s", c.ID)
@@ -175,28 +210,40 @@ func (c *Config) Validate() error {
 		"invalid --heartbeat-interval %s: must be at most 1m", c.HeartbeatInterval)
 	check(c.SubmitRate >= 0 && c.SubmitRate <= api.MaxSubmitRate,
 		"invalid --submit-rate %v: must be 0 to %d jobs per second", c.SubmitRate, api.MaxSubmitRate)
+	check(c.MaxConnsPerAddress >= 0, "invalid --max-connections-per-address %d: must be 1 or more", c.MaxConnsPerAddress)
+	for _, name := range c.HTTPHosts {
+		check(hostRE.MatchString(name), "invalid --http-hosts %q: must be host names without a port", name)
+	}
 	check(c.UpgradeAfter >= 0, "invalid --upgrade-after %s: must be 0 or more", c.UpgradeAfter)
 	check(c.SubmitBurst >= 0, "invalid --submit-burst %d: must be 0 or more", c.SubmitBurst)
 	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst requires --submit-rate")
 	_, err := c.notificationHooks()
 	errs = append(errs, err)
+	errs = append(errs, c.checkAudit()...)
 	return errors.Join(errs...)
 }
 
-// checkLoopback refuses an address that other machines can reach, which needs
-// encryption and authentication: this version has neither.
-func checkLoopback(flag, address string) error {
+// checkAddress checks the form of an address, and refuses one that other machines can
+// reach unless TLS is on.
+func (c *Config) checkAddress(flag, address string) error {
 	if address == "" {
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return fmt.Errorf("invalid %s %q: must be HOST:PORT", flag, address)
 	}
-	if !loopback.Is(address) {
-		return fmt.Errorf("invalid %s %q: must be a loopback address such as 127.0.0.1, "+
-			"because this version has no TLS and no tokens", flag, address)
+	if c.TLSDir == "" && !loopback.Is(address) {
+		return fmt.Errorf("invalid %s %q: must be a loopback address such as 127.0.0.1, because other machines require TLS: "+
+			"create certificates with dtaskctl tls init and dtaskctl tls issue, and use --tls-dir", flag, address)
 	}
 	return nil
+}
+
+// isUnspecified reports whether an address is that of all interfaces.
+func isUnspecified(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "" || ip != nil && ip.IsUnspecified())
 }
 
 // servers returns the peers as members.
@@ -214,6 +261,9 @@ func (c *Config) livenessTimeout() time.Duration { return 3 * c.HeartbeatInterva
 func (c *Config) taskDefaults() spec.TaskDefaults {
 	return spec.TaskDefaults{Timeout: c.TaskTimeout, Retries: c.MaxRetries}
 }
+
+// hostRE matches a host name.
+var hostRE = regexp.MustCompile(`^[a-zA-Z0-9_]([a-zA-Z0-9._-]{0,251}[a-zA-Z0-9_])?$`)
 
 // nameRE matches a server id.
 var nameRE = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,63}$`)

@@ -1,10 +1,10 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -20,6 +20,7 @@ import (
 // this replica serves neither workers nor writes.
 type leadership struct {
 	cfg                *Config
+	newClusterID       func() string
 	serverID, instance string
 	machine            *fsm.Machine
 	node               *atomic.Pointer[raftnode.Node]
@@ -28,6 +29,7 @@ type leadership struct {
 	clock              *clockMonitor
 	notifier           *notifier
 	historyBusy        func() bool
+	checkAudit         func() error
 	halt               func(error)
 	log                *slog.Logger
 
@@ -47,10 +49,10 @@ func (l *leadership) Run(ctx context.Context, number uint64) error {
 		Members: l.reconciler.Unrecorded(ctx), ServerID: l.serverID, Instance: l.instance, Term: number,
 		Log: cfg.Seams.Log(ctx, proposer{node}), Machine: l.machine,
 		Logger: l.log.With("term", number), Totals: l.totals, Definite: neverProposed, WallClock: cfg.Wall,
-		NewClusterID: newClusterID, Seed: randomSeed(), TimeScale: cfg.TimeScale,
+		NewClusterID: l.newClusterID, Seed: randomSeed(), TimeScale: cfg.TimeScale,
 		LivenessTimeout: cfg.livenessTimeout(), StartTimeout: cfg.StartTimeout, KeepFor: cfg.KeepFor, KeepJobs: cfg.KeepJobs,
 		HistoryAge: cfg.HistoryAge, HistoryBusy: l.historyBusy, ClockAgrees: l.clock.agrees,
-		Halt: l.halt, CheckSubmit: func() error { return checkSpace(node) },
+		Halt: l.halt, CheckSubmit: func() error { return cmp.Or(checkSpace(node), l.checkAudit()) },
 		DeadLetterNotifications: l.notifier.hooks.DeadLetterKinds(), NotificationsCommitted: committed,
 	})
 	if err != nil {
@@ -117,12 +119,6 @@ func checkSpace(disk interface{ LowSpace() bool }) error {
 		}
 	}
 	return nil
-}
-
-func newClusterID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }
 
 func randomSeed() uint64 {

@@ -29,7 +29,13 @@ var latencyBounds = []time.Duration{
 // registry has the metrics of this replica.
 func (r *replica) registry() *prometheus.Registry {
 	reg := telemetry.NewRegistry(r.cfg.Version)
-	reg.MustRegister(alarmMetrics{r.currentAlarms}, metrics{
+	if r.security != nil {
+		reg.MustRegister(securityMetrics{r.security, r.mux.Handshakes})
+	}
+	if r.audit != nil {
+		reg.MustRegister(auditMetrics{r.audit})
+	}
+	reg.MustRegister(alarmMetrics{r.currentAlarms}, connectionMetrics{r.mux, r.httpListener}, metrics{
 		totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
 		machine: r.machine, history: r.history, refused: r.api.Refused, node: &r.node,
 	})

@@ -11,7 +11,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/dtask/dtask/coordinator/access"
 	"github.com/dtask/dtask/coordinator/api"
+	"github.com/dtask/dtask/coordinator/audit"
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/membership"
 	"github.com/dtask/dtask/coordinator/notify"
@@ -21,6 +23,7 @@ import (
 	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/columns"
+	"github.com/dtask/dtask/internal/telemetry"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -29,9 +32,13 @@ const lease = 30 * time.Second
 
 // replica has the parts of a running coordinator.
 type replica struct {
-	cfg Config
-	log *slog.Logger
-	dir *directory
+	cfg      Config
+	log      *slog.Logger
+	started  time.Time
+	dir      *directory
+	security *security // nil: plaintext
+	access   *access.Registry
+	audit    *audit.Log // nil with AuditOff
 
 	machine *fsm.Machine
 	totals  *sequencer.Totals
@@ -43,14 +50,18 @@ type replica struct {
 
 	mux         *transport.Mux // this and what follows is set by serve
 	httpAddress string
-	peers       *membership.Peers
-	candidate   *membership.Candidate
-	reconciler  *membership.Reconciler
-	members     *membership.Service
-	clock       *clockMonitor
-	notifier    *notifier
-	leadership  *leadership
-	api         *api.Server
+	// httpListener is nil without a port for metrics.
+	httpListener *telemetry.LimitedListener
+	peers        *membership.Peers
+	candidate    *membership.Candidate
+	reconciler   *membership.Reconciler
+	members      *membership.Service
+	sessions     *session.Service
+	identities   *access.Service
+	clock        *clockMonitor
+	notifier     *notifier
+	leadership   *leadership
+	api          *api.Server
 
 	stop   context.CancelCauseFunc
 	fatals chan *FatalError // size 1: the first one ends the process
@@ -59,10 +70,11 @@ type replica struct {
 // newReplica makes the parts that need no port.
 func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.CancelCauseFunc) *replica {
 	r := &replica{
-		cfg: cfg, log: cfg.Logger, dir: dir, machine: fsm.NewMachine(), totals: sequencer.NewTotals(),
+		cfg: cfg, log: cfg.Logger, started: time.Now(), dir: dir, machine: fsm.NewMachine(), totals: sequencer.NewTotals(),
 		alarms: new(membership.Alarms),
 		stop:   stop, fatals: make(chan *FatalError, 1),
 	}
+	r.audit = r.newAudit()
 	r.machine.SupportLevel(cfg.Seams.MaxLevel)
 	r.notifier = &notifier{
 		machine: r.machine, hooks: hooks, addresses: cfg.webhookAddresses(), version: cfg.Version,
@@ -74,7 +86,8 @@ func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.Can
 // connect makes the parts that need the replica's address, and connects all of them.
 func (r *replica) connect() (err error) {
 	id := r.dir.serverID
-	r.peers = membership.NewPeers(r.cfg.Seams.Network.Dial)
+	r.peers = r.newPeers()
+	r.access = r.newRegistry()
 	r.candidate = &membership.Candidate{
 		Dir: r.dir.Dir, Version: r.cfg.Version, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin || r.dir.mayRejoin,
 		Members: r.servers, Machine: r.machine, Peers: r.peers, Scale: r.cfg.TimeScale, Logger: r.log,
@@ -88,18 +101,20 @@ func (r *replica) connect() (err error) {
 		peers: r.peers, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log,
 	}
 	r.leadership = &leadership{
-		cfg: &r.cfg, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
-		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, halt: r.fatal, log: r.log,
+		cfg: &r.cfg, newClusterID: r.security.newClusterID, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
+		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, checkAudit: r.checkAuditSpace, halt: r.fatal, log: r.log,
 	}
 	sessions := session.New(session.Config{
 		Current: func() session.Leader { return orNil[session.Leader](r.leadership.term.Load()) },
 		Machine: r.machine, Logger: r.log, HeartbeatInterval: r.cfg.HeartbeatInterval,
 		LivenessTimeout: r.cfg.livenessTimeout(),
 		Lease:           max(r.cfg.TimeScale.Scale(lease), r.cfg.livenessTimeout()),
+		Authorize:       workerGrant,
 		Guard: func(ctx context.Context, call func() error) error {
 			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
 		},
 	})
+	r.sessions = sessions
 	if r.api, err = api.NewServer(r.apiConfig(sessions)); err != nil {
 		return err
 	}
@@ -111,6 +126,8 @@ func (r *replica) connect() (err error) {
 	}
 	dtaskv1.RegisterClusterServiceServer(r.api, r.members)
 	dtaskv1.RegisterWorkerServiceServer(r.api, sessions)
+	r.identities = r.newAuthService()
+	dtaskv1.RegisterAuthServiceServer(r.api, r.identities)
 	return nil
 }
 
@@ -145,6 +162,8 @@ func (r *replica) self() func() membership.Self {
 			Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.dir.found.HasState && r.node.Load() == nil,
 			Quarantined: len(r.dir.quarantined) > 0, PeersDigest: digest, Version: r.cfg.Version,
 			HTTPAddress: r.httpAddress, WallMS: r.cfg.Wall().UnixMilli(), Alarms: r.currentAlarms(), LastIndex: r.dir.found.Last,
+			AuditHead:   r.auditHead(),
+			Certificate: r.security.ownCertificate(r.cfg.TLSDir),
 		}
 	}
 }
@@ -152,14 +171,7 @@ func (r *replica) self() func() membership.Self {
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	return api.Config{
 		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
-		ClusterID: func() string {
-			// The directory knows it before the log is applied, the state before the directory.
-			id := r.dir.Identity().ClusterID
-			if id == "" {
-				r.machine.Read(func(st *fsm.State, _ uint64) { id = st.ClusterID() })
-			}
-			return id
-		},
+		ClusterID: r.clusterID, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon, Audit: r.auditor(),
 		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
 		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },
 		Totals: r.totals.Stats,
@@ -181,8 +193,18 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 		SubmitRate:   r.cfg.SubmitRate,
 		SubmitBurst:  r.cfg.SubmitBurst,
 		CheckWebhook: r.notifier.addresses.CheckURL,
-		Options:      r.cfg.scaledOptions(),
+		Options:      append(r.cfg.scaledOptions(), r.security.serverOptions()...),
 	}
+}
+
+// clusterID returns the id of the cluster; empty while unknown. The directory knows it
+// before the log is applied, the state before the directory.
+func (r *replica) clusterID() string {
+	id := r.dir.Identity().ClusterID
+	if id == "" {
+		r.machine.Read(func(st *fsm.State, _ uint64) { id = st.ClusterID() })
+	}
+	return id
 }
 
 // scaledOptions scales the pings of idle connections.
@@ -199,8 +221,9 @@ func (c *Config) scaledOptions() []grpc.ServerOption {
 func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Preloaded) raftnode.Config {
 	return raftnode.Config{
 		Identity: r.dir.Dir, DataDir: r.cfg.DataDir, Inspected: r.dir.found, Preloaded: prepared,
-		Advertise: r.cfg.Advertise, Listener: r.mux, Dial: r.cfg.Seams.Network.Dial,
+		Advertise: r.cfg.Advertise, Listener: r.mux, Dial: r.cfg.Seams.Network.Dial, TLS: r.security.raftPeering(),
 		FSM: r.replicated(), Peers: r.cfg.servers(), BootstrapServers: founders, KnownInstance: r.candidate.KnownInstance,
+		WasMember: r.wasMember, PeerKeys: r.peerKeys,
 		Levels:    r.levels,
 		Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat, Lease: r.cfg.RaftHeartbeat / 2,
 		LogStore: r.cfg.LogStore, WrapStore: r.cfg.Seams.Store, SnapshotBytes: r.cfg.SnapshotBytes,
@@ -240,11 +263,17 @@ var membershipKinds = map[membership.Kind]api.Kind{
 // classify returns what the errors of the other services mean to a caller; nil for
 // unknown ones.
 func classify(err error) *api.Error {
+	if e := classifyAccess(err); e != nil {
+		return e
+	}
 	if m, ok := errors.AsType[*membership.Error](err); ok {
 		return &api.Error{Kind: membershipKinds[m.Kind], Message: m.Message, RetryAfter: m.RetryAfter}
 	}
 	if foreign, ok := errors.AsType[session.ForeignClusterError](err); ok {
 		return &api.Error{Kind: api.KindRefused, Message: strings.TrimPrefix(err.Error(), "session: "), ClusterID: foreign.ClusterID}
+	}
+	if unallowed, ok := errors.AsType[*session.RefusedError](err); ok {
+		return &api.Error{Kind: api.KindDenied, Message: strings.TrimPrefix(unallowed.Error(), "session: ")}
 	}
 	var kind api.Kind
 	switch {

@@ -38,8 +38,12 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	secured, err := openSecurity(&cfg)
+	if err != nil {
+		return err
+	}
 	for {
-		err := runOnce(ctx, &cfg, hooks)
+		err := runOnce(ctx, &cfg, hooks, secured)
 		switch unusable := unusableDirectory(err); {
 		case errors.Is(err, membership.ErrRenamed):
 			cfg.Logger.InfoContext(ctx, "restarting under a new server id", "configured_id", cfg.ID)
@@ -54,14 +58,18 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // runOnce runs the replica on one data directory and one server id.
-func runOnce(ctx context.Context, cfg *Config, hooks notify.Hooks) error {
+func runOnce(ctx context.Context, cfg *Config, hooks notify.Hooks, secured *security) error {
 	dir, err := openDirectory(cfg)
 	if err != nil {
 		return err
 	}
+	if err := secured.checkCluster(cfg, dir.Identity().ClusterID); err != nil {
+		return errors.Join(err, dir.Close())
+	}
 	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	r := newReplica(*cfg, dir, hooks, stop)
+	r.security = secured
 	if err := r.openHistory(); err != nil {
 		return errors.Join(err, dir.Close())
 	}
@@ -72,6 +80,8 @@ func runOnce(ctx context.Context, cfg *Config, hooks notify.Hooks) error {
 
 // run starts everything and waits for the end of everything.
 func (r *replica) run(ctx context.Context) error {
+	endAudit := r.runAudit(ctx)
+	defer endAudit()
 	group, ctx := errgroup.WithContext(ctx)
 	if err := r.serve(ctx, group); err != nil {
 		r.stop(err)
@@ -87,6 +97,9 @@ func (r *replica) run(ctx context.Context) error {
 	return ignoreStop(err)
 }
 
+// openWarning is logged by a replica without TLS, whose callers need no credentials.
+const openWarning = "every user of this machine may run commands as the user of the workers; dtaskd init makes a secured cluster, also on loopback"
+
 // serve opens the ports. Before Raft runs, other replicas can already ask this one to
 // identify itself.
 func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
@@ -99,6 +112,13 @@ func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
 		r.cfg.Advertise = listen
 	}
 	r.mux = transport.NewMux(port, r.log)
+	r.mux.Limit(r.connectionLimits())
+	if r.security == nil {
+		r.log.InfoContext(ctx, openWarning, "listen", listen)
+	} else {
+		r.mux.Secure(r.security.peering)
+		group.Go(func() error { r.security.watcher.Run(ctx); return nil })
+	}
 	if err = r.connect(); err == nil {
 		err = r.serveHTTP(ctx, group)
 	}
@@ -107,6 +127,10 @@ func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
 	}
 	group.Go(func() error { return r.mux.Run(ctx) })
 	group.Go(func() error { return r.api.Serve(ctx, r.mux.GRPC()) })
+	group.Go(func() error { r.access.Run(ctx); return nil })
+	group.Go(func() error { r.renew(ctx); return nil })
+	group.Go(func() error { r.followTrust(ctx); return nil })
+	r.serveSocket(ctx, group)
 	r.cfg.Started(listen, r.httpAddress)
 	return nil
 }
@@ -136,13 +160,14 @@ func (r *replica) consensus(ctx context.Context) error {
 		return leader.Run(ctx, leader.Config{
 			Raft: r.cfg.Seams.Raft(node), Logger: r.log, TimeScale: r.cfg.TimeScale,
 			Duties: []leader.Duty{
-				duty(r.leadership), duty(r.reconciler), duty(r.clock),
+				duty(r.leadership), duty(r.reconciler), duty(r.clock), duty(auditHeads{r}),
 				duty(&membership.Upgrader{Service: r.members, Scale: r.cfg.TimeScale}),
+				duty(r.pinner(node)),
 				duty(r.leadership.watchdog(node)),
 			},
 		})
 	})
-	group.Go(func() error { return fatalUnlessDone(ctx, r.candidate.LearnCluster(ctx)) })
+	group.Go(func() error { return fatalUnlessDone(ctx, r.learnCluster(ctx)) })
 	group.Go(func() error { return fatalUnlessDone(ctx, r.candidate.Watch(ctx, node)) })
 	group.Go(func() error { return fatalUnlessDone(ctx, r.comparer().Run(ctx)) })
 	group.Go(func() error { return r.summary().run(ctx) })
@@ -156,6 +181,14 @@ func (r *replica) consensus(ctx context.Context) error {
 		closed = datadir.MarkStopped(r.cfg.DataDir, node.LastIndex())
 	}
 	return errors.Join(err, closed)
+}
+
+// learnCluster stores the cluster's id, which must be that of the certificate.
+func (r *replica) learnCluster(ctx context.Context) error {
+	if err := r.candidate.LearnCluster(ctx); err != nil {
+		return err
+	}
+	return r.security.checkCluster(&r.cfg, r.dir.Identity().ClusterID)
 }
 
 // prepare reads the state of a data directory while form asks the others whether the

@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -26,7 +27,10 @@ func run(t *testing.T, dir string, limit coordinator.MinFree) (c *client.Client,
 // runWith is run with other settings.
 func runWith(t *testing.T, cfg coordinator.Config) (c *client.Client, stop func()) {
 	t.Helper()
-	cfg.ID, cfg.Listen, cfg.Logger = "n1", "127.0.0.1:0", slog.New(slog.DiscardHandler)
+	cfg.ID, cfg.Listen = "n1", "127.0.0.1:0"
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	report := cfg.Started
 	ctx, cancel := context.WithCancel(t.Context())
 	started := make(chan string, 1)
@@ -59,6 +63,17 @@ func runWith(t *testing.T, cfg coordinator.Config) (c *client.Client, stop func(
 		cancel()
 		t.Fatalf("the replica did not start: %v", err)
 		return nil, nil
+	}
+}
+
+// A user who shares the machine must learn that the others may use the cluster.
+func TestAReplicaWithoutTLSLogsThatItIsOpenToItsMachine(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer // the replica has ended when it is read
+	_, stop := runWith(t, coordinator.Config{DataDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	stop()
+	if !strings.Contains(log.String(), "every user of this machine may run commands as the user of the workers; dtaskd init makes") {
+		t.Errorf("got %s", &log)
 	}
 }
 

@@ -24,7 +24,23 @@ func (s *State) Check() error {
 	if err := s.notifications.check(s.nextJob); err != nil {
 		return err
 	}
-	return s.deadLetters.check(&s.jobs)
+	if err := s.deadLetters.check(&s.jobs); err != nil {
+		return err
+	}
+	return s.checkIdentities()
+}
+
+func (s *State) checkIdentities() error {
+	if err := s.identities.check(s.joinTokens.next); err != nil {
+		return err
+	}
+	if err := s.joinTokens.check(); err != nil {
+		return err
+	}
+	if err := s.trust.check(); err != nil {
+		return err
+	}
+	return s.auditHeads.check()
 }
 
 func (s *State) checkJobs() error {

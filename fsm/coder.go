@@ -221,6 +221,18 @@ func (c *coder) digest(v *[16]byte) {
 	}
 }
 
+func (c *coder) hash(v *[sha256Len]byte) {
+	switch {
+	case c.e != nil:
+		c.e.b = append(c.e.b, v[:]...)
+	case len(c.d.b) < len(v):
+		c.d.fail(errTruncated)
+	default:
+		copy(v[:], c.d.b)
+		c.d.b = c.d.b[len(v):]
+	}
+}
+
 // priority codes a priority, or 0 for none.
 func (c *coder) priority(v *dtaskv1.Priority) {
 	if number(c, v); *v < 0 || *v > dtaskv1.Priority_PRIORITY_URGENT {

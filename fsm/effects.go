@@ -17,6 +17,10 @@ type Effects struct {
 	Archived *ArchiveBatch
 
 	Reordered []TaskRef // updated while ready: their order may have changed
+
+	// RevokedWorkers are the workers whose identities were revoked: their attempts must be
+	// requeued.
+	RevokedWorkers []WorkerID
 }
 
 // TaskRun is N consecutive tasks of a job.
@@ -36,7 +40,7 @@ func (fx *Effects) Reset() {
 	fx.Ready, fx.Scheduled, fx.EndedAttempts = fx.Ready[:0], fx.Scheduled[:0], fx.EndedAttempts[:0]
 	fx.EndedJobs, fx.Sealed, fx.Revived = fx.EndedJobs[:0], fx.Sealed[:0], fx.Revived[:0]
 	fx.Dead, fx.Notifications, fx.NotificationsDropped = fx.Dead[:0], 0, 0
-	fx.Reordered = fx.Reordered[:0]
+	fx.Reordered, fx.RevokedWorkers = fx.Reordered[:0], fx.RevokedWorkers[:0]
 }
 
 func (fx *Effects) ready(t TaskRef) { fx.readyRun(t, 1) }
@@ -92,6 +96,12 @@ func (fx *Effects) sealed(id JobID) {
 func (fx *Effects) dead(t TaskRef) {
 	if fx != nil {
 		fx.Dead = append(fx.Dead, t)
+	}
+}
+
+func (fx *Effects) revokedWorker(id WorkerID) {
+	if fx != nil {
+		fx.RevokedWorkers = append(fx.RevokedWorkers, id)
 	}
 }
 

@@ -95,8 +95,32 @@ func examples() []Op {
 		&SetLevel{Level: 300, Held: true},
 		&Archive{Items: []JobID{300, 1}},
 		&ExpireHistory{EndedBefore: 1_700_000_004_000},
+		&CreateIdentity{
+			Name: "ci", Grant: Grant{Role: RoleSubmitter, Namespaces: []string{"batch", "etl"}},
+			Credential: Credential{Kind: TokenCredential, Hash: hashed(1), ExpiresMS: 1_700_000_005_000},
+			CreatedBy:  "alice", CreatedMS: 1_700_000_004_000, Key: "key",
+		},
+		&AddCredential{ID: 300, Credential: Credential{Kind: KeyCredential, Hash: hashed(2)}, CreatedMS: 1_700_000_004_001, OthersExpireMS: 1_700_000_004_500},
+		&RevokeIdentity{IDs: []IdentityID{1, 300}, AtMS: 1_700_000_004_002, By: "alice"},
+		&DropCredential{ID: 300, Hash: hashed(2)},
+		&CreateJoinToken{
+			Purpose: JoinWorker, Grant: Grant{Role: RoleWorker, Namespaces: []string{AllNamespaces}, Labels: []Label{{"gpu", ""}, {"zone", "a"}}},
+			NamePattern: "gpu-*", Hash: hashed(3), Uses: 70000, ExpiresMS: 1_700_000_005_000, CreatedBy: "alice", CreatedMS: 1_700_000_004_003, Key: "join",
+		},
+		&RedeemJoinToken{
+			Token: 300, SecretHash: hashed(3), Purpose: JoinWorker, Name: "gpu-1", Credential: Credential{Kind: KeyCredential, Hash: hashed(4)},
+			Replace: true, AtMS: 1_700_000_004_004, Key: "first",
+		},
+		&RevokeJoinToken{ID: 300, AtMS: 1_700_000_004_005, By: "alice"},
+		&SetTrust{Roots: [][]byte{{0x30, 1}, {0x30, 2}}, AtMS: 1_700_000_004_006},
+		&PinReplica{ServerID: "n2-1", KeyHashes: [][32]byte{hashed(5), hashed(6)}},
+		&ForgetIdentities{BeforeMS: 1_700_000_004_007, Max: 300},
+		&RecordAuditHead{AuditHead{ServerID: "n2-1", Seq: 300, Hash: hashed(7), AtMS: 1_700_000_004_008}},
 	}
 }
+
+// hashed returns a hash that differs for each number.
+func hashed(n byte) [32]byte { return [32]byte{n, 31: 0xff} }
 
 // exampleName returns the name of an example's golden file.
 func exampleName(op Op) string {

@@ -31,7 +31,7 @@ func (g *generator) ops(s *State) []Op {
 
 // op returns one operation. Kinds that make progress are drawn more often.
 func (g *generator) op(s *State) Op {
-	switch n := g.choose(88); {
+	switch n := g.choose(108); {
 	case n < 8:
 		return g.assign(s)
 	case n < 18:
@@ -68,6 +68,8 @@ func (g *generator) op(s *State) Op {
 		return g.update(s)
 	case n < 86:
 		return g.reuse(s)
+	case n < 106:
+		return g.identity(s)
 	default:
 		return g.cluster()
 	}

@@ -34,6 +34,7 @@ type arrayPlan struct {
 type jobPlan struct {
 	onFailure   dtaskv1.OnFailure
 	webhook     string
+	namespace   string
 	maxFailures uint32
 	needs       []*dtaskv1.JobNeed
 	tasks       []taskPlan
@@ -46,7 +47,7 @@ const (
 
 func (p *jobPlan) header() []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&dtaskv1.JobHeader{
-		Name: "plan", OnFailure: p.onFailure, Webhook: p.webhook, MaxFailures: p.maxFailures, Needs: p.needs,
+		Name: "plan", OnFailure: p.onFailure, Webhook: p.webhook, Namespace: p.namespace, MaxFailures: p.maxFailures, Needs: p.needs,
 		Policies: []*dtaskv1.TaskPolicy{
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE},
 			{Type: "once", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},

@@ -15,7 +15,26 @@ const (
 	maxCheckpoints    = 256 << 20 // all together, on each replica
 
 	maxNotifications = 10_000 // undelivered ones; 40 bytes each
+
+	maxIdentities   = MaxIdentities
+	maxJoinTokens   = 10_000 // ended ones too
+	maxIdentityName = 63
+	maxIdentityText = 256     // names of those who ask, server ids
+	maxRequestKey   = 128     // idempotency key
+	maxCredentials  = 2       // of an identity, and keys of a replica
+	maxNamespaces   = 64      // of an identity
+	maxGrantLabels  = 64      // of an identity
+	maxGrantText    = 4 << 10 // namespaces and labels of an identity
+	maxRevoked      = 100     // identities, by one operation
+	maxForgotten    = 10_000  // identities and join tokens, by one operation
+	maxRoots        = 4
+	maxRoot         = 4 << 10
+	maxPins         = 10_000 // replicas: their ids are never reused
+	maxAuditHeads   = 64     // coordinators, also those that have left
 )
+
+// MaxIdentities is how many identities a cluster can have, revoked ones too.
+const MaxIdentities = 100_000
 
 // tooLong reports whether one of the texts exceeds maxText.
 func tooLong(texts ...string) bool {

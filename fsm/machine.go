@@ -22,7 +22,8 @@ type Machine struct {
 	levels  Level           // supported up to this one
 	touched []JobID         // that the entry being applied changes; kept for its memory
 
-	subscriptions subscriptions
+	subscriptions   subscriptions
+	identityWatches identityWatches
 }
 
 // Archiver stores the jobs that leave the state. History is one.
@@ -142,9 +143,13 @@ func (m *Machine) applyEntry(index uint64, e Entry, fx *Effects) Reason {
 	if m.subscriptions.any() {
 		own.changed = &m.touched
 	}
+	identityChanges := m.state.identityChanges
 	r := m.state.Apply(e, fx)
 	m.index, own.changed = index, nil
 	m.subscriptions.signal(m.state, m.touched)
+	if m.state.identityChanges != identityChanges {
+		m.identityWatches.signal()
+	}
 	return r
 }
 
@@ -282,6 +287,7 @@ func (m *Machine) replace(s *State, index uint64) {
 	close(m.changed)
 	m.changed, m.waited = make(chan struct{}), false
 	m.subscriptions.signalAll()
+	m.identityWatches.signal()
 }
 
 // Mark is the digest after the entry at an index.

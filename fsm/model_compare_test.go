@@ -75,6 +75,9 @@ func compare(s *State, w *model, fx *Effects) string {
 	if diff := cmp.Diff(modelFacts(w), stateFacts(s)); diff != "" {
 		return diff
 	}
+	if diff := w.access.compare(s, fx); diff != "" {
+		return diff
+	}
 	for _, j := range w.jobs {
 		if diff := compareJob(s, j); diff != "" {
 			return fmt.Sprintf("job %d: %s", j.id, diff)

@@ -38,6 +38,7 @@ type model struct {
 	noticesLost int
 	dead        []string
 	moved       []string
+	access      modelAccess
 	untold      []*modelJob // ended jobs that the jobs which need them don't know of
 }
 
@@ -107,10 +108,22 @@ type modelTask struct {
 func (t *modelTask) runs() bool { return t.state == "assigned" && t.begun }
 
 func newModel() *model {
-	return &model{
+	w := &model{
 		replicas: map[string]Replica{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},
-		workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
+		access: newModelAccess(), workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
 	}
+	w.access.retire = func(name string) WorkerID {
+		for id, x := range w.workers {
+			if x.Name == name {
+				retired := *x
+				retired.Name = fmt.Sprintf("%s#%d", name, id)
+				w.workers[id] = &retired
+				return WorkerID(id)
+			}
+		}
+		return 0
+	}
+	return w
 }
 
 // entry applies operations and returns the first refusal as text.
@@ -118,6 +131,7 @@ func (w *model) entry(now int64, ops []Op) string {
 	w.now = now
 	w.ready, w.ends, w.sched, w.seal, w.endedJobs, w.revivedJobs = nil, nil, nil, nil, nil, nil
 	w.noticed, w.noticesLost, w.dead, w.moved = 0, 0, nil, nil
+	w.access.revokedWorkers = nil
 	first := "accepted"
 	for _, op := range ops {
 		if r := w.op(op); first == "accepted" {
@@ -215,6 +229,9 @@ func (w *model) op(op Op) string {
 		}
 		return "accepted"
 	default:
+		if r, ok := w.access.op(op); ok {
+			return r
+		}
 		panic(fmt.Sprintf("reference model does not know %T", op))
 	}
 }
@@ -273,7 +290,7 @@ func (w *model) jobBegin(op *BeginUpload) string {
 		return "malformed"
 	}
 	if k := w.keys[op.Key]; k != nil && k.sealed {
-		return "idempotency key used for another job"
+		return "idempotency key used for another request"
 	} else if k != nil {
 		delete(w.jobs, k.job)
 	}

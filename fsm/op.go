@@ -59,6 +59,17 @@ var operations = [...]struct {
 	35: {"reuse-results", newOp[ReuseResults], 1},
 	36: {"forget-results", newOp[ForgetResults], 1},
 	37: {"set-level", newOp[SetLevel], 1},
+	38: {"create-identity", newOp[CreateIdentity], 2},
+	39: {"add-credential", newOp[AddCredential], 2},
+	40: {"revoke-identity", newOp[RevokeIdentity], 2},
+	41: {"drop-credential", newOp[DropCredential], 2},
+	42: {"create-join-token", newOp[CreateJoinToken], 2},
+	43: {"redeem-join-token", newOp[RedeemJoinToken], 2},
+	44: {"revoke-join-token", newOp[RevokeJoinToken], 2},
+	45: {"set-trust", newOp[SetTrust], 2},
+	46: {"pin-replica", newOp[PinReplica], 2},
+	47: {"forget-identities", newOp[ForgetIdentities], 2},
+	48: {"record-audit-head", newOp[RecordAuditHead], 2},
 }
 
 func newOp[T any, P interface {

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -152,6 +153,26 @@ func (s *State) changeWorker(id WorkerID, change func(*Worker)) Reason {
 	s.mixWorker(&w)
 	return Accepted
 }
+
+// retireWorker frees the name of a worker whose identity was revoked. The worker that joins
+// under this name later is another one, which gets a number of its own: the logs and the
+// attempts of the old one are not its. The old one keeps its number and is called
+// NAME#NUMBER until it is forgotten.
+func (s *State) retireWorker(w *Worker) {
+	name := retiredName(w)
+	for { // a worker without an identity may have any name
+		if _, taken := s.workers.names.get(name); !taken {
+			break
+		}
+		name += "#"
+	}
+	s.workers.names.delete(s.own, w.Name)
+	s.workers.names.set(s.own, name, w.ID)
+	s.changeWorker(w.ID, func(w *Worker) { w.Name = name })
+}
+
+// retiredName is the name of a worker whose identity was revoked.
+func retiredName(w *Worker) string { return fmt.Sprintf("%s#%d", w.Name, w.ID) }
 
 // ForgetWorkers removes workers that are down. Their numbers are not reused.
 type ForgetWorkers struct{ IDs []WorkerID } // ascending

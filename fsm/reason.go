@@ -21,7 +21,7 @@ const (
 	StaleAttempt           // not the live attempt, or not held by this worker
 	AlreadyAccepted        // the same completion was accepted before
 	AlreadyEnded           // the job or task has ended
-	KeyConflict            // the idempotency key belongs to another job
+	KeyConflict            // the idempotency key belongs to another job or request
 	OutOfOrder             // a number, index or count does not follow the previous one
 	Malformed              // the contents do not decode or are out of range
 	BudgetExceeded         // all checkpoints together would be too long
@@ -30,6 +30,17 @@ const (
 	NeedNotFound           // a job that the job needs is unknown or forgotten
 	NeedUnmet              // a job that the job needs ended otherwise than required
 	AboveLevel             // the cluster's feature level does not have the operation yet
+
+	IdentityNotFound  // unknown or forgotten
+	IdentityRevoked   // the identity was revoked
+	NameTaken         // a live identity has the name
+	CredentialInUse   // another identity has the same secret or key
+	JoinTokenNotFound // unknown or forgotten, or the secret is another
+	JoinTokenRevoked  // the join token was revoked
+	JoinTokenExpired  // by the leader's clock
+	JoinTokenUsedUp   // it has created all identities that it may
+	JoinTokenPurpose  // it is for another kind of member
+	JoinTokenName     // the name does not match the join token's pattern
 )
 
 // Class is what a rejection means to the client that requested the operation.
@@ -58,7 +69,7 @@ var reasons = [...]struct {
 	StaleAttempt:    {"stale attempt", ClassEnded},
 	AlreadyAccepted: {"already accepted", ClassEnded},
 	AlreadyEnded:    {"already ended", ClassEnded},
-	KeyConflict:     {"idempotency key used for another job", ClassConflict},
+	KeyConflict:     {"idempotency key used for another request", ClassConflict},
 	OutOfOrder:      {"out of order", ClassInternal},
 	Malformed:       {"malformed", ClassInternal},
 	BudgetExceeded:  {"checkpoint budget exceeded", ClassRefused},
@@ -67,6 +78,17 @@ var reasons = [...]struct {
 	NeedNotFound:    {"needed job not found", ClassNotFound},
 	NeedUnmet:       {"needed job did not end as required", ClassEnded},
 	AboveLevel:      {"not available before the upgrade of the cluster is finished: see dtaskctl cluster upgrade status", ClassRefused},
+
+	IdentityNotFound:  {"identity not found", ClassNotFound},
+	IdentityRevoked:   {"identity revoked", ClassRefused},
+	NameTaken:         {"name taken by another identity", ClassEnded},
+	CredentialInUse:   {"secret or key in use by another identity", ClassEnded},
+	JoinTokenNotFound: {"join token not found", ClassNotFound},
+	JoinTokenRevoked:  {"join token revoked", ClassEnded},
+	JoinTokenExpired:  {"join token expired", ClassEnded},
+	JoinTokenUsedUp:   {"join token used up", ClassEnded},
+	JoinTokenPurpose:  {"join token has another purpose", ClassEnded},
+	JoinTokenName:     {"name does not match the join token", ClassEnded},
 }
 
 // Class returns what the reason means to a client.

@@ -122,6 +122,14 @@ func (f *frameReader) state(highest Level) (*State, error) {
 			f.notifications(d)
 		case frameResults:
 			f.results(d)
+		case frameTrust:
+			f.trust(d)
+		case frameIdentities:
+			f.identities(d)
+		case frameJoinTokens:
+			f.joinTokens(d)
+		case frameAuditHeads:
+			f.auditHeads(d)
 		case frameJob:
 			err = f.job(d)
 		case frameCheckpoint:

@@ -27,7 +27,7 @@ type result struct {
 
 // results has the remembered results.
 type results struct {
-	byKey cowMap[result] // by owner, NUL, key
+	byKey cowMap[result] // by owner, NUL, key; outside of the default namespace by it, NUL, owner, NUL, key
 	bytes uint64         // approximate memory
 }
 
@@ -37,7 +37,7 @@ func (r *result) size(key string) uint64 {
 }
 
 // reuse returns the key of a pure task in the table, and its output path; ok
-// is false for any other task. Keys belong to the job's owner.
+// is false for any other task. Keys belong to the job's owner in its namespace.
 func (j *job) reuse(i uint32) (key, output string, ok bool) {
 	if j.policy(i).GetReuseMs() <= 0 || j.updates.of(i).body != nil {
 		return "", "", false // the key may not fit the new payload
@@ -47,7 +47,11 @@ func (j *job) reuse(i uint32) (key, output string, ok bool) {
 	if key == "" || len(key) > maxReuseKey || tooLong(output, j.header.GetOwner()) {
 		return "", "", false
 	}
-	return j.header.GetOwner() + "\x00" + key, output, true
+	key = j.header.GetOwner() + "\x00" + key
+	if n := j.header.GetNamespace(); n != "" && n != DefaultNamespace {
+		key = n + "\x00" + key
+	}
+	return key, output, true
 }
 
 // RememberItem names a completed pure task, and until when its result is

@@ -96,3 +96,24 @@ func TestADamagedResultIsDetectedWhenItIsWritten(t *testing.T) {
 		}
 	}
 }
+
+// A job could otherwise get the results of another team by naming its owner.
+func TestAResultIsNotReusedInAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	for _, namespace := range []string{"etl", "ml", "", "etl"} {
+		p := plan(nil)
+		p.namespace, p.tasks[0].body, p.tasks[0].policy = namespace, pureBody("k", "/o"), 4
+		w.submit(p)
+	}
+	h := w.assign(0, 1)
+	w.do(&Complete{Items: []CompleteItem{{HeldAttempt: h, Result: []byte("r")}}})
+	w.do(&RememberResults{Items: []RememberItem{{ref(1, 0), 1000}}})
+	for _, job := range []JobID{2, 3} {
+		refused(t, w, "reusing a result of another namespace", WrongState, &ReuseResults{Items: []TaskRef{ref(job, 0)}})
+	}
+	w.do(&ReuseResults{Items: []TaskRef{ref(4, 0)}})
+	if again := restored(t, snapshotOf(t, w.s)); again.Reusable(ref(2, 0), 999) || again.Reusable(ref(3, 0), 999) {
+		t.Error("restored: a result of another namespace is reusable")
+	}
+}

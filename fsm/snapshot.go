@@ -30,6 +30,10 @@ const (
 	frameUpdates
 	frameResults
 	frameLevel
+	frameTrust
+	frameIdentities
+	frameJoinTokens
+	frameAuditHeads
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -46,6 +50,10 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	f.keys(s)
 	f.notifications(s)
 	f.results(s)
+	f.trust(s)
+	f.identities(s)
+	f.joinTokens(s)
+	f.auditHeads(s)
 	for j := range s.jobs.all() {
 		f.job(j)
 	}

@@ -145,7 +145,7 @@ func (g *generator) update(s *State) Op {
 func (w *model) unmet(j *modelJob, p Precondition) string {
 	switch {
 	case w.keys[p.Key] != nil:
-		return "idempotency key used for another job"
+		return "idempotency key used for another request"
 	case p.IfVersion != 0 && p.IfVersion != uint64(j.version):
 		return "version mismatch"
 	}

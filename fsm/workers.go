@@ -33,9 +33,15 @@ const TypeLabel = "dtask.type"
 // The cluster knows only their names.
 const SecretLabel = "dtask.secret"
 
+// NamespaceLabel is the key of the labels that name the namespaces whose tasks a worker
+// may run, one for each. A worker without any serves all namespaces.
+const NamespaceLabel = "dtask.namespace"
+
 // IsOwnLabel reports whether labels with this key are the coordinators' own. Workers
 // can't set them, and tasks can't require them.
-func IsOwnLabel(key string) bool { return key == TypeLabel || key == SecretLabel }
+func IsOwnLabel(key string) bool {
+	return key == TypeLabel || key == SecretLabel || key == NamespaceLabel
+}
 
 // RequiredType returns the type that a worker must handle to run tasks of this
 // policy.
@@ -47,6 +53,9 @@ func (w *Worker) Types() []string { return w.values(TypeLabel) }
 
 // Secrets returns the names of the worker's secrets, sorted.
 func (w *Worker) Secrets() []string { return w.values(SecretLabel) }
+
+// Namespaces returns the namespaces that the worker serves, sorted; nil: all.
+func (w *Worker) Namespaces() []string { return w.values(NamespaceLabel) }
 
 // values returns the values of all labels with this key; nil if it has none.
 func (w *Worker) values(key string) []string {
@@ -173,6 +182,9 @@ func (t *workers) WorkerByName(name string) *Worker {
 
 // NextWorker is the number of the next new worker name.
 func (t *workers) NextWorker() WorkerID { return t.next }
+
+// WorkerCount is how many workers there are, whether up or down.
+func (t *workers) WorkerCount() int { return len(t.list) }
 
 // Workers iterates over the workers by number.
 func (t *workers) Workers() iter.Seq[*Worker] { return t.WorkersAfter(0) }

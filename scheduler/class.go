@@ -15,7 +15,8 @@ type class struct {
 	needs        []need
 	labels       []labelID
 	typ          typeID // 0: none is required
-	prefetchable bool   // its tasks may wait at a worker for a slot
+	namespace    namespaceID
+	prefetchable bool // its tasks may wait at a worker for a slot
 
 	limit   uint32 // 0 = none
 	held    uint32 // attempts on all workers, and reserved ones
@@ -35,6 +36,8 @@ type (
 	resourceID uint32
 	labelID    uint32
 	typeID     uint32 // from 1
+
+	namespaceID uint32 // 0: the empty name
 )
 
 type need struct {
@@ -71,6 +74,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 	if d.Type != "" {
 		c.typ = s.typeID(d.Type)
 	}
+	c.namespace = s.namespaceID(d.Namespace)
 	c.prefetchable = !d.NoPrefetch && len(c.needs) == 0
 	s.classOf[string(s.key)] = c.id
 	return c.id
@@ -85,6 +89,14 @@ func (c *class) initQueues() {
 
 // typeID returns the number of a type of task.
 func (s *Scheduler) typeID(name string) typeID { return intern(s.types, name) + 1 }
+
+// namespaceID returns the number of a namespace.
+func (s *Scheduler) namespaceID(name string) namespaceID {
+	if name == "" {
+		return 0
+	}
+	return intern(s.namespaces, name) + 1
+}
 
 // intern returns the number of a name, and numbers a new one.
 func intern[K comparable, ID ~uint32](known map[K]ID, name K) ID {
@@ -140,6 +152,9 @@ func appendDemand(b []byte, d Demand) []byte {
 		b = strconv.AppendUint(append(b, '#'), uint64(d.Limit), 10)
 		b = strconv.AppendUint(append(b, ','), d.Group.Job, 10)
 		b = append(strconv.AppendUint(append(b, ','), uint64(d.Group.Index), 10), ' ')
+	}
+	if d.Namespace != "" {
+		b = appendString(append(b, '@'), d.Namespace)
 	}
 	for _, q := range d.Resources {
 		b = appendString(b, q.Name)

@@ -59,6 +59,11 @@
 // A worker that names the types of tasks that it handles gets no others. One
 // that names none gets all.
 //
+// # Namespaces
+//
+// A worker that names the namespaces that it serves gets no tasks of others. One that
+// names none gets those of all.
+//
 // # Limits
 //
 // A limited class is full, and so blocked, while it has as many attempts as its

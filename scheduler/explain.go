@@ -33,6 +33,8 @@ const (
 	// ResourceShort: Want of the resource Name is required, Free of Total is
 	// free.
 	ResourceShort
+	// NamespaceMissing: the worker does not serve the namespace Name.
+	NamespaceMissing
 	// GroupFull: the group has Total attempts, which is its limit.
 	GroupFull
 )
@@ -41,7 +43,7 @@ const (
 type Obstacle struct {
 	Kind  ObstacleKind
 	Label Label  // LabelMissing
-	Name  string // ResourceShort, TypeMissing
+	Name  string // ResourceShort, TypeMissing, NamespaceMissing
 	// Want, Free and Total are slots for NoFreeSlot, and thousandths of the
 	// resource's unit for ResourceShort. Free is negative if more is taken than
 	// there is, because the capacity shrank.
@@ -58,6 +60,8 @@ func (o Obstacle) String() string {
 		return "all " + strconv.FormatInt(o.Total, 10) + " slots in use"
 	case TypeMissing:
 		return "does not handle type " + o.Name
+	case NamespaceMissing:
+		return "does not serve namespace " + strconv.Quote(o.Name)
 	case LabelMissing:
 		return "label " + o.Label.Name + "=" + o.Label.Value + " missing"
 	case ResourceShort:
@@ -93,6 +97,9 @@ func (s *Scheduler) obstacles(w *worker, c *class) []Obstacle {
 	}
 	if !w.handles(c.typ) {
 		out = append(out, Obstacle{Kind: TypeMissing, Name: c.demand.Type})
+	}
+	if !w.servesNamespace(c.namespace) {
+		out = append(out, Obstacle{Kind: NamespaceMissing, Name: c.demand.Namespace})
 	}
 	for i, l := range c.labels {
 		if _, ok := slices.BinarySearch(w.labels, l); !ok {

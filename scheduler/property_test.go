@@ -25,10 +25,11 @@ func quantities(upTo int64) *rapid.Generator[[]scheduler.Quantity] {
 func capacities() *rapid.Generator[scheduler.Capacity] {
 	return rapid.Custom(func(t *rapid.T) scheduler.Capacity {
 		return scheduler.Capacity{
-			Slots:     rapid.IntRange(0, 4).Draw(t, "slots"),
-			Resources: quantities(8).Draw(t, "resources"),
-			Labels:    rapid.SliceOfNDistinct(labels, 0, 3, rapid.ID[scheduler.Label]).Draw(t, "labels"),
-			Types:     rapid.SliceOfNDistinct(types, 0, 3, rapid.ID[string]).Draw(t, "types"),
+			Slots:      rapid.IntRange(0, 4).Draw(t, "slots"),
+			Resources:  quantities(8).Draw(t, "resources"),
+			Labels:     rapid.SliceOfNDistinct(labels, 0, 3, rapid.ID[scheduler.Label]).Draw(t, "labels"),
+			Namespaces: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"", "etl", "ml"}), 0, 2, rapid.ID[string]).Draw(t, "namespaces"),
+			Types:      rapid.SliceOfNDistinct(types, 0, 3, rapid.ID[string]).Draw(t, "types"),
 		}
 	})
 }
@@ -38,6 +39,7 @@ func demands() *rapid.Generator[scheduler.Demand] {
 		return scheduler.Demand{
 			Resources:  quantities(5).Draw(t, "resources"),
 			Labels:     rapid.SliceOfNDistinct(labels, 0, 1, rapid.ID[scheduler.Label]).Draw(t, "labels"),
+			Namespace:  rapid.SampledFrom([]string{"", "", "", "etl", "ml"}).Draw(t, "namespace"),
 			Type:       rapid.SampledFrom([]string{"", "", "command", "noop"}).Draw(t, "type"),
 			NoPrefetch: rapid.Bool().Draw(t, "prompt"),
 			Limit:      rapid.Uint32Range(0, 3).Draw(t, "limit"),

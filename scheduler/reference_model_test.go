@@ -98,6 +98,9 @@ func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
 	if t := m.demands[c].Type; t != "" && len(w.capacity.Types) > 0 && !slices.Contains(w.capacity.Types, t) {
 		return false
 	}
+	if served := w.capacity.Namespaces; len(served) > 0 && !slices.Contains(served, m.demands[c].Namespace) {
+		return false
+	}
 	if limit := m.demands[c].Limit; limit > 0 && m.held(c) >= int(limit) {
 		return false
 	}

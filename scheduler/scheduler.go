@@ -7,12 +7,13 @@ import "github.com/dtask/dtask/scheduler/internal/splitmix"
 type Scheduler struct {
 	random splitmix.Source
 
-	classes   []*class // by ClassID; the first is that of the empty demand
-	classOf   map[string]ClassID
-	resources map[string]resourceID
-	labels    map[Label]labelID
-	types     map[string]typeID
-	key       []byte // scratch space of Class
+	classes    []*class // by ClassID; the first is that of the empty demand
+	classOf    map[string]ClassID
+	resources  map[string]resourceID
+	labels     map[Label]labelID
+	types      map[string]typeID
+	namespaces map[string]namespaceID
+	key        []byte // scratch space of Class
 
 	workers map[WorkerID]*worker // never ranged over
 	sorted  []*worker            // the same workers, by id
@@ -39,12 +40,13 @@ type Scheduler struct {
 // between equally loaded workers.
 func New(seed uint64) *Scheduler {
 	s := &Scheduler{
-		random:    splitmix.New(seed),
-		classOf:   make(map[string]ClassID),
-		resources: make(map[string]resourceID),
-		labels:    make(map[Label]labelID),
-		types:     make(map[string]typeID),
-		workers:   make(map[WorkerID]*worker),
+		random:     splitmix.New(seed),
+		classOf:    make(map[string]ClassID),
+		resources:  make(map[string]resourceID),
+		labels:     make(map[Label]labelID),
+		types:      make(map[string]typeID),
+		namespaces: make(map[string]namespaceID),
+		workers:    make(map[WorkerID]*worker),
 	}
 	s.Class(Demand{}) // class 0
 	return s

@@ -75,6 +75,8 @@ type Demand struct {
 	Labels []Label
 	// Type is the type of task that the worker must handle; empty: none.
 	Type string
+	// Namespace is the one of the task, which the worker must serve.
+	Namespace string
 	// NoPrefetch excludes prefetching: the task is assigned only to a free
 	// slot, or ahead of attempts of a lower priority that wait for one. A task
 	// that takes resources is never prefetched either.
@@ -97,11 +99,13 @@ type Capacity struct {
 	Labels    []Label
 	// Types are the types of tasks that the worker handles; none: all.
 	Types []string
+	// Namespaces are those whose tasks the worker may run; none: all.
+	Namespaces []string
 }
 
 // A ClassID stands for a Demand: see Scheduler.Class. It is valid for the
 // Scheduler that returned it. Zero is the class of tasks that need one slot and
-// nothing else.
+// nothing else, in the namespace with the empty name.
 type ClassID uint32
 
 // An Assignment is the decision to run a task on a worker. Its slot and

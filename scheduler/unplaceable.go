@@ -1,7 +1,7 @@
 package scheduler
 
 // Unplaceable returns the number of entries that no worker that accepts tasks could
-// run, even if all were idle: their type, labels or resources are nowhere. valid is that
+// run, even if all were idle: their type, namespace, labels or resources are nowhere. valid is that
 // of Next: the first entries of each such queue for which it is false are dropped, so
 // that cancelled tasks don't count for long.
 func (s *Scheduler) Unplaceable(valid func(TaskRef) bool) int {

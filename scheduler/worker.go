@@ -17,11 +17,12 @@ type worker struct {
 	pos       int    // in Scheduler.byLoad; -1 if absent
 	accepting bool
 
-	labels []labelID // sorted
-	types  []typeID  // sorted; nil: all
-	total  []int64   // by resourceID; may be shorter than the number of resources
-	taken  []int64   // by resourceID; above total if capacity shrank
-	held   []holding // the attempts that used and taken count
+	labels []labelID     // sorted
+	types  []typeID      // sorted; nil: all
+	serves []namespaceID // sorted; nil: all
+	total  []int64       // by resourceID; may be shorter than the number of resources
+	taken  []int64       // by resourceID; above total if capacity shrank
+	held   []holding     // the attempts that used and taken count
 
 	byPriority [Urgent + 1]uint32 // the same attempts
 }
@@ -76,9 +77,19 @@ func (w *worker) eligible(c *class) bool {
 	return w.suits(c)
 }
 
-// suits reports whether the worker has the labels that the class requires, and
-// handles its type of task.
-func (w *worker) suits(c *class) bool { return w.handles(c.typ) && w.hasLabels(c) }
+// suits reports whether the worker has the labels that the class requires, handles its
+// type of task, and serves its namespace.
+func (w *worker) suits(c *class) bool {
+	return w.handles(c.typ) && w.servesNamespace(c.namespace) && w.hasLabels(c)
+}
+
+func (w *worker) servesNamespace(n namespaceID) bool {
+	if w.serves == nil {
+		return true
+	}
+	_, ok := slices.BinarySearch(w.serves, n)
+	return ok
+}
 
 func (w *worker) handles(t typeID) bool {
 	if t == 0 || w.types == nil {
@@ -197,6 +208,11 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 		wk.types = append(wk.types, s.typeID(name))
 	}
 	slices.Sort(wk.types)
+	wk.serves = nil
+	for _, name := range capacity.Namespaces {
+		wk.serves = append(wk.serves, s.namespaceID(name))
+	}
+	slices.Sort(wk.serves)
 	s.capacityChanged(wk)
 }
 

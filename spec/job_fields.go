@@ -18,6 +18,9 @@ var jobFields = fields[*jobBuilder]{
 		j.header.Owner, _ = r.checked(e.value, ownerProblem)
 		r.holds(e.value, plainText(j.header.GetOwner()))
 	},
+	"namespace": func(r *reader, j *jobBuilder, e entry) {
+		j.header.Namespace, _ = r.checked(e.value, namespaceProblem)
+	},
 	"priority": func(r *reader, j *jobBuilder, e entry) {
 		if v, ok := readPriority(r, e.value); ok {
 			j.header.Priority = v
@@ -82,6 +85,9 @@ func (c *Checker) checkJobFields(h *dtaskv1.JobHeader) {
 	c.refuse("job.name", nameProblem(h.GetName()))
 	if h.GetOwner() != "" {
 		c.refuse("job.owner", ownerProblem(h.GetOwner()))
+	}
+	if h.GetNamespace() != "" {
+		c.refuse("job.namespace", namespaceProblem(h.GetNamespace()))
 	}
 	c.refuse("job.priority", enumProblem(h.GetPriority(), priorities))
 	c.refuse("job.on_failure", enumProblem(h.GetOnFailure(), onFailures))

@@ -117,6 +117,27 @@ func ownerProblem(s string) problem {
 	return printableProblem(s)
 }
 
+// CheckNamespace checks the namespace of a job.
+func CheckNamespace(s string) error { return asError(namespaceProblem(s)) }
+
+// namespaceProblem checks namespaces. Package internal/auth has the same rule for the
+// namespaces of identities: coordinator/api tests that both agree.
+func namespaceProblem(s string) problem {
+	const do = "use 1–63 of a–z, 0–9 and -, neither beginning nor ending with -"
+	if p := lengthProblem(s, MaxNameLength, do); p.bad() {
+		return p
+	}
+	for _, c := range s {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return problem{fmt.Sprintf("%s contains the character %q", quote(s), c), do}
+		}
+	}
+	if s[0] == '-' || s[len(s)-1] == '-' {
+		return problem{"invalid namespace " + quote(s), do}
+	}
+	return problem{}
+}
+
 func printableProblem(s string) problem {
 	for _, c := range s {
 		if c == utf8.RuneError || !unicode.IsPrint(c) {

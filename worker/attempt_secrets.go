@@ -39,7 +39,7 @@ func (w *Worker) takeSecrets(a *attempt) (*attemptSecrets, error) {
 		return s, nil
 	}
 	s.dir = w.dirs.secretCopies(a.ref)
-	if err := s.copy(a.policy, w.dirs.user); err != nil {
+	if err := s.copy(a.policy, w.userOf(a)); err != nil {
 		s.remove(w, a)
 		return nil, err
 	}

@@ -35,11 +35,8 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 		return failed(&notStartedError{err: errors.New("task has no command, run or type"), fatal: true})
 	}
 	dir, began := w.dirs.job(a.ref), time.Now()
-	if a.spares.job != a.job {
-		a.spares.drop(w.dirs)
-		a.spares.job = a.job
-	}
-	if err := a.spares.work.make(w.dirs, dir); err != nil {
+	a.spares.claim(w.dirs, a)
+	if err := a.spares.work.make(w.dirs, dir, a.programs.User); err != nil {
 		return failed(&notStartedError{err: err})
 	}
 	defer func() {
@@ -49,7 +46,7 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 
 	t := &a.invocation().task
 	w.task(t, a, inputs, out)
-	result, err := w.dirs.resultPath(dir)
+	result, err := w.dirs.resultPath(dir, a.programs.User)
 	if err != nil {
 		return failed(&notStartedError{err: err})
 	}
@@ -82,7 +79,7 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 		return commandError(exit, err)
 	}
 	return commandOutcome(exit, lastError, func() (value []byte, err error) {
-		err = w.programs.User.Do(func() error {
+		err = a.programs.User.Do(func() error {
 			value, err = commandResult(result, last)
 			return err
 		})
@@ -100,7 +97,7 @@ var errNotBegun = errors.New(notBegun)
 func (w *Worker) runProgram(a *attempt, s *process.Spec) (process.Exit, error) {
 	for {
 		var stdin io.Reader
-		err := w.programs.User.Do(func() (err error) {
+		err := a.programs.User.Do(func() (err error) {
 			stdin, err = standardInput(&a.invocation().task, a.body.GetStdin())
 			return err
 		})
@@ -117,7 +114,7 @@ func (w *Worker) runProgram(a *attempt, s *process.Spec) (process.Exit, error) {
 			if first { // further items of an attempt that has begun need no confirmation
 				s.StartBefore = w.attempts.confirmed.expiry()
 			}
-			exit, err = w.programs.Run(a.ctx, *s)
+			exit, err = a.programs.Run(a.ctx, *s)
 		}
 		if closer, ok := stdin.(io.Closer); ok {
 			_ = closer.Close() // read only
@@ -150,7 +147,7 @@ func closeLog(a *attempt, log *attemptLog) {
 
 // environ returns the command's complete environment.
 func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
-	checkpoint, err := t.checkpointDir(func(path string) error { return a.spares.checkpoint.make(w.dirs, path) })
+	checkpoint, err := t.checkpointDir(func(path string) error { return a.spares.checkpoint.make(w.dirs, path, a.programs.User) })
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +169,7 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		}
 	}
 	home, login := os.Getenv("HOME"), ""
-	if other := w.programs.User; other != nil {
+	if other := a.programs.User; other != nil {
 		home, login = other.Home, other.Name
 	}
 	env, err := process.Environ(process.Vars{

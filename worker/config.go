@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dtask/dtask/client"
 )
 
 // Limits of one worker.
@@ -26,16 +28,31 @@ const (
 	maxName     = 63      // bytes of an error class
 
 	maxWorkerName = 63 // bytes
+	maxShown      = 64 // bytes of an address that is not one; longer ones may have a secret
 )
 
 // reservedLabels is the prefix of labels that coordinators set.
 const reservedLabels = "dtask."
 
-// Config configures a worker. Only Join is required.
+// Config configures a worker. Only Join or JoinString is required.
 type Config struct {
 	// Join lists addresses of coordinators, HOST:PORT each; one that is alive
 	// is enough. Host names are resolved again for each connection.
 	Join []string
+	// JoinString is a join string for workers, as dtaskctl join-token create worker prints
+	// it. On its first start, the worker makes a key of its own in WorkDir, which never
+	// expires, and joins the cluster under Name. It keeps the cluster's ID, CA and
+	// addresses there, and from then on connects to that cluster only, over TLS with its
+	// key, with or without a join string. Run returns *JoinError if the string is for
+	// another cluster than WorkDir, or if the first join is refused. It can't be combined
+	// with TLS.
+	JoinString client.Secret
+	// Replace takes Name from a worker with another key when it joins: this machine is that
+	// worker, and has lost its work directory.
+	Replace bool
+	// RotateKey makes the worker replace its key when it starts. It does so by itself when
+	// the key is a year old, before its next session.
+	RotateKey bool
 	// Name is the worker's name, stable across restarts: 1–63 letters, digits,
 	// - _ and dots. If another live process of the cluster has it, Run returns
 	// *NameInUseError. Default: the name that WorkDir keeps, or the host's name;
@@ -83,8 +100,16 @@ type Config struct {
 	// RunAs is the user of commands, USER or USER:GROUP as names or numbers; Run returns
 	// an error unless the worker is root. Commands then have no capability, and none of
 	// their files is used with the worker's permissions. Handlers, which are code of the
-	// worker's program, run as its user. Default: the worker's user.
+	// worker's program, run as its user. RunAsOwner is the user of each job's owner, as
+	// RunAsMap maps it; it requires a cluster with identities, which the worker joins by a
+	// join string, because others don't prove owners. Default: the worker's user.
 	RunAs string
+	// RunAsMap is a file with lines of IDENTITY USER [NAMESPACE…] for RunAsOwner. The first
+	// line for the owner and the namespace of a job decides; without one, attempts fail. *
+	// is each identity, or the user with the name of the identity. No user below number
+	// 1,000 runs a command. Only root may be able to change the file, which is read again
+	// when it has changed.
+	RunAsMap string
 	// SecretsDir is a directory with a file for each secret that tasks can name in
 	// secrets; the file has the secret's name. Names are read once. Contents are read
 	// at the start of each attempt, and never leave this machine. Run returns an error
@@ -92,8 +117,8 @@ type Config struct {
 	SecretsDir string
 	// Version of the program, for display only.
 	Version string
-	// TLS secures all connections. Nil: plaintext; then, without WithDialer, the
-	// worker connects to loopback addresses only.
+	// TLS secures all connections. Nil: as JoinString says, or plaintext; then, without
+	// WithDialer, the worker connects to loopback addresses only.
 	TLS *tls.Config
 	// Token is sent as a bearer token with every session.
 	Token string
@@ -145,12 +170,16 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
 // Validate returns all problems, joined. Each line starts with the flag.
 func (c *Config) Validate() error {
 	var problems []error
-	if len(c.Join) == 0 {
-		problems = append(problems, errors.New("missing --join: at least one HOST:PORT is required"))
+	if c.JoinString == "" && !c.mayBeMember() {
+		problems = append(problems, c.checkAddresses())
 	}
+	problems = append(problems, c.checkJoinString(), c.checkRunAs())
 	for _, addr := range c.Join {
 		_, port, err := net.SplitHostPort(addr)
 		if number, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || number == 0 {
+			if err != nil && len(addr) > maxShown { // maybe a join string without its begin
+				addr = "…"
+			}
 			problems = append(problems, fmt.Errorf("invalid --join %q: must be HOST:PORT", addr))
 		}
 	}
@@ -186,6 +215,24 @@ func (c *Config) Validate() error {
 		problems = append(problems, fmt.Errorf("invalid --log-attempts %d: must be above 0", c.LogAttempts))
 	}
 	return errors.Join(problems...)
+}
+
+// checkJoinString checks the form and the purpose of the join string.
+func (c *Config) checkJoinString() error {
+	switch {
+	case c.JoinString == "":
+		return nil
+	case c.TLS != nil:
+		return errors.New("--join with a join string and --ca-file are mutually exclusive: the string has the CA")
+	}
+	_, err := client.ParseJoinString(c.JoinString, "worker")
+	switch {
+	case errors.Is(err, client.ErrRefused):
+		return &JoinError{fmt.Errorf("invalid --join: %w", err)}
+	case err != nil:
+		return fmt.Errorf("invalid --join: %w", err)
+	}
+	return nil
 }
 
 func isName(name string) bool {

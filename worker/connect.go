@@ -231,6 +231,9 @@ func (w *Worker) authorized(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+w.cfg.Token)
 }
 
+// A dialer opens the connection to an address.
+type dialer = func(ctx context.Context, addr string) (net.Conn, error)
+
 // dialTCP is the default dialer with TLS.
 func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 	var d net.Dialer
@@ -245,7 +248,7 @@ func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 // this machine, also those that a coordinator names as the leader's.
 func dialPlaintext(ctx context.Context, addr string) (net.Conn, error) {
 	if !loopback.Is(addr) {
-		return nil, errors.New("not on loopback, and this version has no TLS")
+		return nil, errors.New("not on loopback, and other machines require TLS: use the cluster's ca.crt (--ca-file, Config.TLS)")
 	}
 	return dialTCP(ctx, addr)
 }
@@ -256,7 +259,7 @@ func checkPlaintext(join []string) error {
 	for _, addr := range join {
 		if !loopback.Is(addr) {
 			problems = append(problems, fmt.Errorf("invalid --join %q: must be a loopback address such as 127.0.0.1, "+
-				"because this version has no TLS", addr))
+				"because other machines require TLS: use the cluster's ca.crt (--ca-file, Config.TLS)", addr))
 		}
 	}
 	return errors.Join(problems...)

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/dtask/dtask/worker/process"
 )
 
 // checkpointRetention is how long the checkpoint directory of a task is kept
@@ -23,6 +21,7 @@ const checkpointRetention = 7 * 24 * time.Hour
 //
 //	lock                                 held by the process that uses the directory
 //	name                                 of the worker, if it chose its name itself
+//	worker.pem, cluster.json             key and cluster of a worker that has joined by a join string
 //	jobs/JOB-TASK-ATTEMPT/               a command's working directory
 //	secrets                              link to a directory in memory with copies of secrets; else they are in jobs
 //	logs/CLUSTER/                        outputs; package worker/logs
@@ -30,8 +29,8 @@ const checkpointRetention = 7 * 24 * time.Hour
 //	checkpoints/CLUSTER/JOB/TASK.unsaved attempt that left it, if it could not be saved elsewhere
 type dirs struct {
 	root    string
-	secrets string        // where copies of secrets are
-	user    *process.User // of commands; nil: the worker's
+	secrets string // where copies of secrets are
+	others  bool   // commands run under other users than the worker's
 	lock    *os.File
 	lockID  string
 	mu      sync.Mutex // held while a directory is created or an empty parent removed: neither may disturb the other
@@ -127,11 +126,11 @@ func (d *dirs) make(dir string) error {
 	return nil
 }
 
-// makeAll creates a directory and its parents below the root, which the user of commands
-// can pass.
+// makeAll creates a directory and its parents below the root, which users of commands can
+// pass.
 func (d *dirs) makeAll(dir string) error {
 	err := os.MkdirAll(dir, 0o700)
-	for parent := filepath.Dir(dir); err == nil && d.user != nil && len(parent) > len(d.root); parent = filepath.Dir(parent) {
+	for parent := filepath.Dir(dir); err == nil && d.others && len(parent) > len(d.root); parent = filepath.Dir(parent) {
 		err = os.Chmod(parent, passable)
 	}
 	return err //nolint:wrapcheck // wrapped by the caller

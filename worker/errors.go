@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/internal/exitstatus"
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 // handlerError is an error that Fatal, Retryable, Named or Exit returned.
@@ -119,6 +120,26 @@ func (e *NameInUseError) Error() string {
 		where += " (" + e.Address + ")"
 	}
 	return fmt.Sprintf("worker name %q is in use by another process%s: stop that process, or set another --name", e.Name, where)
+}
+
+// RevokedError is returned by Run if the cluster has revoked the identity of the worker, or
+// doesn't know it. Its attempts were stopped; the cluster has given them to other workers.
+// The caller needs another join string; running again has the same result.
+type RevokedError struct {
+	Name    string
+	Cluster string // its ID
+	Dir     string // the worker's directory; empty unless it has joined by a join string
+	Reason  string // as the coordinator states it
+}
+
+// Error says what to do.
+func (e *RevokedError) Error() string {
+	text := fmt.Sprintf("the identity of worker %s was revoked, or is unknown to cluster %s", e.Name, e.Cluster)
+	if e.Dir == "" {
+		return text + ": " + e.Reason
+	}
+	return fmt.Sprintf("%s: to let it join again, remove %s and %s in %s, and start it with a new join string (dtaskctl join-token create worker)",
+		text, tlsconf.WorkerKeyFile, membershipFile, e.Dir)
 }
 
 // WorkDirInUseError is returned by Run if another process uses the worker's

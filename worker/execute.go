@@ -30,6 +30,11 @@ func (w *Worker) execute(a *attempt) *dtaskv1.Outcome {
 	if a.policy.GetHeartbeatTimeoutMs() > 0 {
 		defer w.attempts.watchHeartbeat(a)()
 	}
+	programs, err := w.poolOf(a)
+	if err != nil {
+		return failed(err)
+	}
+	a.programs = programs
 	if err := w.restore(a); err != nil {
 		return failed(&notStartedError{err: err})
 	}

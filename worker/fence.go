@@ -36,6 +36,13 @@ func (f *fence) admit(m *dtaskv1.Fence) error {
 	return nil
 }
 
+// expect sets the cluster of a member: other clusters are foreign from the first message.
+func (f *fence) expect(cluster string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cluster = cluster
+}
+
 // message returns the fence for the worker's own messages.
 func (f *fence) message() *dtaskv1.Fence {
 	f.mu.Lock()

@@ -114,10 +114,10 @@ func withSuffix(name, suffix string) string {
 }
 
 // rename chooses another name after the cluster has refused the current one, or
-// returns the refusal if the name is given. It must not be called once the worker
+// returns the refusal if the name is given or that of a member. It must not be called once the worker
 // was welcomed: its attempts belong to its name.
 func (w *Worker) rename(refused *NameInUseError) error {
-	if w.cfg.Name != "" {
+	if w.cfg.Name != "" || w.member != nil {
 		return refused
 	}
 	next := w.ownName
@@ -136,7 +136,7 @@ func (w *Worker) rename(refused *NameInUseError) error {
 // keepName stores a name that the worker chose in its directory, once the cluster
 // has accepted it.
 func (w *Worker) keepName() {
-	if w.cfg.Name != "" || w.name == w.keptName {
+	if w.cfg.Name != "" || w.member != nil || w.name == w.keptName {
 		return
 	}
 	if err := w.dirs.keepName(w.name); err != nil {

@@ -15,9 +15,10 @@ import (
 // passable is the mode of directories that the user of commands must pass, but not list.
 const passable = 0o711
 
-// runAs finds the user of commands; nil if it is the worker's own.
+// runAs finds the user of all commands; nil if it is the worker's own, or that of each
+// job's owner.
 func runAs(text string) (*process.User, error) {
-	if text == "" {
+	if text == "" || text == RunAsOwner {
 		return nil, nil //nolint:nilnil // as documented
 	}
 	user, err := process.LookupUser(text)
@@ -36,15 +37,24 @@ func (w *Worker) userOf(a *attempt) *process.User {
 	if a.policy.GetType() != "" {
 		return nil
 	}
+	return a.programs.User
+}
+
+// commandUser returns the user that must reach the directories of commands; nil: only the
+// worker's own. With several, it is one without any rights.
+func (w *Worker) commandUser() *process.User {
+	if w.owners.users != nil {
+		return stranger
+	}
 	return w.programs.User
 }
 
-// admit lets the user of commands pass to the directories that are made for it.
+// admit lets users of commands pass to the directories that are made for them.
 func (d *dirs) admit(user *process.User) error {
 	if user == nil {
 		return nil
 	}
-	d.user = user
+	d.others = true
 	open := []string{d.root, filepath.Join(d.root, "jobs")}
 	for _, pattern := range []string{"checkpoints", "checkpoints/*", "checkpoints/*/*"} {
 		found, _ := filepath.Glob(filepath.Join(d.root, pattern)) // the patterns are valid
@@ -65,15 +75,16 @@ func (d *dirs) admit(user *process.User) error {
 	return nil
 }
 
-// makeOwned is make for a directory that belongs to the user of commands. One that belongs
-// to another user, because --run-as was changed, is replaced by an empty one.
-func (d *dirs) makeOwned(dir string) error {
-	if err := d.make(dir); err != nil || d.user == nil {
+// makeOwned is make for a directory that belongs to the user of a command. One that belongs
+// to another user, because --run-as or the map of owners was changed, is replaced by an
+// empty one.
+func (d *dirs) makeOwned(dir string, user *process.User) error {
+	if err := d.make(dir); err != nil || user == nil {
 		return err
 	}
 	var state unix.Stat_t
 	err := unix.Lstat(dir, &state)
-	if err == nil && state.Uid == d.user.UID {
+	if err == nil && state.Uid == user.UID {
 		return nil
 	}
 	if err == nil && !isEmpty(dir) {
@@ -82,10 +93,10 @@ func (d *dirs) makeOwned(dir string) error {
 		}
 	}
 	if err == nil {
-		err = d.user.Own(dir)
+		err = user.Own(dir)
 	}
 	if err != nil {
-		return fmt.Errorf("creating %s for user %s: %w", dir, d.user.Name, err)
+		return fmt.Errorf("creating %s for user %s: %w", dir, user.Name, err)
 	}
 	return nil
 }
@@ -93,17 +104,17 @@ func (d *dirs) makeOwned(dir string) error {
 // resultPath returns the path for the result of a command with this directory. Another
 // user than the worker's gets a directory for it, because it can't create a file beside
 // its own.
-func (d *dirs) resultPath(dir string) (string, error) {
+func (d *dirs) resultPath(dir string, user *process.User) (string, error) {
 	path := dir + resultFile
-	if d.user == nil {
+	if user == nil {
 		return path, nil
 	}
-	return filepath.Join(path, "value"), d.makeOwned(path)
+	return filepath.Join(path, "value"), d.makeOwned(path, user)
 }
 
 // removeResult removes what resultPath leads to.
 func (d *dirs) removeResult(dir string) {
-	if d.user == nil {
+	if !d.others {
 		_ = os.Remove(dir + resultFile) // usually missing
 		return
 	}

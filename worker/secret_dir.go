@@ -42,7 +42,7 @@ func (d *dirs) makeSecretDir(memory string) error {
 		return nil          //nolint:nilerr // the other place has no disadvantage but the disk
 	}
 	d.secrets = dir
-	if d.user == nil {
+	if !d.others {
 		return nil
 	}
 	if err := os.Chmod(dir, passable); err != nil {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type session struct {
 	heartbeatDue  bool
 	leaving       bool   // the leader knows it in this session
 	goodbye       uint64 // the heartbeat that came with it; 0 = none
+	trusts        []byte // the CAs that the leader knows of
 	lastHeartbeat uint64
 	unanswered    map[uint64]time.Time // when unanswered heartbeats were sent
 	watchdog      *time.Timer
@@ -156,8 +158,9 @@ func (s *session) hello() *dtaskv1.SessionRequest {
 	w := s.w
 	held, ended, next := w.attempts.startSession()
 	s.leaving = w.attempts.isDraining()
+	s.trusts = w.trustHash()
 	m := &dtaskv1.SessionRequest{
-		Fence: w.fence.message(), Heartbeat: s.newHeartbeat(), Leaving: s.leaving,
+		Fence: w.fence.message(), Heartbeat: s.newHeartbeat(), Leaving: s.leaving, Trust: s.trusts,
 		Hello: &dtaskv1.Hello{
 			Name: w.name, Incarnation: w.incarnation, Slots: uint32(w.cfg.Slots), //nolint:gosec // at most maxSlots
 			Prefetch: uint32(w.cfg.Prefetch), //nolint:gosec // at most maxSlots
@@ -199,6 +202,9 @@ func (s *session) sendNext() {
 	if s.heartbeatDue || startsLeaving {
 		m.Heartbeat = s.newHeartbeat()
 		s.heartbeatDue = false
+		if trusts := s.w.trustHash(); !bytes.Equal(trusts, s.trusts) {
+			m.Trust, s.trusts = trusts, trusts
+		}
 	}
 	if startsLeaving {
 		s.leaving, s.goodbye = true, s.lastHeartbeat
@@ -250,6 +256,9 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 	}
 	if m.GetLogRequest() != nil {
 		s.serve(ctx, m.GetLogRequest())
+	}
+	if m.GetTrust() != nil {
+		s.w.storeTrust(m.GetTrust())
 	}
 	// Last: it lets attempts start that this message may have stopped. The
 	// welcome answers the hello, even if it doesn't repeat its heartbeat.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dtask/dtask/worker/process"
 )
 
 // spareLimit is how long a command may have taken whose empty directories are
@@ -22,11 +24,20 @@ const spareSuffix = ".spare"
 
 // spareDirs are the two directories that the last command of a slot left empty
 // and unchanged. The next command gets them under new names if it belongs to
-// the same job: many file systems need more time to make and remove a directory
+// the same job and user: many file systems need more time to make and remove a directory
 // than a short command takes. Only the slot's goroutine uses them.
 type spareDirs struct {
 	job              uint64
+	user             *process.User // their owner; nil: the worker's
 	work, checkpoint spareDir
+}
+
+// claim drops the directories unless they are of an attempt's job and user.
+func (s *spareDirs) claim(d *dirs, a *attempt) {
+	if user := a.programs.User; s.job != a.job || s.user != user {
+		s.drop(d)
+		s.job, s.user = a.job, user
+	}
 }
 
 // drop removes the directories.
@@ -43,10 +54,10 @@ type spareDir struct {
 
 // make makes an empty directory with this path: from s, or a new one. A
 // directory that exists already stays as it is.
-func (s *spareDir) make(d *dirs, path string) error {
+func (s *spareDir) make(d *dirs, path string, user *process.User) error {
 	if s.path == "" || s.path != path && unix.Rename(s.path, path) != nil {
 		s.drop(d) // the path may have a directory that is not empty, or no parent
-		if err := d.makeOwned(path); err != nil {
+		if err := d.makeOwned(path, user); err != nil {
 			return err
 		}
 	}

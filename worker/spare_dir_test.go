@@ -29,7 +29,7 @@ func TestASpareDirectoryIsUsedAgainOnlyIfItIsEmptyAndUnchanged(t *testing.T) {
 			d, root := &dirs{}, t.TempDir()
 			first, spare, second := filepath.Join(root, "first"), filepath.Join(root, "spare"), filepath.Join(root, "second")
 			var s spareDir
-			if err := s.make(d, first); err != nil {
+			if err := s.make(d, first, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := x.change(first); err != nil {
@@ -38,7 +38,7 @@ func TestASpareDirectoryIsUsedAgainOnlyIfItIsEmptyAndUnchanged(t *testing.T) {
 			if kept := s.keep(true, spare); kept != x.want {
 				t.Errorf("kept = %v, want %v", kept, x.want)
 			}
-			if err := s.make(d, second); err != nil {
+			if err := s.make(d, second, nil); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := os.Stat(spare); err == nil || !isEmpty(second) {
@@ -53,13 +53,13 @@ func TestASpareDirectoryThatIsNotWantedIsLeftAlone(t *testing.T) {
 	d, root := &dirs{}, t.TempDir()
 	first, second := filepath.Join(root, "first"), filepath.Join(root, "second")
 	var s spareDir
-	if err := s.make(d, first); err != nil {
+	if err := s.make(d, first, nil); err != nil {
 		t.Fatal(err)
 	}
 	if s.keep(false, filepath.Join(root, "spare")) {
 		t.Error("it was kept")
 	}
-	if err := s.make(d, second); err != nil || !isEmpty(first) || !isEmpty(second) {
+	if err := s.make(d, second, nil); err != nil || !isEmpty(first) || !isEmpty(second) {
 		t.Errorf("got %v; the first directory exists: %v, the second one: %v", err, isEmpty(first), isEmpty(second))
 	}
 }

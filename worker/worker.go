@@ -3,12 +3,12 @@ package worker
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"sync"
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/internal/taskbody"
+	"github.com/dtask/dtask/internal/tlsconf"
 	"github.com/dtask/dtask/worker/logs"
 	"github.com/dtask/dtask/worker/process"
 )
@@ -37,14 +38,20 @@ const (
 type Worker struct {
 	cfg         Config
 	log         *slog.Logger
-	dial        func(ctx context.Context, addr string) (net.Conn, error)
+	dial        dialer
+	ownDial     bool // dial is not from WithDialer
 	conns       *Connections
 	handlers    map[string]Handler
-	name        string // set before the first session; see openDir
-	ownName     string // without a given name: the one that the directory suggests
-	keptName    string // without a given name: the one that the directory keeps
-	renamed     bool   // the cluster has refused a name
-	incarnation string // distinguishes this process from all others that had this name
+	name        string                          // set before the first session; see openDir
+	ownName     string                          // without a given name: the one that the directory suggests
+	keptName    string                          // without a given name: the one that the directory keeps
+	renamed     bool                            // the cluster has refused a name
+	member      *membership                     // nil: the worker has not joined by a join string
+	trust       atomic.Pointer[tlsconf.Trust]   // of a member, as it is stored
+	key         atomic.Pointer[tls.Certificate] // of a member
+	latest      atomic.Pointer[membership]      // to be stored
+	storing     sync.Mutex                      // held while the membership is stored
+	incarnation string                          // distinguishes this process from all others that had this name
 	host        string
 	resources   map[string]int64
 	types       []string // of tasks that it handles
@@ -59,9 +66,10 @@ type Worker struct {
 	dirs     *dirs
 	logs     *attemptLogs
 	forStats atomic.Pointer[attemptLogs] // logs, for Stats, which may be called before Run
-	programs process.Pool
-	store    *checkpointStore // nil: none configured
-	secrets  *secretSource    // nil: none configured
+	programs process.Pool                // runs commands, unless owners do
+	owners   owners                      // run commands under the users of their jobs' owners
+	store    *checkpointStore            // nil: none configured
+	secrets  *secretSource               // nil: none configured
 
 	slots    sync.WaitGroup // slot goroutines
 	removals sync.WaitGroup // goroutines that remove directories
@@ -81,10 +89,10 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 		opt(w)
 	}
 	if w.dial == nil {
-		w.dial = dialTCP
+		w.dial, w.ownDial = dialTCP, true
 		if cfg.TLS == nil {
-			w.dial = dialPlaintext
-			if err := checkPlaintext(cfg.Join); err != nil {
+			w.dial = dialPlaintext // until it is a member
+			if err := checkPlaintext(cfg.Join); err != nil && cfg.JoinString == "" && !cfg.mayBeMember() {
 				return nil, err
 			}
 		}
@@ -135,7 +143,9 @@ func (w *Worker) taskTypes() (types []string, noCommands error) {
 // complete drain, and an error if the work directory cannot be used, attempts
 // did not end, or their outcomes were not acknowledged. It returns
 // *NameInUseError or *WorkDirInUseError without having received an attempt if
-// another process has the given name or directory. Run can be called once.
+// another process has the given name or directory, *JoinError if it can't join the
+// cluster, and *RevokedError if the cluster has revoked its identity. Run can be called
+// once.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	if w.ran.Swap(true) {
 		return errors.New("worker: Run called twice")
@@ -153,14 +163,29 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if w.programs.User, err = runAs(w.cfg.RunAs); err != nil {
 		return err
 	}
+	if w.cfg.RunAs == RunAsOwner {
+		if w.owners.users, err = openOwners(w.cfg.RunAsMap); err != nil {
+			return err
+		}
+	}
 	if err := w.openDir(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.dirs.close()) }()
-	if err := w.dirs.admit(w.programs.User); err != nil {
+	if err := w.becomeMember(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // nothing was begun
+		}
+		return err
+	}
+	if w.owners.users != nil && w.member == nil {
+		return errOwnersUnproven
+	}
+	if err := w.dirs.admit(w.commandUser()); err != nil {
 		return err
 	}
 	defer w.programs.Close()
+	defer w.owners.close()
 	if w.secrets != nil {
 		if err := w.dirs.makeSecretDir(memoryDir); err != nil {
 			return err
@@ -193,7 +218,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer w.removals.Wait()
 
 	w.log.InfoContext(ctx, "worker started", "version", w.cfg.Version, "slots", w.cfg.Slots, "types", w.types,
-		"resources", w.resources, "labels", w.cfg.Labels, "secrets", w.secrets.announced(), "incarnation", w.incarnation, "work_dir", w.dirs.root)
+		"resources", w.resources, "labels", w.cfg.Labels, "secrets", w.secrets.announced(), "run_as", w.cfg.RunAs, "incarnation", w.incarnation, "work_dir", w.dirs.root)
 	for {
 		refused, err := w.runNamed(ctx, base)
 		if refused == nil {
@@ -207,10 +232,10 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 }
 
 // runNamed runs sessions under the present name until ctx is done, and drains the
-// worker. It returns early if the cluster refuses the name.
+// worker. It returns early if the cluster refuses the name, or the worker as a whole.
 func (w *Worker) runNamed(ctx, base context.Context) (refused *NameInUseError, err error) {
 	sessions, stop := context.WithCancel(base)
-	refusals := make(chan *NameInUseError, 1) // size 1: at most one, and nobody may read it
+	refusals := make(chan error, 1) // size 1: at most one, and nobody may read it
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := w.sessions(sessions); err != nil {
@@ -224,27 +249,33 @@ func (w *Worker) runNamed(ctx, base context.Context) (refused *NameInUseError, e
 	select {
 	case <-ctx.Done():
 		return nil, w.drain()
-	case refused := <-refusals:
-		return refused, nil
+	case err := <-refusals:
+		if refused, ok := errors.AsType[*NameInUseError](err); ok {
+			return refused, nil
+		}
+		return nil, w.abandon(err)
 	}
 }
 
-// sessions opens one session after another until ctx is done. It returns early,
-// with the reason, if another live process has this worker's name and this worker
-// was never welcomed.
+// sessions opens one session after another until ctx is done. It returns early with a
+// *RevokedError if the cluster has revoked the worker's identity, and with a
+// *NameInUseError if another live process has this worker's name and this worker was
+// never welcomed.
 //
 // A worker that was welcomed before stays: its commands run, its attempts belong
 // to its name, and their outcomes may still be accepted when the other process is
 // gone, those of at-most-once attempts within their lease. It begins nothing
 // meanwhile, because it has no fresh confirmation.
-func (w *Worker) sessions(ctx context.Context) *NameInUseError {
+func (w *Worker) sessions(ctx context.Context) error {
 	f := &finder{seeds: w.cfg.Join}
 	var (
 		complained time.Time
 		joined     bool // welcomed once
 		dispute    nameDispute
+		refusals   revocation
 	)
 	for ctx.Err() == nil {
+		w.mayRotateKey(ctx)
 		addr, sent := f.address(), time.Now()
 		welcomed, err := w.session(ctx, addr, f.others(addr))
 		if ctx.Err() != nil {
@@ -254,6 +285,9 @@ func (w *Worker) sessions(ctx context.Context) *NameInUseError {
 		holder := errorDetail(err).GetNameHolder()
 		if holder != nil && !joined && dispute.refused(holder, sent, time.Now()) {
 			return &NameInUseError{Name: w.name, Host: holder.GetHost(), Address: holder.GetAddress()}
+		}
+		if refusals.noted(welcomed, err, time.Now()) {
+			return w.revoked(err)
 		}
 		if cluster := foreignCluster(err); cluster != "" && !f.isForeign(addr) {
 			w.log.ErrorContext(ctx, "coordinator belongs to another cluster; check --join, and if the cluster was recovered, restart this worker",
@@ -327,8 +361,8 @@ func (w *Worker) await(limit time.Duration, short <-chan struct{}, holds func() 
 // Stats returns the statistics of this worker. It may be called at any time.
 func (w *Worker) Stats() Stats {
 	s := w.attempts.snapshot()
-	programs := w.programs.Stats()
-	s.SupervisorsStarted, s.SupervisorsLost = programs.Started, programs.Lost
+	programs, others := w.programs.Stats(), w.owners.stats()
+	s.SupervisorsStarted, s.SupervisorsLost = programs.Started+others.Started, programs.Lost+others.Lost
 	if l := w.forStats.Load(); l != nil {
 		output := l.stats()
 		s.OutputBytes, s.OutputDroppedBytes = output.Bytes, output.Dropped

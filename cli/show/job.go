@@ -30,6 +30,7 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	p.Line("%s  %s  %s", p.bold("job "+j.GetId()), Clean(j.GetName()),
 		p.state(document.JobState(j.GetState())))
 	p.field("owner", j.GetOwner())
+	p.field("namespace", j.GetNamespace())
 	p.field("priority", document.Priority(j.GetPriority()))
 	p.field("labels", formatLabels(j.GetLabels()))
 	p.field("params", Params(j.GetParams()))

@@ -42,13 +42,13 @@ func (p *Printer) took(from, to int64) string { return Took(from, to, p.now) }
 // state colors a state. The word stays, so that color is never the only sign.
 func (p *Printer) state(s string) string {
 	switch s {
-	case "completed", "aggregated", "leader", "up":
+	case "completed", "aggregated", "leader", "up", "active":
 		return p.sgr("32", s)
 	case "running", "assigned":
 		return p.sgr("36", s)
-	case "failed", "dead", "lost", "unreachable", "down":
+	case "failed", "dead", "lost", "unreachable", "down", "revoked", permanent:
 		return p.sgr("31", s)
-	case "cancelled", "scheduled", "candidate", "draining", "drained":
+	case "cancelled", "scheduled", "candidate", "draining", "drained", "expired", "used up":
 		return p.sgr("33", s)
 	}
 	return s

@@ -170,6 +170,7 @@ func (p *Printer) DeadLetter(l *dtaskv1.DeadLetter) {
 	p.Line("%s  %s", p.bold("task "+Clean(document.DeadLetterID(l))), p.state("dead"))
 	p.field("job", l.GetJobName())
 	p.field("owner", l.GetOwner())
+	p.field("namespace", l.GetNamespace())
 	p.field("type", l.GetType())
 	p.field("died", p.ago(l.GetDiedAt()))
 	p.field("attempts", Count(l.GetAttempts()))

@@ -22,7 +22,7 @@ func listenHTTP(ctx context.Context, address string) (net.Listener, error) {
 	}
 	if !loopback.Is(address) {
 		return nil, &program.UsageError{Err: fmt.Errorf("invalid --http %q: must be a loopback address such as 127.0.0.1:7463, "+
-			"because this version has no TLS", address)}
+			"because workers serve metrics without TLS", address)}
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -42,7 +42,8 @@ func serveDuring(ctx context.Context, l net.Listener, w *worker.Worker, log *slo
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var server sync.WaitGroup
 	server.Go(func() {
-		if err := telemetry.Serve(serving, l, telemetry.Handler(registry, log), log); err != nil {
+		h := telemetry.AllowHosts(telemetry.Handler(registry, log), nil)
+		if err := telemetry.Serve(serving, telemetry.Limit(l), h, log); err != nil {
 			log.ErrorContext(serving, "metrics not served; restart this worker to have them again", "err", err)
 		}
 	})

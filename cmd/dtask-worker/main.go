@@ -17,6 +17,7 @@ import (
 	"github.com/dtask/dtask/internal/buildinfo"
 	"github.com/dtask/dtask/internal/config"
 	"github.com/dtask/dtask/internal/program"
+	"github.com/dtask/dtask/internal/tlsconf"
 	"github.com/dtask/dtask/worker"
 	"github.com/dtask/dtask/worker/builtin"
 	"github.com/dtask/dtask/worker/process"
@@ -50,8 +51,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		usage *program.UsageError
 		name  *worker.NameInUseError
 		dir   *worker.WorkDirInUseError
+		join  *worker.JoinError
+		gone  *worker.RevokedError
 	)
 	switch {
+	case errors.As(err, &join), errors.As(err, &gone):
+		return program.ExitRefused
 	case errors.As(err, &usage):
 		return program.ExitUsage
 	case errors.As(err, &name), errors.As(err, &dir):
@@ -64,6 +69,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 type settings struct {
 	worker    worker.Config
 	resources map[string]string
+	caFile    string
 	http      string
 	logLevel  string
 	logFormat string
@@ -72,11 +78,16 @@ type settings struct {
 func command(stderr io.Writer) *cobra.Command {
 	var s settings
 	cmd := &cobra.Command{
-		Use:   "dtask-worker --join HOST:PORT[,HOST:PORT…]",
+		Use:   "dtask-worker [--join STRING|-|@FILE|HOST:PORT[,HOST:PORT…]]",
 		Short: "Execute tasks for a dtask cluster",
 		Long: "dtask-worker finds the leader through any coordinator in --join, executes the tasks\n" +
 			"that the leader assigns, and reconnects whenever the leader changes. It may start\n" +
 			"before any coordinator.\n\n" +
+			"With a join string (dtaskctl join-token create worker), the first start makes a key in\n" +
+			"the work directory and joins the cluster. The secret of the string is sent only to a\n" +
+			"coordinator of that cluster. Later starts use the key and need no --join; a string that\n" +
+			"has expired is ignored. - reads it from standard input and @FILE from a file, so that it\n" +
+			"is not in the list of processes.\n\n" +
 			"SIGTERM or SIGINT drains the worker: it accepts no new tasks, finishes running ones and\n" +
 			"releases the rest. A second signal stops and releases running tasks immediately; a\n" +
 			"third exits without waiting for the coordinator. SIGHUP, which a closed terminal sends,\n" +
@@ -86,7 +97,8 @@ func command(stderr io.Writer) *cobra.Command {
 			"name in its work directory. With --name, a name that another live process uses is an\n" +
 			"error.\n\n" +
 			"Exit codes: 0 drained; 1 failed; 2 usage; 5 another process uses the name or the work\n" +
-			"directory; 130 exited without waiting.\n\n" +
+			"directory; 6 the join string does not work, or the cluster has revoked the identity of\n" +
+			"the worker; 130 exited without waiting.\n\n" +
 			"Every flag can also be set as an environment variable, such as DTASK_DRAIN_TIMEOUT, and\n" +
 			"in the --config file.",
 		Version:       buildinfo.Version(),
@@ -109,7 +121,10 @@ func command(stderr io.Writer) *cobra.Command {
 		return nil
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&s.worker.Join, "join", nil, "coordinator addresses, HOST:PORT; one that is alive is enough")
+	f.StringSliceVar(&s.worker.Join, "join", nil, "join string, - or @FILE; or coordinator addresses, HOST:PORT, of which one that is alive is enough")
+	f.BoolVar(&s.worker.Replace, "replace", false, "join under the name of a worker whose machine has lost its key")
+	f.BoolVar(&s.worker.RotateKey, "rotate-key", false, "replace the key of this worker before its first session (a key that is a year old is replaced anyway)")
+	f.StringVar(&s.caFile, "ca-file", "", "file with the CA of the cluster; connections use TLS (empty = plaintext, on loopback only)")
 	f.StringVar(&s.worker.Name, "name", "", "worker name, stable across restarts (default: the name kept in the work directory, or the host name; see above)")
 	f.IntVar(&s.worker.Slots, "slots", 0, "concurrent attempts, 1–65535 (default: the number of CPUs)")
 	f.IntVar(&s.worker.Prefetch, "prefetch", -1, "most attempts that wait at the worker for a slot while tasks are short (0 = none, -1 = 32 for each slot)")
@@ -119,7 +134,8 @@ func command(stderr io.Writer) *cobra.Command {
 	f.DurationVar(&s.worker.DrainTimeout, "drain-timeout", 30*time.Second, "time for running attempts to finish after SIGTERM (0 = stop them immediately)")
 	f.DurationVar(&s.worker.CheckpointInterval, "checkpoint-interval", 5*time.Second, "minimum time between two checkpoints of an attempt (0 = no minimum)")
 	f.StringVar(&s.worker.CheckpointStore, "checkpoint-store", "", "existing directory shared by all workers, for checkpoints above 64 KiB (default: keep them on this worker)")
-	f.StringVar(&s.worker.RunAs, "run-as", "", "user of commands, USER or USER:GROUP; the worker must be root, and gets only commands (default: the worker's user)")
+	f.StringVar(&s.worker.RunAs, "run-as", "", "user of commands, USER or USER:GROUP, or owner for that of each job's owner; the worker must be root, and gets only commands (default: the worker's user)")
+	f.StringVar(&s.worker.RunAsMap, "run-as-map", "", "with --run-as owner: file with lines IDENTITY USER [NAMESPACE…], which only root can change")
 	f.StringVar(&s.worker.SecretsDir, "secrets-dir", "", "directory with a file for each secret of this worker, which only its user and root can read (default: $CREDENTIALS_DIRECTORY of systemd)")
 	f.Int64Var(&s.worker.LogBytes, "log-bytes", 1<<30, "bytes on disk for the output of attempts; the oldest is removed first")
 	f.DurationVar(&s.worker.LogAge, "log-age", 7*24*time.Hour, "how long output is kept")
@@ -136,6 +152,16 @@ func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stderr io.Writ
 	log, err := program.NewLogger(stderr, s.logLevel, s.logFormat)
 	if err != nil {
 		return &program.UsageError{Err: err}
+	}
+	if err := s.readJoin(os.Stdin); err != nil {
+		return err
+	}
+	if s.caFile != "" {
+		trust, err := tlsconf.ReadTrust(s.caFile)
+		if err != nil {
+			return &program.UsageError{Err: fmt.Errorf("--ca-file: %w", err)}
+		}
+		s.worker.TLS = trust.Config(nil, nil)
 	}
 	if s.worker.Resources, err = parseResources(s.resources); err != nil {
 		return &program.UsageError{Err: err}

@@ -116,6 +116,28 @@ func TestAWorkerThatCannotUseItsSecretsOrUserDoesNotStart(t *testing.T) {
 // startProgram starts this program and waits until it logs that it has started.
 func startProgram(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Reader) {
 	t.Helper()
+	cmd, lines := startLogged(t, args...)
+	awaitLine(t, lines, "worker started")
+	return cmd, lines
+}
+
+// startProgramUntil starts this program and returns what it has logged up to a text.
+func startProgramUntil(t *testing.T, text string, args ...string) (cmd *exec.Cmd, log string) {
+	t.Helper()
+	cmd, lines := startLogged(t, args...)
+	for !strings.Contains(log, text) {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("exited before logging %q: %v", text, err)
+		}
+		log += line
+	}
+	return cmd, log
+}
+
+// startLogged starts this program and returns its log.
+func startLogged(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Reader) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -129,9 +151,7 @@ func startProgram(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Reade
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewReader(stderr)
-	awaitLine(t, lines, "worker started")
-	return cmd, lines
+	return cmd, bufio.NewReader(stderr)
 }
 
 // awaitLine reads a program's log until a line has this text.

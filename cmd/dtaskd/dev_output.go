@@ -72,6 +72,9 @@ func (w welcome) print(out io.Writer) {
 	}
 	_, _ = fmt.Fprintf(out, `  data directory    %s
 
+Every user of this machine may run commands as the user of this process, since connections
+on loopback need no credentials. For others on the machine, use dtaskd init instead.
+
 Try in another terminal:
 
   %[2]s run --wait -- echo hello

@@ -54,6 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var usage *program.UsageError
 	var fatal *coordinator.FatalError
 	var name *worker.NameInUseError // with --dev
+	var refused *refusedError
 	switch {
 	case offline.IsDamage(err):
 		return program.ExitFatal
@@ -63,6 +64,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return program.ExitFatal
 	case errors.As(err, &name):
 		return program.ExitInUse
+	case errors.As(err, &refused):
+		return program.ExitRefused
 	}
 	return program.ExitFailed
 }
@@ -107,7 +110,7 @@ func command(args []string, stdout, stderr io.Writer) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &program.UsageError{Err: config.FlagError(err)} })
 	s.bind(cmd)
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(inspectCommand(stdout), recoverCommand(stdout, stderr), rejoinCommand(stdout))
+	cmd.AddCommand(initCommand(stdout, stderr), joinCommand(os.Stdin, stdout, stderr), inspectCommand(stdout), recoverCommand(stdout, stderr), rejoinCommand(stdout))
 	return cmd
 }
 
@@ -119,8 +122,11 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.StringVar(&s.dataDir, "data-dir", "", "data directory of this replica, created if missing (default with --dev: a temporary one)")
 	f.StringVar(&s.listen, "listen", defaultAddress, "HOST:PORT for clients, workers and other replicas")
 	f.StringVar(&s.http, "http", "127.0.0.1:7461", "HOST:PORT for /metrics, /healthz and /readyz (empty = none)")
+	f.StringSliceVar(&s.httpHosts, "http-hosts", nil, "further host names under which --http may be requested (default: addresses, localhost, and the names of this host in --http, --advertise and its certificate)")
 	f.StringVar(&s.advertise, "advertise", "", "HOST:PORT that others dial (default: --listen)")
 	f.StringSliceVar(&s.peers, "peers", nil, "first members, ID=HOST:PORT each, this replica included; must match on all of them")
+	f.StringVar(&s.tlsDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt of this replica (dtaskctl tls issue): all connections use TLS, and addresses may be off loopback; changed files are used without a restart")
+	f.IntVar(&s.maxConns, "max-connections-per-address", coordinator.DefaultMaxConnsPerAddress, "open connections to --listen of one other machine, or of all machines behind one NAT; replicas and this machine are not limited")
 	f.DurationVar(&s.heartbeat, "heartbeat-interval", time.Second, "interval of worker heartbeats; a worker is marked down after 3 missing ones")
 	f.DurationVar(&s.raftHeartbeat, "raft-heartbeat", 500*time.Millisecond, "silence of a leader before an election")
 	f.DurationVar(&s.taskTimeout, "task-timeout", time.Hour, "timeout of an attempt, for tasks without one")
@@ -142,6 +148,10 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.StringVar(&s.secretFile, "webhook-secret-file", "", "file with the key that signs webhooks, whsec_ and base64 (default: unsigned)")
 	f.DurationVar(&s.upgradeAfter, "upgrade-after", time.Hour, "time for which all members must support a feature level before the leader raises the cluster to it (0 = at once; docs/upgrading.md)")
 	f.StringSliceVar(&s.webhookAllow, "webhook-allow", nil, "CIDR of private addresses that webhooks of jobs may reach, repeatable (loopback is allowed if --listen is loopback, as it is with --dev); must match on all replicas")
+	f.StringVar(&s.audit, "audit", "", "audit log in DATA-DIR/audit: off, best-effort, or required, which refuses changes while it can't be written (default: best-effort with --tls-dir, else off; docs/security.md)")
+	f.BoolVar(&s.auditReads, "audit-reads", false, "record calls that only read in the audit log, too")
+	f.Int64Var(&s.auditFileBytes, "audit-file-bytes", coordinator.DefaultAuditFileBytes, "size in bytes from which on a file of the audit log is followed by another one")
+	f.IntVar(&s.auditFiles, "audit-files", coordinator.DefaultAuditFiles, "files of the audit log that are kept, 2 or more")
 	f.BoolVar(&s.autoRejoin, "auto-rejoin", false, "rejoin under a new server id, such as n2-1, if the data directory is lost or damaged")
 	f.StringVar(&s.logLevel, "log-level", "info", "log level: debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "log format: text or json")

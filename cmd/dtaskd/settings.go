@@ -25,12 +25,19 @@ type settings struct {
 	args           []string // of the process
 	dev            bool
 	autoRejoin     bool
+	audit          string
+	auditReads     bool
+	auditFileBytes int64
+	auditFiles     int
 	slots          int
 	id             string
 	dataDir        string
 	listen         string
 	http           string
+	httpHosts      []string
+	maxConns       int
 	advertise      string
+	tlsDir         string
 	peers          []string
 	heartbeat      time.Duration
 	raftHeartbeat  time.Duration
@@ -129,6 +136,7 @@ func (s *settings) check() error {
 	errs = append(errs, err)
 	s.webhookRanges = ranges
 	check(!s.dev || len(s.peers) == 0, "--dev and --peers are mutually exclusive")
+	check(!s.dev || s.tlsDir == "", "--dev and --tls-dir are mutually exclusive")
 	check(s.dev || s.slots == 0, "--slots requires --dev; otherwise use dtask-worker --slots")
 	check(s.slots >= 0 && s.slots <= 65535, "invalid --slots %d: must be 1 to 65535", s.slots)
 	check(s.dev || s.id != "", "--id is required, such as n1; to try dtask, use --dev")
@@ -139,6 +147,7 @@ func (s *settings) check() error {
 	check(s.heartbeat >= 50*time.Millisecond, "invalid --heartbeat-interval %s: must be at least 50ms", s.heartbeat)
 	check(s.raftHeartbeat >= 50*time.Millisecond, "invalid --raft-heartbeat %s: must be at least 50ms", s.raftHeartbeat)
 	check(s.keepFor > 0, "invalid --keep-for %s: must be above 0", s.keepFor)
+	check(s.maxConns > 0, "invalid --max-connections-per-address %d: must be 1 or more", s.maxConns)
 	check(s.keepJobs > 0, "invalid --keep-jobs %d: must be above 0", s.keepJobs)
 	check(s.historyJobs > 0, "invalid --history-jobs 0: must be 1 or more")
 	check(s.historyBytes >= 16<<20, "invalid --history-bytes %d: must be at least 16777216", s.historyBytes)
@@ -148,8 +157,9 @@ func (s *settings) check() error {
 
 func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coordinator.Config {
 	cfg := coordinator.Config{
-		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers,
-		Version: buildinfo.Version(), Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
+		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, HTTPHosts: s.httpHosts, Advertise: s.advertise, Peers: peers, TLSDir: s.tlsDir,
+		MaxConnsPerAddress: s.maxConns,
+		Version:            buildinfo.Version(), Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
 		AutoRejoin: s.autoRejoin, UpgradeAfter: s.upgradeAfter, Command: commandLine(s.args),
 		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout, StartTimeout: s.startTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs,
@@ -158,6 +168,7 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		SubmitRate: s.submitRate, SubmitBurst: s.submitBurst,
 		DeadLetterWebhook: s.deadWebhook, DeadLetterCommand: s.deadCommand, WebhookSecretFile: s.secretFile,
 		WebhookAllow: s.webhookRanges,
+		Audit:        coordinator.AuditMode(s.audit), AuditReads: s.auditReads, AuditFileBytes: s.auditFileBytes, AuditFiles: s.auditFiles,
 	}
 	if s.retriesSet {
 		cfg.MaxRetries = &s.maxRetries

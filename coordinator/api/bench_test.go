@@ -42,7 +42,7 @@ func BenchmarkSmallJobs(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StartTimer()
-		one := &upload{Server: j.Server}
+		one := &upload{Server: j.Server, caller: open}
 		for _, p := range m.GetParts() {
 			one.started = false
 			if err := one.add(p); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
@@ -118,10 +119,21 @@ type Config struct {
 	// Classify returns what an error of LogReader, or of another service on this
 	// server, means to the caller; nil if it does not know the error.
 	Classify func(error) *Error
-	// Enter decides about a call, by its full method name, before anything is
+	// Authenticate returns who makes a call, by its full method name; nil for a caller
+	// without credentials. It is called once per call, before anything is allocated for
+	// it, and the context that it returns is that of the call. An *auth.DeniedError or an
+	// *Error reaches the caller. nil: the cluster has no identities, and everyone may call
+	// everything.
+	Authenticate func(ctx context.Context, method string) (context.Context, *auth.Principal, error)
+	// Abandon ends what Authenticate has begun for a call that is refused afterwards, by
+	// its rights or by Enter. It gets the context of Authenticate, or of Enter. Optional.
+	Abandon func(ctx context.Context)
+	// Enter decides about a call that is authenticated and allowed, before anything is
 	// allocated for it. Its error gets a status like those of handlers. nil: all calls
 	// may enter.
 	Enter func(ctx context.Context, method string) (context.Context, error)
+	// Audit keeps the audit log; nil: calls are not recorded.
+	Audit Auditor
 	// Options are further options of the gRPC server, such as credentials.
 	// Interceptors among them run inside those of this package.
 	Options []grpc.ServerOption
@@ -137,8 +149,8 @@ type Config struct {
 	// UploadPause is how long a client may take to send its next message;
 	// default 10 s.
 	UploadPause time.Duration
-	// SubmitRate is how many jobs per second one owner may submit, up to MaxSubmitRate;
-	// 0 = unlimited. SubmitBurst is how many an owner may submit at once after a pause;
+	// SubmitRate is how many jobs per second one owner may submit to a namespace, up to
+	// MaxSubmitRate; 0 = unlimited. SubmitBurst is how many an owner may submit at once after a pause;
 	// default 10 × SubmitRate, at least 1. The leader's limit applies.
 	SubmitRate  float64
 	SubmitBurst int

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/array"
@@ -28,11 +29,13 @@ func (j *jobs) ListDeadLetters(ctx context.Context, r *dtaskv1.ListDeadLettersRe
 	if err != nil {
 		return nil, err
 	}
+	who := caller(ctx)
 	st, index := j.cfg.Machine.Fork()
 	resp := &dtaskv1.ListDeadLettersResponse{Freshness: j.freshness(index)}
 	p := deadLetterPage{
 		request: r, limit: pageLimit(r.GetLimit()), st: st, resp: resp,
-		from: fsm.TaskRef{Job: fsm.JobID(token.id), Index: token.index},
+		from:  fsm.TaskRef{Job: fsm.JobID(token.id), Index: token.index},
+		shown: history.Query{Namespaces: shownNamespaces(who, r.GetNamespace())},
 	}
 	if r.GetJob() == "" {
 		below := fsm.JobID(0)
@@ -48,9 +51,13 @@ func (j *jobs) ListDeadLetters(ctx context.Context, r *dtaskv1.ListDeadLettersRe
 	job, ok := st.Job(id)
 	if !ok {
 		// Archived jobs have no dead letters.
-		if _, archived, err := j.archivedJob(id); err != nil || archived {
-			return resp, err
+		head, archived, err := j.archivedJob(id)
+		if err == nil && (!archived || !sees(who, head.Header)) {
+			err = j.missingJob(id)
 		}
+		return resp, err
+	}
+	if !sees(who, job.Header) {
 		return nil, j.missingJob(id)
 	}
 	if name := r.GetTask(); name != "" {
@@ -58,7 +65,9 @@ func (j *jobs) ListDeadLetters(ctx context.Context, r *dtaskv1.ListDeadLettersRe
 		if !ok {
 			return nil, taskNotFound(st, id, name)
 		}
-		p.scan(&taskReader{st: st, job: job}, ref)
+		if p.shown.InNamespaces(job.Header) {
+			p.scan(&taskReader{st: st, job: job}, ref)
+		}
 		return resp, nil
 	}
 	return resp, p.fill(ctx, func(yield func(fsm.Job) bool) { yield(job) })
@@ -71,8 +80,10 @@ type deadLetterPage struct {
 	from    fsm.TaskRef // where the page starts; job 0 = at the newest
 	st      *fsm.State
 	resp    *dtaskv1.ListDeadLettersResponse
+	shown   history.Query // its namespaces
 
 	jobs, tasks int // scanned
+	foreign     int // jobs in namespaces that are not listed
 	size        int // of the dead letters, in bytes
 }
 
@@ -83,7 +94,11 @@ func (p *deadLetterPage) fill(ctx context.Context, jobs iter.Seq[fsm.Job]) error
 		if job.ID == p.from.Job {
 			first = p.from
 		}
-		if p.full() || p.jobs == maxScannedJobs {
+		if p.foreign < maxForeignJobs && !p.shown.InNamespaces(job.Header) {
+			p.foreign++
+			continue
+		}
+		if p.full() || p.jobs == maxScannedJobs || p.foreign == maxForeignJobs {
 			p.end(first)
 			return nil
 		}
@@ -138,12 +153,12 @@ func (p *deadLetterPage) scan(tasks *taskReader, ref fsm.TaskRef) (dead bool) {
 }
 
 // deadLetter shows a dead task.
-func (r *taskReader) deadLetter(ref fsm.TaskRef, t fsm.Task, history bool) *dtaskv1.DeadLetter {
+func (r *taskReader) deadLetter(ref fsm.TaskRef, t fsm.Task, withHistory bool) *dtaskv1.DeadLetter {
 	letter := &dtaskv1.DeadLetter{
-		Job: formatJobID(ref.Job), JobName: r.job.Header.GetName(), Owner: r.job.Header.GetOwner(), Task: r.st.Name(ref),
+		Job: formatJobID(ref.Job), JobName: r.job.Header.GetName(), Owner: r.job.Header.GetOwner(), Namespace: r.job.Header.GetNamespace(), Task: r.st.Name(ref),
 		Type: r.st.TaskType(ref), DiedAt: t.EndedMS, Attempts: t.Attempt, Error: r.st.Result(ref).Error,
 	}
-	if history {
+	if withHistory {
 		letter.Payload, letter.History = r.payload(ref), r.attempts(ref)
 	}
 	return letter
@@ -176,7 +191,7 @@ func (r *taskReader) expand(ref fsm.TaskRef, text string, isPayload bool) (expan
 // PurgeDeadLetters implements JobService. Tasks that have failed have no dead letter,
 // or none any longer, and are ignored; so is a job without any.
 func (j *jobs) PurgeDeadLetters(ctx context.Context, r *dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error) {
-	done, err := j.once(r, func(c change) (sequencer.ChangeResult, error) {
+	done, err := j.once(ctx, r, func(c change) (sequencer.ChangeResult, error) {
 		s, err := j.selectTasks(ctx, c, r.GetTasks())
 		if err != nil {
 			return sequencer.ChangeResult{}, err

@@ -19,6 +19,15 @@
 // It proposes nothing itself: a write is a call of [Leader], which exists only during a
 // term. It decides nothing about tasks, and needs only [Raft] of consensus.
 //
+// # Rights
+//
+// A call is authenticated by [Config.Authenticate] before it has a goroutine, and refused
+// unless the table of package internal/auth allows it. The principal is in the context of
+// the call (caller.go). Column rows of the table of methods says who checks that the
+// caller may know of a job: admit, or the handler for each job. A job that the caller may
+// not know of is reported like one that does not exist. A submitted job is put into a
+// namespace of its caller (claim.go).
+//
 // # Reads
 //
 // Only the leader answers a linearizable read, after a quorum has confirmed it

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
@@ -47,6 +48,10 @@ const (
 	KindCompacted
 	// KindForeign: nothing happened; the call names another cluster.
 	KindForeign
+	// KindUnauthenticated: nothing happened; the caller has no valid credentials.
+	KindUnauthenticated
+	// KindDenied: nothing happened; the caller's role or namespaces don't allow the call.
+	KindDenied
 )
 
 // errorRow is how callers see a kind.
@@ -71,6 +76,9 @@ var errorTable = map[Kind]errorRow{
 	KindRefused:   {codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
 	KindCompacted: {codes.OutOfRange, dtaskv1.ErrorReason_ERROR_REASON_COMPACTED},
 	KindForeign:   {codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_FOREIGN_CLUSTER},
+
+	KindUnauthenticated: {codes.Unauthenticated, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
+	KindDenied:          {codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
 }
 
 // Error is an error with its kind.
@@ -103,6 +111,11 @@ func conflict(format string, args ...any) error {
 	return &Error{Kind: KindEnded, Message: fmt.Sprintf(format, args...)}
 }
 
+// denied is for a namespace that the caller does not have.
+func denied(format string, args ...any) error {
+	return &Error{Kind: KindDenied, Message: fmt.Sprintf(format, args...)}
+}
+
 func refused(format string, args ...any) error {
 	return &Error{Kind: KindRefused, Message: fmt.Sprintf(format, args...)}
 }
@@ -122,6 +135,7 @@ func meaning(err error, classify func(error) *Error) *Error {
 		rejected *sequencer.RejectedError
 		busy     *sequencer.BusyError
 		inUse    *sequencer.NameInUseError
+		refusal  *auth.DeniedError
 	)
 	switch {
 	case errors.Is(err, sequencer.ErrOutcomeUnknown):
@@ -136,6 +150,8 @@ func meaning(err error, classify func(error) *Error) *Error {
 		return &Error{Kind: KindBusy, Message: busy.What, RetryAfter: busy.RetryAfter}
 	case errors.As(err, &inUse):
 		return nameInUse(inUse)
+	case errors.As(err, &refusal):
+		return ofDenial(refusal)
 	case errors.Is(err, sequencer.ErrTermEnded):
 		return errNotLeader
 	}
@@ -150,6 +166,15 @@ func meaning(err error, classify func(error) *Error) *Error {
 		return &Error{Kind: KindDeadline, Message: "deadline exceeded"}
 	}
 	return nil
+}
+
+// ofDenial distinguishes callers that must log in from those that may not call a method.
+func ofDenial(e *auth.DeniedError) *Error {
+	kind := KindDenied
+	if e.Principal == nil {
+		kind = KindUnauthenticated
+	}
+	return &Error{Kind: kind, Message: e.Error()}
 }
 
 // nameInUse tells a worker which process uses its name.
@@ -192,6 +217,10 @@ func boundLines(lines []string) []string {
 // status turns an error into the status that the caller of a method gets. An error
 // that is a status already stays as it is.
 func (s *Server) status(ctx context.Context, method string, err error) error {
+	// A call whose caller has lost access ends with that, whatever it was doing.
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && s.cfg.Classify(cause) != nil {
+		err = cause
+	}
 	if _, ok := status.FromError(err); ok {
 		return err
 	}

@@ -73,13 +73,13 @@ func TestARefusedWorkerLearnsWhatHasItsName(t *testing.T) {
 
 func TestEveryKindIsInTheTable(t *testing.T) {
 	t.Parallel()
-	for k := KindInternal; k <= KindForeign; k++ {
+	for k := KindInternal; k <= KindDenied; k++ {
 		if _, ok := errorTable[k]; !ok {
 			t.Errorf("kind %d: missing in the table", k)
 		}
 	}
-	if len(errorTable) != int(KindForeign) {
-		t.Errorf("got %d rows, want %d", len(errorTable), KindForeign)
+	if len(errorTable) != int(KindDenied) {
+		t.Errorf("got %d rows, want %d", len(errorTable), KindDenied)
 	}
 }
 

@@ -381,11 +381,20 @@ func baseConfig(m *fsm.Machine) Config {
 // configuration.
 func setup(t *testing.T, change ...func(*Config)) *replica {
 	t.Helper()
+	r := build(t, change...)
+	r.serve(t)
+	return r
+}
+
+// build is setup for a server that doesn't serve yet.
+func build(t *testing.T, change ...func(*Config)) *replica {
+	t.Helper()
 	r := &replica{
 		machine: fsm.NewMachine(), inTerm: true,
 		raft: &fakeRaft{id: "n1", address: "n1:1", term: 1, state: "leader"}, logs: &fakeLogs{},
 	}
 	r.leader = &memLeader{machine: r.machine, nowMS: 1_000_000}
+	r.machine.SupportLevel(max(namespaceLevel, fsm.MaxLevel))
 	r.leader.op(t, &fsm.SetClusterID{ID: testCluster}, &fsm.StartTerm{Term: 1, ServerID: "n1"})
 	cfg := baseConfig(r.machine)
 	cfg.Logs = r.logs
@@ -413,7 +422,6 @@ func setup(t *testing.T, change ...func(*Config)) *replica {
 	if r.Server, err = NewServer(cfg); err != nil {
 		t.Fatal(err)
 	}
-	r.serve(t)
 	return r
 }
 

@@ -47,7 +47,7 @@ func FuzzSubmitRequest(f *testing.F) {
 		if proto.Unmarshal(b, &m) != nil {
 			return
 		}
-		u := &upload{Server: server}
+		u := &upload{Server: server, caller: open}
 		if u.add(&m) != nil {
 			return
 		}

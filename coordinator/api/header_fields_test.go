@@ -17,6 +17,7 @@ import (
 // their default. Fields without a rule need none: see jobFileLine.
 var inJobFiles = map[protoreflect.Name]string{
 	"name":       "name: nightly",
+	"namespace":  "namespace: etl",
 	"priority":   "priority: high",
 	"env":        "env: {A: b}",
 	"labels":     "labels: {team: data}",
@@ -82,6 +83,7 @@ func TestEveryJobFieldIsCarriedFromTheFileToTheDocument(t *testing.T) {
 	}
 	plain, written := parseJob(t, "name: x").GetHeader().ProtoReflect(), parseJob(t, lines...)
 	r := setup(t)
+	r.raise(t)
 	r.submit(t, "needed", task("a"))
 	if _, err := r.send(t.Context(), request("k", written.GetHeader(), written.GetTasks()...)); err != nil {
 		t.Fatal(err)

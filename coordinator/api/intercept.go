@@ -24,12 +24,19 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		return err
 	}
 	err = s.Guard(ctx, info.FullMethod, func() error {
+		if err := authorize(ctx, info.FullMethod); err != nil {
+			return err
+		}
+		if err := s.admitAudit(info.FullMethod); err != nil {
+			return err
+		}
 		err := call()
 		if s.awaitLeader(ctx, m, err) {
 			err = call()
 		}
 		return err
 	})
+	s.auditCall(ctx, info.FullMethod, req, err)
 	return resp, err
 }
 
@@ -40,28 +47,47 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	if !info.IsClientStream {
 		stream = &admittedStream{ServerStream: stream, server: s, method: m}
 	}
-	return s.Guard(ctx, info.FullMethod, func() error {
-		err := handler(srv, stream)
+	stream, end := s.auditStream(stream, info.FullMethod)
+	err := s.Guard(ctx, info.FullMethod, func() error {
+		err := authorize(ctx, info.FullMethod)
+		if err == nil {
+			err = handler(srv, stream)
+		}
 		s.awaitLeader(ctx, m, err)
 		return err
 	})
+	end(err)
+	return err
 }
 
-// enter refuses a call before it has a goroutine.
+// enter authenticates a call, and refuses one that is not allowed before it has a
+// goroutine and before its message is decoded.
 func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if s.cfg.Enter == nil {
-		return ctx, nil
+	entered, err := s.authenticate(ctx, info.FullMethodName)
+	if err == nil && s.cfg.Enter != nil {
+		entered, err = s.cfg.Enter(entered, info.FullMethodName)
 	}
-	entered, err := s.cfg.Enter(ctx, info.FullMethodName)
 	if err != nil {
-		return ctx, s.status(ctx, info.FullMethodName, err)
+		if s.cfg.Abandon != nil {
+			s.cfg.Abandon(entered)
+		}
+		err = s.status(ctx, info.FullMethodName, err)
+		s.auditDenial(entered, info.FullMethodName, err)
+		return ctx, err
 	}
 	return entered, nil
 }
 
 // Guard turns the error or the panic of a call into the status that the caller of a
 // method gets. It is exported for services that answer several callers in one stream.
-func (s *Server) Guard(ctx context.Context, method string, call func() error) (err error) {
+func (s *Server) Guard(ctx context.Context, method string, call func() error) error {
+	err := s.guard(ctx, method, call)
+	s.auditDenial(ctx, method, err)
+	return err
+}
+
+// guard is Guard for a part of a call.
+func (s *Server) guard(ctx context.Context, method string, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.internal(ctx, method, "panic", fmt.Sprintf("%v\n%s", p, debug.Stack()))

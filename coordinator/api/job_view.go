@@ -155,7 +155,7 @@ func (s *Server) currentJob(id fsm.JobID) (*dtaskv1.Job, error) {
 
 // addMeta adds what only a single job is shown with.
 func (s *Server) addMeta(shown *dtaskv1.Job, v *jobView) {
-	shown.Freshness, shown.Key = s.freshness(v.index), v.job.Key
+	shown.Freshness, shown.Key = s.freshness(v.index), fsm.PlainKey(v.job.Key)
 	shown.Digest = v.job.Digest[:]
 }
 

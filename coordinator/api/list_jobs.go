@@ -8,6 +8,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -15,9 +16,13 @@ import (
 // short, even empty, and still have one after it.
 const maxScannedJobs = 10_000
 
+// maxForeignJobs is maxScannedJobs for jobs in namespaces that are not listed: to skip one
+// costs little, and a page must not be short because of jobs that the caller doesn't see.
+const maxForeignJobs = 1 << 18
+
 // ListJobs implements JobService.
 func (j *jobs) ListJobs(ctx context.Context, r *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
-	f, err := newJobFilter(r)
+	f, err := newJobFilter(caller(ctx), r)
 	if err != nil {
 		return nil, err
 	}
@@ -42,9 +47,10 @@ type jobFilter struct {
 	archived bool // jobs of the history may match
 }
 
-func newJobFilter(r *dtaskv1.ListJobsRequest) (*jobFilter, error) {
+func newJobFilter(p *auth.Principal, r *dtaskv1.ListJobsRequest) (*jobFilter, error) {
 	f := &jobFilter{Query: history.Query{
 		Name: r.GetName(), Owner: r.GetOwner(), Labels: r.GetLabels(), Since: r.GetSubmittedSince(), Before: r.GetSubmittedBefore(),
+		Namespaces: shownNamespaces(p, r.GetNamespace()),
 	}}
 	for _, shown := range r.GetStates() {
 		state, ok := storedJobState(shown)
@@ -84,6 +90,7 @@ type jobPage struct {
 	resp   *dtaskv1.ListJobsResponse
 
 	scanned, size int
+	foreign       int       // jobs in namespaces that are not listed; they don't count as scanned
 	next          fsm.JobID // the next page has jobs below; 0 = this one is not full
 	err           error
 }
@@ -99,6 +106,12 @@ func (p *jobPage) full(id fsm.JobID) bool {
 
 // addLive adds a job of the state if it matches; more is false if the page has ended.
 func (p *jobPage) addLive(job fsm.Job) (more bool) {
+	if !p.filter.InNamespaces(job.Header) {
+		if p.foreign++; p.foreign < maxForeignJobs {
+			return true
+		}
+		p.scanned = maxScannedJobs
+	}
 	if p.full(job.ID) {
 		return false
 	}

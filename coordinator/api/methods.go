@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -38,6 +39,19 @@ const (
 	repeatReplaces
 )
 
+// rows is who checks that the caller may know of the jobs that a call is about. See
+// caller.go.
+type rows uint8
+
+const (
+	// rowsNone: it is about no job.
+	rowsNone rows = iota + 1
+	// rowsJob: the request names one job, which admit checks.
+	rowsJob
+	// rowsEach: the handler checks each job that it finds, or that the request has.
+	rowsEach
+)
+
 // method is what interceptors and clients rely on about an RPC.
 type method struct {
 	access access
@@ -45,30 +59,31 @@ type method struct {
 	// waits: a call that arrives while no leader is known waits for one; see
 	// awaitLeader. Calls that ask about the present state of the cluster must not.
 	waits bool
+	rows  rows
 }
 
 // methods has a row for every method that this package serves.
 var methods = map[string]method{
-	dtaskv1.JobService_Submit_FullMethodName:           {accessPropose, repeatKeyed, true},
-	dtaskv1.JobService_GetJob_FullMethodName:           {accessRead, repeatRead, true},
-	dtaskv1.JobService_GetJobSpec_FullMethodName:       {accessRead, repeatRead, true},
-	dtaskv1.JobService_ListJobs_FullMethodName:         {accessRead, repeatRead, true},
-	dtaskv1.JobService_ListTasks_FullMethodName:        {accessRead, repeatRead, true},
-	dtaskv1.JobService_WatchJob_FullMethodName:         {accessRead, repeatRead, true},
-	dtaskv1.JobService_WaitJobs_FullMethodName:         {accessRead, repeatRead, true},
-	dtaskv1.JobService_Cancel_FullMethodName:           {accessPropose, repeatHarmless, true},
-	dtaskv1.JobService_Update_FullMethodName:           {accessLeader, repeatKeyed, true},
-	dtaskv1.JobService_GetResult_FullMethodName:        {accessRead, repeatRead, true},
-	dtaskv1.JobService_Retry_FullMethodName:            {accessLeader, repeatKeyed, true},
-	dtaskv1.JobService_ListDeadLetters_FullMethodName:  {accessRead, repeatRead, true},
-	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: {accessLeader, repeatKeyed, true},
-	dtaskv1.JobService_Logs_FullMethodName:             {accessLeader, repeatRead, true},
+	dtaskv1.JobService_Submit_FullMethodName:           {accessPropose, repeatKeyed, true, rowsEach},
+	dtaskv1.JobService_GetJob_FullMethodName:           {accessRead, repeatRead, true, rowsJob},
+	dtaskv1.JobService_GetJobSpec_FullMethodName:       {accessRead, repeatRead, true, rowsJob},
+	dtaskv1.JobService_ListJobs_FullMethodName:         {accessRead, repeatRead, true, rowsEach},
+	dtaskv1.JobService_ListTasks_FullMethodName:        {accessRead, repeatRead, true, rowsJob},
+	dtaskv1.JobService_WatchJob_FullMethodName:         {accessRead, repeatRead, true, rowsEach},
+	dtaskv1.JobService_WaitJobs_FullMethodName:         {accessRead, repeatRead, true, rowsEach},
+	dtaskv1.JobService_Cancel_FullMethodName:           {accessPropose, repeatHarmless, true, rowsJob},
+	dtaskv1.JobService_Update_FullMethodName:           {accessLeader, repeatKeyed, true, rowsEach},
+	dtaskv1.JobService_GetResult_FullMethodName:        {accessRead, repeatRead, true, rowsJob},
+	dtaskv1.JobService_Retry_FullMethodName:            {accessLeader, repeatKeyed, true, rowsEach},
+	dtaskv1.JobService_ListDeadLetters_FullMethodName:  {accessRead, repeatRead, true, rowsEach},
+	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: {accessLeader, repeatKeyed, true, rowsEach},
+	dtaskv1.JobService_Logs_FullMethodName:             {accessLeader, repeatRead, true, rowsJob},
 
-	dtaskv1.AdminService_ListWorkers_FullMethodName:   {accessRead, repeatRead, false},
-	dtaskv1.AdminService_DrainWorker_FullMethodName:   {accessPropose, repeatReplaces, false},
-	dtaskv1.AdminService_UndrainWorker_FullMethodName: {accessPropose, repeatHarmless, false},
-	dtaskv1.AdminService_Stats_FullMethodName:         {accessReplica, repeatRead, false},
-	dtaskv1.AdminService_History_FullMethodName:       {accessReplica, repeatRead, false},
+	dtaskv1.AdminService_ListWorkers_FullMethodName:   {accessRead, repeatRead, false, rowsEach},
+	dtaskv1.AdminService_DrainWorker_FullMethodName:   {accessPropose, repeatReplaces, false, rowsNone},
+	dtaskv1.AdminService_UndrainWorker_FullMethodName: {accessPropose, repeatHarmless, false, rowsNone},
+	dtaskv1.AdminService_Stats_FullMethodName:         {accessReplica, repeatRead, false, rowsNone},
+	dtaskv1.AdminService_History_FullMethodName:       {accessReplica, repeatRead, false, rowsNone},
 }
 
 // Limits of fields that mean the same in every request.
@@ -85,6 +100,17 @@ func (s *Server) admit(ctx context.Context, m method, req any) error {
 	if err := checkFields(m, req); err != nil {
 		return err
 	}
+	if err := s.admitAccess(ctx, m, req); err != nil {
+		return err
+	}
+	if m.rows == rowsJob {
+		return s.admitJob(ctx, m, req)
+	}
+	return nil
+}
+
+// admitAccess makes the state as fresh as the method and the request demand.
+func (s *Server) admitAccess(ctx context.Context, m method, req any) error {
 	switch m.access {
 	case accessRead:
 		if r, ok := req.(interface{ GetConsistency() dtaskv1.Consistency }); ok {
@@ -112,6 +138,9 @@ func checkFields(m method, req any) error {
 	if r, ok := req.(interface{ GetIdempotencyKey() string }); ok && m.repeat == repeatKeyed {
 		if n := len(r.GetIdempotencyKey()); n < 1 || n > maxKey {
 			return invalid("invalid idempotency_key of %d bytes: must be 1 to %d", n, maxKey)
+		}
+		if fsm.IsScoped(r.GetIdempotencyKey()) {
+			return invalid("invalid idempotency_key: must not begin with a NUL byte")
 		}
 	}
 	return nil

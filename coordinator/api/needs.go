@@ -6,32 +6,37 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/statetext"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
 
 // resolveNeeds records in a header how the needed jobs that are in the history ended: the
-// state machine no longer has them. It returns an error if a job is unknown. Package spec
-// reports needs that are invalid.
-func (s *Server) resolveNeeds(h *dtaskv1.JobHeader) error {
+// state machine no longer has them. It returns an error if a job is unknown, or if the
+// caller must not know of it. Package spec reports needs that are invalid.
+func (s *Server) resolveNeeds(p *auth.Principal, h *dtaskv1.JobHeader) error {
 	if len(h.GetNeeds()) > spec.MaxNeeds {
 		return nil
 	}
 	for _, n := range h.GetNeeds() {
 		id := fsm.JobID(n.GetJob())
-		known := id == 0 // invalid
+		known, foreign := id == 0, false // 0 is invalid
 		s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
 			_, _, inState := st.Progress(id)
 			known = known || inState
+			foreign = inState && isForeign(st, p, id)
 		})
+		if foreign {
+			return s.missingJob(id)
+		}
 		if known {
 			continue
 		}
 		switch head, ok, err := s.archivedJob(id); {
 		case err != nil:
 			return err
-		case !ok:
+		case !ok || !sees(p, head.Header):
 			return s.missingJob(id)
 		default:
 			n.EndedAs = fsm.ProtoJobState(head.State)

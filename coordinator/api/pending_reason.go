@@ -21,7 +21,7 @@ func (r *taskReader) pendingReason(ref fsm.TaskRef) string {
 	}
 	reason, known := r.reasons[number]
 	if !known {
-		reason = pendingReason(r.st, r.job.Policy(number))
+		reason = pendingReason(r.st, namespaceOf(r.job.Header), r.job.Policy(number))
 		if r.reasons == nil {
 			r.reasons = make(map[uint32]string)
 		}
@@ -32,13 +32,13 @@ func (r *taskReader) pendingReason(ref fsm.TaskRef) string {
 
 // pendingReason leaves the workers that fulfill one requirement after the other,
 // and names the first that leaves none.
-func pendingReason(st *fsm.State, p *dtaskv1.TaskPolicy) string {
+func pendingReason(st *fsm.State, namespace string, p *dtaskv1.TaskPolicy) string {
 	left := slices.DeleteFunc(slices.Collect(st.Workers()), func(w *fsm.Worker) bool { return w.State != fsm.WorkerUp || w.Slots == 0 })
 	if len(left) == 0 {
 		return "no worker is up"
 	}
 	up := len(left)
-	for _, r := range requirements(p) {
+	for _, r := range requirements(namespace, p) {
 		before := len(left)
 		left = slices.DeleteFunc(left, func(w *fsm.Worker) bool { return !r.met(w) })
 		switch {
@@ -60,13 +60,16 @@ type requirement struct {
 	met  func(w *fsm.Worker) bool
 }
 
-func requirements(p *dtaskv1.TaskPolicy) []requirement {
+func requirements(namespace string, p *dtaskv1.TaskPolicy) []requirement {
 	typ := fsm.RequiredType(p)
 	text := fmt.Sprintf("handles tasks of type %q", typ)
 	if typ == taskbody.CommandType {
 		text = "runs commands"
 	}
-	list := []requirement{{text, func(w *fsm.Worker) bool {
+	list := []requirement{{"serves the namespace " + namespace, func(w *fsm.Worker) bool {
+		served := w.Namespaces()
+		return served == nil || slices.Contains(served, namespace)
+	}}, {text, func(w *fsm.Worker) bool {
 		types := w.Types()
 		return types == nil || slices.Contains(types, typ)
 	}}}

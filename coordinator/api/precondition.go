@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -26,6 +28,7 @@ type change struct {
 	leader    Leader
 	st        *fsm.State // confirmed by a quorum; the key is unused
 	id        fsm.JobID
+	foreign   bool // the caller must not know of the job: it gets the error for an unknown one
 	required  fsm.Precondition
 	generated bool // a program generated the key
 }
@@ -41,7 +44,7 @@ type change struct {
 // has the required version, which tasks a name means, and configured limits. It reads
 // the state in which the key is unused: a later one may have the effects of the same
 // request, if it was in flight.
-func (j *jobs) once(r changeRequest, apply func(c change) (sequencer.ChangeResult, error)) (done sequencer.ChangeResult, err error) {
+func (j *jobs) once(ctx context.Context, r changeRequest, apply func(c change) (sequencer.ChangeResult, error)) (done sequencer.ChangeResult, err error) {
 	c := change{generated: r.GetGeneratedKey()}
 	if c.id, err = jobID(r.GetJob()); err != nil {
 		return done, err
@@ -53,14 +56,43 @@ func (j *jobs) once(r changeRequest, apply func(c change) (sequencer.ChangeResul
 		return done, err
 	}
 	c.st, _ = j.cfg.Machine.Fork()
-	done, known, err := sequencer.FirstOutcome(c.st, c.id, &c.required)
-	switch {
-	case err != nil:
-		return done, keyConflict()
-	case known:
-		return done, nil
+	scopes, err := j.keyScopes(caller(ctx), &c)
+	if err != nil {
+		return done, err
+	}
+	for _, namespace := range scopes {
+		c.required.Key = fsm.ScopedKey(namespace, r.GetIdempotencyKey())
+		done, known, err := sequencer.FirstOutcome(c.st, c.id, &c.required)
+		switch {
+		case err != nil:
+			return done, keyConflict()
+		case known:
+			return done, nil
+		}
 	}
 	return apply(c)
+}
+
+// keyScopes returns the namespaces whose keys a change may have used: that of its job. A
+// repeated request may find the job expired. Then all of the caller's are possible, or
+// the default one if the caller has no list of namespaces.
+func (j *jobs) keyScopes(p *auth.Principal, c *change) ([]string, error) {
+	var h *dtaskv1.JobHeader
+	if job, ok := c.st.Job(c.id); ok {
+		h = job.Header
+	} else if head, ok, err := j.archivedJob(c.id); err != nil {
+		return nil, err
+	} else if ok {
+		h = head.Header
+	}
+	c.foreign = h != nil && !sees(p, h)
+	switch {
+	case h != nil && !c.foreign:
+		return []string{namespaceOf(h)}, nil
+	case p.SeesAll():
+		return []string{auth.DefaultNamespace}, nil
+	}
+	return p.Namespaces, nil
 }
 
 // changedJob shows a job after a change. A repeated request may find the job expired, or

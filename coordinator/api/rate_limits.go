@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/dtask/dtask/fsm"
 )
 
 const (
@@ -16,17 +18,17 @@ const (
 	minSweepInterval = time.Second
 )
 
-// rateLimits limits the submission rate of each owner with a token bucket;
-// each new job takes a token. Full buckets are equivalent to new ones and are
+// rateLimits limits the submission rate of each owner in each namespace with a token
+// bucket; each new job takes a token. Full buckets are equivalent to new ones and are
 // removed when there are many. Buckets are not replicated: a new leader starts
 // with full ones. It is safe for concurrent use.
 type rateLimits struct {
 	rate  rate.Limit // tokens per second; 0 = unlimited
 	burst int
 
-	mu      sync.Mutex // guards the rest
-	buckets map[string]*rate.Limiter
-	shared  *rate.Limiter // of owners without their own bucket
+	mu      sync.Mutex               // guards the rest
+	buckets map[string]*rate.Limiter // by namespace and owner
+	shared  *rate.Limiter            // of owners without their own bucket
 	swept   time.Time
 }
 
@@ -38,16 +40,16 @@ func newRateLimits(perSecond float64, burst int) *rateLimits {
 
 func (l *rateLimits) bucket() *rate.Limiter { return rate.NewLimiter(l.rate, l.burst) }
 
-// take takes a token of an owner. If the bucket is empty, the error, of
-// KindBusy, has the delay until the next token.
-func (l *rateLimits) take(owner string) error {
+// take takes a token of an owner in a namespace. If the bucket is empty, the error,
+// of KindBusy, has the delay until the next token.
+func (l *rateLimits) take(namespace, owner string) error {
 	if l.rate == 0 {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	b := l.bucketOf(owner, now)
+	b := l.bucketOf(fsm.ScopedKey(namespace, owner), now)
 	if b.AllowN(now, 1) {
 		return nil
 	}
@@ -59,9 +61,9 @@ func (l *rateLimits) take(owner string) error {
 	}
 }
 
-// bucketOf returns the bucket of an owner. The caller holds the lock.
-func (l *rateLimits) bucketOf(owner string, now time.Time) *rate.Limiter {
-	if b, ok := l.buckets[owner]; ok {
+// bucketOf returns a bucket. The caller holds the lock.
+func (l *rateLimits) bucketOf(key string, now time.Time) *rate.Limiter {
+	if b, ok := l.buckets[key]; ok {
 		return b
 	}
 	if len(l.buckets) >= maxBuckets && now.Sub(l.swept) >= minSweepInterval {
@@ -76,6 +78,6 @@ func (l *rateLimits) bucketOf(owner string, now time.Time) *rate.Limiter {
 		return l.shared
 	}
 	b := l.bucket()
-	l.buckets[owner] = b
+	l.buckets[key] = b
 	return b
 }

@@ -88,7 +88,7 @@ func TestBucketsAreBoundedAndFullOnesRemoved(t *testing.T) {
 		l := newRateLimits(1, 1)
 		take := func(owner string, want bool) {
 			t.Helper()
-			if err := l.take(owner); (err == nil) != want {
+			if err := l.take("", owner); (err == nil) != want {
 				t.Errorf("%s: %v", owner, err)
 			}
 		}
@@ -113,7 +113,7 @@ func TestUnlimitedRateKeepsNoBuckets(t *testing.T) {
 	t.Parallel()
 	l := newRateLimits(0, 1)
 	for range 100 {
-		if err := l.take("me"); err != nil {
+		if err := l.take("", "me"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // The key makes it take effect once. A task that runs again, or has completed, since
 // its job was last retried is left alone, whatever the key: it was retried already.
 func (j *jobs) Retry(ctx context.Context, r *dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
-	done, err := j.once(r, func(c change) (sequencer.ChangeResult, error) {
+	done, err := j.once(ctx, r, func(c change) (sequencer.ChangeResult, error) {
 		s, err := j.selectTasks(ctx, c, r.GetTasks())
 		if err != nil {
 			return sequencer.ChangeResult{}, err

@@ -22,6 +22,9 @@ type selection struct {
 func (j *jobs) selectTasks(ctx context.Context, c change, names []string) (*selection, error) {
 	s := &selection{change: c}
 	var ok bool
+	if c.foreign {
+		return nil, j.missingJob(c.id)
+	}
 	if s.job, ok = c.st.Job(c.id); !ok {
 		return nil, j.explainMissing(c.id, &sequencer.RejectedError{Reason: fsm.JobNotFound})
 	}

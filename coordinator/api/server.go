@@ -30,6 +30,9 @@ const (
 	// maxStreams bounds the calls of one connection, which the sessions of many workers
 	// may share.
 	maxStreams = 20_000
+	// maxMetadata bounds the metadata of a call, in bytes: they are decoded before anyone
+	// is authenticated. Clients send less than 1 KiB.
+	maxMetadata = 64 << 10
 	// maxUnapplied bounds the log entries that a ready replica has not applied yet.
 	maxUnapplied = 100_000
 	// maxContactAge bounds the age of a ready follower's last contact with its leader.
@@ -77,6 +80,7 @@ func NewServer(cfg Config) (*Server, error) {
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.InTapHandle(s.enter),
 		grpc.ConnectionTimeout(5 * time.Second),
 		grpc.WaitForHandlers(true),
@@ -117,6 +121,18 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serving gRPC: %w", err)
 	}
 	return nil
+}
+
+// ServeAlso serves calls on another listener until ctx is done, and closes it. The calls
+// end with those of Serve.
+func (s *Server) ServeAlso(ctx context.Context, l net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Serve reports what matters
+	defer stop()
+	err := s.grpc.Serve(l)
+	if ctx.Err() != nil || err == nil || errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return fmt.Errorf("serving gRPC: %w", err)
 }
 
 // shutDown ends streams, gives other calls StopTimeout to end, and then cancels them.

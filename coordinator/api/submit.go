@@ -16,6 +16,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/sendqueue"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -36,6 +37,7 @@ const (
 // them, others wait for the leader, and the handler sends results.
 type submitStream struct {
 	*jobs
+	caller  *auth.Principal
 	leader  Leader // of the whole stream
 	results *sendqueue.Queue[*dtaskv1.SubmitResult, struct{}, dtaskv1.SubmitResponse]
 	pending *semaphore.Weighted // jobs that wait for their result, of maxParts
@@ -56,8 +58,9 @@ func (j *jobs) Submit(stream grpc.BidiStreamingServer[dtaskv1.SubmitRequest, dta
 	if leader == nil {
 		return j.status(stream.Context(), method, errNotLeader)
 	}
+	p := caller(stream.Context())
 	s := &submitStream{
-		jobs: j, leader: leader, single: &upload{Server: j.Server}, open: make(map[uint64]*upload), pending: semaphore.NewWeighted(maxParts),
+		jobs: j, caller: p, leader: leader, single: &upload{Server: j.Server, caller: p}, open: make(map[uint64]*upload), pending: semaphore.NewWeighted(maxParts),
 		results: sendqueue.New[*dtaskv1.SubmitResult, struct{}, dtaskv1.SubmitResponse](),
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
@@ -114,7 +117,7 @@ func (s *submitStream) receive(ctx context.Context, stream grpc.BidiStreamingSer
 		case s.cfg.Leader() != s.leader:
 			return errors.Join(s.settle(ctx), errNotLeader)
 		}
-		err = s.Guard(ctx, dtaskv1.JobService_Submit_FullMethodName, func() error { return s.take(ctx, m) })
+		err = s.guard(ctx, dtaskv1.JobService_Submit_FullMethodName, func() error { return s.take(ctx, m) })
 		if err != nil {
 			return err
 		}
@@ -188,7 +191,7 @@ func (s *submitStream) uploadOf(p *dtaskv1.JobPart) *upload {
 			s.single.started = false
 			return s.single
 		}
-		return &upload{Server: s.Server}
+		return &upload{Server: s.Server, caller: s.caller}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/statetext"
 	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -21,7 +22,7 @@ const (
 
 // Update implements JobService.
 func (j *jobs) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (*dtaskv1.UpdateResponse, error) {
-	done, err := j.once(r, func(c change) (sequencer.ChangeResult, error) { return j.update(ctx, c, r) })
+	done, err := j.once(ctx, r, func(c change) (sequencer.ChangeResult, error) { return j.update(ctx, c, r) })
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +43,11 @@ func (j *jobs) update(ctx context.Context, c change, r *dtaskv1.UpdateRequest) (
 	s, err := j.selectTasks(ctx, c, names)
 	if err != nil {
 		return none, err
+	}
+	if r.Payload != nil {
+		if err := s.admitPayload(caller(ctx)); err != nil {
+			return none, err
+		}
 	}
 	u, err := s.update(r)
 	if err != nil {
@@ -76,6 +82,16 @@ func (j *jobs) checkUpdate(r *dtaskv1.UpdateRequest) error {
 		return invalid("invalid payload of %d bytes: must be at most %d", len(r.GetPayload()), j.cfg.MaxPayload)
 	case r.GetPriority() == 0 && r.MaxRetries == nil && r.GetTimeoutMs() == 0 && r.Payload == nil && r.NotBefore == nil && r.DelayMs == nil:
 		return invalid("empty update: set at least one field")
+	}
+	return nil
+}
+
+// admitPayload checks that a caller may change the payloads of a job. They are the input of
+// its commands, which a worker may run with the rights of the job's owner on its machine.
+func (s *selection) admitPayload(p *auth.Principal) error {
+	job, ok := s.st.Job(s.id)
+	if owner := job.Header.GetOwner(); ok && p.Role != auth.Admin && owner != p.Name {
+		return denied("payload: the job belongs to %s: only its owner and admins may change what its tasks read", quote(owner))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/columns"
 	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -27,10 +28,12 @@ const (
 // be reused for another job: set started to false.
 type upload struct {
 	*Server
+	caller  *auth.Principal
 	held    int64       // bytes of Server.uploads
 	idle    *time.Timer // runs while the job waits for a part
 	started bool
 	header  *dtaskv1.JobHeader // of this job or the previous one; nil: none
+	scope   string             // namespace of that job
 	refusal error              // why no new job may have this header; jobs that are stored may
 	checker *spec.Checker
 	encoder jobEncoder
@@ -100,6 +103,10 @@ func (u *upload) begin(p *dtaskv1.JobPart) error {
 	if n := len(p.GetIdempotencyKey()); n < 1 || n > maxKey {
 		return invalid("idempotency_key: has %d bytes; must have 1 to %d", n, maxKey)
 	}
+	if fsm.IsScoped(p.GetIdempotencyKey()) {
+		return invalid("idempotency_key: must not begin with a NUL byte")
+	}
+	u.encoder.s.Key = fsm.ScopedKey(u.scope, p.GetIdempotencyKey())
 	if n := p.GetTotal(); n < 1 || n > spec.MaxTasks {
 		return invalid("total: invalid number of tasks %d; must be 1 to %d", n, spec.MaxTasks)
 	}
@@ -110,12 +117,12 @@ func (u *upload) begin(p *dtaskv1.JobPart) error {
 	// looked up in the applied state, so that a repeat may be refused or take one
 	// while the first submission is in flight.
 	switch limited := u.limit.rate > 0; {
-	case u.refusal == nil && !limited || u.known(p.GetIdempotencyKey()):
+	case u.refusal == nil && !limited || u.known(u.encoder.s.Key):
 		return nil
 	case u.refusal != nil:
 		return u.refusal
 	}
-	return u.limit.take(u.header.GetOwner())
+	return u.limit.take(u.scope, u.header.GetOwner())
 }
 
 // beginHeader checks the header of a job, or reuses the previous one with the
@@ -135,13 +142,19 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 	if err := u.encoder.begin(p); err != nil {
 		return err
 	}
+	if err := u.claim(p.GetHeader()); err != nil {
+		return err
+	}
 	spec.Fill(p.GetHeader(), u.cfg.TaskDefaults)
 	for _, n := range p.GetHeader().GetNeeds() {
 		n.EndedAs = dtaskv1.JobState_JOB_STATE_UNSPECIFIED // whatever the caller says
 	}
 	u.checker = spec.NewChecker(p.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: p.GetTotal(), Readable: true})
-	if u.refusal = u.checkWebhook(p.GetHeader().GetWebhook()); u.refusal == nil {
-		u.refusal = u.resolveNeeds(p.GetHeader())
+	if u.refusal = u.checkLevel(p.GetHeader()); u.refusal == nil {
+		u.refusal = u.checkWebhook(p.GetHeader().GetWebhook())
+	}
+	if u.refusal == nil {
+		u.refusal = u.resolveNeeds(u.caller, p.GetHeader())
 	}
 	if err := u.encoder.header(p.GetHeader()); err != nil {
 		return err

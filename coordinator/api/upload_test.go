@@ -54,7 +54,7 @@ func inColumns(tb testing.TB, messages ...*dtaskv1.JobPart) []*dtaskv1.JobPart {
 
 // take checks and encodes the parts of a job.
 func take(messages []*dtaskv1.JobPart) (sequencer.Submission, error) {
-	u := &upload{Server: fuzzed()}
+	u := &upload{Server: fuzzed(), caller: open}
 	for _, m := range messages {
 		if err := u.add(proto.CloneOf(m)); err != nil {
 			return sequencer.Submission{}, err

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -42,7 +43,7 @@ func (j *jobs) WaitJobs(r *dtaskv1.WaitJobsRequest, stream grpc.ServerStreamingS
 	if err := j.awaitIndex(ctx, r.GetFromIndex(), r.GetConsistency()); err != nil {
 		return err
 	}
-	w := &wait{Server: j.Server, stream: stream, outline: r.GetOutline()}
+	w := &wait{Server: j.Server, caller: caller(ctx), stream: stream, outline: r.GetOutline()}
 	w.parse(r.GetJobs())
 	w.changes = j.cfg.Machine.Subscribe(w.remaining...) // before the scan: no end is missed
 	defer w.changes.Close()
@@ -61,10 +62,11 @@ func (j *jobs) WaitJobs(r *dtaskv1.WaitJobsRequest, stream grpc.ServerStreamingS
 type wait struct {
 	*Server
 
+	caller    *auth.Principal
 	remaining []fsm.JobID // not sent yet, ascending
 	paged     []fsm.JobID // of these, already on a page
 
-	finished  []fsm.JobID // of remaining, at the last scan: terminal, or not in the state
+	finished  []fsm.JobID // of remaining, at the last scan: terminal, or not in the state for the caller
 	completed uint64      // tasks of the others, at that scan
 	index     uint64      // log index that the last scan is not older than
 	checked   int         // so many of remaining, from the first, have finished since that scan
@@ -99,7 +101,7 @@ func (w *wait) scan() {
 		w.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
 			for _, id := range part {
 				state, completed, ok := st.Progress(id)
-				if !ok || state.Terminal() {
+				if !ok || state.Terminal() || isForeign(st, w.caller, id) {
 					w.finished = append(w.finished, id)
 					continue
 				}
@@ -181,6 +183,9 @@ func (w *wait) add(ctx context.Context, id fsm.JobID) error {
 // show reads and shows a job as the caller asked for.
 func (w *wait) show(id fsm.JobID) (*dtaskv1.Job, error) {
 	v, err := w.readJob(id)
+	if err == nil && !sees(w.caller, v.job.Header) {
+		err = w.missingJob(id)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -40,7 +41,7 @@ func (j *jobs) WatchJob(r *dtaskv1.WatchJobRequest, stream grpc.ServerStreamingS
 		return err
 	}
 	w := &watch{
-		Server: j.Server, id: id, tasks: r.GetWithTasks(), sent: r.GetFromIndex(), stream: stream,
+		Server: j.Server, caller: caller(ctx), id: id, tasks: r.GetWithTasks(), sent: r.GetFromIndex(), stream: stream,
 		changes: j.cfg.Machine.Subscribe(id), // before the first read: no change is missed
 	}
 	defer w.changes.Close()
@@ -79,6 +80,7 @@ func (s *Server) awaitIndex(ctx context.Context, index uint64, c dtaskv1.Consist
 type watch struct {
 	*Server
 
+	caller  *auth.Principal
 	id      fsm.JobID
 	tasks   bool
 	sent    uint64            // index of the last change that the caller has; 0 = none
@@ -105,6 +107,9 @@ func (w *watch) read() (v watchView, err error) {
 		}
 	} else {
 		v.jobView, err = w.readJob(w.id)
+	}
+	if err == nil && !sees(w.caller, v.job.Header) {
+		err = w.missingJob(w.id)
 	}
 	if err != nil {
 		return watchView{}, err

@@ -52,7 +52,7 @@ type follower struct {
 // resume watches at a replica until the first change is received.
 func (f *follower) resume(t *rapid.T, s *Server) {
 	out := &sink{}
-	w := &watch{Server: s, id: 1, tasks: true, sent: f.index, stream: out}
+	w := &watch{Server: s, caller: open, id: 1, tasks: true, sent: f.index, stream: out}
 	v, err := w.read()
 	if err != nil {
 		t.Fatal(err)

@@ -3,12 +3,14 @@ package api
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -21,14 +23,14 @@ const (
 
 // ListWorkers implements AdminService. The leader knows how many attempts each worker
 // holds now; other replicas use the count of the replicated state.
-func (a *admin) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
+func (a *admin) ListWorkers(ctx context.Context, r *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
 	token, err := parsePageToken(r.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
 	st, index := a.cfg.Machine.Fork()
 	limit, after := pageLimit(r.GetLimit()), fsm.WorkerID(min(token.id, math.MaxUint32)) //nolint:gosec // bounded
-	page, ids := selectWorkers(st, r.GetName(), after, limit+1)                          // the last only shows that there are more
+	page, ids := selectWorkers(st, caller(ctx), r.GetName(), after, limit+1)             // the last only shows that there are more
 	statuses := a.workerStatuses(st, ids)
 	resp := &dtaskv1.ListWorkersResponse{Freshness: a.freshness(index)}
 	for i, size := 0, 0; i < len(page); i++ {
@@ -37,6 +39,7 @@ func (a *admin) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersRequest) (*
 			break
 		}
 		shown := showWorker(page[i], statuses[page[i].ID])
+		redact(shown, caller(ctx))
 		size += proto.Size(shown)
 		resp.Workers = append(resp.Workers, shown)
 	}
@@ -44,10 +47,11 @@ func (a *admin) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersRequest) (*
 }
 
 // selectWorkers returns at most limit workers with ids above after, and their ids. If
-// name is set, it returns only the worker with this name.
-func selectWorkers(st *fsm.State, name string, after fsm.WorkerID, limit int) (list []*fsm.Worker, ids []fsm.WorkerID) {
+// name is set, it returns only the worker with this name. It omits those that serve no
+// namespace of the caller.
+func selectWorkers(st *fsm.State, p *auth.Principal, name string, after fsm.WorkerID, limit int) (list []*fsm.Worker, ids []fsm.WorkerID) {
 	if name != "" {
-		if w := st.WorkerByName(name); w != nil && w.ID > after {
+		if w := st.WorkerByName(name); w != nil && w.ID > after && servesCaller(w, p) {
 			return []*fsm.Worker{w}, []fsm.WorkerID{w.ID}
 		}
 		return nil, nil
@@ -56,9 +60,30 @@ func selectWorkers(st *fsm.State, name string, after fsm.WorkerID, limit int) (l
 		if len(list) == limit {
 			break
 		}
+		if !servesCaller(w, p) {
+			continue
+		}
 		list, ids = append(list, w), append(ids, w.ID)
 	}
 	return list, ids
+}
+
+// servesCaller reports whether a worker may run jobs of the caller.
+func servesCaller(w *fsm.Worker, p *auth.Principal) bool {
+	served := w.Namespaces()
+	return served == nil || p.SeesAll() || slices.ContainsFunc(served, p.Sees)
+}
+
+// redact removes from a worker what the caller need not know. Submitters and readers get no
+// address, and not the reason for a drain, which is written for operators. Only those who
+// may submit jobs get the names of secrets, which jobs refer to.
+func redact(w *dtaskv1.Worker, p *auth.Principal) {
+	if p.Role == auth.Reader {
+		w.Secrets = nil
+	}
+	if p.Role == auth.Reader || p.Role == auth.Submitter {
+		w.Address, w.DrainReason = "", ""
+	}
 }
 
 // workerStatuses returns what the leader knows about workers now, or else the number of

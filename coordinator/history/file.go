@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -71,11 +72,8 @@ func openDB(path string) (db *bbolt.DB, m meta, err error) {
 		db, err = bbolt.Open(path, 0o600, &bbolt.Options{
 			Timeout: time.Second, FreelistType: bbolt.FreelistMapType, InitialMmapSize: initialMmapSize(), PageSize: pageSize,
 		})
-		switch {
-		case errors.Is(err, bolterrors.ErrTimeout), errors.Is(err, fs.ErrPermission):
-			return err
-		case err != nil:
-			return format.Damaged("%v", err)
+		if err != nil {
+			return openError(err)
 		}
 		db.AllocSize = growBytes
 		err = db.Update(func(tx *bbolt.Tx) (err error) {
@@ -92,14 +90,25 @@ func openDB(path string) (db *bbolt.DB, m meta, err error) {
 	return db, m, err
 }
 
+// openError returns an error of bbolt as it is if it says nothing about what the file holds:
+// another process uses it, it can't be accessed, or the disk is full.
+func openError(err error) error {
+	for _, other := range []error{bolterrors.ErrTimeout, fs.ErrPermission, syscall.ENOSPC, syscall.EDQUOT} {
+		if errors.Is(err, other) {
+			return err
+		}
+	}
+	return format.Damaged("%v", err)
+}
+
 func createBuckets(tx *bbolt.Tx) error {
 	for _, name := range buckets {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-			return format.Damaged("%v", err)
+			return openError(err)
 		}
 	}
 	if err := index.Create(tx); err != nil {
-		return format.Damaged("%v", err)
+		return openError(err)
 	}
 	return nil
 }

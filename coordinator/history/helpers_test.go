@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type shape struct {
 	submitted   int64 // ms; filled in
 	name, owner string
+	namespace   string
 	labels      map[string]string
 	tasks       int
 	body        int // bytes of each task
@@ -64,7 +65,7 @@ func (l *clusterLog) submit(s shape) fsm.JobID {
 	var id fsm.JobID
 	l.leader.Read(func(st *fsm.State, _ uint64) { id = st.NextJob() })
 	header, err := proto.MarshalOptions{Deterministic: true}.Marshal(&dtaskv1.JobHeader{
-		Name: s.name, Owner: s.owner, Labels: s.labels, Policies: []*dtaskv1.TaskPolicy{{Type: "t", TimeoutMs: 1000}},
+		Name: s.name, Owner: s.owner, Namespace: s.namespace, Labels: s.labels, Policies: []*dtaskv1.TaskPolicy{{Type: "t", TimeoutMs: 1000}},
 	})
 	if err != nil {
 		l.tb.Fatal(err)
@@ -242,7 +243,7 @@ func (r *replica) list(q Query) []fsm.JobID {
 func (l *clusterLog) want(q Query) []fsm.JobID {
 	var ids []fsm.JobID
 	for id, s := range l.model {
-		job := fsm.Job{ID: id, State: s.state, SubmittedMS: s.submitted, Header: &dtaskv1.JobHeader{Name: s.name, Owner: s.owner, Labels: s.labels}}
+		job := fsm.Job{ID: id, State: s.state, SubmittedMS: s.submitted, Header: &dtaskv1.JobHeader{Name: s.name, Owner: s.owner, Namespace: s.namespace, Labels: s.labels}}
 		if q.Match(&job) {
 			ids = append(ids, id)
 		}

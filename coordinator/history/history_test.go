@@ -30,7 +30,7 @@ func TestNothingIsLostOrShownTwice(t *testing.T) {
 		for range 5 + choose(25) {
 			switch l.now += int64(choose(40) - 10); choose(8) {
 			case 0, 1, 2:
-				s := shape{name: fmt.Sprintf("n%d", choose(3)), owner: fmt.Sprintf("o%d", choose(2)), tasks: 1 + choose(4), body: choose(100), state: endings[choose(3)]}
+				s := shape{name: fmt.Sprintf("n%d", choose(3)), owner: fmt.Sprintf("o%d", choose(2)), namespace: []string{"", "etl", "ml"}[choose(3)], tasks: 1 + choose(4), body: choose(100), state: endings[choose(3)]}
 				if choose(2) == 0 {
 					s.labels = map[string]string{"k": fmt.Sprintf("v%d", choose(2)), "x": "y"}
 				}
@@ -65,6 +65,10 @@ func TestNothingIsLostOrShownTwice(t *testing.T) {
 				Query{Owner: "o1", Labels: map[string]string{"k": "v1", "x": "y"}},
 				Query{States: []fsm.JobState{fsm.JobFailed}, Below: fsm.JobID(1 + choose(10))},
 				Query{States: []fsm.JobState{fsm.JobRunning}},
+				Query{Namespaces: []string{"etl"}},
+				Query{Namespaces: []string{"etl", "ml"}, Owner: "o1"},
+				Query{Namespaces: []string{"default", "ml"}, Name: "n1"},
+				Query{Namespaces: []string{}},
 				Query{Since: l.now - int64(choose(200))},
 				Query{Since: l.now - int64(choose(200)), Before: l.now - int64(choose(100)), Name: "n1"},
 			)

@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,9 @@ type ParallelLog struct {
 	// raft runs.
 	shares atomic.Pointer[func() bool]
 	newest newestIndex // passed to StoreLogs
+	// configured is the index of the last configuration that was passed to StoreLogs; of
+	// the last entry at the start until then.
+	configured atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
 	changed *sync.Cond
@@ -55,6 +59,11 @@ type ParallelLog struct {
 func NewParallelLog(s raft.LogStore) *ParallelLog {
 	cache, _ := raft.NewLogCache(cachedEntries, s) // it fails only for a size below one
 	p := &ParallelLog{LogCache: cache}
+	last, err := s.LastIndex()
+	if err != nil { // raft reads it, too, and does not start
+		last = math.MaxUint64
+	}
+	p.configured.Store(last)
 	p.changed = sync.NewCond(&p.mu)
 	p.writer.Go(p.write)
 	return p
@@ -68,6 +77,10 @@ func (p *ParallelLog) Share(leadsWithOthers func() bool) { p.shares.Store(&leads
 // Newest returns the index of the last entry passed to StoreLogs, and a channel that is
 // closed when the next one is.
 func (p *ParallelLog) Newest() (index uint64, changed <-chan struct{}) { return p.newest.get() }
+
+// Configured returns an index that is not below that of the configuration that raft has
+// read from the log. When it is committed, so is the configuration.
+func (p *ParallelLog) Configured() uint64 { return p.configured.Load() }
 
 // sharing reports whether this replica leads and needs another one's vote. Raft calls
 // it.
@@ -86,6 +99,12 @@ func (p *ParallelLog) StoreLogs(logs []*raft.Log) error {
 		return nil
 	}
 	defer p.newest.set(logs[len(logs)-1].Index) // after the entries are readable
+	for _, log := range slices.Backward(logs) {
+		if changesMembers(log) {
+			p.configured.Store(log.Index) // before raft uses it
+			break
+		}
+	}
 	if !p.sharing() || slices.ContainsFunc(logs, changesMembers) {
 		if err := p.WaitStored(logs[0].Index - 1); err != nil {
 			return err

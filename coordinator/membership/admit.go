@@ -10,6 +10,8 @@ import (
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
+	"github.com/dtask/dtask/internal/tlsconf"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -25,6 +27,9 @@ func (s *Service) Admit(ctx context.Context, r *dtaskv1.AdmitRequest) (*dtaskv1.
 	if !isName(r.GetServerId()) || len(r.GetInstance()) != 32 {
 		return nil, invalid(fmt.Sprintf(
 			"server_id, instance: must be an id of 1 to %d bytes and 32 hexadecimal digits", maxServerID))
+	}
+	if err := checkCaller(ctx, r.GetServerId()); err != nil {
+		return nil, err
 	}
 	if id, stale := s.stale(r); stale {
 		return &dtaskv1.AdmitResponse{ClusterId: id, ServerId: r.GetServerId(), Stale: true}, nil
@@ -91,6 +96,12 @@ func (s *Service) recorded(serverID string) (clusterID string, rec fsm.Replica, 
 func (s *Service) verify(ctx context.Context, node Node, r *dtaskv1.AdmitRequest) error {
 	members := node.Servers()
 	i := indexOf(members, r.GetServerId())
+	if i < 0 && s.hasJoined(r.GetServerId()) {
+		if _, err := s.AddMember(ctx, &dtaskv1.AddMemberRequest{ServerId: r.GetServerId(), Address: r.GetAddress()}); err != nil {
+			return err
+		}
+		return busy("server %s is being added to the cluster", r.GetServerId())
+	}
 	if i < 0 {
 		return &Error{Kind: Busy, Message: fmt.Sprintf("server %[1]s is not a member of this cluster: "+
 			"run dtaskctl cluster add %[1]s HOST:PORT", r.GetServerId())}
@@ -105,6 +116,24 @@ func (s *Service) verify(ctx context.Context, node Node, r *dtaskv1.AdmitRequest
 	case id.GetServerId() != m.ID || id.GetInstance() != r.GetInstance():
 		return refused("server id %s belongs to the process at %s, which has another data directory; "+
 			"start this one with its own id", m.ID, m.Address)
+	}
+	return nil
+}
+
+// hasJoined reports whether a server id was given to a coordinator that joined with a
+// join string: nobody else needs to add it.
+func (s *Service) hasJoined(serverID string) (joined bool) {
+	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
+		i := st.IdentityByName(serverID, false)
+		joined = i != nil && i.Role == fsm.RoleReplica
+	})
+	return joined
+}
+
+// checkCaller returns an error unless a call for a server id comes from that server.
+func checkCaller(ctx context.Context, serverID string) error {
+	if p := auth.FromContext(ctx); p != nil && p.Via != auth.ViaOpen && !tlsconf.Covers(p.Name, serverID) {
+		return refused("the certificate of the caller is of server %s, not of %s", p.Name, serverID)
 	}
 	return nil
 }

@@ -28,11 +28,24 @@ const (
 	AlarmClockSkew = "clock-skew"
 	// AlarmDivergence: replicas disagree about the state, and no majority agrees.
 	AlarmDivergence = "divergence"
+	// AlarmCertificate: the replica's certificate expires soon, has expired or is not valid
+	// yet, or a changed one is refused.
+	AlarmCertificate = "certificate"
+	// AlarmPeerCertificate: the certificate of another replica is not valid by this
+	// replica's clock.
+	AlarmPeerCertificate = "peer-certificate"
+	// AlarmIdentities: the cluster has almost as many identities as it can have.
+	AlarmIdentities = "identities-nearly-full"
+	// AlarmAuditLog: the replica's audit log can't be written, or was cut or changed.
+	AlarmAuditLog = "audit-log"
+	// AlarmPeerAuditLog: the audit log of another replica was cut or changed. The leader
+	// raises it.
+	AlarmPeerAuditLog = "peer-audit-log"
 )
 
 // AlarmKinds are all kinds of alarms that a replica raises about itself.
 func AlarmKinds() []string {
-	return []string{AlarmHistoryConflict, AlarmUnverifiedDirectory, AlarmDiskNearlyFull, AlarmClockSkew, AlarmDivergence}
+	return []string{AlarmHistoryConflict, AlarmUnverifiedDirectory, AlarmDiskNearlyFull, AlarmClockSkew, AlarmDivergence, AlarmCertificate, AlarmPeerCertificate, AlarmIdentities, AlarmAuditLog, AlarmPeerAuditLog}
 }
 
 // Alarms are what an operator must know of this replica. The zero value has none. Its

@@ -138,7 +138,7 @@ func (b *bootstrapper) round(ctx context.Context) (decision, string, error) {
 		switch {
 		case a.err != nil:
 			waiting = append(waiting, fmt.Sprintf("%s at %s does not answer: %v",
-				a.peer.ID, a.peer.Address, a.err))
+				a.peer.ID, a.peer.Address, errorText(a.err)))
 		case a.info.GetClusterId() != "" && strings.HasPrefix(a.info.GetServerId(), a.peer.ID+"-"):
 			exists = true // the peer rejoined under a new id
 		case a.info.GetServerId() != a.peer.ID:

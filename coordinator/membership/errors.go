@@ -2,7 +2,10 @@ package membership
 
 import (
 	"fmt"
+	"strings"
 	"time"
+
+	"google.golang.org/grpc/status"
 )
 
 // Kind is what an Error means to the caller.
@@ -61,4 +64,16 @@ func wasRemoved(serverID string) error {
 
 func catchingUp(serverID string) error {
 	return busy("server %s is catching up: members change one at a time", serverID)
+}
+
+// dialing precedes the cause in gRPC's text about a connection that failed.
+const dialing = "transport: Error while dialing: "
+
+// errorText returns the text of an error of Peers for the log, without what gRPC adds.
+func errorText(err error) string {
+	text := status.Convert(err).Message()
+	if i := strings.LastIndex(text, dialing); i >= 0 {
+		text = strings.TrimSuffix(text[i+len(dialing):], `"`)
+	}
+	return text
 }

@@ -114,7 +114,7 @@ func (c *Candidate) askAny(ctx context.Context, q *dtaskv1.AdmitRequest) (*dtask
 		if _, refused := errors.AsType[*transport.RefusedError](err); err == nil || refused {
 			return a, err
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", address, err))
+		errs = append(errs, fmt.Errorf("%s: %s", address, errorText(err)))
 	}
 	if len(errs) == 0 {
 		return nil, errors.New("no other replica is known")

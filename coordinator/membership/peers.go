@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
@@ -29,16 +30,22 @@ const redialDelay = 100 * time.Millisecond
 // Peers are connections to other replicas, opened when first used and kept. Safe for
 // concurrent use.
 type Peers struct {
-	dial func(ctx context.Context, address string) (net.Conn, error)
+	dial  func(ctx context.Context, address string) (net.Conn, error)
+	creds credentials.TransportCredentials
 
 	mu     sync.Mutex // guards the fields below
 	conns  map[string]*grpc.ClientConn
 	closed bool
 }
 
-// NewPeers makes an empty set whose connections are opened by dial.
+// NewPeers makes an empty set whose connections are opened by dial, in plaintext.
 func NewPeers(dial func(ctx context.Context, address string) (net.Conn, error)) *Peers {
-	return &Peers{dial: dial, conns: make(map[string]*grpc.ClientConn)}
+	return NewSecurePeers(dial, insecure.NewCredentials())
+}
+
+// NewSecurePeers is NewPeers with connections that are secured by creds.
+func NewSecurePeers(dial func(ctx context.Context, address string) (net.Conn, error), creds credentials.TransportCredentials) *Peers {
+	return &Peers{dial: dial, creds: creds, conns: make(map[string]*grpc.ClientConn)}
 }
 
 // Conn returns the connection to an address.
@@ -55,7 +62,7 @@ func (p *Peers) Conn(address string) (*grpc.ClientConn, error) {
 		// each connect.
 		if conn, err = grpc.NewClient("passthrough:///"+address,
 			grpc.WithContextDialer(p.dial),
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithTransportCredentials(p.creds),
 			grpc.WithDisableServiceConfig(),
 			// The delay does not grow: a peer that starts must be noticed before its
 			// election timeout elapses (see stalenessCheck).

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -66,6 +67,8 @@ type Self struct {
 	WallMS      int64  // wall clock, Unix milliseconds
 	LastIndex   uint64 // of the log before Raft runs
 	Alarms      []*dtaskv1.Alarm
+	AuditHead   *dtaskv1.AuditHead      // nil: no audit log
+	Certificate *dtaskv1.OwnCertificate // nil: plaintext
 }
 
 // Config is what a Service needs. Everything is required. The functions are called
@@ -124,8 +127,21 @@ func (s *Service) Members() []raftnode.Server {
 const stateStarting = "starting"
 
 // Identify implements ClusterService. It needs no Raft and never waits.
-func (s *Service) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
-	return s.identify(), nil
+func (s *Service) Identify(ctx context.Context, _ *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
+	self := s.identify()
+	if auth.RightIn(ctx, dtaskv1.ClusterService_Identify_FullMethodName) != auth.Full {
+		self = briefIdentity(self)
+	}
+	return self, nil
+}
+
+// briefIdentity is what clients and workers need of an identity: who answers, whether it
+// knows a leader, and which versions there are.
+func briefIdentity(self *dtaskv1.IdentifyResponse) *dtaskv1.IdentifyResponse {
+	return &dtaskv1.IdentifyResponse{
+		ServerId: self.GetServerId(), ClusterId: self.GetClusterId(), LeaderId: self.GetLeaderId(), State: self.GetState(),
+		Version: self.GetVersion(), MinLevel: self.GetMinLevel(), MaxLevel: self.GetMaxLevel(),
+	}
 }
 
 func (s *Service) identify() *dtaskv1.IdentifyResponse {
@@ -135,8 +151,8 @@ func (s *Service) identify() *dtaskv1.IdentifyResponse {
 		Empty: self.Empty, Quarantined: self.Quarantined,
 		PeersDigest: self.PeersDigest, Version: self.Version, HttpAddress: self.HTTPAddress, State: stateStarting,
 		Applied: s.cfg.Machine.Index(), WallMs: self.WallMS,
-		Alarms: self.Alarms, LastIndex: self.LastIndex,
-		MinLevel: uint32(fsm.MinLevel), MaxLevel: uint32(s.cfg.Machine.MaxLevel()),
+		Alarms: self.Alarms, LastIndex: self.LastIndex, Certificate: self.Certificate,
+		MinLevel: uint32(fsm.MinLevel), MaxLevel: uint32(s.cfg.Machine.MaxLevel()), AuditHead: self.AuditHead,
 	}
 	if node := s.cfg.Node(); node != nil {
 		resp.Term, resp.State, resp.LastIndex = node.Term(), node.State(), node.LastIndex()

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -55,7 +56,17 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 		resp.Members = append(resp.Members, memberStatus(m, answers[i], furthest))
 		resp.Alarms = append(resp.Alarms, s.alarmsOf(m, answers[i])...)
 	}
+	if auth.RightIn(ctx, dtaskv1.ClusterService_Status_FullMethodName) != auth.Full {
+		hideHTTP(resp)
+	}
 	return resp, nil
+}
+
+// hideHTTP removes the addresses of the members that only operators need.
+func hideHTTP(resp *dtaskv1.StatusResponse) {
+	for _, m := range resp.GetMembers() {
+		m.HttpAddress = ""
+	}
 }
 
 // askMembers asks all members at once to identify themselves. The result is nil for
@@ -72,6 +83,23 @@ func (s *Service) askMembers(
 		}
 	}
 	return answers
+}
+
+// MemberCertificate is what a member says of its certificate; Own is nil if it does not
+// answer.
+type MemberCertificate struct {
+	ServerID, Address string
+	Own               *dtaskv1.OwnCertificate
+}
+
+// Certificates asks all members for their certificates.
+func (s *Service) Certificates(ctx context.Context) []MemberCertificate {
+	members := s.Members()
+	list := make([]MemberCertificate, 0, len(members))
+	for i, answer := range s.askMembers(ctx, members, s.identify()) {
+		list = append(list, MemberCertificate{members[i].ID, members[i].Address, answer.GetCertificate()})
+	}
+	return list
 }
 
 // isForeign reports whether two replicas are known to belong to different clusters.

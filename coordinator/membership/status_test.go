@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -12,21 +13,61 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
+
+// openContext is the context of a call to a cluster without identities.
+func openContext(t *testing.T) context.Context {
+	t.Helper()
+	return auth.NewContext(t.Context(), &auth.Principal{Role: auth.Admin, Via: auth.ViaOpen})
+}
+
+// Who may only read jobs or run tasks learns no address that serves operators, and nothing
+// about the data directory of a coordinator.
+func TestSubmittersAndWorkersGetABriefForm(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.last = 9
+	for _, c := range []struct {
+		role  auth.Role
+		brief bool
+	}{{auth.Admin, false}, {auth.Operator, false}, {auth.Replica, false}, {auth.Submitter, true}, {auth.Reader, true}, {auth.Worker, true}, {auth.Anonymous, true}} {
+		ctx := auth.NewContext(t.Context(), &auth.Principal{Role: c.role, Via: auth.ViaToken})
+		got, err := r.Identify(ctx, &dtaskv1.IdentifyRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := r.identify()
+		if c.brief {
+			want = &dtaskv1.IdentifyResponse{ServerId: "n1", ClusterId: testCluster, LeaderId: "n1", State: "leader", Version: "v", MinLevel: want.GetMinLevel(), MaxLevel: want.GetMaxLevel()}
+		}
+		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			t.Errorf("%s: %s", c.role, diff)
+		}
+		st, err := r.Status(ctx, &dtaskv1.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hidden := st.GetMembers()[0].GetHttpAddress() == ""; hidden != c.brief {
+			t.Errorf("%s: got member %v", c.role, st.GetMembers()[0])
+		}
+	}
+}
 
 func TestIdentifyIsAnsweredBeforeRaftRuns(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.noRaft = true
 	r.leads = false
-	got, err := r.Identify(t.Context(), &dtaskv1.IdentifyRequest{})
+	got, err := r.Identify(openContext(t), &dtaskv1.IdentifyRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &dtaskv1.IdentifyResponse{
 		ServerId: "n1", Instance: testInstance, ClusterId: testCluster, PeersDigest: "d", Version: "v", HttpAddress: "h:1",
-		State: "starting", Applied: r.machine.Index(), MinLevel: 1, MaxLevel: 1,
+		State: "starting", Applied: r.machine.Index(), MinLevel: uint32(fsm.MinLevel), MaxLevel: uint32(fsm.MaxLevel),
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
@@ -34,7 +75,7 @@ func TestIdentifyIsAnsweredBeforeRaftRuns(t *testing.T) {
 	r.noRaft = false
 	r.last = 9
 	want.State, want.Term, want.LastIndex, want.LeaderId = "leader", 1, 9, "n1"
-	got, err = r.Identify(t.Context(), &dtaskv1.IdentifyRequest{})
+	got, err = r.Identify(openContext(t), &dtaskv1.IdentifyRequest{})
 	if diff := cmp.Diff(want, got, protocmp.Transform()); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -137,7 +178,7 @@ func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
 				r.alarms.Raise(AlarmDivergence, "look here")
 
 				began := time.Now()
-				got, err := r.Status(t.Context(), &dtaskv1.StatusRequest{})
+				got, err := r.Status(openContext(t), &dtaskv1.StatusRequest{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -174,7 +215,7 @@ func TestStatusBeforeRaftRunsTellsOfThisReplicaAlone(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.noRaft, r.servers = true, nil
-	got, err := r.Status(t.Context(), &dtaskv1.StatusRequest{})
+	got, err := r.Status(openContext(t), &dtaskv1.StatusRequest{})
 	if err != nil || got.GetLeader() != "" || len(got.GetMembers()) != 1 || got.GetMembers()[0].GetState() != "candidate" {
 		t.Errorf("got %v, %v", got, err)
 	}

@@ -183,7 +183,7 @@ func (d *directory) jobsUpTo(index uint64) (map[fsm.JobID]localJob, raftnode.Rep
 func localOf(job fsm.Job, spec *dtaskv1.JobSpec, err error) localJob {
 	l := localJob{
 		MissingJob: MissingJob{
-			ID: strconv.FormatUint(uint64(job.ID), 10), Name: job.Header.GetName(), Owner: job.Header.GetOwner(), Key: job.Key,
+			ID: strconv.FormatUint(uint64(job.ID), 10), Name: job.Header.GetName(), Owner: job.Header.GetOwner(), Key: fsm.PlainKey(job.Key),
 			SubmittedAt: time.UnixMilli(job.SubmittedMS).UTC().Format(time.RFC3339Nano),
 			TasksTotal:  job.Total, State: job.State.String(), Updated: job.Version > 1, spec: spec,
 		},

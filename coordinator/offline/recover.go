@@ -15,12 +15,16 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/membership"
 	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/durable"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // historyName is the history's file in a data directory.
@@ -199,8 +203,12 @@ func (p *Plan) checkStopped(ctx context.Context) error {
 		return new(net.Dialer).DialContext(ctx, "tcp", address)
 	})
 	answers := peers.IdentifyAll(ctx, p.found.Servers, p.dir.Identity.ServerID, aliveTimeout)
+	secured := p.findSecured(ctx, peers, answers)
 	if err := peers.Close(); err != nil {
 		return err
+	}
+	if secured != "" {
+		return refused("a dtaskd with TLS still runs at %s: stop it first, or two clusters would serve at the same time", secured)
 	}
 	for i, a := range answers {
 		if a.GetClusterId() == p.OldCluster {
@@ -208,6 +216,22 @@ func (p *Plan) checkStopped(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// findSecured returns the address of a member that did not identify itself because it
+// speaks TLS only; this command has no certificate.
+func (p *Plan) findSecured(ctx context.Context, peers *membership.Peers, answers []*dtaskv1.IdentifyResponse) string {
+	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
+	defer cancel()
+	for i, server := range p.found.Servers {
+		if answers[i] != nil || server.ID == p.dir.Identity.ServerID {
+			continue
+		}
+		if _, err := peers.Identify(ctx, server.Address); status.Code(err) == codes.Unauthenticated {
+			return server.Address
+		}
+	}
+	return ""
 }
 
 // preview fills in what the recovery changes.

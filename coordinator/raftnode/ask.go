@@ -3,6 +3,7 @@ package raftnode
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/dtask/dtask/coordinator/transport"
 )
@@ -21,7 +22,7 @@ func askVoters(ctx context.Context, t *transport.Transport, voters []Server, q t
 	var asking sync.WaitGroup
 	for _, s := range voters {
 		asking.Go(func() {
-			a, err := t.Ask(ctx, s.ID, s.Address, q)
+			a, err := t.Ask(ctx, transport.Peer{ID: s.ID, Address: s.Address}, q)
 			if err != nil {
 				return
 			}
@@ -34,6 +35,27 @@ func askVoters(ctx context.Context, t *transport.Transport, voters []Server, q t
 	return answers
 }
 
+// keepLinks keeps connections to the other voters open while this replica is a voter,
+// until ctx is done: elections wait for them.
+func (n *Node) keepLinks(ctx context.Context) {
+	ticker := time.NewTicker(n.cfg.TimeScale.Scale(membershipInterval))
+	defer ticker.Stop()
+	for {
+		var peers []transport.Peer
+		if others, isVoter := n.otherVoters(""); isVoter {
+			for _, s := range others {
+				peers = append(peers, transport.Peer{ID: s.ID, Address: s.Address})
+			}
+		}
+		n.transport.KeepLinks(ctx, peers)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
 // answer answers a question of another voter.
 func (n *Node) answer(q transport.Question) transport.Answer {
 	if !n.isRunning() {
@@ -42,7 +64,7 @@ func (n *Node) answer(q transport.Question) transport.Answer {
 	a := transport.Answer{Code: transport.AnswerNo, LastIndex: n.LastIndex()}
 	switch q.Kind {
 	case transport.AskLeaderLost:
-		ctx, cancel := context.WithTimeout(context.Background(), transport.AskTimeout/2)
+		ctx, cancel := context.WithTimeout(context.Background(), n.transport.AskTimeout()/2)
 		defer cancel()
 		a.Code = n.failover.answer(ctx, q.Server, q.Term)
 	case transport.AskLeaderSilent:

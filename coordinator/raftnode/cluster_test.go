@@ -26,6 +26,7 @@ import (
 	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/coordinator/transport"
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -94,6 +95,10 @@ func (counted) Release() {}
 // network lets a test isolate a replica: its connections break, and new ones are
 // refused, while the replica itself continues.
 type network struct {
+	delay  time.Duration        // of all links, in each direction
+	ca     *tlsconf.CA          // nil: plaintext
+	clocks map[string]time.Time // by server id, for dates of certificates; others are right
+
 	mu      sync.Mutex
 	cut     map[string]bool        // by address
 	refused map[[2]string]int      // from, to: refused dials
@@ -109,7 +114,7 @@ func (w *network) dial(from string) func(context.Context, string) (net.Conn, err
 		if w.refuses(from, to) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 		}
-		conn, err := transport.DialTCP(ctx, to)
+		conn, err := w.connect(ctx, to)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +171,11 @@ func (w *network) isolate(address string) {
 	w.cut[address] = true
 	for conn, ends := range w.conns {
 		if ends[0] == address || ends[1] == address {
-			_ = conn.Close()
+			if far, ok := conn.(*slowConn); ok && ends[1] == address {
+				_ = far.target.Close() // the other end learns of it a delay later
+			} else {
+				_ = conn.Close()
+			}
 			delete(w.conns, conn)
 		}
 	}
@@ -186,6 +195,7 @@ type testNode struct {
 	kind             logstore.Kind // "": the value of DTASK_LOG_STORE
 	tune             func(*Config)
 	known            func(string) (string, bool)
+	tls              *tlsconf.Peering
 
 	fatals   fatals
 	fsm      *counter
@@ -203,6 +213,9 @@ func newTestNode(tb testing.TB, id string, w *network) *testNode {
 		w = newNetwork()
 	}
 	n := &testNode{id: id, dir: tb.TempDir(), net: w, address: "127.0.0.1:0"}
+	if w.ca != nil {
+		n.tls = w.peering(tb, id)
+	}
 	n.listen(tb)
 	tb.Cleanup(func() { n.stop(tb) })
 	return n
@@ -221,6 +234,9 @@ func (n *testNode) listen(tb testing.TB) {
 	}
 	n.address = base.Addr().String()
 	n.mux = transport.NewMux(base, quiet())
+	if n.tls != nil {
+		n.mux.Secure(*n.tls)
+	}
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // stop ends it
 	done := make(chan struct{})
 	go func() {
@@ -251,7 +267,7 @@ func (n *testNode) config(tb testing.TB) Config {
 	n.fsm = &counter{}
 	cfg := Config{
 		Identity: n.identity, DataDir: n.dir, Advertise: n.address, Listener: n.mux, FSM: n.fsm, Peers: n.peers,
-		KnownInstance: n.known, Dial: n.net.dial(n.address), Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
+		KnownInstance: n.known, Dial: n.net.dial(n.address), TLS: n.tls, Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
 		StoreHangTimeout: testTimeout, EnqueueTimeout: testTimeout, LogStore: n.logStore(),
 		// On a busy machine a leader must not lose its term in the middle of a test.
 		Heartbeat: time.Second, Election: time.Second, Lease: 750 * time.Millisecond,
@@ -318,7 +334,11 @@ type cluster []*testNode
 // all others follow it.
 func newCluster(tb testing.TB, count int, tune func(*Config)) cluster {
 	tb.Helper()
-	w := newNetwork()
+	return newClusterOn(tb, newNetwork(), count, tune)
+}
+
+func newClusterOn(tb testing.TB, w *network, count int, tune func(*Config)) cluster {
+	tb.Helper()
 	var c cluster
 	for i := range count {
 		n := newTestNode(tb, fmt.Sprintf("n%d", i+1), w)

@@ -14,6 +14,7 @@ import (
 	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/internal/timescale"
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 // Server is one member of the cluster.
@@ -54,12 +55,21 @@ type Config struct {
 	// A peer with another instance is refused. Optional; called from many goroutines,
 	// must not block.
 	KnownInstance func(serverID string) (instance string, known bool)
+	// WasMember reports whether the replicated state shows that a server is or was a
+	// member. A peer that was one, and is not in the committed configuration, is refused.
+	// Optional; called as KnownInstance.
+	WasMember func(serverID string) bool
+	// PeerKeys returns the SHA-256 of the public keys that the replicated state has for the
+	// server id in a certificate. A peer with another key is refused. Optional; called as
+	// KnownInstance.
+	PeerKeys func(certified string) [][32]byte
 	// Levels are the feature levels that this replica announces. Optional; called from
 	// many goroutines, must not block.
 	Levels func() transport.Levels
-	// Dial opens a connection to a peer. Optional: plain TCP. With TLS, the connection
-	// that it returns has completed its handshake.
+	// Dial opens a connection to a peer. Optional: plain TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// TLS secures the connections to peers. Optional: plaintext. Listener has the same.
+	TLS *tlsconf.Peering
 
 	// Heartbeat is how long a follower waits for its leader before it stands for
 	// election; default 500 ms. A shorter time detects a dead leader sooner, but may

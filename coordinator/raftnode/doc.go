@@ -15,8 +15,9 @@
 //   - bootstrap (bootstrap.go): when an empty directory may found a cluster;
 //   - proposals (propose.go), reads (read.go), leadership and membership changes
 //     (lead.go);
-//   - the reaction to a leader whose process exits (failover.go) and the first election
-//     after a start (first_election.go);
+//   - the reaction to a leader whose process exits (failover.go), the connections that
+//     are kept open for that (ask.go), and the first election after a start
+//     (first_election.go);
 //   - snapshots by log bytes (snapshot.go), their store and pacing (snapshot_store.go,
 //     reap.go, rate_limited_writer.go), and early reading at start (prepare.go);
 //   - the refusal to lose committed entries (conflict.go);
@@ -27,8 +28,8 @@
 //
 // Goroutines. Open starts the collector, which completes proposals in order; the
 // reader, which confirms leadership once for all waiting reads; the snapshotter; the
-// first election; the watch on the leader; and the watch on the disk. Raft has its own.
-// Close stops and waits for all of them.
+// first election; the watch on the leader and on its silence; the upkeep of connections;
+// and the watch on the disk. Raft has its own. Close stops and waits for all of them.
 //
 // Errors come in three kinds that never mix: definite refusals (*NotLeaderError,
 // ErrNoLeader, ErrBusy, ErrTransferring), the unknown outcome (ErrOutcomeUnknown), and

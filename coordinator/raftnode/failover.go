@@ -56,10 +56,18 @@ type failover struct {
 	timeScale timescale.Factor
 	log       *slog.Logger
 
-	watching    atomic.Bool   // a watch connection to the leader is up
-	stoodIn     atomic.Uint64 // last term in which this replica stood
+	watching    atomic.Bool                // a watch connection to the leader is up
+	refused     atomic.Pointer[lostLeader] // set while probes of the leader are refused
+	stoodIn     atomic.Uint64              // last term in which this replica stood
 	watchesLost atomic.Uint64
 	elections   atomic.Uint64 // started by this path
+	abandoned   atomic.Uint64 // probes that led to no election in time
+}
+
+// lostLeader is a leader whose port has refused the last probe.
+type lostLeader struct {
+	id      string
+	contact time.Time // last contact with it, before the probe
 }
 
 // run watches the leader until ctx is done.
@@ -149,15 +157,24 @@ func (f *failover) waitBroken(ctx context.Context, conn net.Conn, leader Server,
 func (f *failover) probe(ctx context.Context, leader Server) net.Conn {
 	ctx, cancel := context.WithTimeout(ctx, f.heartbeat)
 	defer cancel()
+	defer f.refused.Store(nil)
 	for delay := firstProbeDelay; f.follows(leader.ID); delay = min(2*delay, f.timeScale.Scale(maxProbeDelay)) {
+		contact := f.LastContact()
 		conn, err := f.transport.Watch(ctx, leader.ID, leader.Address)
 		if err == nil {
 			return conn
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) && f.replace(ctx, leader) {
-			return nil
+		f.refused.Store(nil)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			f.refused.Store(&lostLeader{leader.ID, contact})
+			if f.replace(ctx, leader) {
+				return nil
+			}
 		}
 		if !sleep(ctx, delay) {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) && f.follows(leader.ID) {
+				f.abandoned.Add(1)
+			}
 			return nil
 		}
 	}
@@ -232,6 +249,9 @@ func (f *failover) answer(ctx context.Context, leader string, term uint64) trans
 	contact := f.LastContact()
 	if !f.follows(leader) || f.transport.HasConnectionFrom(leader) {
 		return transport.AnswerNo
+	}
+	if r := f.refused.Load(); r != nil && r.id == leader && r.contact.Equal(contact) {
+		return transport.AnswerYes // another dial would take a round trip
 	}
 	for _, s := range f.Servers() {
 		if s.ID == leader && f.refuses(ctx, s) && f.LastContact().Equal(contact) && f.follows(leader) && !f.transport.HasConnectionFrom(leader) {

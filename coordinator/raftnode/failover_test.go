@@ -161,7 +161,7 @@ func TestTheLastOfThreeReplicasDoesNotStand(t *testing.T) {
 	c.others(leader)[1].kill()
 	leader.kill()
 	eventually(t, "raft's own timeout", func() bool { return last.State() == "candidate" })
-	if s := last.Stats(); s.QuickElections != 0 || s.Term != term || s.WatchesLost == 0 {
+	if s := last.Stats(); s.QuickElections != 0 || s.QuickAbandoned != 1 || s.Term != term || s.WatchesLost == 0 {
 		t.Errorf("alone after term %d: %+v", term, s)
 	}
 	c.wantNoFatals(t)

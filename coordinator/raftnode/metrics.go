@@ -44,12 +44,20 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		{"read_rounds_total", "Quorum rounds that confirmed reads.", prometheus.CounterValue, float64(s.ReadRounds)},
 		{"watches_lost_total", "Watch connections to a leader that broke while it led.", prometheus.CounterValue, float64(s.WatchesLost)},
 		{"quick_elections_total", "Elections started here because the leader's process exited.", prometheus.CounterValue, float64(s.QuickElections)},
+		{"quick_elections_abandoned_total", "Broken watch connections after which the leader was not reachable, and no voter stood for election within a heartbeat timeout.", prometheus.CounterValue, float64(s.QuickAbandoned)},
+		{"round_trip_seconds", "Longest round trip to another voter, as last measured; 0 if unknown.", prometheus.GaugeValue, s.RoundTrip.Seconds()},
 		{"first_elections_total", "Elections started here because a majority had started without a leader.", prometheus.CounterValue, float64(s.FirstElections)},
-		{"peers_refused_total", "Raft connections refused by either side.", prometheus.CounterValue, float64(s.PeersRefused)},
-		{"connections_refused_total", "Connections to the shared port closed without being served.", prometheus.CounterValue, float64(s.ConnsRefused)},
 	} {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("dtask_raft_"+m.name, m.help, nil, nil), m.kind, m.value)
+		ch <- prometheus.MustNewConstMetric(desc(m.name, m.help), m.kind, m.value)
 	}
+	refused := desc("peers_refused_total", "Raft, watch and kept connections that this replica refused, or that a peer refused to it, by reason; dtask_tls_handshakes_total counts peers without a valid certificate.", "reason")
+	for reason, n := range s.PeersRefused {
+		ch <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(n), reason)
+	}
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("dtask_raft_"+name, help, labels, nil)
 }
 
 func boolValue(b bool) float64 {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,8 +108,10 @@ func (n *Node) openRaft() (err error) {
 	}
 	n.transport = transport.New(transport.Config{
 		Advertise: n.cfg.Advertise,
-		Admission: transport.Admission{Self: n.preface, Peers: n.cfg.peerIDs(), KnownInstance: n.cfg.KnownInstance},
-		Dial:      n.cfg.Dial, ServerAt: n.serverAt, Answer: n.answer, Check: n.checkRequest, Log: n.logs, MaxAppend: logstore.MaxBatch,
+		Admission: transport.Admission{
+			Self: n.preface, Peers: n.cfg.peerIDs(), KnownInstance: n.cfg.KnownInstance, Removed: n.removed, Keys: n.cfg.PeerKeys,
+		},
+		Dial: n.cfg.Dial, TLS: n.cfg.TLS, ServerAt: n.serverAt, Answer: n.answer, Check: n.checkRequest, Log: n.logs, MaxAppend: logstore.MaxBatch,
 		Timeout: n.cfg.TimeScale.Scale(rpcTimeout), TimeScale: n.cfg.TimeScale, Logger: n.log, RaftLogger: log,
 	})
 	if err := n.startRaft(log, snapshots); err != nil {
@@ -179,6 +182,7 @@ func (n *Node) start(ctx context.Context) {
 		func() { n.firstElection.run(ctx) },
 		func() { n.failover.run(ctx) },
 		func() { n.silence.run(ctx) },
+		func() { n.keepLinks(ctx) },
 		func() { n.space.run(ctx, v.Leading, n.yield) },
 		func() { n.storeCommitted(ctx, cfg.TimeScale.Scale(storeCommittedInterval)) },
 	} {
@@ -228,6 +232,26 @@ func (n *Node) serverAt(address raft.ServerAddress) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// removed reports whether a server was a member and is not in the committed
+// configuration. A removal that is not committed may still fail, and its server may be
+// elected.
+func (n *Node) removed(id string) bool {
+	r := n.running.Load()
+	if r == nil || n.cfg.WasMember == nil || !n.cfg.WasMember(id) {
+		return false
+	}
+	latest := r.GetConfiguration().Configuration() // before its index, which may grow
+	return n.logs.Configured() <= r.CommitIndex() && !slices.ContainsFunc(latest.Servers, func(s raft.Server) bool {
+		return string(s.ID) == id
+	})
+}
+
+// PeerKey returns what a server proved by TLS when it was last accepted; see
+// transport.Transport.ProvenKey.
+func (n *Node) PeerKey(id string) (certified string, key [32]byte, ok bool) {
+	return n.transport.ProvenKey(id)
 }
 
 // failure records the first failure of a replica.

@@ -401,8 +401,8 @@ func TestASecondInstanceIsRefusedBothWays(t *testing.T) {
 	old.known = func(id string) (string, bool) { return "the instance before", id == "n2" }
 	old.start(t, peers)
 	wiped.start(t, nil) // without asking for admission
-	eventually(t, "the known replica refuses the peer that it dials", func() bool { return old.Stats().PeersRefused > 0 })
-	_, err := wiped.transport.Ask(t.Context(), old.id, old.address, transport.Question{Kind: transport.AskDiskSpace})
+	eventually(t, "the known replica refuses the peer that it dials", func() bool { return old.Stats().PeersRefused["instance"] > 0 })
+	_, err := wiped.transport.Ask(t.Context(), transport.Peer{ID: old.id, Address: old.address}, transport.Question{Kind: transport.AskDiskSpace})
 	if _, refused := errors.AsType[*transport.RefusedError](err); !refused || !strings.Contains(err.Error(), "another instance") {
 		t.Errorf("got %v, want a refusal because of another instance", err)
 	}

@@ -24,16 +24,17 @@ type Stats struct {
 	BytesToSnapshot  uint64        // log bytes that the last snapshot does not cover
 	Snapshots        uint64
 	SnapshotFailures uint64
-	Reads            uint64 // read indexes requested
-	ReadRounds       uint64 // quorum rounds that answered them
-	Watching         bool   // a watch connection to the leader is up
-	WatchesLost      uint64 // watch connections to a leader that broke while it led
-	QuickElections   uint64 // elections started because the leader's process exited
-	FirstElections   uint64 // elections started because a majority had started without a leader
-	FreeSpace        uint64 // bytes available on the disk of the data directory; 0 if unknown
-	LowSpace         bool   // see Node.LowSpace
-	PeersRefused     uint64 // Raft connections refused by either side
-	ConnsRefused     uint64 // connections to the shared port closed without being served
+	Reads            uint64            // read indexes requested
+	ReadRounds       uint64            // quorum rounds that answered them
+	Watching         bool              // a watch connection to the leader is up
+	WatchesLost      uint64            // watch connections to a leader that broke while it led
+	QuickElections   uint64            // elections started because the leader's process exited
+	QuickAbandoned   uint64            // broken watch connections that led to no quick election in time
+	FirstElections   uint64            // elections started because a majority had started without a leader
+	FreeSpace        uint64            // bytes available on the disk of the data directory; 0 if unknown
+	LowSpace         bool              // see Node.LowSpace
+	RoundTrip        time.Duration     // longest to another voter; 0 if unknown
+	PeersRefused     map[string]uint64 // Raft connections refused by either side, by reason
 }
 
 // Stats returns the counters. They are read one by one, so they may differ slightly in
@@ -61,11 +62,12 @@ func (n *Node) Stats() Stats {
 		Watching:         n.failover.watching.Load(),
 		WatchesLost:      n.failover.watchesLost.Load(),
 		QuickElections:   n.failover.elections.Load(),
+		QuickAbandoned:   n.failover.abandoned.Load(),
+		RoundTrip:        n.transport.RoundTrip(),
 		FirstElections:   n.firstElection.count.Load(),
 		FreeSpace:        n.space.free.Load(),
 		LowSpace:         n.LowSpace(),
 		PeersRefused:     n.transport.Refused(),
-		ConnsRefused:     n.cfg.Listener.Refused(),
 	}
 }
 

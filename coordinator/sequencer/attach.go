@@ -111,6 +111,8 @@ func capacity(slots uint32, resources []fsm.Resource, labels []fsm.Label) schedu
 		switch l.Key {
 		case fsm.TypeLabel:
 			c.Types = append(c.Types, l.Value)
+		case fsm.NamespaceLabel:
+			c.Namespaces = append(c.Namespaces, schedulerNamespace(l.Value))
 		case fsm.SecretLabel:
 			c.Labels = append(c.Labels, secretLabel(l.Value))
 		default:

@@ -138,6 +138,9 @@ type Config struct {
 	// KeepWorkers is how long a worker that is down is remembered; default
 	// 24 h.
 	KeepWorkers time.Duration
+	// KeepIdentities is how long an identity or a join token is remembered after it was
+	// revoked or has expired; default 30 days.
+	KeepIdentities time.Duration
 
 	// TimeScale scales the default timeouts and the sweep interval. For
 	// simulations only.
@@ -179,6 +182,7 @@ func (c *Config) Defaults() {
 	orDefault(&c.KeepCompleted, min(time.Minute, c.KeepFor))
 	orDefault(&c.KeepCompletedTasks, 250_000)
 	orDefault(&c.KeepWorkers, 24*time.Hour)
+	orDefault(&c.KeepIdentities, 30*24*time.Hour)
 	if c.WallClock == nil {
 		c.WallClock = time.Now
 	}

@@ -50,7 +50,8 @@
 //	resultCache      results of pure tasks
 //	stealing         rebalancing of prefetched attempts
 //	uploads          submissions that take several entries
-//	retention        ended jobs, expired keys, results and workers
+//	retention        ended jobs, expired keys, results, workers and identities
+//	fencing          workers whose identities were revoked
 //	policyTable      task policies, read once per header
 //	pipeline         entries in flight, effects after commit
 //

@@ -31,5 +31,27 @@ func (s *Sequencer) ChangeLevel(ctx context.Context, decide func(level fsm.Level
 	return err
 }
 
+// RecordAuditHeads records heads of audit logs, at the time of the entry, and returns those
+// that the state rejects: the logs were cut or changed. Heads that the state has are not
+// proposed. Errors: *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+func (s *Sequencer) RecordAuditHeads(ctx context.Context, heads ...fsm.AuditHead) (rejected []fsm.AuditHead, err error) {
+	return do(ctx, s.inbox, classWorker, func(b *batch) (rejected []fsm.AuditHead, err error) {
+		for _, h := range heads {
+			last, known := b.view.AuditHead(h.ServerID)
+			if known && last.Seq == h.Seq && last.Hash == h.Hash {
+				continue
+			}
+			h.AtMS = b.entry.NowMS()
+			r := b.entry.Do(&fsm.RecordAuditHead{AuditHead: h})
+			if r == fsm.OutOfOrder {
+				rejected = append(rejected, h)
+			} else if r != fsm.Accepted {
+				return nil, &RejectedError{Reason: r}
+			}
+		}
+		return rejected, nil
+	})
+}
+
 // Founded reports whether this term founded the cluster.
 func (s *Sequencer) Founded() bool { return s.founded }

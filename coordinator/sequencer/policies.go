@@ -101,6 +101,7 @@ func (p *policyTable) read(j *jobPolicies, job fsm.Job) {
 func (p *policyTable) parse(h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy {
 	priority := cmp.Or(t.GetPriority(), h.GetPriority(), dtaskv1.Priority_PRIORITY_NORMAL)
 	d := demand(t)
+	d.Namespace = h.GetNamespace()
 	return policy{
 		class:            p.sched.Class(d),
 		demand:           d,
@@ -173,6 +174,15 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 // have no colon, so no task can require it in another way.
 func secretLabel(name string) scheduler.Label {
 	return scheduler.Label{Name: fsm.SecretLabel + ":", Value: name}
+}
+
+// schedulerNamespace returns the name of a namespace in the scheduler: a demand in the
+// default one has an empty name, as in the header of a job.
+func schedulerNamespace(name string) string {
+	if name == fsm.DefaultNamespace {
+		return ""
+	}
+	return name
 }
 
 // rules parses a retry policy. Its classes were checked when the job was

@@ -16,13 +16,16 @@ const (
 	maxForgottenKeys = 500
 	// maxForgottenWorkers bounds the workers that one entry forgets.
 	maxForgottenWorkers = 1000
+	// maxForgottenIdentities bounds the identities and join tokens that one entry
+	// forgets.
+	maxForgottenIdentities = 1000
 	// expireInterval is how often history gets its expiry time if no job leaves
 	// the state.
 	expireInterval = 10 * time.Minute
 )
 
 // retention removes what the state keeps no longer: ended jobs, which move to
-// history, and expired keys, results and workers. It removes a part at each
+// history, and expired keys, results, workers and identities. It removes a part at each
 // sweep.
 type retention struct {
 	cfg       *Config
@@ -90,6 +93,7 @@ func (r *retention) sweep(b *batch) {
 		}
 		if r.shard == 0 {
 			forgetWorkers(b)
+			forgetIdentities(b)
 		}
 	}
 	r.shard = (r.shard + 1) % fsm.KeyShards
@@ -110,6 +114,22 @@ func forgetWorkers(b *batch) {
 	}
 	if len(ids) > 0 {
 		b.entry.Do(&fsm.ForgetWorkers{IDs: ids})
+	}
+}
+
+// keepIdentitiesNearlyFull is how long ended identities are remembered while the cluster has
+// almost as many as it can have: a join that is repeated soon still finds its own.
+const keepIdentitiesNearlyFull = time.Hour
+
+// forgetIdentities forgets identities and join tokens that ended long ago.
+func forgetIdentities(b *batch) {
+	keep := b.cfg.KeepIdentities
+	if b.view.IdentitiesNearlyFull() {
+		keep = min(keep, keepIdentitiesNearlyFull)
+	}
+	before := b.entry.NowMS() - keep.Milliseconds()
+	if b.view.HasEndedIdentities(before) {
+		b.entry.Do(&fsm.ForgetIdentities{BeforeMS: before, Max: maxForgottenIdentities})
 	}
 }
 

@@ -47,6 +47,7 @@ type Sequencer struct {
 	dispatch  dispatcher
 	stealing  stealing
 	uploads   uploads
+	fencing   fencing
 	retention retention
 }
 
@@ -73,6 +74,7 @@ func New(cfg Config) (*Sequencer, error) {
 	}
 	s.liveness = liveness{cfg: c, workers: &s.workers, start: now}
 	outcomes := &outcomes{cfg: c, policies: policies, workers: &s.workers, results: results}
+	s.fencing = fencing{workers: &s.workers}
 	s.timeouts = attemptTimeouts{cfg: c, workers: &s.workers, policies: policies, outcomes: outcomes}
 	s.reports = reportHandler{cfg: c, workers: &s.workers, outcomes: outcomes}
 	s.dispatch = dispatcher{
@@ -202,6 +204,7 @@ func (s *Sequencer) cycle() {
 // absorb applies the effects of the operations since the last call to the soft
 // state.
 func (s *Sequencer) absorb(b *batch) {
+	s.fencing.revoked(b) // first: what it requeues becomes ready below
 	for _, id := range b.fx.Sealed {
 		job, _ := b.view.Job(id)
 		s.retention.tasks += uint64(job.Total)

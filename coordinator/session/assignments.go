@@ -139,7 +139,8 @@ func (c *contextBuilder) context(id fsm.JobID) uint32 {
 		return at
 	}
 	job, _ := c.st.Job(id)
-	context := &dtaskv1.JobContext{Job: uint64(id), JobName: job.Header.GetName(), Env: job.Header.GetEnv(), Priority: job.Header.GetPriority()}
+	h := job.Header
+	context := &dtaskv1.JobContext{Job: uint64(id), JobName: h.GetName(), Env: h.GetEnv(), Priority: h.GetPriority(), Owner: h.GetOwner(), Namespace: h.GetNamespace()}
 	if job.Header != c.header {
 		c.header, c.headerSize = job.Header, proto.Size(context)
 	}

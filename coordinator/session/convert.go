@@ -15,11 +15,11 @@ import (
 // The conversions between the protocol's messages and the types of fsm and
 // sequencer.
 
-func helloOf(ctx context.Context, h *dtaskv1.Hello) sequencer.Hello {
+func helloOf(ctx context.Context, h *dtaskv1.Hello, g *Grant) sequencer.Hello {
 	out := sequencer.Hello{
 		Name: h.GetName(), Incarnation: h.GetIncarnation(), Slots: min(h.GetSlots(), 65535), Prefetch: min(h.GetPrefetch(), 65535),
 		Version: h.GetVersion(), Address: h.GetAddress(), Peer: peerAddress(ctx), LockID: h.GetLockId(),
-		Labels: slices.Concat(labels(h.GetLabels()), ownLabels(fsm.SecretLabel, h.GetSecrets()), ownLabels(fsm.TypeLabel, h.GetTypes())), Resources: resources(h.GetResources()),
+		Labels: g.labels(h), Resources: resources(h.GetResources()),
 	}
 	for _, a := range h.GetHeld() {
 		out.Held = append(out.Held, sequencer.AttemptOf(a))

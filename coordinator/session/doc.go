@@ -29,6 +29,10 @@
 // two tasks cost gRPC more CPU than all other work: sharing a stream halves the
 // leader's cost of ten thousand workers (docs/adr/0025-multiplexed-streams.md).
 //
+// A stream may belong to one process, but each of its sessions is a worker of its own:
+// Config.Authorize decides about every hello which labels and namespaces the worker is
+// granted (grant.go).
+//
 // Each stream has two goroutines: the gRPC handler, which receives, and one
 // that sends. Each session has one that waits for its end, and one while
 // reports wait. The handler waits for those of its sessions, but not for the

@@ -41,6 +41,13 @@ type Config struct {
 	AdmissionRate     int           // new sessions per second; default 2000, twice the rate that a new leader's grace period assumes
 	HelloTimeout      time.Duration // for the first message; default 5 s
 
+	// Authorize returns what a worker may do that opens a session, by its hello; the
+	// context is that of its stream. It is called for every session of a stream, and
+	// again when the session is open, so that a grant that is taken meanwhile is missed
+	// by no session: see EndSessions. Its error ends the session, and the stream
+	// continues. nil: the cluster has no identities.
+	Authorize func(ctx context.Context, h *dtaskv1.Hello) (Grant, error)
+
 	// Guard runs a session and converts its error or panic into a gRPC status,
 	// as an interceptor does for a call. Optional.
 	Guard func(ctx context.Context, call func() error) error
@@ -55,6 +62,8 @@ type Service struct {
 	terms atomic.Pointer[termFence] // of the last term with a session
 	mu    sync.Mutex                // guards open
 	open  map[fsm.WorkerID]*session // the latest session of each worker
+
+	offered atomic.Pointer[offer] // see OfferTrust; nil: nothing
 }
 
 // ForeignClusterError is returned to a worker of another cluster; the operator
@@ -157,10 +166,15 @@ func (s *Service) serve(slot *streamSlot, t *turn) error {
 		leader.Detach(x.worker, x)
 	}()
 	s.register(ctx, x)
+	if _, err := s.authorize(ctx, h); err != nil {
+		return err
+	}
 	log := s.cfg.Logger.With("worker", h.GetName(), "worker_id", uint32(x.worker))
 	log.InfoContext(ctx, "session opened", "slots", h.GetSlots(), "held", len(h.GetHeld()), "term", leader.Term())
 	t.end()
 	x.welcome(welcome, first.GetHeartbeat())
+	x.noteTrust(first.GetTrust())
+	x.offerTrust()
 	slot.start(x, first)
 	<-ctx.Done()
 	err = ending(ctx)
@@ -199,8 +213,12 @@ func (x *session) attach(ctx context.Context, first *dtaskv1.SessionRequest) (se
 	if x.deposed(first.GetFence()) {
 		return sequencer.Welcome{}, sequencer.ErrTermEnded
 	}
-	welcome, err := x.leader.Attach(ctx, helloOf(ctx, h), x)
-	x.worker = welcome.Worker
+	grant, err := x.service.authorize(ctx, h)
+	if err != nil {
+		return sequencer.Welcome{}, err
+	}
+	welcome, err := x.leader.Attach(ctx, helloOf(ctx, h, &grant), x)
+	x.worker, x.name = welcome.Worker, h.GetName()
 	return welcome, err
 }
 

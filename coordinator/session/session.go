@@ -18,6 +18,7 @@ type session struct {
 	slot    *streamSlot
 	fence   *dtaskv1.Fence
 	worker  fsm.WorkerID // known once the worker is attached
+	name    string       // of the worker, likewise
 
 	lastContact atomic.Int64 // ns since started
 	overloaded  atomic.Bool  // a report waits for the sequencer: the worker is not silent, the leader is slow
@@ -33,6 +34,8 @@ type session struct {
 	logs       []*dtaskv1.LogRequest
 	readers    map[uint64]*logReader
 	lastLog    uint64
+	trusts     []byte         // identifies the CAs that the worker has stored; nil: unknown
+	trust      *dtaskv1.Trust // to be sent; nil: nothing
 }
 
 // pendingStop is a stop that is sent once a number of assignments were.
@@ -120,6 +123,7 @@ func (x *session) handle(m *dtaskv1.SessionRequest) (reports bool) {
 		x.mu.Unlock()
 		x.slot.wake()
 	}
+	x.noteTrust(m.GetTrust())
 	if d := m.GetLogData(); d != nil {
 		x.logData(d)
 	}
@@ -161,9 +165,9 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	x.pending = sequencer.WorkerMessage{}
 	m = &dtaskv1.SessionResponse{
 		Fence: x.fence, Heartbeat: x.heartbeat, Welcome: x.greeting, StartGrants: attemptRefs(p.StartGrants), Drain: p.Drain, CheckpointResults: p.Checkpoints,
-		StealRequests: attemptRefs(p.StealRequests), Stops: stops(x.superseded),
+		StealRequests: attemptRefs(p.StealRequests), Stops: stops(x.superseded), Trust: x.trust,
 	}
-	x.heartbeat, x.greeting, x.superseded = 0, nil, nil
+	x.heartbeat, x.greeting, x.superseded, x.trust = 0, nil, nil, nil
 	if len(x.logs) > 0 {
 		m.LogRequest = x.logs[0]
 		x.logs = x.logs[1:]
@@ -189,7 +193,7 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	if more {
 		x.slot.wake()
 	}
-	if m.GetHeartbeat() == 0 && m.GetWelcome() == nil && m.GetAck() == nil && m.GetAssignments() == nil && m.GetLogRequest() == nil && m.GetDrain() == nil &&
+	if m.GetHeartbeat() == 0 && m.GetWelcome() == nil && m.GetAck() == nil && m.GetAssignments() == nil && m.GetLogRequest() == nil && m.GetDrain() == nil && m.GetTrust() == nil &&
 		len(m.GetStops())+len(m.GetStartGrants())+len(m.GetCheckpointResults())+len(m.GetStealRequests()) == 0 {
 		return nil, 0
 	}

@@ -36,12 +36,12 @@ func TestAWorkerIsWelcomedAndWorks(t *testing.T) {
 			if w.GetWorkerId() != 1 || w.GetHeartbeatIntervalMs() != 1000 || w.GetLivenessTimeoutMs() != 3000 || w.GetLeaseMs() != 30_000 {
 				t.Errorf("welcome %v in the first message", w)
 			}
-			id := h.submit("job", 10, 100, &dtaskv1.JobHeader{Name: "job", Env: map[string]string{"A": "b"}})
+			id := h.submit("job", 10, 100, &dtaskv1.JobHeader{Name: "job", Owner: "ada", Env: map[string]string{"A": "b"}})
 			done := 0
 			for done < 10 {
 				m := p.next("assignments", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil })
 				a := m.GetAssignments()
-				if len(a.GetContexts()) != 1 || a.GetContexts()[0].GetJobName() != "job" || a.GetContexts()[0].GetEnv()["A"] != "b" {
+				if len(a.GetContexts()) != 1 || a.GetContexts()[0].GetJobName() != "job" || a.GetContexts()[0].GetEnv()["A"] != "b" || a.GetContexts()[0].GetOwner() != "ada" {
 					t.Fatalf("contexts %v", a.GetContexts())
 				}
 				for _, x := range rowsOf(m) {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -9,12 +10,16 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/dtask/dtask/internal/connlimit"
+	"github.com/dtask/dtask/internal/loglimit"
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 const (
-	// sniffTimeout is how long a connection may take to send its first bytes.
+	// sniffTimeout is how long a connection may take to send its first bytes, including
+	// the handshake if there is one.
 	sniffTimeout = 3 * time.Second
 	// maxPending bounds the connections that have not sent their first bytes. The
 	// oldest is closed when another one comes: a legitimate peer sends immediately, so
@@ -33,22 +38,41 @@ type Mux struct {
 	log  *slog.Logger
 	grpc *connListener
 
+	security *security // nil: plaintext
+
+	limits  Limits            // of gRPC connections
+	served  connlimit.Counter // gRPC connections, except those of replicas
+	refused refusals
+	limiter loglimit.Limiter // of refusals by a limit
+
 	mu      sync.Mutex // guards what follows
 	raft    *Transport // nil: not running
-	pending list.List  // of net.Conn, oldest first
+	pending list.List  // of *pendingConn, oldest first
 	closed  bool
 
-	conns   sync.WaitGroup // one per connection goroutine
-	refused atomic.Uint64  // connections closed without being served
+	conns sync.WaitGroup // one per connection goroutine
+}
+
+// pendingConn is a connection that has not been passed on.
+type pendingConn struct {
+	net.Conn
+	host    string // see connlimit.Host
+	heard   bool   // it has begun a handshake
+	dropped bool   // because others came
 }
 
 // NewMux returns a Mux of the connections of base. It accepts none until Run, which
-// closes base. To serve TLS, base is a TLS listener.
+// closes base.
 func NewMux(base net.Listener, log *slog.Logger) *Mux {
-	m := &Mux{base: base, log: log}
+	m := &Mux{base: base, log: log, refused: newRefusals(portReasons)}
 	m.grpc = newConnListener(base.Addr())
 	return m
 }
+
+// Secure makes the Mux serve TLS only, as the replica of p. It must be called before Run.
+// Raft and watch connections then must come from replicas of the same cluster, with the
+// server ids of their certificates. Pass ServerCredentials to the gRPC server.
+func (m *Mux) Secure(p tlsconf.Peering) { m.security = newSecurity(p) }
 
 // GRPC returns the listener of the HTTP/2 connections. After it is closed they are
 // refused; Raft continues.
@@ -56,9 +80,6 @@ func (m *Mux) GRPC() net.Listener { return m.grpc }
 
 // Addr returns the address that base listens on.
 func (m *Mux) Addr() net.Addr { return m.base.Addr() }
-
-// Refused returns how many connections were closed without being served.
-func (m *Mux) Refused() uint64 { return m.refused.Load() }
 
 // Attach passes Raft and watch connections to a transport; nil refuses them.
 func (m *Mux) Attach(t *Transport) {
@@ -107,51 +128,114 @@ func (m *Mux) accept(ctx context.Context) error {
 
 // start starts the goroutine of one connection.
 func (m *Mux) start(conn net.Conn) {
+	pending := &pendingConn{Conn: conn, host: connlimit.Host(conn.RemoteAddr())}
+	for _, dropped := range m.begin(pending) {
+		m.refuse(dropped, refusedHandshakes)
+	}
+}
+
+// begin adds a connection and starts its goroutine. It returns the connections that the
+// caller must refuse to make room for it.
+func (m *Mux) begin(pending *pendingConn) (dropped []net.Conn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		m.drop(conn)
-		return
+		_ = pending.Conn.Close() // the port ends
+		return nil
 	}
-	if m.pending.Len() >= maxPending {
-		if oldest, ok := m.pending.Remove(m.pending.Front()).(net.Conn); ok {
-			m.drop(oldest)
-		}
-	}
-	element := m.pending.PushBack(conn)
+	dropped = m.makeRoom(pending.host)
+	element := m.pending.PushBack(pending)
 	m.conns.Go(func() {
-		tuneConn(conn)
-		if err := m.dispatch(conn); err != nil {
-			m.drop(conn)
-			m.log.Debug("connection refused", "remote", conn.RemoteAddr(), "err", err)
-		}
+		tuneConn(pending.Conn)
+		err := m.dispatch(pending)
 		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.pending.Remove(element) // no effect if it was dropped as the oldest
+		m.pending.Remove(element) // no effect if it was dropped
+		refused := err != nil && !pending.dropped
+		m.mu.Unlock()
+		if refused {
+			m.refuse(pending.Conn, refusalOf(err))
+			m.log.Debug("connection refused", "remote", pending.RemoteAddr(), "err", err)
+		}
 	})
+	return dropped
 }
 
-func (m *Mux) drop(conn net.Conn) {
-	m.refused.Add(1)
-	_ = conn.Close() // it is refused: the error of closing does not matter
+// makeRoom removes connections if there are too many for another one of a host: the oldest
+// one that is silent, or the oldest one if none is. The caller holds mu.
+func (m *Mux) makeRoom(host string) (dropped []net.Conn) {
+	most := maxPending
+	if m.security != nil {
+		most = maxSecurePending
+		if host != "" {
+			dropped = m.makeRoomOf(dropped, func(c *pendingConn) bool { return c.host == host }, maxPerHost)
+		}
+	}
+	return m.makeRoomOf(dropped, func(*pendingConn) bool { return true }, most)
 }
 
-// dispatch reads the first bytes and passes the connection on.
-func (m *Mux) dispatch(conn net.Conn) error {
+// makeRoomOf keeps fewer connections than most of a kind, and appends the one that it
+// removes.
+func (m *Mux) makeRoomOf(dropped []net.Conn, kind func(*pendingConn) bool, most int) []net.Conn {
+	if m.pending.Len() < most {
+		return dropped
+	}
+	n := 0
+	var oldest, silent *list.Element
+	for e := m.pending.Front(); e != nil; e = e.Next() {
+		c, ok := e.Value.(*pendingConn)
+		if !ok || !kind(c) {
+			continue
+		}
+		n++
+		oldest = cmp.Or(oldest, e)
+		if !c.heard {
+			silent = cmp.Or(silent, e)
+		}
+	}
+	if n < most {
+		return dropped
+	}
+	if c, ok := m.pending.Remove(cmp.Or(silent, oldest)).(*pendingConn); ok {
+		c.dropped = true
+		dropped = append(dropped, c.Conn)
+	}
+	return dropped
+}
+
+// hear marks a connection as not silent.
+func (m *Mux) hear(c *pendingConn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.heard = true
+}
+
+// dispatch reads the first bytes, after the handshake if the port has TLS, and passes the
+// connection on.
+func (m *Mux) dispatch(pending *pendingConn) error {
+	conn := pending.Conn
 	if err := conn.SetDeadline(time.Now().Add(sniffTimeout)); err != nil {
 		return err
+	}
+	var secured *secureConn
+	if m.security != nil {
+		var err error
+		if secured, err = m.secure(conn, func() { m.hear(pending) }); err != nil {
+			return fmt.Errorf("tls: %w", err)
+		}
+		conn = secured
 	}
 	var magic [magicLen]byte
 	if _, err := io.ReadFull(conn, magic[:]); err != nil {
 		return fmt.Errorf("reading its first bytes: %w", err)
 	}
-	switch string(magic[:]) {
-	case grpcMagic:
-		if err := conn.SetDeadline(time.Time{}); err != nil {
-			return err
-		}
-		return m.grpc.deliver(&replayConn{Conn: conn, prefix: magic[:]})
-	case prefaceMagic, watchMagic:
+	protocol, proven, err := protocolOf(secured)
+	if err != nil {
+		return err
+	}
+	switch {
+	case string(magic[:]) == grpcMagic && protocol != tlsconf.ProtocolRaft:
+		return m.serve(conn, pending.host, m.security.isReplica(secured), magic[:])
+	case (string(magic[:]) == prefaceMagic || string(magic[:]) == watchMagic) && protocol != tlsconf.ProtocolGRPC:
 		m.mu.Lock()
 		raft := m.raft
 		m.mu.Unlock()
@@ -159,14 +243,26 @@ func (m *Mux) dispatch(conn net.Conn) error {
 			return errors.New("raft is not running")
 		}
 		if string(magic[:]) == watchMagic {
-			raft.stream.handleWatch(conn)
+			raft.stream.handleWatch(conn, proven)
 		} else {
-			raft.stream.handle(conn)
+			raft.stream.handle(conn, proven)
 		}
 		return nil
 	default:
 		return fmt.Errorf("unknown protocol: it starts with %q", magic[:])
 	}
+}
+
+// protocolOf returns the protocol of a connection and what its peer has proved, if it is
+// another replica; both are empty without TLS.
+func protocolOf(conn *secureConn) (protocol string, proven proof, err error) {
+	if conn == nil {
+		return "", proven, nil
+	}
+	if protocol = conn.state.NegotiatedProtocol; protocol == tlsconf.ProtocolRaft {
+		proven, err = conn.proven()
+	}
+	return protocol, proven, err
 }
 
 // close closes the listeners and the connections that were not passed on.
@@ -180,8 +276,8 @@ func (m *Mux) close() {
 	_ = m.base.Close() // its Accept reports what matters
 	_ = m.grpc.Close()
 	for e := m.pending.Front(); e != nil; e = e.Next() {
-		if conn, ok := e.Value.(net.Conn); ok {
-			_ = conn.Close()
+		if c, ok := e.Value.(*pendingConn); ok {
+			_ = c.Conn.Close()
 		}
 	}
 }
@@ -189,7 +285,14 @@ func (m *Mux) close() {
 // replayConn returns the bytes again that were read to tell its protocol.
 type replayConn struct {
 	net.Conn
-	prefix []byte
+	prefix  []byte
+	release func() // called when it is closed
+}
+
+// Close implements net.Conn.
+func (c *replayConn) Close() error {
+	c.release()
+	return c.Conn.Close()
 }
 
 // Read implements net.Conn.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"strings"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
+
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,6 +54,16 @@ func wantRefused(t *testing.T, err error, because string) {
 	}
 }
 
+// wantRefusals compares how many peers a server has refused, by reason.
+func wantRefusals(t *testing.T, s *server, want map[string]uint64) {
+	t.Helper()
+	got := s.Refused()
+	maps.DeleteFunc(got, func(_ string, n uint64) bool { return n == 0 })
+	if !maps.Equal(got, want) {
+		t.Errorf("server %s has refused %v, want %v", s.self.ServerID, got, want)
+	}
+}
+
 // server is server n1: a Mux and, once attached, the transport behind it.
 type server struct {
 	*Transport
@@ -61,13 +74,23 @@ type server struct {
 
 func newServer(t *testing.T, self Preface, known func(string) (string, bool)) *server {
 	t.Helper()
+	return newSecureServer(t, self, known, nil)
+}
+
+// newSecureServer is newServer with TLS, unless tls is nil.
+func newSecureServer(t *testing.T, self Preface, known func(string) (string, bool), tls *tlsconf.Peering) *server {
+	t.Helper()
 	base, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	s := &server{mux: NewMux(base, quiet), address: base.Addr().String(), self: self}
+	if tls != nil {
+		s.mux.Secure(*tls)
+	}
 	s.Transport = New(Config{
+		TLS:       tls,
 		Advertise: s.address, Timeout: testTimeout, Logger: quiet, RaftLogger: hclog.NewNullLogger(), TimeScale: 1,
 		Admission: Admission{Self: func() Preface { return s.self }, Peers: []string{"n1", "n2"}, KnownInstance: known},
 	})
@@ -118,8 +141,8 @@ func TestBadConnectionsDelayNoOthers(t *testing.T) {
 	if err := accepted.Close(); err != nil {
 		t.Error(err)
 	}
-	if n.mux.Refused() < maxPending {
-		t.Errorf("%d connections were refused", n.mux.Refused())
+	if got := n.mux.Refused(); got[refusedHandshakes] < maxPending {
+		t.Errorf("connections were refused: %v", got)
 	}
 }
 
@@ -169,9 +192,7 @@ func TestAdmission(t *testing.T) {
 		_, err := call(t, n.address, c.as, c.target)
 		wantRefused(t, err, because)
 	}
-	if n.Refused() != 5 {
-		t.Errorf("%d peers were refused, want 5", n.Refused())
-	}
+	wantRefusals(t, n, map[string]uint64{reasonInstance: 1, reasonCluster: 2, reasonServerID: 2})
 }
 
 // A replica that does not know the cluster's operations would halt at the next one.

@@ -2,17 +2,18 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/dtask/dtask/internal/loglimit"
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 // streamLayer opens and accepts raft's connections. All of them have passed the preface
@@ -24,14 +25,17 @@ type streamLayer struct {
 	dial      func(ctx context.Context, address string) (net.Conn, error)
 	serverAt  func(raft.ServerAddress) (id string, ok bool)
 	answer    func(Question) Answer
+	tls       *tlsconf.Peering // nil: plaintext
 	log       *slog.Logger
 
+	links    links
 	accepted *connListener
-	refused  atomic.Uint64 // peers refused by either side
+	refused  refusals // peers refused by either side
 	limiter  loglimit.Limiter
 
 	mu     sync.Mutex // guards what follows
 	conns  map[*trackedConn]struct{}
+	proofs map[string]proof // of admitted peers, by server id
 	closed bool
 
 	inbound sync.WaitGroup // one per accepted connection, until it is closed
@@ -55,16 +59,20 @@ func newStreamLayer(cfg *Config) *streamLayer {
 		dial:      cfg.Dial,
 		serverAt:  cfg.ServerAt,
 		answer:    cfg.Answer,
+		tls:       cfg.TLS,
 		log:       cfg.Logger,
+		links:     links{peers: make(map[Peer]bool), roundTrips: make(map[string]time.Duration)},
 		accepted:  newConnListener(advertisedAddr(cfg.Advertise)),
+		refused:   newRefusals(refusalReasons),
+		proofs:    make(map[string]proof),
 		conns:     make(map[*trackedConn]struct{}),
 	}
 }
 
 // handle serves a Raft connection from the Mux, whose magic has been read and whose
 // deadline is set. It returns when raft has accepted it or it is closed.
-func (s *streamLayer) handle(conn net.Conn) {
-	peer, ok := s.receive(conn)
+func (s *streamLayer) handle(conn net.Conn, proven proof) {
+	peer, ok := s.receive(conn, proven)
 	if !ok {
 		return
 	}
@@ -79,7 +87,7 @@ func (s *streamLayer) handle(conn net.Conn) {
 
 // receive is the acceptor's side of the preface and the admission. It closes a
 // connection that does not pass.
-func (s *streamLayer) receive(conn net.Conn) (peer Preface, ok bool) {
+func (s *streamLayer) receive(conn net.Conn, proven proof) (peer Preface, ok bool) {
 	defer func() {
 		if !ok {
 			_ = conn.Close()
@@ -90,14 +98,36 @@ func (s *streamLayer) receive(conn net.Conn) (peer Preface, ok bool) {
 		s.refuse("connection to the raft port refused", conn.RemoteAddr().String(), err)
 		return peer, false
 	}
-	refusal := s.admission.acceptDialer(peer)
+	refusal := s.admission.checkProof(proven, peer)
+	if refusal == nil {
+		refusal = s.admission.acceptDialer(peer)
+	}
 	if refusal != nil {
 		s.refuse("connection from replica refused", peer.ServerID, refusal)
 	}
 	if err := reply(conn, s.admission.Self(), refusal); err != nil || refusal != nil {
 		return peer, false
 	}
+	s.admitted(peer.ServerID, proven)
 	return peer, conn.SetDeadline(time.Time{}) == nil
+}
+
+// admitted records what a peer has proved that was accepted.
+func (s *streamLayer) admitted(serverID string, proven proof) {
+	if proven.certified == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proofs[serverID] = proven
+}
+
+// proofOf returns what a server has proved.
+func (s *streamLayer) proofOf(serverID string) (p proof, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok = s.proofs[serverID]
+	return p, ok
 }
 
 // Dial implements raft.StreamLayer. The peer must be the server that the configuration
@@ -109,6 +139,9 @@ func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (n
 	}
 	if target == s.admission.Self().ServerID {
 		return s.dialSelf()
+	}
+	if conn := s.links.take(prefaceMagic, Peer{target, string(address)}); conn != nil {
+		return conn, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -122,8 +155,17 @@ func (s *streamLayer) connect(ctx context.Context, magic, target, address string
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", target, err)
 	}
+	var proven proof
+	if s.tls != nil {
+		raw := conn
+		if conn, proven, err = s.secure(ctx, raw, target); err != nil {
+			_ = raw.Close()
+			s.refuse("connection to replica refused", target, err)
+			return nil, fmt.Errorf("connecting to %s: %w", target, err)
+		}
+	}
 	deadline, _ := ctx.Deadline()
-	if err := s.introduce(conn, magic, target, deadline); err != nil {
+	if err := s.introduce(conn, magic, target, proven, deadline); err != nil {
 		_ = conn.Close()
 		s.refuse("connection to replica refused", target, err)
 		return nil, fmt.Errorf("connecting to %s: %w", target, err)
@@ -133,6 +175,20 @@ func (s *streamLayer) connect(ctx context.Context, magic, target, address string
 		return nil, net.ErrClosed
 	}
 	return tracked, nil
+}
+
+// secure is the dialer's side of the TLS handshake with a server.
+func (s *streamLayer) secure(ctx context.Context, raw net.Conn, target string) (net.Conn, proof, error) {
+	conn := tls.Client(raw, s.tls.RaftClient(target))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		if isConnectionClosed(err) {
+			return nil, proof{}, err
+		}
+		return nil, proof{}, &refusal{reasonCertificate, err}
+	}
+	secured := &secureConn{Conn: conn, raw: raw, state: conn.ConnectionState()}
+	proven, err := secured.proven()
+	return secured, proven, err
 }
 
 // dialSelf connects raft with itself, without the network: no peer may claim to be this
@@ -167,31 +223,36 @@ func (s *streamLayer) hasConnectionFrom(server string) bool {
 }
 
 // introduce is the dialer's side of the preface and the admission.
-func (s *streamLayer) introduce(conn net.Conn, magic, target string, deadline time.Time) error {
+func (s *streamLayer) introduce(conn net.Conn, magic, target string, proven proof, deadline time.Time) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	own := s.admission.Self()
+	own, began := s.admission.Self(), time.Now()
 	peer, err := greet(conn, magic, own, target)
 	if err != nil {
 		return err
 	}
+	s.links.measured(target, time.Since(began))
 	if peer.ServerID != target {
-		return &RefusedError{ServerID: peer.ServerID, Reason: "it answers at the address of " + target}
+		return &refusal{reasonServerID, &RefusedError{ServerID: peer.ServerID, Reason: "it answers at the address of " + target}}
+	}
+	if err := s.admission.checkProof(proven, peer); err != nil {
+		return err
 	}
 	if err := s.admission.accept(own, peer); err != nil {
 		return err
 	}
+	s.admitted(target, proven)
 	return conn.SetDeadline(time.Time{})
 }
 
 // refuse counts a peer that was refused, and logs it at a limited rate. Raft logs a
 // peer that is merely unreachable.
 func (s *streamLayer) refuse(msg, peer string, err error) {
-	if _, ok := errors.AsType[net.Error](err); ok {
+	if isUnreachable(err) {
 		return
 	}
-	s.refused.Add(1)
+	s.refused[reasonOf(err)].Add(1)
 	if suppressed, ok := s.limiter.Allow(msg + peer); ok {
 		s.log.Warn(msg, "peer", peer, "err", err, "suppressed", suppressed) //nolint:sloglint // msg is one of the constants above
 	}
@@ -228,6 +289,7 @@ func (s *streamLayer) Close() error {
 	conns := s.conns
 	s.conns = make(map[*trackedConn]struct{})
 	s.mu.Unlock()
+	s.links.close()
 	for conn := range conns {
 		_ = conn.Conn.Close() // the network's end only: raft still calls Close itself
 	}

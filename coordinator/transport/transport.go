@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/dtask/dtask/internal/timescale"
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 // maxPool is how many idle connections to a peer raft keeps.
@@ -39,6 +40,9 @@ type Config struct {
 	Admission Admission
 	// Dial opens a connection to an address. Optional: DialTCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// TLS secures the connections that this replica opens. Optional: plaintext. The Mux
+	// must have the same (Mux.Secure).
+	TLS *tlsconf.Peering
 	// ServerAt returns the id of the server that the cluster's configuration has under
 	// an address.
 	ServerAt func(raft.ServerAddress) (id string, ok bool)
@@ -130,29 +134,38 @@ func (t *Transport) Close() error {
 	return t.NetworkTransport.Close()
 }
 
-// Wait returns after Close when every accepted connection is closed by its handler. Raft
-// no longer runs.
+// Wait returns after Close when every accepted connection is closed by its handler, and
+// no kept connection is read. Raft no longer runs.
 func (t *Transport) Wait() {
 	t.forwarder.Wait()
+	t.stream.links.readers.Wait()
 	t.stream.inbound.Wait()
 }
 
 // Watch opens an idle connection to a server. It breaks when the server's process
 // exits. The ctx bounds the dialing only.
 func (t *Transport) Watch(ctx context.Context, id, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.AskTimeout())
 	defer cancel()
 	return t.stream.connect(ctx, watchMagic, id, address)
 }
 
-// Ask asks a server a question on a connection of its own.
-func (t *Transport) Ask(ctx context.Context, id, address string, q Question) (Answer, error) {
-	return t.stream.ask(ctx, id, address, q)
+// Ask asks a server a question: on a kept connection, otherwise on a new one.
+func (t *Transport) Ask(ctx context.Context, p Peer, q Question) (Answer, error) {
+	return t.stream.ask(ctx, p, q)
 }
 
 // HasConnectionFrom reports whether a Raft connection that a server opened to this one
 // is up.
 func (t *Transport) HasConnectionFrom(server string) bool { return t.stream.hasConnectionFrom(server) }
 
-// Refused returns how many peers were refused, by either side.
-func (t *Transport) Refused() uint64 { return t.stream.refused.Load() }
+// Refused returns how many peers were refused, by either side, for each reason.
+func (t *Transport) Refused() map[string]uint64 { return t.stream.refused.counts() }
+
+// ProvenKey returns what a server proved by TLS on its last connection to or from this
+// replica that both accepted: the server id in its certificate, and the SHA-256 of its
+// public key.
+func (t *Transport) ProvenKey(serverID string) (certified string, key [32]byte, ok bool) {
+	p, ok := t.stream.proofOf(serverID)
+	return p.certified, p.key, ok
+}

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,12 +16,7 @@ import (
 //
 //	asker    → kind(1) term(8) length(2) { server }
 //	answerer → code(1) last index(8)
-const (
-	watchMagic = "DTSW"
-
-	// AskTimeout bounds a question, including its connection and its answer.
-	AskTimeout = 150 * time.Millisecond
-)
+const watchMagic = "DTSW"
 
 // QuestionKind is what a replica asks another one. A replica that does not know a kind
 // answers no.
@@ -72,8 +68,8 @@ type Answer struct {
 
 // handleWatch serves a watch connection from the Mux, whose magic has been read and
 // whose deadline is set, until either side closes it.
-func (s *streamLayer) handleWatch(conn net.Conn) {
-	if _, ok := s.receive(conn); !ok {
+func (s *streamLayer) handleWatch(conn net.Conn, proven proof) {
+	if _, ok := s.receive(conn, proven); !ok {
 		return
 	}
 	tracked := s.track(conn, true, "")
@@ -93,7 +89,7 @@ func (s *streamLayer) serveQuestion(conn net.Conn) error {
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
 		return err
 	}
-	if err := conn.SetDeadline(time.Now().Add(AskTimeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(s.links.askTimeout())); err != nil {
 		return err
 	}
 	q := Question{Kind: QuestionKind(head[0]), Term: binary.BigEndian.Uint64(head[1:])}
@@ -101,21 +97,37 @@ func (s *streamLayer) serveQuestion(conn net.Conn) error {
 		return err
 	}
 	a := s.answer(q)
+	if err := conn.SetDeadline(time.Now().Add(s.links.askTimeout())); err != nil {
+		return err
+	}
 	if _, err := conn.Write(binary.BigEndian.AppendUint64([]byte{byte(a.Code)}, a.LastIndex)); err != nil {
 		return err
 	}
 	return conn.SetDeadline(time.Time{})
 }
 
-// ask opens a watch connection to a server for one question.
-func (s *streamLayer) ask(ctx context.Context, id, address string, q Question) (Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+// ask asks a server a question, on the connection that is kept open for that if there
+// is one.
+func (s *streamLayer) ask(ctx context.Context, p Peer, q Question) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.links.askTimeout())
 	defer cancel()
-	conn, err := s.connect(ctx, watchMagic, id, address)
-	if err != nil {
-		return Answer{}, err
+	conn := s.links.take(watchMagic, p)
+	if conn == nil {
+		var err error
+		if conn, err = s.connect(ctx, watchMagic, p.ID, p.Address); err != nil {
+			return Answer{}, err
+		}
 	}
-	defer func() { _ = conn.Close() }()
+	a, err := askOn(ctx, conn, p.ID, q)
+	if err != nil { // a late answer may follow
+		return Answer{}, errors.Join(err, conn.Close())
+	}
+	s.links.put(watchMagic, p, conn)
+	return a, nil
+}
+
+// askOn asks a question on a connection. The ctx has a deadline.
+func askOn(ctx context.Context, conn net.Conn, id string, q Question) (Answer, error) {
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return Answer{}, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -69,8 +70,31 @@ func conversions() map[string]conversion {
 		"held_upgrade": from(new(dtaskv1.HoldUpgradeResponse), func(m *dtaskv1.HoldUpgradeResponse) any {
 			return NewHeldUpgrade(m, true)
 		}),
-		"alarm":  from(new(dtaskv1.Alarm), newAlarm),
-		"member": from(new(dtaskv1.Member), newMember, "http_address"),
+		"tokens": from(new(dtaskv1.ListTokensResponse), func(m *dtaskv1.ListTokensResponse) any {
+			return NewTokens(m.GetIdentities())
+		}, "next_page_token"),
+		// The credentials are shown only by the text of dtaskctl token list, and labels by
+		// dtaskctl worker list.
+		"token": from(new(dtaskv1.Identity), newToken, "credentials", "labels"),
+		"new_token": from(new(dtaskv1.Identity), func(m *dtaskv1.Identity) any {
+			return NewNewToken("dtask_…", m)
+		}, "created_by", "created_at", "last_used_at", "state", "credentials", "labels"),
+		"revoked_token": from(new(dtaskv1.RevokeTokenResponse), NewRevokedToken),
+		"whoami":        from(new(dtaskv1.WhoAmIResponse), NewWhoAmI),
+		"join_tokens": from(new(dtaskv1.ListJoinTokensResponse), func(m *dtaskv1.ListJoinTokensResponse) any {
+			return NewJoinTokens(m.GetJoinTokens())
+		}, "next_page_token"),
+		"new_join_token": from(new(dtaskv1.JoinToken), func(m *dtaskv1.JoinToken) any {
+			return NewNewJoinToken("dtj1-…", m)
+		}),
+		"revoked_join_token": from(new(dtaskv1.RevokeJoinTokenResponse), NewRevokedJoinToken),
+		"login": from(new(dtaskv1.Identity), func(m *dtaskv1.Identity) any {
+			return NewLogin("prod", "0123456789abcdef0123456789abcdef", m)
+		}, "created_by", "created_at", "last_used_at", "state", "credentials", "labels"),
+		"tls_status": from(new(dtaskv1.TLSStatusResponse), func(m *dtaskv1.TLSStatusResponse) any { return NewTLSStatus(m, time.UnixMilli(1)) }),
+		"rotated_ca": from(new(dtaskv1.RotateCAResponse), func(m *dtaskv1.RotateCAResponse) any { return NewRotatedCA(m, time.UnixMilli(1)) }),
+		"alarm":      from(new(dtaskv1.Alarm), newAlarm),
+		"member":     from(new(dtaskv1.Member), newMember, "http_address"),
 		"status": from(new(dtaskv1.StatusResponse), func(m *dtaskv1.StatusResponse) any {
 			return NewStatus(m, []*dtaskv1.Job{filled})
 		}, "replica"),
@@ -94,6 +118,7 @@ func plain() map[string]any {
 		"cancellation": new(Cancellation), "changed_jobs": new(ChangedJobs), "update": new(Update), "requeue": new(Requeue), "purge": new(Purge),
 		"added_member": new(AddedMember), "removed_member": new(RemovedMember), "leader_transfer": new(LeaderTransfer),
 		"versions": new(Versions), "logs": new(Logs), "bench": new(Bench),
+		"context": new(Context), "contexts": new(Contexts),
 	}
 }
 

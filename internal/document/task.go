@@ -84,15 +84,16 @@ type Logs struct {
 
 // DeadLetter is a task that exhausted its attempts.
 type DeadLetter struct {
-	ID       string  `json:"id"` // JOB/TASK
-	Job      string  `json:"job"`
-	JobName  string  `json:"job_name"`
-	Task     string  `json:"task"`
-	Type     string  `json:"type"`
-	Owner    string  `json:"owner"`
-	DiedAt   *string `json:"died_at"`
-	Attempts uint32  `json:"attempts"`
-	Error    string  `json:"error"`
+	ID        string  `json:"id"` // JOB/TASK
+	Job       string  `json:"job"`
+	JobName   string  `json:"job_name"`
+	Task      string  `json:"task"`
+	Type      string  `json:"type"`
+	Owner     string  `json:"owner"`
+	Namespace string  `json:"namespace,omitempty"` // omitted for the default one
+	DiedAt    *string `json:"died_at"`
+	Attempts  uint32  `json:"attempts"`
+	Error     string  `json:"error"`
 }
 
 // DeadLetters is a list of dead letters.
@@ -154,7 +155,7 @@ func NewDeadLetterWithHistory(l *dtaskv1.DeadLetter) DeadLetterWithHistory {
 func newDeadLetter(l *dtaskv1.DeadLetter) DeadLetter {
 	return DeadLetter{
 		ID: DeadLetterID(l), Job: l.GetJob(), JobName: l.GetJobName(),
-		Task: l.GetTask(), Type: l.GetType(), Owner: l.GetOwner(),
+		Task: l.GetTask(), Type: l.GetType(), Owner: l.GetOwner(), Namespace: l.GetNamespace(),
 		DiedAt: optionalTime(l.GetDiedAt()), Attempts: l.GetAttempts(), Error: l.GetError(),
 	}
 }

@@ -17,9 +17,11 @@ import (
 const (
 	ExitFailed = 1
 	ExitUsage  = 2
-	ExitInUse  = 5   // another process has the name or directory: a restart has the same result
-	ExitFatal  = 70  // a store failed or data is damaged: investigate before a restart
-	ExitAtOnce = 130 // another signal
+	ExitInUse  = 5 // another process has the name or directory: a restart has the same result
+	// ExitRefused means that the cluster does not let this machine in.
+	ExitRefused = 6
+	ExitFatal   = 70  // a store failed or data is damaged: investigate before a restart
+	ExitAtOnce  = 130 // another signal
 )
 
 // UsageError is an invalid command line or setting.

@@ -23,6 +23,9 @@ const (
 	stopTimeout = time.Second
 )
 
+// healthPath answers whether the process is alive.
+const healthPath = "/healthz"
+
 // Handler serves /metrics from registry, and /healthz. The caller may add other paths.
 func Handler(registry prometheus.Gatherer, log *slog.Logger) *http.ServeMux {
 	mux := http.NewServeMux()
@@ -34,7 +37,7 @@ func Handler(registry prometheus.Gatherer, log *slog.Logger) *http.ServeMux {
 		MaxRequestsInFlight: maxScrapes,
 	}))
 	// A process that responds is alive.
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) {
 		Respond(w, http.StatusOK, Health{Status: "ok"})
 	})
 	return mux

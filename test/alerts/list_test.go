@@ -18,6 +18,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator"
 	"github.com/dtask/dtask/internal/telemetry"
+	"github.com/dtask/dtask/internal/tlsconf"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 	"github.com/dtask/dtask/worker"
@@ -160,9 +161,10 @@ func servedByCoordinators(t *testing.T) (leader, follower map[string]metric) {
 		clustertest.Must(t, err)
 		peers = append(peers, coordinator.Peer{ID: id, Address: address})
 	}
+	dirs := certificates(t, peers)
 	var pages []*cluster.Coordinator
 	for _, peer := range peers {
-		pages = append(pages, &cluster.Coordinator{Process: &cluster.Process{Name: peer.ID}, HTTP: runCoordinator(t, peer, peers)})
+		pages = append(pages, &cluster.Coordinator{Process: &cluster.Process{Name: peer.ID}, HTTP: runCoordinator(t, peer, peers, dirs[peer.ID])})
 	}
 	clustertest.Must(t, cluster.Until(t.Context(), "one replica leads and another one follows", time.Minute, func(ctx context.Context) error {
 		leader, follower = nil, nil
@@ -190,14 +192,32 @@ func servedByCoordinators(t *testing.T) (leader, follower map[string]metric) {
 	return leader, follower
 }
 
+// certificates returns directories with the certificates of replicas, which have more
+// metrics than those without.
+func certificates(t *testing.T, peers []coordinator.Peer) map[string]string {
+	t.Helper()
+	ca, err := tlsconf.NewCA(tlsconf.NewClusterID(), time.Now())
+	clustertest.Must(t, err)
+	dirs := make(map[string]string)
+	for _, peer := range peers {
+		key, err := tlsconf.NewKey()
+		clustertest.Must(t, err)
+		cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: peer.ID, Key: key.Public()}, time.Now())
+		clustertest.Must(t, err)
+		dirs[peer.ID] = t.TempDir()
+		clustertest.Must(t, tlsconf.Save(dirs[peer.ID], cert, key, ca.Roots...))
+	}
+	return dirs
+}
+
 // runCoordinator runs a replica until the test ends, and returns its address for HTTP.
-func runCoordinator(t *testing.T, peer coordinator.Peer, peers []coordinator.Peer) string {
+func runCoordinator(t *testing.T, peer coordinator.Peer, peers []coordinator.Peer, tlsDir string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	started, done := make(chan string, 1), make(chan error, 1)
 	go func() {
 		done <- coordinator.Run(ctx, coordinator.Config{
-			ID: peer.ID, DataDir: t.TempDir(), Listen: peer.Address, HTTP: "127.0.0.1:0", Peers: peers, Version: "v1",
+			ID: peer.ID, DataDir: t.TempDir(), Listen: peer.Address, HTTP: "127.0.0.1:0", Peers: peers, TLSDir: tlsDir, Version: "v1",
 			Logger: slog.New(slog.DiscardHandler), MinFree: new(coordinator.MinFree),
 			Started: func(_, http string) { started <- http },
 		})

@@ -62,7 +62,7 @@ func TestTheFiguresInADocumentAreReplaced(t *testing.T) {
 	}
 	text := "before\n" + figuresBegin + "\nold\n" + figuresEnd + "\nafter\n"
 	for range 2 { // what it made it can replace
-		if text, err = replace(text, read.markdown()); err != nil {
+		if text, err = replace(text, read); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestTheFiguresInADocumentAreReplaced(t *testing.T) {
 	if strings.Contains(text, "old") || strings.Count(text, "| tasks |") != 1 {
 		t.Errorf("got old figures in\n%s", text)
 	}
-	if _, err := replace("no marks", ""); err == nil {
+	if _, err := replace("no marks", read); err == nil {
 		t.Error("document without marks: got no error")
 	}
 }
@@ -118,5 +118,42 @@ func TestLargeJobsAreValid(t *testing.T) {
 	}
 	if got := job.GetTasks()[1_999].GetDependencies(); !slices.Equal(got, []uint32{998, 999}) {
 		t.Errorf("last task of a level: got dependencies %v, want 998 and 999", got)
+	}
+}
+
+func TestSomeSectionsAreReplacedInADocument(t *testing.T) {
+	t.Parallel()
+	all := &table{Machine: machine{Cores: 2, Note: "All."}}
+	for _, name := range []string{yardstickSection, "throughput", "tls", "idle"} {
+		all.section = name
+		all.add("figure of "+name, "s", "", 1)
+	}
+	text, err := replace("before\n"+figuresBegin+"\n"+figuresEnd+"\nafter\n", all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	some := &table{Machine: machine{Cores: 4, Note: "Some."}, Partial: true}
+	for _, name := range []string{yardstickSection, "tls", "latency"} { // one is there, one is not
+		some.section = name
+		some.add("new figure of "+name, "s", "", 2)
+	}
+	for range 2 { // what it made it can replace
+		if text, err = replace(text, some); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := 0
+	for _, want := range []string{
+		"before\n", "All.\n", "**yardsticks**", "| figure of yardsticks | 1 ", "| figure of throughput |", "**latency**\n\nMeasured", "Some.\n\n| what |",
+		"new figure of latency", "**tls**", "new figure of tls | 2 |", "**idle**", "| figure of idle |", figuresEnd + "\nafter\n",
+	} {
+		at := strings.Index(text[last:], want)
+		if at < 0 {
+			t.Fatalf("missing %q in its place in\n%s", want, text)
+		}
+		last += at
+	}
+	if strings.Contains(text, "| figure of tls") || strings.Contains(text, "new figure of yardsticks") || strings.Count(text, "**tls**") != 1 {
+		t.Errorf("got\n%s", text)
 	}
 }

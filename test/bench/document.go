@@ -22,7 +22,7 @@ func document(from, into string) error {
 	if err != nil {
 		return fmt.Errorf("reading document: %w", err)
 	}
-	text, err := replace(string(old), t.markdown())
+	text, err := replace(string(old), t)
 	if err != nil {
 		return fmt.Errorf("%s: %w", into, err)
 	}
@@ -32,17 +32,47 @@ func document(from, into string) error {
 	return nil
 }
 
-func replace(text, figures string) (string, error) {
+// replace replaces the figures in a text. A table with some sections only replaces these,
+// except the yardsticks, with which the sections that stay are compared.
+func replace(text string, t *table) (string, error) {
 	before, rest, begins := strings.Cut(text, figuresBegin)
-	_, after, ends := strings.Cut(rest, figuresEnd)
+	old, after, ends := strings.Cut(rest, figuresEnd)
 	if !begins || !ends {
 		return "", fmt.Errorf("missing lines %q and %q", figuresBegin, figuresEnd)
+	}
+	figures := t.origin() + t.sections("")
+	if t.Partial {
+		figures = t.merged(old)
 	}
 	return before + figuresBegin + "\n" + figures + figuresEnd + after, nil
 }
 
-// markdown formats the table, with a line about its origin.
-func (t *table) markdown() string {
+// merged returns the old figures with the sections of the table in their places. Each has a
+// line about its own origin.
+func (t *table) merged(old string) string {
+	const heading = "\n**"
+	head, rest, _ := strings.Cut(strings.TrimPrefix(old, "\n"), heading)
+	texts := make(map[string]string)
+	for part := range strings.SplitSeq(rest, heading) {
+		if name, body, ok := strings.Cut(part, "**\n"); ok {
+			texts[name] = heading + name + "**\n" + body
+		}
+	}
+	for _, r := range t.Rows {
+		if r.Section != yardstickSection {
+			texts[r.Section] = t.sections(r.Section)
+		}
+	}
+	var merged strings.Builder
+	merged.WriteString(head + texts[yardstickSection])
+	for _, s := range sections {
+		merged.WriteString(texts[s.name])
+	}
+	return merged.String()
+}
+
+// origin is a line about where and when the table was measured.
+func (t *table) origin() string {
 	var b strings.Builder
 	m := t.Machine
 	fmt.Fprintf(&b, "Measured %s on %d cores", t.Began.Format("2006-01-02"), m.Cores)
@@ -59,11 +89,24 @@ func (t *table) markdown() string {
 		fmt.Fprintf(&b, " %s", m.Note)
 	}
 	b.WriteString("\n")
+	return b.String()
+}
+
+// sections formats the sections of the table, or one of them with a line about its origin.
+func (t *table) sections(only string) string {
+	var b strings.Builder
 	section := ""
 	for _, r := range t.Rows {
+		if only != "" && r.Section != only {
+			continue
+		}
 		if r.Section != section {
 			section = r.Section
-			fmt.Fprintf(&b, "\n**%s**\n\n| what | median | min – max | unit | ratio | setting |\n|---|--:|--:|---|---|---|\n", section)
+			fmt.Fprintf(&b, "\n**%s**\n\n", section)
+			if only != "" {
+				b.WriteString(t.origin() + "\n")
+			}
+			b.WriteString("| what | median | min – max | unit | ratio | setting |\n|---|--:|--:|---|---|---|\n")
 		}
 		between := ""
 		if low, high := r.spread(); low != "" {

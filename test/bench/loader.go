@@ -47,10 +47,14 @@ type fleet struct {
 	workers, slots int
 	tasks, rate    int // rate 0 = as fast as they complete
 	perJob         int
+	direct         bool          // each worker has a connection and a stream of its own
 	idle           time.Duration // afterwards
 }
 
 func (f fleet) String() string {
+	if f.direct {
+		return fmt.Sprintf("%d simulated workers x %d slots on connections of their own, one heartbeat per second", f.workers, f.slots)
+	}
 	return fmt.Sprintf("%d simulated workers x %d slots on 16 connections and streams, one heartbeat per second", f.workers, f.slots)
 }
 
@@ -68,11 +72,20 @@ func (b *bench) load(ctx context.Context, c *cluster.Cluster, f fleet) (loaded, 
 		return loaded{}, err
 	}
 	var l loaded
-	err = into(ctx, &l, path,
+	args := []string{
 		"--addr", strings.Join(c.Addrs, ","), "--http", strings.Join(hosts, ","),
 		"--workers", strconv.Itoa(f.workers), "--slots", strconv.Itoa(f.slots),
 		"--tasks", strconv.Itoa(f.tasks), "--rate", strconv.Itoa(f.rate), "--tasks-per-job", strconv.Itoa(f.perJob),
-		"--for", f.idle.String())
+		"--for", f.idle.String(),
+	}
+	if f.direct {
+		args = append(args, "--streams", "own", "--connections", strconv.Itoa(f.workers))
+	}
+	if c.Secured() {
+		files := c.Secrets()
+		args = append(args, "--ca-file", files.CA, "--token-file", files.Token, "--join-file", files.Join)
+	}
+	err = into(ctx, &l, path, args...)
 	return l, err
 }
 

@@ -48,6 +48,7 @@ var sections = []section{
 	{"snapshot", "snapshots and restarts with many pending tasks", snapshots},
 	{"failover", "loss of the leader under full load", failover},
 	{"sustained", "many tasks one after another", sustained},
+	{"tls", "cost of TLS, tokens and keys", secured},
 	{"idle", "cost of idle workers", idle},
 	{"model", "cost of a task and of an entry", model},
 	{"logstore", "comparison of the log stores", logstore},
@@ -89,12 +90,12 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{options: o, table: &table{Machine: thisMachine(o.note), Began: time.Now().UTC().Truncate(time.Second), Quick: o.quick}}
+	b := &bench{options: o, table: &table{Machine: thisMachine(o.note), Began: time.Now().UTC().Truncate(time.Second), Quick: o.quick, Partial: o.only != ""}}
 	if b.tools, err = newTools(); err != nil {
 		return err
 	}
 	began := time.Now()
-	for i, s := range append([]section{{"yardsticks", "limits of this machine", yardsticks}}, chosen...) {
+	for i, s := range append([]section{{yardstickSection, "limits of this machine", yardsticks}}, chosen...) {
 		fmt.Fprintf(os.Stderr, "%6s  measuring: %s (%d of %d)\n", time.Since(began).Round(time.Second), s.what, i+1, len(chosen)+1)
 		b.table.section = s.name
 		if err = s.run(ctx, b); err != nil {

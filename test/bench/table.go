@@ -29,6 +29,7 @@ type table struct {
 	Machine machine   `json:"machine"`
 	Began   time.Time `json:"began"`
 	Quick   bool      `json:"quick"`
+	Partial bool      `json:"partial,omitempty"` // some sections only
 	Rows    []row     `json:"rows"`
 
 	section string // of the next rows

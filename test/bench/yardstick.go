@@ -19,6 +19,9 @@ const (
 	yardstickEntry = 256
 )
 
+// yardstickSection is the section that each run measures.
+const yardstickSection = "yardsticks"
+
 // Names of yardsticks, for ratios.
 const (
 	syncYardstick  = "fdatasync alone"

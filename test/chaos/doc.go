@@ -14,6 +14,9 @@
 // they can. make chaos-saturated expects that nothing healthy is replaced on saturated
 // processors. make chaos-measure measures the time without completions after losses.
 //
+// Clusters have TLS, tokens and keys of workers by default or for every second seed, as
+// docs/testing.md lists.
+//
 // Each test prints its seed and the line that repeats it. The seed decides what is
 // submitted and when things are broken; processes and the kernel keep their own time.
 // A failed test keeps data, logs, history and ledger, and prints how to check them

@@ -22,7 +22,7 @@ func TestHealthyWorkersAreNotMarkedDown(t *testing.T) {
 	if v := os.Getenv(suiteVariable); v != "smoke" && v != "measure" {
 		t.Skip("make chaos-smoke runs this")
 	}
-	c := clustertest.Start(t, cluster.Config{Workers: 3, Slots: 4})
+	c := clustertest.Start(t, cluster.Config{Workers: 3, Slots: 4, TLS: secured(t, false)})
 	book := filepath.Join(c.Dir, "ledger")
 	ids := []string{submitLong(t, c, book, "saturated", 60, 4*time.Second)}
 	before := upSince(t, c)

@@ -65,24 +65,25 @@ type with int
 const (
 	processes with = iota
 	links
+	distance // links with a round trip of 40 ms
 	disks
 )
 
 // newMeter starts a cluster with the parts that can be broken.
 func newMeter(t *testing.T, what with) *meter {
 	t.Helper()
-	cfg := cluster.Config{Workers: 2, Slots: 16, WorkerProgram: cluster.MarkWorker}
+	cfg := cluster.Config{Workers: 2, Slots: 16, WorkerProgram: cluster.MarkWorker, TLS: secured(t, false)}
 	if what == disks {
 		cfg.DataDirectory = faultfs.DataDirectory
 	}
-	if what == links {
+	if what == links || what == distance {
 		cfg.CoordinatorProgram = cluster.FaultyCoordinator
 	}
 	m := &meter{c: clustertest.New(t, cfg)}
 	if what == disks {
 		m.attach(t)
 	}
-	if what == links {
+	if what == links || what == distance {
 		var err error
 		m.net, err = nemesis.OpenNet(t.Context(), m.c)
 		clustertest.Must(t, err)
@@ -91,6 +92,9 @@ func newMeter(t *testing.T, what with) *meter {
 				t.Error(err)
 			}
 		})
+	}
+	if what == distance {
+		clustertest.Must(t, m.net.Spread(20*time.Millisecond))
 	}
 	clustertest.Must(t, m.c.Start(t.Context()))
 	var err error
@@ -251,6 +255,7 @@ func TestMeasureTheLossOfALeader(t *testing.T) {
 		lose  loss
 	}{
 		{"leader killed with SIGKILL", 50, processes, killIt},
+		{"leader killed with SIGKILL, round trips of 40 ms", 10, distance, killIt},
 		{"leader stopped with SIGSTOP", 15, processes, stopIt},
 		{"leader cut off from all others, silently", 15, links, cutIt(proxy.Cut())},
 		{"leader cut off from all others, with resets", 15, links, cutIt(proxy.Gone())},
@@ -280,7 +285,7 @@ func TestMeasureTheLossOfALeader(t *testing.T) {
 // was killed runs on another worker with free slots.
 func TestMeasureTheLossOfAWorker(t *testing.T) {
 	measured(t)
-	c := clustertest.Start(t, cluster.Config{Workers: 6, Slots: 4})
+	c := clustertest.Start(t, cluster.Config{Workers: 6, Slots: 4, TLS: secured(t, false)})
 	book := filepath.Join(c.Dir, "ledger")
 	var times []time.Duration
 	const rounds, together, running = 25, 2, 12 // half of the slots

@@ -2,8 +2,10 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,8 +16,9 @@ import (
 // defaults are the options of a run of several minutes.
 func defaults(t *testing.T, minutes float64) options {
 	t.Helper()
+	seed := number(t, seedVariable, rand.Uint64())
 	return options{
-		Seed: number(t, seedVariable, rand.Uint64()), For: time.Duration(number(t, minutesVariable, minutes) * float64(time.Minute)),
+		Seed: seed, TLS: secured(t, everySecond(seed)), For: time.Duration(number(t, minutesVariable, minutes) * float64(time.Minute)),
 		Workers: 4, Slots: 6, Clients: 10, Safety: 40 * time.Second, Pace: 4 * time.Second, Most: 12 * time.Second,
 		Kills: number(t, killsVariable, 0), MinRate: 3,
 		Disks: os.Getenv(disksVariable) != "0" && faultfs.Available() == nil,
@@ -30,6 +33,7 @@ func TestSmoke(t *testing.T) {
 		t.Skip("make chaos-smoke runs this")
 	}
 	o := defaults(t, 7)
+	o.TLS = secured(t, true)
 	o.Kills = number(t, killsVariable, 60)
 	o.MinKinds, o.MinLeaderKills, o.MinTasks = 30, 60, 10_000
 	chaos(t, o)
@@ -71,6 +75,19 @@ func TestKills(t *testing.T) {
 	chaos(t, o)
 }
 
+// tookOf returns the median and the maximum of what some steps took.
+func tookOf(steps []nemesis.Step) string {
+	if len(steps) == 0 {
+		return "none"
+	}
+	var times []time.Duration
+	for _, s := range steps {
+		times = append(times, s.Took)
+	}
+	slices.Sort(times)
+	return fmt.Sprintf("median %s, maximum %s", times[len(times)/2].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond))
+}
+
 // chaos kills leaders in a row, and then runs a plan of all faults.
 func chaos(t *testing.T, o options) {
 	t.Helper()
@@ -90,7 +107,8 @@ func chaos(t *testing.T, o options) {
 		trouble = err
 		if out != nil {
 			r.out.Add(out)
-			t.Logf("%d leaders killed in a row in %s", len(out.Steps), time.Since(began).Round(time.Second))
+			t.Logf("%d leaders killed in a row in %s; killed → work resumed under another leader, and the killed one is back: %s",
+				len(out.Steps), time.Since(began).Round(time.Second), tookOf(out.Steps))
 		}
 	}
 	if trouble == nil && o.For > 0 {

@@ -18,7 +18,8 @@ import (
 // kernel, where not even TCP acknowledgments pass. Work resumes each
 // time within clustertest.FailoverLimit.
 func TestALeaderCutOffInOneDirectionBelowTCPIsReplaced(t *testing.T) {
-	if v := os.Getenv(suiteVariable); v != "smoke" && v != "measure" {
+	suite := os.Getenv(suiteVariable)
+	if suite != "smoke" && suite != "measure" {
 		t.Skip("make chaos-smoke runs this")
 	}
 	if err := netns.Available(t.Context()); err != nil {
@@ -32,7 +33,7 @@ func TestALeaderCutOffInOneDirectionBelowTCPIsReplaced(t *testing.T) {
 		}
 	})
 	hosts := make(map[string]*netns.Host)
-	c := clustertest.New(t, cluster.Config{Workers: 2, WorkerProgram: cluster.MarkWorker, Address: func(ctx context.Context, name string) (string, error) {
+	c := clustertest.New(t, cluster.Config{Workers: 2, WorkerProgram: cluster.MarkWorker, TLS: secured(t, suite == "smoke"), Address: func(ctx context.Context, name string) (string, error) {
 		port := "7461"
 		if hosts[name] == nil {
 			port = "7460"

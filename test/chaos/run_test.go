@@ -67,7 +67,7 @@ func startRun(t *testing.T, o options) *run {
 		directory = faultfs.DataDirectory
 	}
 	r.c, err = cluster.New(t.Context(), cluster.Config{
-		Dir: dir, DataDirectory: directory, Workers: o.Workers, Slots: o.Slots, CoordinatorProgram: cluster.FaultyCoordinator,
+		Dir: dir, DataDirectory: directory, Workers: o.Workers, Slots: o.Slots, TLS: o.TLS, CoordinatorProgram: cluster.FaultyCoordinator,
 		WorkerProgram: cluster.MarkWorker, WorkerFlags: []string{"--ledger", book},
 		CoordinatorFlags: []string{"--auto-rejoin", "--snapshot-bytes", "100000", "--keep-jobs", "10000000", "--keep-for", "87600h", "--history-age", "0"}, // two clocks may both be a year ahead, and then expiry is correct
 	})
@@ -85,7 +85,7 @@ func startRun(t *testing.T, o options) *run {
 	r.recorder, err = history.Open(filepath.Join(dir, check.HistoryFile))
 	clustertest.Must(t, err)
 	r.work, err = workload.New(workload.Config{
-		Seed: o.Seed, Clients: o.Clients, Addrs: r.c.Addrs, Programs: r.c.Programs, Ledger: book, Recorder: r.recorder,
+		Seed: o.Seed, Clients: o.Clients, Client: r.c.ClientConfig(), Env: r.c.Env, Programs: r.c.Programs, Ledger: book, Recorder: r.recorder,
 		Dial: func(ctx context.Context, number int, addr string) (net.Conn, error) {
 			return r.net.Dial(ctx, r.net.Groups[number%len(r.net.Groups)], addr)
 		},
@@ -256,6 +256,7 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 		fmt.Fprintf(&b, "  %-34s %s\n", what, fmt.Sprintf(format, args...))
 	}
 	row("seed", "%d", r.o.Seed)
+	row("connections", "%s", map[bool]string{false: "plaintext", true: "TLS, with tokens and keys"}[r.o.TLS])
 	row("time under load", "%s", lasted.Round(time.Second))
 	row("jobs, tasks acknowledged", "%d, %d", tally.Jobs, tally.Tasks)
 	row("calls; with an unknown outcome", "%d; %d", report.Calls, tally.Unknown)

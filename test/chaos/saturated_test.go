@@ -10,7 +10,6 @@ import (
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/test/chaos/nemesis"
-	"github.com/dtask/dtask/test/chaos/proxy"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
@@ -31,7 +30,7 @@ func TestNothingHealthyIsReplaced(t *testing.T) {
 func saturated(t *testing.T, delay, length time.Duration) {
 	t.Helper()
 	ctx := t.Context()
-	c := clustertest.New(t, cluster.Config{Workers: 3, Slots: 8, WorkerProgram: cluster.MarkWorker, CoordinatorProgram: cluster.FaultyCoordinator})
+	c := clustertest.New(t, cluster.Config{Workers: 3, Slots: 8, TLS: secured(t, false), WorkerProgram: cluster.MarkWorker, CoordinatorProgram: cluster.FaultyCoordinator})
 	links, err := nemesis.OpenNet(ctx, c)
 	clustertest.Must(t, err)
 	t.Cleanup(func() {
@@ -39,13 +38,7 @@ func saturated(t *testing.T, delay, length time.Duration) {
 			t.Error(err)
 		}
 	})
-	for _, to := range links.Replicas {
-		for _, from := range append(links.Workers, links.Replicas...) {
-			if from != to && delay > 0 {
-				clustertest.Must(t, links.Set(from, to, proxy.Slow(delay, 0)))
-			}
-		}
-	}
+	clustertest.Must(t, links.Spread(delay))
 	clustertest.Must(t, c.Start(ctx))
 	cl, err := c.Client()
 	clustertest.Must(t, err)

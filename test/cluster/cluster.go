@@ -40,6 +40,9 @@ type Config struct {
 	// CoordinatorProgram and WorkerProgram are what coordinators and workers run.
 	// Default: dtaskd, dtask-worker.
 	CoordinatorProgram, WorkerProgram string
+	// TLS makes a cluster with TLS and identities: its coordinators have certificates,
+	// workers have keys, and Ctl and clients the token of an admin.
+	TLS bool
 	// Address makes the addresses of coordinators, two for each. Default:
 	// FreePort.
 	Address func(ctx context.Context, name string) (string, error)
@@ -52,6 +55,8 @@ type Coordinator struct {
 	Addr    string // of --listen
 	HTTP    string // of --http
 	DataDir string
+
+	security *security // nil: no TLS
 }
 
 // Is tells whether a server id is this coordinator's: its own, or one of those that
@@ -81,6 +86,7 @@ type Cluster struct {
 	Dir string
 
 	cfg          Config
+	security     *security // nil: no TLS
 	coordinators []*Coordinator
 
 	mu      sync.Mutex // guards workers
@@ -115,7 +121,13 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 			return nil, fmt.Errorf("making a directory for the cluster: %w", err)
 		}
 	}
-	c := &Cluster{Dir: cfg.Dir, cfg: cfg, Ctl: Ctl{Programs: cfg.Programs, Env: cfg.Env}}
+	c := &Cluster{Dir: cfg.Dir, cfg: cfg}
+	if cfg.TLS {
+		if c.security, err = newSecurity(cfg.Dir); err != nil {
+			return nil, err
+		}
+	}
+	c.Ctl = Ctl{Programs: cfg.Programs, Env: append(c.security.env(), cfg.Env...)}
 	if err := c.plan(ctx); err != nil {
 		return nil, err
 	}
@@ -129,7 +141,7 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 func (c *Cluster) plan(ctx context.Context) error {
 	var peers []string
 	for i := range c.cfg.Coordinators {
-		n := &Coordinator{}
+		n := &Coordinator{security: c.security}
 		name := "n" + strconv.Itoa(i+1)
 		for _, addr := range []*string{&n.Addr, &n.HTTP} {
 			var err error
@@ -143,11 +155,23 @@ func (c *Cluster) plan(ctx context.Context) error {
 		c.Addrs = append(c.Addrs, n.Addr)
 	}
 	for i, n := range c.coordinators {
-		name := "n" + strconv.Itoa(i+1)
-		n.Process = c.process(name, c.cfg.CoordinatorProgram, append([]string{
-			"--id", name, "--data-dir", n.DataDir, "--listen", n.Addr, "--http", n.HTTP, "--peers", strings.Join(peers, ","),
-		}, c.cfg.CoordinatorFlags...))
+		if err := c.assign(n, "n"+strconv.Itoa(i+1), peers); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// assign gives a coordinator its name and its command line, with its peers and further
+// flags.
+func (c *Cluster) assign(n *Coordinator, name string, peers []string, flags ...string) error {
+	secure, err := c.security.coordinatorFlags(name)
+	if err != nil {
+		return err
+	}
+	n.Process = c.process(name, c.cfg.CoordinatorProgram, slices.Concat([]string{
+		"--id", name, "--data-dir", n.DataDir, "--listen", n.Addr, "--http", n.HTTP, "--peers", strings.Join(peers, ","),
+	}, secure, c.cfg.CoordinatorFlags, flags))
 	return nil
 }
 
@@ -161,7 +185,7 @@ func (c *Cluster) process(name, program string, args []string) *Process {
 // part of the cluster: the caller starts and kills it.
 func (c *Cluster) Imposter(ctx context.Context, n *Coordinator, ownAddress bool) (*Coordinator, error) {
 	name := "imposter-of-" + n.Name
-	other := &Coordinator{Addr: n.Addr, HTTP: n.HTTP, DataDir: filepath.Join(c.Dir, name)}
+	other := &Coordinator{Addr: n.Addr, HTTP: n.HTTP, DataDir: filepath.Join(c.Dir, name), security: c.security}
 	if ownAddress {
 		for _, addr := range []*string{&other.Addr, &other.HTTP} {
 			var err error
@@ -201,7 +225,7 @@ func (c *Cluster) AddCoordinator(ctx context.Context, name string, flags ...stri
 // Newcomer makes a coordinator that knows all others, as AddCoordinator does, but is
 // not part of the cluster: the caller starts it, has it let in, and kills it.
 func (c *Cluster) Newcomer(ctx context.Context, name string, flags ...string) (*Coordinator, error) {
-	n := &Coordinator{DataDir: filepath.Join(c.Dir, name)}
+	n := &Coordinator{DataDir: filepath.Join(c.Dir, name), security: c.security}
 	for _, addr := range []*string{&n.Addr, &n.HTTP} {
 		var err error
 		if *addr, err = c.cfg.Address(ctx, name); err != nil {
@@ -216,17 +240,16 @@ func (c *Cluster) Newcomer(ctx context.Context, name string, flags ...string) (*
 		}
 		peers = append(peers, id+"="+other.Addr)
 	}
-	args := append([]string{
-		"--id", name, "--data-dir", n.DataDir, "--listen", n.Addr, "--http", n.HTTP, "--peers", strings.Join(peers, ","),
-	}, c.cfg.CoordinatorFlags...)
-	n.Process = c.process(name, c.cfg.CoordinatorProgram, append(args, flags...))
+	if err := c.assign(n, name, peers, flags...); err != nil {
+		return nil, err
+	}
 	return n, nil
 }
 
 // Again makes a coordinator with the command line of another and further flags, in its
 // directory. The caller starts and kills it, and only one of the two at a time.
 func (c *Cluster) Again(n *Coordinator, flags ...string) *Coordinator {
-	other := &Coordinator{Addr: n.Addr, HTTP: n.HTTP, DataDir: n.DataDir}
+	other := &Coordinator{Addr: n.Addr, HTTP: n.HTTP, DataDir: n.DataDir, security: c.security}
 	other.Process = c.process(n.Name, coordinatorProgram, append(slices.Clone(n.args), flags...))
 	return other
 }
@@ -237,7 +260,7 @@ func (c *Cluster) AddWorker(name string, flags ...string) *Worker {
 	w := &Worker{Dir: filepath.Join(c.Dir, name)}
 	args := []string{"--name", name, "--slots", strconv.Itoa(c.cfg.Slots), "--work-dir", w.Dir}
 	if !slices.Contains(flags, "--join") {
-		args = append(args, "--join", strings.Join(c.Addrs, ","))
+		args = append(args, "--join", c.join())
 	}
 	args = append(append(args, c.cfg.WorkerFlags...), flags...)
 	w.Process = c.process(name, c.cfg.WorkerProgram, args)
@@ -299,6 +322,9 @@ func (c *Cluster) Start(ctx context.Context) error {
 			}
 		}
 	}
+	if err := c.security.open(ctx, c); err != nil {
+		return err
+	}
 	for _, w := range c.Workers() {
 		if !w.Running() {
 			if err := w.Start(ctx); err != nil {
@@ -352,22 +378,46 @@ func (c *Cluster) Remove() error {
 	return nil
 }
 
-// Client returns a client that knows the given coordinators, or all. The caller
-// closes it.
-func (c *Cluster) Client(at ...*Coordinator) (*client.Client, error) {
-	addrs := c.Addrs
+// Secured reports whether the cluster has TLS and identities.
+func (c *Cluster) Secured() bool { return c.security != nil }
+
+// Secrets are the files of a cluster with TLS for programs that do not use Ctl.
+type Secrets struct {
+	CA    string // certificate of the CA
+	Token string // of an admin
+	Join  string // join string of workers
+}
+
+// Secrets returns the files of a cluster with TLS.
+func (c *Cluster) Secrets() Secrets {
+	return Secrets{CA: c.security.caFile(), Token: c.security.path(tokenFile), Join: c.security.path(joinFile)}
+}
+
+// ClientConfig is how a client reaches the given coordinators, or all. In a cluster with
+// TLS, the client is an admin.
+func (c *Cluster) ClientConfig(at ...*Coordinator) client.Config {
+	addrs := slices.Clone(c.Addrs)
 	if len(at) > 0 {
 		addrs = nil
 		for _, n := range at {
 			addrs = append(addrs, n.Addr)
 		}
 	}
-	cl, err := client.New(client.Config{Addrs: addrs})
+	return c.security.client(client.Config{Addrs: addrs})
+}
+
+// Client returns a client that knows the given coordinators, or all. The caller
+// closes it.
+func (c *Cluster) Client(at ...*Coordinator) (*client.Client, error) {
+	cl, err := client.New(c.ClientConfig(at...))
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	return cl, nil
 }
+
+// join is what workers join with, which know all coordinators.
+func (c *Cluster) join() string { return c.security.join(strings.Join(c.Addrs, ",")) }
 
 // At is Ctl with only these coordinators as its addresses.
 func (c *Cluster) At(at ...*Coordinator) Ctl {
@@ -380,19 +430,21 @@ func (c *Cluster) At(at ...*Coordinator) Ctl {
 }
 
 // SecondOf makes another process with a worker's name and a directory of its own,
-// which knows all coordinators. It is not part of the cluster: the caller starts
-// and kills it.
-func (c *Cluster) SecondOf(k *Worker, flags ...string) *Process {
-	args := append([]string{
-		"--name", k.Name, "--slots", strconv.Itoa(c.cfg.Slots), "--work-dir", k.Dir + "-second", "--join", strings.Join(c.Addrs, ","),
-	}, flags...)
-	return c.process(k.Name+"-second", c.cfg.WorkerProgram, args)
+// which knows all coordinators. In a cluster with TLS it has a copy of the worker's key. It
+// is not part of the cluster: the caller starts and kills it.
+func (c *Cluster) SecondOf(k *Worker, flags ...string) (*Process, error) {
+	dir := k.Dir + "-second"
+	if err := c.security.clone(k.Dir, dir); err != nil {
+		return nil, err
+	}
+	args := append([]string{"--name", k.Name, "--slots", strconv.Itoa(c.cfg.Slots), "--work-dir", dir, "--join", c.join()}, flags...)
+	return c.process(k.Name+"-second", c.cfg.WorkerProgram, args), nil
 }
 
 // Unnamed makes a worker without --name, and without --work-dir unless flags have
 // it, which knows all coordinators. It is not part of the cluster: the caller starts
 // and kills it.
 func (c *Cluster) Unnamed(process string, flags ...string) *Process {
-	args := append([]string{"--slots", strconv.Itoa(c.cfg.Slots), "--join", strings.Join(c.Addrs, ",")}, flags...)
+	args := append([]string{"--slots", strconv.Itoa(c.cfg.Slots), "--join", c.join()}, flags...)
 	return c.process(process, c.cfg.WorkerProgram, args)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -15,9 +14,11 @@ import (
 // ErrDifferent is returned when replicas that applied the same log differ.
 var ErrDifferent = errors.New("the replicas differ")
 
-// Dial connects to one coordinator alone; the caller closes the connection.
-func (n *Coordinator) Dial() (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+n.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+// Dial connects to one coordinator alone, as an admin; the caller closes the connection.
+func (n *Coordinator) Dial() (*grpc.ClientConn, error) { return n.dial(n.security.asAdmin()) }
+
+func (n *Coordinator) dial(options []grpc.DialOption) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+n.Addr, append(options, grpc.WithNoProxy())...)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", n.Name, err)
 	}
@@ -61,7 +62,7 @@ func (c *Cluster) AwaitEqual(ctx context.Context) error {
 }
 
 func (n *Coordinator) digests(ctx context.Context) ([]*dtaskv1.Digest, error) {
-	conn, err := n.Dial()
+	conn, err := n.dial(n.security.asReplica()) // digests are for replicas only
 	if err != nil {
 		return nil, err
 	}

@@ -121,7 +121,8 @@ func TestAWorkerWhoseNameIsTakenExits(t *testing.T) {
 	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("undisturbed", c.Programs.Mark("only", ledgerOf(c), 6*time.Second)))
 	awaitBegun(t, c, id, 1)
 
-	second := c.SecondOf(k)
+	second, err := c.SecondOf(k)
+	clustertest.Must(t, err)
 	begun := time.Now()
 	startProcess(t, second)
 	code, err := second.Wait(ctx)

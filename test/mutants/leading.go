@@ -24,6 +24,22 @@ func inLeading() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "Election|Failover|Reset|Quick|Leader"}},
 		},
 		{
+			Name:   "the-fast-path-gives-up-on-a-slow-link",
+			Edits:  []Edit{{"coordinator/transport/links.go", `return min(minAskTimeout+askRoundTrips*l.longest(), maxAskTimeout)`, `return minAskTimeout`}},
+			Caught: []Checker{{Package: "./test/simulation", Run: "DistantLeader"}},
+		},
+		{
+			Name:   "an-election-opens-its-connections-first",
+			Edits:  []Edit{{"coordinator/transport/links.go", `		c := l.pop(magic, p)`, `		c := (*idleConn)(nil)`}},
+			Caught: []Checker{{Package: "./test/simulation", Run: "DistantLeader"}},
+		},
+		{
+			Name: "a-kept-connection-that-broke-is-used",
+			Edits: []Edit{{"coordinator/transport/links.go", `		return errors.Join(net.ErrClosed, err)
+`, ``}, {"coordinator/transport/links.go", "		if l.remove(c) {\n			_ = c.Close() // it broke\n		}\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "KeptConnection"}},
+		},
+		{
 			Name:   "replicas-that-differ-are-not-found",
 			Edits:  []Edit{{"coordinator/membership/digest.go", `if slices.Contains(other.ids, self) {`, `if slices.Contains(other.ids, self) && total == 0 {`}},
 			Caught: []Checker{{Package: "./coordinator/membership", Run: "Differ|Flipped|Alarm"}},

@@ -27,13 +27,18 @@ func inRunAs() []Mutant {
 			Caught: caught("NoRightsOfItsWorker"),
 		},
 		{
+			Name:   "the-lowest-user-of-owners-is-not-checked",
+			Edits:  []Edit{{"worker/owner_map.go", `if user.UID < minUID {`, `if user.UID < 1 {`}},
+			Caught: []Checker{{Package: "./worker", Run: "WithoutALineForItsOwner"}},
+		},
+		{
 			Name:   "root-opens-the-input-of-a-command",
-			Edits:  []Edit{{command, `err := w.programs.User.Do(func() (err error) {`, `err := (*process.User)(nil).Do(func() (err error) {`}},
+			Edits:  []Edit{{command, `err := a.programs.User.Do(func() (err error) {`, `err := (*process.User)(nil).Do(func() (err error) {`}},
 			Caught: []Checker{{Package: "./worker", Run: "GetsNoFileThroughItsWorker"}},
 		},
 		{
 			Name:   "root-reads-the-result-of-a-command",
-			Edits:  []Edit{{command, `err = w.programs.User.Do(func() error {`, `err = (*process.User)(nil).Do(func() error {`}},
+			Edits:  []Edit{{command, `err = a.programs.User.Do(func() error {`, `err = (*process.User)(nil).Do(func() error {`}},
 			Caught: []Checker{{Package: "./worker", Run: "GetsNoFileThroughItsWorker"}},
 		},
 		{

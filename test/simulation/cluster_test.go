@@ -57,6 +57,7 @@ func newCluster(t *testing.T, seed uint64, l life) *cluster {
 		}
 	})
 	c := &cluster{t: t, seed: seed, life: l, rng: rand.New(rand.NewPCG(seed, 1)), dir: dir, net: newNetwork(seed), fired: map[string]int{}, began: time.Now()}
+	c.net.distance = l.distance
 	c.ledger = newLedger(c)
 	for i := range replicaCount {
 		r := &replica{c: c, id: fmt.Sprintf("n%d", i+1), address: fmt.Sprintf("127.0.0.1:%d", 7001+i)}

@@ -26,6 +26,8 @@ type life struct {
 	every  time.Duration // mean time between two faults of a storm
 	store  string        // of the logs; "": the default
 
+	distance time.Duration // between all hosts, in one direction
+
 	between       rand.Rand // for storms and lulls
 	stormy        time.Duration
 	quiet         time.Duration

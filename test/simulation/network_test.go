@@ -17,7 +17,8 @@ import (
 
 // network is an in-memory network between hosts with one address each.
 type network struct {
-	mu        sync.Mutex // guards the following fields, hosts and pipes
+	distance  time.Duration // between all hosts, in one direction
+	mu        sync.Mutex    // guards the following fields, hosts and pipes
 	rng       *rand.Rand
 	listeners map[string]*listener
 	cut       map[[2]string]bool // from, to: no data arrives
@@ -88,8 +89,24 @@ func (h host) Dial(ctx context.Context, to string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, fmt.Errorf("dialing %s: %w", to, context.Cause(ctx))
 	}
+	there, back := w.delayLocked(h.address), w.delayLocked(to)
+	w.mu.Unlock()
+	if err := sleep(ctx, there); err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
 	l := w.listeners[to]
 	w.mu.Unlock()
+	conn, err := h.connect(ctx, l, to)
+	if late := sleep(ctx, back); late != nil && err == nil {
+		return nil, errors.Join(late, conn.Close())
+	}
+	return conn, err
+}
+
+// connect hands one end of a new connection to a listener; nil refuses it.
+func (h host) connect(ctx context.Context, l *listener, to string) (net.Conn, error) {
+	w := h.net
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	if l == nil {
 		return nil, refused
@@ -188,14 +205,45 @@ func (w *network) setWatches(possible bool) {
 	w.noWatches = !possible
 }
 
-// reset breaks all connections of a host.
+// delayLocked returns how long something that a host sends is under way.
+func (w *network) delayLocked(from string) time.Duration { return w.distance + w.delay[from] }
+
+// reset breaks all connections of a host. The other hosts learn of it with its delay.
 func (w *network) reset(a string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var broken []*pipe
 	for p := range w.pipes {
 		if p.from == a || p.to == a {
+			broken = append(broken, p)
+		}
+	}
+	arrive := func() {
+		for _, p := range broken {
 			p.resetLocked()
 		}
+	}
+	if delay := w.delayLocked(a); delay > 0 {
+		time.AfterFunc(delay, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			arrive()
+		})
+		return
+	}
+	arrive()
+}
+
+// sleep waits for a delay of the network.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
 	}
 }
 
@@ -269,7 +317,7 @@ func (p *pipe) write(b []byte, deadline *deadline) (n int, err error) {
 		p.back.resetLocked() // a reset breaks both directions
 		return 0, syscall.ECONNRESET
 	}
-	at := time.Now().Add(50*time.Microsecond + p.net.delay[p.from])
+	at := time.Now().Add(50*time.Microsecond + p.net.delayLocked(p.from))
 	if at.Before(p.last) {
 		at = p.last
 	}

@@ -41,7 +41,7 @@ func startLoad(ctx context.Context, c *cluster.Cluster, rate int) (*load, error)
 }
 
 func (l *load) run(ctx context.Context) error {
-	job, err := spec.Parse("load", []byte(l.file()), spec.Options{})
+	job, err := spec.Parse("load", []byte(loadFile(l.tasks)), spec.Options{})
 	if err != nil {
 		return fmt.Errorf("building the job: %w", err)
 	}
@@ -62,9 +62,9 @@ func (l *load) run(ctx context.Context) error {
 	}
 }
 
-// file returns the job file: independent tasks that write to the ledger.
-func (l *load) file() string {
-	tasks := make([]cluster.TaskFile, l.tasks)
+// loadFile returns the job file: independent tasks that write to the ledger.
+func loadFile(n int) string {
+	tasks := make([]cluster.TaskFile, n)
 	for i := range tasks {
 		tasks[i] = cluster.Builtin(fmt.Sprintf("t%d", i), cluster.MarkType, fmt.Sprintf(`{"work_ms":%d}`, workMS))
 	}
@@ -103,8 +103,9 @@ func (l *load) stop(ctx context.Context) (jobs []ledger.Job, retries uint64, err
 	return jobs, retries, nil
 }
 
-// longestGap returns the longest time in which no task ended, and how many ended.
-func longestGap(lines []ledger.Line) (longest time.Duration, ends int) {
+// longestGap returns the longest time in which no task ended, and how many ended in which
+// time.
+func longestGap(lines []ledger.Line) (longest, took time.Duration, ends int) {
 	var at []time.Duration
 	for _, r := range ledger.Runs(lines) {
 		if r.Ended() {
@@ -114,6 +115,7 @@ func longestGap(lines []ledger.Line) (longest time.Duration, ends int) {
 	slices.Sort(at)
 	for i := 1; i < len(at); i++ {
 		longest = max(longest, at[i]-at[i-1])
+		took = at[i] - at[0]
 	}
-	return longest, len(at)
+	return longest, took, len(at)
 }

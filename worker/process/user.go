@@ -47,6 +47,22 @@ func LookupUser(text string) (*User, error) {
 	return u, nil
 }
 
+// LookupAccount finds the user with a login name, which may look like a number.
+func LookupAccount(name string) (*User, error) {
+	account, err := user.Lookup(name)
+	if err != nil || account.Username != name {
+		return nil, fmt.Errorf("unknown user %q: create it", name)
+	}
+	u := new(User)
+	if err := u.fill(account); err != nil {
+		return nil, err
+	}
+	if u.UID == 0 {
+		return nil, errRunAsRoot
+	}
+	return u, nil
+}
+
 // fill takes over what an account says.
 func (u *User) fill(account *user.User) (err error) {
 	u.Name, u.Home = account.Username, account.HomeDir

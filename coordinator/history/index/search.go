@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/history/format"
 	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // Costs of a search in steps. A step is about 20 ns, spent within a list in memory.
@@ -26,6 +28,12 @@ type Query struct {
 	Since       int64             // ms; only jobs submitted then or later
 	Before      int64             // ms; only jobs submitted earlier; 0 = all
 	Below       fsm.JobID         // only jobs with lower IDs; 0 = all
+	Namespaces  []string          // the job must be in one; nil = all, and an empty list matches no job
+}
+
+// InNamespaces reports whether the query asks for jobs in the namespace of a job.
+func (q *Query) InNamespaces(h *dtaskv1.JobHeader) bool {
+	return q.Namespaces == nil || slices.Contains(q.Namespaces, cmp.Or(h.GetNamespace(), fsm.DefaultNamespace))
 }
 
 // Match reports whether a job matches.
@@ -35,7 +43,8 @@ func (q *Query) Match(j *fsm.Job) bool {
 		q.Name != "" && q.Name != j.Header.GetName(),
 		q.Owner != "" && q.Owner != j.Header.GetOwner(),
 		j.SubmittedMS < q.Since, q.Before != 0 && j.SubmittedMS >= q.Before,
-		len(q.States) > 0 && !slices.Contains(q.States, j.State):
+		len(q.States) > 0 && !slices.Contains(q.States, j.State),
+		!q.InNamespaces(j.Header):
 		return false
 	}
 	for key, want := range q.Labels {
@@ -54,6 +63,14 @@ func (q *Query) termSets() [][]Term {
 	}
 	if q.Owner != "" {
 		sets = append(sets, []Term{newTerm(termOwner, q.Owner)})
+	}
+	// Jobs of the default namespace have no term, as those before there were namespaces.
+	if q.Namespaces != nil && !slices.Contains(q.Namespaces, fsm.DefaultNamespace) {
+		namespaces := make([]Term, len(q.Namespaces))
+		for i, name := range q.Namespaces {
+			namespaces[i] = newTerm(termNamespace, name)
+		}
+		sets = append(sets, namespaces)
 	}
 	for key, value := range q.Labels {
 		sets = append(sets, []Term{newTerm(termLabel, key, value)})
@@ -92,7 +109,7 @@ type search struct {
 func (s *search) run() (rest fsm.JobID, err error) {
 	sets := s.query.termSets()
 	if slices.ContainsFunc(sets, func(set []Term) bool { return len(set) == 0 }) {
-		return 0, nil // the query asks only for unfinished jobs
+		return 0, nil // the query asks only for unfinished jobs, or for those of no namespace
 	}
 	time := newTimeFilter(s)
 	jobs := s.jobs.Cursor()

@@ -17,6 +17,7 @@ const (
 	termOwner
 	termState
 	termLabel
+	termNamespace
 )
 
 // newTerm hashes its arguments with FNV-1a, each part after its length.
@@ -47,6 +48,9 @@ func appendTerms(list []Term, h *fsm.Head) []Term {
 	}
 	if owner := h.Header.GetOwner(); owner != "" {
 		list = append(list, newTerm(termOwner, owner))
+	}
+	if namespace := h.Header.GetNamespace(); namespace != "" {
+		list = append(list, newTerm(termNamespace, namespace))
 	}
 	for key, value := range h.Header.GetLabels() {
 		list = append(list, newTerm(termLabel, key, value))

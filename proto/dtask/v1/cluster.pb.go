@@ -1661,8 +1661,10 @@ type IdentifyResponse struct {
 	Alarms      []*Alarm               `protobuf:"bytes,15,rep,name=alarms,proto3" json:"alarms,omitempty"`                     // of this replica
 	// Feature levels that its build supports; 0 = it is older than them, and supports
 	// level 1.
-	MinLevel      uint32 `protobuf:"varint,16,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
-	MaxLevel      uint32 `protobuf:"varint,17,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	MinLevel      uint32          `protobuf:"varint,16,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	MaxLevel      uint32          `protobuf:"varint,17,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	AuditHead     *AuditHead      `protobuf:"bytes,18,opt,name=audit_head,json=auditHead,proto3" json:"audit_head,omitempty"` // of this replica's audit log; absent: it has none
+	Certificate   *OwnCertificate `protobuf:"bytes,19,opt,name=certificate,proto3" json:"certificate,omitempty"`              // absent: it has none, or it is older than this field
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1816,6 +1818,238 @@ func (x *IdentifyResponse) GetMaxLevel() uint32 {
 	return 0
 }
 
+func (x *IdentifyResponse) GetAuditHead() *AuditHead {
+	if x != nil {
+		return x.AuditHead
+	}
+	return nil
+}
+
+func (x *IdentifyResponse) GetCertificate() *OwnCertificate {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+// AuditHead is a line of an audit log.
+type AuditHead struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // of the coordinator that wrote it
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`                          // number of the line, from 1
+	Hash          []byte                 `protobuf:"bytes,3,opt,name=hash,proto3" json:"hash,omitempty"`                         // SHA-256 of the line with its newline
+	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`                            // when the cluster recorded it, Unix milliseconds; 0 = it did not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditHead) Reset() {
+	*x = AuditHead{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditHead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditHead) ProtoMessage() {}
+
+func (x *AuditHead) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditHead.ProtoReflect.Descriptor instead.
+func (*AuditHead) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *AuditHead) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *AuditHead) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *AuditHead) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+func (x *AuditHead) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type AuditHeadsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditHeadsRequest) Reset() {
+	*x = AuditHeadsRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditHeadsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditHeadsRequest) ProtoMessage() {}
+
+func (x *AuditHeadsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditHeadsRequest.ProtoReflect.Descriptor instead.
+func (*AuditHeadsRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{29}
+}
+
+type AuditHeadsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Heads         []*AuditHead           `protobuf:"bytes,1,rep,name=heads,proto3" json:"heads,omitempty"` // ascending by server id
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditHeadsResponse) Reset() {
+	*x = AuditHeadsResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditHeadsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditHeadsResponse) ProtoMessage() {}
+
+func (x *AuditHeadsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditHeadsResponse.ProtoReflect.Descriptor instead.
+func (*AuditHeadsResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *AuditHeadsResponse) GetHeads() []*AuditHead {
+	if x != nil {
+		return x.Heads
+	}
+	return nil
+}
+
+// OwnCertificate describes the certificate of a replica. Times are Unix milliseconds.
+type OwnCertificate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Trust         []byte                 `protobuf:"bytes,1,opt,name=trust,proto3" json:"trust,omitempty"`                            // identifies the CAs that it trusts
+	CaKeyHash     []byte                 `protobuf:"bytes,2,opt,name=ca_key_hash,json=caKeyHash,proto3" json:"ca_key_hash,omitempty"` // of the CA that issued its certificate
+	ExpiresAt     int64                  `protobuf:"varint,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	HasCaKey      bool                   `protobuf:"varint,4,opt,name=has_ca_key,json=hasCaKey,proto3" json:"has_ca_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnCertificate) Reset() {
+	*x = OwnCertificate{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnCertificate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnCertificate) ProtoMessage() {}
+
+func (x *OwnCertificate) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnCertificate.ProtoReflect.Descriptor instead.
+func (*OwnCertificate) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *OwnCertificate) GetTrust() []byte {
+	if x != nil {
+		return x.Trust
+	}
+	return nil
+}
+
+func (x *OwnCertificate) GetCaKeyHash() []byte {
+	if x != nil {
+		return x.CaKeyHash
+	}
+	return nil
+}
+
+func (x *OwnCertificate) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+func (x *OwnCertificate) GetHasCaKey() bool {
+	if x != nil {
+		return x.HasCaKey
+	}
+	return false
+}
+
 // Alarm is a state of a replica that an operator must know of.
 type Alarm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1829,7 +2063,7 @@ type Alarm struct {
 
 func (x *Alarm) Reset() {
 	*x = Alarm{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2075,7 @@ func (x *Alarm) String() string {
 func (*Alarm) ProtoMessage() {}
 
 func (x *Alarm) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2088,7 @@ func (x *Alarm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
 func (*Alarm) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Alarm) GetMember() string {
@@ -1904,7 +2138,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2150,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2163,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AdmitRequest) GetServerId() string {
@@ -2015,7 +2249,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2261,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2274,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AdmitResponse) GetClusterId() string {
@@ -2073,7 +2307,7 @@ type DigestsRequest struct {
 
 func (x *DigestsRequest) Reset() {
 	*x = DigestsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2319,7 @@ func (x *DigestsRequest) String() string {
 func (*DigestsRequest) ProtoMessage() {}
 
 func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2332,7 @@ func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsRequest.ProtoReflect.Descriptor instead.
 func (*DigestsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DigestsRequest) GetFrom() uint64 {
@@ -2118,7 +2352,7 @@ type DigestsResponse struct {
 
 func (x *DigestsResponse) Reset() {
 	*x = DigestsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2364,7 @@ func (x *DigestsResponse) String() string {
 func (*DigestsResponse) ProtoMessage() {}
 
 func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2377,7 @@ func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsResponse.ProtoReflect.Descriptor instead.
 func (*DigestsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DigestsResponse) GetServerId() string {
@@ -2170,7 +2404,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2416,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2429,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Digest) GetIndex() uint64 {
@@ -2225,7 +2459,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2471,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2484,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HistoryRequest) GetAfterIndex() uint64 {
@@ -2286,7 +2520,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2532,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2545,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HistoryResponse) GetChunks() []*HistoryChunk {
@@ -2343,7 +2577,7 @@ type HistoryChunk struct {
 
 func (x *HistoryChunk) Reset() {
 	*x = HistoryChunk{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2355,7 +2589,7 @@ func (x *HistoryChunk) String() string {
 func (*HistoryChunk) ProtoMessage() {}
 
 func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2368,7 +2602,7 @@ func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
 func (*HistoryChunk) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HistoryChunk) GetIndex() uint64 {
@@ -2535,7 +2769,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x0eleader_changes\x18\t \x01(\x04R\rleaderChanges\x12\x1b\n" +
 	"\trss_bytes\x18\n" +
 	" \x01(\x04R\brssBytes\"\x11\n" +
-	"\x0fIdentifyRequest\"\xfe\x03\n" +
+	"\x0fIdentifyRequest\"\xee\x04\n" +
 	"\x10IdentifyResponse\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -2556,7 +2790,25 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\awall_ms\x18\x0e \x01(\x03R\x06wallMs\x12'\n" +
 	"\x06alarms\x18\x0f \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\x12\x1b\n" +
 	"\tmin_level\x18\x10 \x01(\rR\bminLevel\x12\x1b\n" +
-	"\tmax_level\x18\x11 \x01(\rR\bmaxLevel\"\x7f\n" +
+	"\tmax_level\x18\x11 \x01(\rR\bmaxLevel\x122\n" +
+	"\n" +
+	"audit_head\x18\x12 \x01(\v2\x13.dtask.v1.AuditHeadR\tauditHead\x12:\n" +
+	"\vcertificate\x18\x13 \x01(\v2\x18.dtask.v1.OwnCertificateR\vcertificate\"^\n" +
+	"\tAuditHead\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x12\n" +
+	"\x04hash\x18\x03 \x01(\fR\x04hash\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"\x13\n" +
+	"\x11AuditHeadsRequest\"?\n" +
+	"\x12AuditHeadsResponse\x12)\n" +
+	"\x05heads\x18\x01 \x03(\v2\x13.dtask.v1.AuditHeadR\x05heads\"\x83\x01\n" +
+	"\x0eOwnCertificate\x12\x14\n" +
+	"\x05trust\x18\x01 \x01(\fR\x05trust\x12\x1e\n" +
+	"\vca_key_hash\x18\x02 \x01(\fR\tcaKeyHash\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x03 \x01(\x03R\texpiresAt\x12\x1c\n" +
+	"\n" +
+	"has_ca_key\x18\x04 \x01(\bR\bhasCaKey\"\x7f\n" +
 	"\x05Alarm\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -2602,7 +2854,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\rR\x06number\x12\x14\n" +
 	"\x05total\x18\x04 \x01(\rR\x05total\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data2\xbc\x06\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data2\x85\a\n" +
 	"\x0eClusterService\x12;\n" +
 	"\x06Status\x12\x17.dtask.v1.StatusRequest\x1a\x18.dtask.v1.StatusResponse\x12A\n" +
 	"\bIdentify\x12\x19.dtask.v1.IdentifyRequest\x1a\x1a.dtask.v1.IdentifyResponse\x12J\n" +
@@ -2614,7 +2866,9 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\rUpgradeStatus\x12\x1e.dtask.v1.UpgradeStatusRequest\x1a\x1f.dtask.v1.UpgradeStatusResponse\x12P\n" +
 	"\rFinishUpgrade\x12\x1e.dtask.v1.FinishUpgradeRequest\x1a\x1f.dtask.v1.FinishUpgradeResponse\x12J\n" +
 	"\vHoldUpgrade\x12\x1c.dtask.v1.HoldUpgradeRequest\x1a\x1d.dtask.v1.HoldUpgradeResponse\x12>\n" +
-	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse2\xf4\x02\n" +
+	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse\x12G\n" +
+	"\n" +
+	"AuditHeads\x12\x1b.dtask.v1.AuditHeadsRequest\x1a\x1c.dtask.v1.AuditHeadsResponse2\xf4\x02\n" +
 	"\fAdminService\x12J\n" +
 	"\vListWorkers\x12\x1c.dtask.v1.ListWorkersRequest\x1a\x1d.dtask.v1.ListWorkersResponse\x12J\n" +
 	"\vDrainWorker\x12\x1c.dtask.v1.DrainWorkerRequest\x1a\x1d.dtask.v1.DrainWorkerResponse\x12P\n" +
@@ -2634,7 +2888,7 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),              // 0: dtask.v1.StatusRequest
 	(*AwaitLeaderRequest)(nil),         // 1: dtask.v1.AwaitLeaderRequest
@@ -2664,73 +2918,82 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*StatsResponse)(nil),              // 25: dtask.v1.StatsResponse
 	(*IdentifyRequest)(nil),            // 26: dtask.v1.IdentifyRequest
 	(*IdentifyResponse)(nil),           // 27: dtask.v1.IdentifyResponse
-	(*Alarm)(nil),                      // 28: dtask.v1.Alarm
-	(*AdmitRequest)(nil),               // 29: dtask.v1.AdmitRequest
-	(*AdmitResponse)(nil),              // 30: dtask.v1.AdmitResponse
-	(*DigestsRequest)(nil),             // 31: dtask.v1.DigestsRequest
-	(*DigestsResponse)(nil),            // 32: dtask.v1.DigestsResponse
-	(*Digest)(nil),                     // 33: dtask.v1.Digest
-	(*HistoryRequest)(nil),             // 34: dtask.v1.HistoryRequest
-	(*HistoryResponse)(nil),            // 35: dtask.v1.HistoryResponse
-	(*HistoryChunk)(nil),               // 36: dtask.v1.HistoryChunk
-	nil,                                // 37: dtask.v1.Worker.LabelsEntry
-	nil,                                // 38: dtask.v1.Worker.ResourcesEntry
-	(Consistency)(0),                   // 39: dtask.v1.Consistency
-	(*Freshness)(nil),                  // 40: dtask.v1.Freshness
-	(*timestamppb.Timestamp)(nil),      // 41: google.protobuf.Timestamp
+	(*AuditHead)(nil),                  // 28: dtask.v1.AuditHead
+	(*AuditHeadsRequest)(nil),          // 29: dtask.v1.AuditHeadsRequest
+	(*AuditHeadsResponse)(nil),         // 30: dtask.v1.AuditHeadsResponse
+	(*OwnCertificate)(nil),             // 31: dtask.v1.OwnCertificate
+	(*Alarm)(nil),                      // 32: dtask.v1.Alarm
+	(*AdmitRequest)(nil),               // 33: dtask.v1.AdmitRequest
+	(*AdmitResponse)(nil),              // 34: dtask.v1.AdmitResponse
+	(*DigestsRequest)(nil),             // 35: dtask.v1.DigestsRequest
+	(*DigestsResponse)(nil),            // 36: dtask.v1.DigestsResponse
+	(*Digest)(nil),                     // 37: dtask.v1.Digest
+	(*HistoryRequest)(nil),             // 38: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),            // 39: dtask.v1.HistoryResponse
+	(*HistoryChunk)(nil),               // 40: dtask.v1.HistoryChunk
+	nil,                                // 41: dtask.v1.Worker.LabelsEntry
+	nil,                                // 42: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                   // 43: dtask.v1.Consistency
+	(*Freshness)(nil),                  // 44: dtask.v1.Freshness
+	(*timestamppb.Timestamp)(nil),      // 45: google.protobuf.Timestamp
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
-	28, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
+	32, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
 	4,  // 2: dtask.v1.UpgradeStatusResponse.members:type_name -> dtask.v1.Member
-	39, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	43, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
 	19, // 4: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	40, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
-	37, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	38, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	44, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
+	41, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	42, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
 	19, // 8: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	19, // 9: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	28, // 10: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
-	41, // 11: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
-	33, // 12: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	36, // 13: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 14: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	26, // 15: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	1,  // 16: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
-	29, // 17: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	5,  // 18: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	7,  // 19: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	9,  // 20: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	11, // 21: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
-	13, // 22: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
-	15, // 23: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
-	31, // 24: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	17, // 25: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	20, // 26: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	22, // 27: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	24, // 28: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	34, // 29: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	3,  // 30: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	27, // 31: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	2,  // 32: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
-	30, // 33: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	6,  // 34: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	8,  // 35: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	10, // 36: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	12, // 37: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
-	14, // 38: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
-	16, // 39: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
-	32, // 40: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	18, // 41: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	21, // 42: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	23, // 43: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	25, // 44: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	35, // 45: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	30, // [30:46] is the sub-list for method output_type
-	14, // [14:30] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	32, // 10: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
+	28, // 11: dtask.v1.IdentifyResponse.audit_head:type_name -> dtask.v1.AuditHead
+	31, // 12: dtask.v1.IdentifyResponse.certificate:type_name -> dtask.v1.OwnCertificate
+	28, // 13: dtask.v1.AuditHeadsResponse.heads:type_name -> dtask.v1.AuditHead
+	45, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	37, // 15: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
+	40, // 16: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 17: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	26, // 18: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	1,  // 19: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
+	33, // 20: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	5,  // 21: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	7,  // 22: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	9,  // 23: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	11, // 24: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
+	13, // 25: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
+	15, // 26: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
+	35, // 27: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	29, // 28: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
+	17, // 29: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	20, // 30: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	22, // 31: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	24, // 32: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	38, // 33: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	3,  // 34: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	27, // 35: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 36: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	34, // 37: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	6,  // 38: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	8,  // 39: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	10, // 40: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	12, // 41: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
+	14, // 42: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
+	16, // 43: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
+	36, // 44: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	30, // 45: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
+	18, // 46: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	21, // 47: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	23, // 48: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	25, // 49: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	39, // 50: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	34, // [34:51] is the sub-list for method output_type
+	17, // [17:34] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }
@@ -2745,7 +3008,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -30,6 +30,7 @@ const (
 	ClusterService_FinishUpgrade_FullMethodName      = "/dtask.v1.ClusterService/FinishUpgrade"
 	ClusterService_HoldUpgrade_FullMethodName        = "/dtask.v1.ClusterService/HoldUpgrade"
 	ClusterService_Digests_FullMethodName            = "/dtask.v1.ClusterService/Digests"
+	ClusterService_AuditHeads_FullMethodName         = "/dtask.v1.ClusterService/AuditHeads"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
@@ -68,6 +69,9 @@ type ClusterServiceClient interface {
 	// Digests returns recent state digests of the replica that answers, for
 	// comparison.
 	Digests(ctx context.Context, in *DigestsRequest, opts ...grpc.CallOption) (*DigestsResponse, error)
+	// AuditHeads returns the last line of each coordinator's audit log that the cluster
+	// knows. A log without it was cut or changed. The leader answers.
+	AuditHeads(ctx context.Context, in *AuditHeadsRequest, opts ...grpc.CallOption) (*AuditHeadsResponse, error)
 }
 
 type clusterServiceClient struct {
@@ -188,6 +192,16 @@ func (c *clusterServiceClient) Digests(ctx context.Context, in *DigestsRequest, 
 	return out, nil
 }
 
+func (c *clusterServiceClient) AuditHeads(ctx context.Context, in *AuditHeadsRequest, opts ...grpc.CallOption) (*AuditHeadsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AuditHeadsResponse)
+	err := c.cc.Invoke(ctx, ClusterService_AuditHeads_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClusterServiceServer is the server API for ClusterService service.
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
@@ -224,6 +238,9 @@ type ClusterServiceServer interface {
 	// Digests returns recent state digests of the replica that answers, for
 	// comparison.
 	Digests(context.Context, *DigestsRequest) (*DigestsResponse, error)
+	// AuditHeads returns the last line of each coordinator's audit log that the cluster
+	// knows. A log without it was cut or changed. The leader answers.
+	AuditHeads(context.Context, *AuditHeadsRequest) (*AuditHeadsResponse, error)
 	mustEmbedUnimplementedClusterServiceServer()
 }
 
@@ -266,6 +283,9 @@ func (UnimplementedClusterServiceServer) HoldUpgrade(context.Context, *HoldUpgra
 }
 func (UnimplementedClusterServiceServer) Digests(context.Context, *DigestsRequest) (*DigestsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Digests not implemented")
+}
+func (UnimplementedClusterServiceServer) AuditHeads(context.Context, *AuditHeadsRequest) (*AuditHeadsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AuditHeads not implemented")
 }
 func (UnimplementedClusterServiceServer) mustEmbedUnimplementedClusterServiceServer() {}
 func (UnimplementedClusterServiceServer) testEmbeddedByValue()                        {}
@@ -486,6 +506,24 @@ func _ClusterService_Digests_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_AuditHeads_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AuditHeadsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).AuditHeads(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_AuditHeads_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).AuditHeads(ctx, req.(*AuditHeadsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ClusterService_ServiceDesc is the grpc.ServiceDesc for ClusterService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -536,6 +574,10 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Digests",
 			Handler:    _ClusterService_Digests_Handler,
+		},
+		{
+			MethodName: "AuditHeads",
+			Handler:    _ClusterService_AuditHeads_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -301,7 +301,10 @@ type JobHeader struct {
 	// and kept to explain the job.
 	Params map[string]string `protobuf:"bytes,11,rep,name=params,proto3" json:"params,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Jobs that must end before any task of this one is ready; at most 1,000.
-	Needs         []*JobNeed `protobuf:"bytes,12,rep,name=needs,proto3" json:"needs,omitempty"`
+	Needs []*JobNeed `protobuf:"bytes,12,rep,name=needs,proto3" json:"needs,omitempty"`
+	// Who may see the job, its results and its keys: 1–63 of a–z, 0–9 and -. Coordinators
+	// set it when the job is submitted. Empty = default.
+	Namespace     string `protobuf:"bytes,13,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,6 +423,13 @@ func (x *JobHeader) GetNeeds() []*JobNeed {
 	return nil
 }
 
+func (x *JobHeader) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
 // JobNeed is a job that another one needs.
 type JobNeed struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -500,9 +510,9 @@ type TaskPolicy struct {
 	// A cleanup task: it runs after all ordinary tasks of the job have ended, in any
 	// state. Its index is above theirs, and it depends only on other cleanup tasks.
 	Finally bool `protobuf:"varint,12,opt,name=finally,proto3" json:"finally,omitempty"`
-	// Above 0: for this long after the task has completed, tasks of the same owner with
-	// the same reuse key complete with its result without running. At most 90 days; not
-	// with EXECUTION_AT_MOST_ONCE or finally.
+	// Above 0: for this long after the task has completed, tasks of the same namespace and
+	// owner with the same reuse key complete with its result without running. At most 90
+	// days; not with EXECUTION_AT_MOST_ONCE or finally.
 	ReuseMs int64 `protobuf:"varint,13,opt,name=reuse_ms,json=reuseMs,proto3" json:"reuse_ms,omitempty"`
 	// From the assignment to a worker until the attempt starts there; 0 = the leader's
 	// default. An attempt that exceeds it ends, and the task is retried without counting
@@ -1600,6 +1610,7 @@ type Job struct {
 	Params            map[string]string `protobuf:"bytes,26,rep,name=params,proto3" json:"params,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // values of the parameters of the job file, as submitted
 	Needs             []*JobNeed        `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`                                                                             // jobs that must end before any task is ready
 	Waiting           bool              `protobuf:"varint,28,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                        // for a job of needs
+	Namespace         string            `protobuf:"bytes,29,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                                     // empty = default
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1828,6 +1839,13 @@ func (x *Job) GetWaiting() bool {
 		return x.Waiting
 	}
 	return false
+}
+
+func (x *Job) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 // ArrayStatus is the progress of an array.
@@ -2101,6 +2119,7 @@ type ListJobsRequest struct {
 	SubmittedSince  int64                  `protobuf:"varint,8,opt,name=submitted_since,json=submittedSince,proto3" json:"submitted_since,omitempty"`    // only jobs submitted then or later
 	SubmittedBefore int64                  `protobuf:"varint,9,opt,name=submitted_before,json=submittedBefore,proto3" json:"submitted_before,omitempty"` // only jobs submitted earlier; 0 = all
 	Changeable      bool                   `protobuf:"varint,10,opt,name=changeable,proto3" json:"changeable,omitempty"`                                 // omit jobs of the history, which can't be changed
+	Namespace       string                 `protobuf:"bytes,11,opt,name=namespace,proto3" json:"namespace,omitempty"`                                    // empty = all that the caller has
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2203,6 +2222,13 @@ func (x *ListJobsRequest) GetChangeable() bool {
 		return x.Changeable
 	}
 	return false
+}
+
+func (x *ListJobsRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 type ListJobsResponse struct {
@@ -3498,11 +3524,12 @@ type DeadLetter struct {
 	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
 	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"` // handler name, "command" or "run"
 	DiedAt        int64                  `protobuf:"varint,5,opt,name=died_at,json=diedAt,proto3" json:"died_at,omitempty"`
-	Attempts      uint32                 `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"` // in total
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`        // of the last attempt
-	Payload       []byte                 `protobuf:"bytes,8,opt,name=payload,proto3" json:"payload,omitempty"`    // on request
-	History       []*AttemptRecord       `protobuf:"bytes,9,rep,name=history,proto3" json:"history,omitempty"`    // on request; oldest first, at most 50
-	Owner         string                 `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`       // of the job
+	Attempts      uint32                 `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"`   // in total
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`          // of the last attempt
+	Payload       []byte                 `protobuf:"bytes,8,opt,name=payload,proto3" json:"payload,omitempty"`      // on request
+	History       []*AttemptRecord       `protobuf:"bytes,9,rep,name=history,proto3" json:"history,omitempty"`      // on request; oldest first, at most 50
+	Owner         string                 `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`         // of the job
+	Namespace     string                 `protobuf:"bytes,11,opt,name=namespace,proto3" json:"namespace,omitempty"` // of the job; empty = default
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3607,6 +3634,13 @@ func (x *DeadLetter) GetOwner() string {
 	return ""
 }
 
+func (x *DeadLetter) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
 type ListDeadLettersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`                                     // id; empty = all
@@ -3616,6 +3650,7 @@ type ListDeadLettersRequest struct {
 	PageToken     string                 `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`        // from the previous response
 	WithHistory   bool                   `protobuf:"varint,6,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"` // fill payload and history
 	Consistency   Consistency            `protobuf:"varint,7,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
+	Namespace     string                 `protobuf:"bytes,8,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty = all that the caller has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3697,6 +3732,13 @@ func (x *ListDeadLettersRequest) GetConsistency() Consistency {
 		return x.Consistency
 	}
 	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+func (x *ListDeadLettersRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 type ListDeadLettersResponse struct {
@@ -4317,7 +4359,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x13dtask/v1/jobs.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"`\n" +
 	"\aJobSpec\x12+\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12(\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xa2\x05\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xc0\x05\n" +
 	"\tJobHeader\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12.\n" +
@@ -4333,7 +4375,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\fmax_failures\x18\n" +
 	" \x01(\rR\vmaxFailures\x127\n" +
 	"\x06params\x18\v \x03(\v2\x1f.dtask.v1.JobHeader.ParamsEntryR\x06params\x12'\n" +
-	"\x05needs\x18\f \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x1a6\n" +
+	"\x05needs\x18\f \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x12\x1c\n" +
+	"\tnamespace\x18\r \x01(\tR\tnamespace\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -4455,7 +4498,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tStoredJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aexisted\x18\x02 \x01(\bR\aexisted\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"\x9c\t\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"\xba\t\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4487,7 +4530,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06digest\x18\x19 \x01(\fR\x06digest\x121\n" +
 	"\x06params\x18\x1a \x03(\v2\x19.dtask.v1.Job.ParamsEntryR\x06params\x12'\n" +
 	"\x05needs\x18\x1b \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x12\x18\n" +
-	"\awaiting\x18\x1c \x01(\bR\awaiting\x1a9\n" +
+	"\awaiting\x18\x1c \x01(\bR\awaiting\x12\x1c\n" +
+	"\tnamespace\x18\x1d \x01(\tR\tnamespace\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
@@ -4518,7 +4562,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"n\n" +
 	"\x12GetJobSpecResponse\x12%\n" +
 	"\x04part\x18\x01 \x01(\v2\x11.dtask.v1.JobPartR\x04part\x121\n" +
-	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xc3\x03\n" +
+	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xe1\x03\n" +
 	"\x0fListJobsRequest\x12*\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x12.dtask.v1.JobStateR\x06states\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12=\n" +
@@ -4533,7 +4577,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"changeable\x18\n" +
 	" \x01(\bR\n" +
-	"changeable\x1a9\n" +
+	"changeable\x12\x1c\n" +
+	"\tnamespace\x18\v \x01(\tR\tnamespace\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x01\n" +
@@ -4665,7 +4710,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\x03 \x01(\x03R\tstartedAt\x12\x19\n" +
 	"\bended_at\x18\x04 \x01(\x03R\aendedAt\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"\x8f\x02\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\xad\x02\n" +
 	"\n" +
 	"DeadLetter\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x19\n" +
@@ -4678,7 +4723,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\apayload\x18\b \x01(\fR\apayload\x121\n" +
 	"\ahistory\x18\t \x03(\v2\x17.dtask.v1.AttemptRecordR\ahistory\x12\x14\n" +
 	"\x05owner\x18\n" +
-	" \x01(\tR\x05owner\"\xe3\x01\n" +
+	" \x01(\tR\x05owner\x12\x1c\n" +
+	"\tnamespace\x18\v \x01(\tR\tnamespace\"\x81\x02\n" +
 	"\x16ListDeadLettersRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
@@ -4687,7 +4733,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\x12!\n" +
 	"\fwith_history\x18\x06 \x01(\bR\vwithHistory\x127\n" +
-	"\vconsistency\x18\a \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"\xad\x01\n" +
+	"\vconsistency\x18\a \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x1c\n" +
+	"\tnamespace\x18\b \x01(\tR\tnamespace\"\xad\x01\n" +
 	"\x17ListDeadLettersResponse\x127\n" +
 	"\fdead_letters\x18\x01 \x03(\v2\x14.dtask.v1.DeadLetterR\vdeadLetters\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x121\n" +

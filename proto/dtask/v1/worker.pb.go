@@ -525,13 +525,16 @@ func (x *SessionEnd) GetDetail() *ErrorDetail {
 // SessionRequest is a message of a worker. Any message counts as a sign of life; one
 // without other content is a plain heartbeat.
 type SessionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Fence         *Fence                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`          // the highest that the worker has seen
-	Heartbeat     uint64                 `protobuf:"varint,2,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"` // numbered from 1 in each session; the answer repeats it; 0 = no answer wanted
-	Hello         *Hello                 `protobuf:"bytes,3,opt,name=hello,proto3" json:"hello,omitempty"`          // in the first message only
-	Reports       *Reports               `protobuf:"bytes,4,opt,name=reports,proto3" json:"reports,omitempty"`
-	LogData       *LogData               `protobuf:"bytes,5,opt,name=log_data,json=logData,proto3" json:"log_data,omitempty"`
-	Leaving       bool                   `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"` // the worker drains: assign nothing more; held attempts are finished or released
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Fence     *Fence                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`          // the highest that the worker has seen
+	Heartbeat uint64                 `protobuf:"varint,2,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"` // numbered from 1 in each session; the answer repeats it; 0 = no answer wanted
+	Hello     *Hello                 `protobuf:"bytes,3,opt,name=hello,proto3" json:"hello,omitempty"`          // in the first message only
+	Reports   *Reports               `protobuf:"bytes,4,opt,name=reports,proto3" json:"reports,omitempty"`
+	LogData   *LogData               `protobuf:"bytes,5,opt,name=log_data,json=logData,proto3" json:"log_data,omitempty"`
+	Leaving   bool                   `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"` // the worker drains: assign nothing more; held attempts are finished or released
+	// Identifies the CAs that the worker has stored and trusts: in the first message, and
+	// when it has stored others. Empty: nothing has changed, or it stores none.
+	Trust         []byte `protobuf:"bytes,7,opt,name=trust,proto3" json:"trust,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -606,6 +609,13 @@ func (x *SessionRequest) GetLeaving() bool {
 		return x.Leaving
 	}
 	return false
+}
+
+func (x *SessionRequest) GetTrust() []byte {
+	if x != nil {
+		return x.Trust
+	}
+	return nil
 }
 
 type Hello struct {
@@ -1351,6 +1361,7 @@ type SessionResponse struct {
 	// Attempts that another worker could start now. Those that have not started are
 	// released with OUTCOME_KIND_RELEASED; the others continue.
 	StealRequests []*AttemptRef `protobuf:"bytes,11,rep,name=steal_requests,json=stealRequests,proto3" json:"steal_requests,omitempty"`
+	Trust         *Trust        `protobuf:"bytes,12,opt,name=trust,proto3" json:"trust,omitempty"` // to store; sent when it differs from what the worker has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1462,6 +1473,66 @@ func (x *SessionResponse) GetStealRequests() []*AttemptRef {
 	return nil
 }
 
+func (x *SessionResponse) GetTrust() *Trust {
+	if x != nil {
+		return x.Trust
+	}
+	return nil
+}
+
+// Trust is whom workers trust, and where they connect.
+type Trust struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Roots         [][]byte               `protobuf:"bytes,1,rep,name=roots,proto3" json:"roots,omitempty"`         // the cluster's CA certificates, DER
+	Addresses     []string               `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"` // HOST:PORT of all coordinators
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trust) Reset() {
+	*x = Trust{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trust) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trust) ProtoMessage() {}
+
+func (x *Trust) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trust.ProtoReflect.Descriptor instead.
+func (*Trust) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Trust) GetRoots() [][]byte {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
+func (x *Trust) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
 type Welcome struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId            uint32                 `protobuf:"varint,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`                                    // stable while the cluster knows the worker's name
@@ -1475,7 +1546,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[15]
+	mi := &file_dtask_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1558,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[15]
+	mi := &file_dtask_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1571,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Welcome) GetWorkerId() uint32 {
@@ -1550,7 +1621,7 @@ type DrainOrder struct {
 
 func (x *DrainOrder) Reset() {
 	*x = DrainOrder{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[16]
+	mi := &file_dtask_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1633,7 @@ func (x *DrainOrder) String() string {
 func (*DrainOrder) ProtoMessage() {}
 
 func (x *DrainOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[16]
+	mi := &file_dtask_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1646,7 @@ func (x *DrainOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainOrder.ProtoReflect.Descriptor instead.
 func (*DrainOrder) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DrainOrder) GetDraining() bool {
@@ -1595,7 +1666,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[17]
+	mi := &file_dtask_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1678,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[17]
+	mi := &file_dtask_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1691,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Stop) GetAttempt() *AttemptRef {
@@ -1647,7 +1718,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[18]
+	mi := &file_dtask_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1730,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[18]
+	mi := &file_dtask_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1743,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Ack) GetThrough() uint64 {
@@ -1700,7 +1771,7 @@ type ReportVerdict struct {
 
 func (x *ReportVerdict) Reset() {
 	*x = ReportVerdict{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[19]
+	mi := &file_dtask_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1783,7 @@ func (x *ReportVerdict) String() string {
 func (*ReportVerdict) ProtoMessage() {}
 
 func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[19]
+	mi := &file_dtask_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1796,7 @@ func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportVerdict.ProtoReflect.Descriptor instead.
 func (*ReportVerdict) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReportVerdict) GetNumber() uint64 {
@@ -1770,7 +1841,7 @@ type Assignments struct {
 
 func (x *Assignments) Reset() {
 	*x = Assignments{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[20]
+	mi := &file_dtask_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1853,7 @@ func (x *Assignments) String() string {
 func (*Assignments) ProtoMessage() {}
 
 func (x *Assignments) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[20]
+	mi := &file_dtask_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1866,7 @@ func (x *Assignments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignments.ProtoReflect.Descriptor instead.
 func (*Assignments) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Assignments) GetContexts() []*JobContext {
@@ -1888,7 +1959,7 @@ type AssignmentExtras struct {
 
 func (x *AssignmentExtras) Reset() {
 	*x = AssignmentExtras{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[21]
+	mi := &file_dtask_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +1971,7 @@ func (x *AssignmentExtras) String() string {
 func (*AssignmentExtras) ProtoMessage() {}
 
 func (x *AssignmentExtras) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[21]
+	mi := &file_dtask_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +1984,7 @@ func (x *AssignmentExtras) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentExtras.ProtoReflect.Descriptor instead.
 func (*AssignmentExtras) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AssignmentExtras) GetRow() uint32 {
@@ -1953,13 +2024,15 @@ type JobContext struct {
 	Env           map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the job's
 	Policies      []*TaskPolicy          `protobuf:"bytes,4,rep,name=policies,proto3" json:"policies,omitempty"`                                                                 // those that the tasks of this message use
 	Priority      Priority               `protobuf:"varint,5,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`                                         // the job's, for policies without one
+	Owner         string                 `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`                                                                       // the job's; in clusters with identities, that which submitted it
+	Namespace     string                 `protobuf:"bytes,7,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                               // the job's; empty: default
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobContext) Reset() {
 	*x = JobContext{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[22]
+	mi := &file_dtask_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2044,7 @@ func (x *JobContext) String() string {
 func (*JobContext) ProtoMessage() {}
 
 func (x *JobContext) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[22]
+	mi := &file_dtask_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2057,7 @@ func (x *JobContext) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobContext.ProtoReflect.Descriptor instead.
 func (*JobContext) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JobContext) GetJob() uint64 {
@@ -2022,6 +2095,20 @@ func (x *JobContext) GetPriority() Priority {
 	return Priority_PRIORITY_UNSPECIFIED
 }
 
+func (x *JobContext) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *JobContext) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
 // ArrayItems are the items of an array that an attempt executes: the body once for each
 // index, in order, with its expressions expanded.
 type ArrayItems struct {
@@ -2037,7 +2124,7 @@ type ArrayItems struct {
 
 func (x *ArrayItems) Reset() {
 	*x = ArrayItems{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[23]
+	mi := &file_dtask_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2136,7 @@ func (x *ArrayItems) String() string {
 func (*ArrayItems) ProtoMessage() {}
 
 func (x *ArrayItems) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[23]
+	mi := &file_dtask_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2149,7 @@ func (x *ArrayItems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayItems.ProtoReflect.Descriptor instead.
 func (*ArrayItems) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ArrayItems) GetIndexes() []uint32 {
@@ -2113,7 +2200,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[24]
+	mi := &file_dtask_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2212,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[24]
+	mi := &file_dtask_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2225,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LogRequest) GetId() uint64 {
@@ -2188,7 +2275,7 @@ type LogData struct {
 
 func (x *LogData) Reset() {
 	*x = LogData{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[25]
+	mi := &file_dtask_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2287,7 @@ func (x *LogData) String() string {
 func (*LogData) ProtoMessage() {}
 
 func (x *LogData) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[25]
+	mi := &file_dtask_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2300,7 @@ func (x *LogData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogData.ProtoReflect.Descriptor instead.
 func (*LogData) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LogData) GetId() uint64 {
@@ -2265,14 +2352,15 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"SessionEnd\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12-\n" +
-	"\x06detail\x18\x03 \x01(\v2\x15.dtask.v1.ErrorDetailR\x06detail\"\xf1\x01\n" +
+	"\x06detail\x18\x03 \x01(\v2\x15.dtask.v1.ErrorDetailR\x06detail\"\x87\x02\n" +
 	"\x0eSessionRequest\x12%\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0f.dtask.v1.FenceR\x05fence\x12\x1c\n" +
 	"\theartbeat\x18\x02 \x01(\x04R\theartbeat\x12%\n" +
 	"\x05hello\x18\x03 \x01(\v2\x0f.dtask.v1.HelloR\x05hello\x12+\n" +
 	"\areports\x18\x04 \x01(\v2\x11.dtask.v1.ReportsR\areports\x12,\n" +
 	"\blog_data\x18\x05 \x01(\v2\x11.dtask.v1.LogDataR\alogData\x12\x18\n" +
-	"\aleaving\x18\x06 \x01(\bR\aleaving\"\xcf\x04\n" +
+	"\aleaving\x18\x06 \x01(\bR\aleaving\x12\x14\n" +
+	"\x05trust\x18\a \x01(\fR\x05trust\"\xcf\x04\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2345,7 +2433,7 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\voutput_size\x18\n" +
 	" \x01(\x03R\n" +
 	"outputSize\x12#\n" +
-	"\routput_sha256\x18\v \x01(\fR\foutputSha256\"\xa7\x04\n" +
+	"\routput_sha256\x18\v \x01(\fR\foutputSha256\"\xce\x04\n" +
 	"\x0fSessionResponse\x12%\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0f.dtask.v1.FenceR\x05fence\x12\x1c\n" +
 	"\theartbeat\x18\x02 \x01(\x04R\theartbeat\x12+\n" +
@@ -2359,7 +2447,11 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x05drain\x18\t \x01(\v2\x14.dtask.v1.DrainOrderR\x05drain\x12I\n" +
 	"\x12checkpoint_results\x18\n" +
 	" \x03(\v2\x1a.dtask.v1.CheckpointResultR\x11checkpointResults\x12;\n" +
-	"\x0esteal_requests\x18\v \x03(\v2\x14.dtask.v1.AttemptRefR\rstealRequests\"\xc1\x01\n" +
+	"\x0esteal_requests\x18\v \x03(\v2\x14.dtask.v1.AttemptRefR\rstealRequests\x12%\n" +
+	"\x05trust\x18\f \x01(\v2\x0f.dtask.v1.TrustR\x05trust\";\n" +
+	"\x05Trust\x12\x14\n" +
+	"\x05roots\x18\x01 \x03(\fR\x05roots\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xc1\x01\n" +
 	"\aWelcome\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\rR\bworkerId\x122\n" +
 	"\x15heartbeat_interval_ms\x18\x02 \x01(\x03R\x13heartbeatIntervalMs\x12.\n" +
@@ -2402,14 +2494,16 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\v2\x14.dtask.v1.CheckpointR\n" +
 	"checkpoint\x12*\n" +
-	"\x05array\x18\x04 \x01(\v2\x14.dtask.v1.ArrayItemsR\x05array\"\x84\x02\n" +
+	"\x05array\x18\x04 \x01(\v2\x14.dtask.v1.ArrayItemsR\x05array\"\xb8\x02\n" +
 	"\n" +
 	"JobContext\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x19\n" +
 	"\bjob_name\x18\x02 \x01(\tR\ajobName\x12/\n" +
 	"\x03env\x18\x03 \x03(\v2\x1d.dtask.v1.JobContext.EnvEntryR\x03env\x120\n" +
 	"\bpolicies\x18\x04 \x03(\v2\x14.dtask.v1.TaskPolicyR\bpolicies\x12.\n" +
-	"\bpriority\x18\x05 \x01(\x0e2\x12.dtask.v1.PriorityR\bpriority\x1a6\n" +
+	"\bpriority\x18\x05 \x01(\x0e2\x12.dtask.v1.PriorityR\bpriority\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x1c\n" +
+	"\tnamespace\x18\a \x01(\tR\tnamespace\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x01\n" +
@@ -2473,7 +2567,7 @@ func file_dtask_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_dtask_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_dtask_v1_worker_proto_goTypes = []any{
 	(CheckpointFormat)(0),    // 0: dtask.v1.CheckpointFormat
 	(OutcomeKind)(0),         // 1: dtask.v1.OutcomeKind
@@ -2494,28 +2588,29 @@ var file_dtask_v1_worker_proto_goTypes = []any{
 	(*Outcomes)(nil),         // 16: dtask.v1.Outcomes
 	(*Outcome)(nil),          // 17: dtask.v1.Outcome
 	(*SessionResponse)(nil),  // 18: dtask.v1.SessionResponse
-	(*Welcome)(nil),          // 19: dtask.v1.Welcome
-	(*DrainOrder)(nil),       // 20: dtask.v1.DrainOrder
-	(*Stop)(nil),             // 21: dtask.v1.Stop
-	(*Ack)(nil),              // 22: dtask.v1.Ack
-	(*ReportVerdict)(nil),    // 23: dtask.v1.ReportVerdict
-	(*Assignments)(nil),      // 24: dtask.v1.Assignments
-	(*AssignmentExtras)(nil), // 25: dtask.v1.AssignmentExtras
-	(*JobContext)(nil),       // 26: dtask.v1.JobContext
-	(*ArrayItems)(nil),       // 27: dtask.v1.ArrayItems
-	(*LogRequest)(nil),       // 28: dtask.v1.LogRequest
-	(*LogData)(nil),          // 29: dtask.v1.LogData
-	nil,                      // 30: dtask.v1.Hello.LabelsEntry
-	nil,                      // 31: dtask.v1.Hello.ResourcesEntry
-	nil,                      // 32: dtask.v1.JobContext.EnvEntry
-	(*ErrorDetail)(nil),      // 33: dtask.v1.ErrorDetail
-	(*Fence)(nil),            // 34: dtask.v1.Fence
-	(*AttemptRef)(nil),       // 35: dtask.v1.AttemptRef
-	(JobState)(0),            // 36: dtask.v1.JobState
-	(*TaskPolicy)(nil),       // 37: dtask.v1.TaskPolicy
-	(Priority)(0),            // 38: dtask.v1.Priority
-	(LogStream)(0),           // 39: dtask.v1.LogStream
-	(*LogPiece)(nil),         // 40: dtask.v1.LogPiece
+	(*Trust)(nil),            // 19: dtask.v1.Trust
+	(*Welcome)(nil),          // 20: dtask.v1.Welcome
+	(*DrainOrder)(nil),       // 21: dtask.v1.DrainOrder
+	(*Stop)(nil),             // 22: dtask.v1.Stop
+	(*Ack)(nil),              // 23: dtask.v1.Ack
+	(*ReportVerdict)(nil),    // 24: dtask.v1.ReportVerdict
+	(*Assignments)(nil),      // 25: dtask.v1.Assignments
+	(*AssignmentExtras)(nil), // 26: dtask.v1.AssignmentExtras
+	(*JobContext)(nil),       // 27: dtask.v1.JobContext
+	(*ArrayItems)(nil),       // 28: dtask.v1.ArrayItems
+	(*LogRequest)(nil),       // 29: dtask.v1.LogRequest
+	(*LogData)(nil),          // 30: dtask.v1.LogData
+	nil,                      // 31: dtask.v1.Hello.LabelsEntry
+	nil,                      // 32: dtask.v1.Hello.ResourcesEntry
+	nil,                      // 33: dtask.v1.JobContext.EnvEntry
+	(*ErrorDetail)(nil),      // 34: dtask.v1.ErrorDetail
+	(*Fence)(nil),            // 35: dtask.v1.Fence
+	(*AttemptRef)(nil),       // 36: dtask.v1.AttemptRef
+	(JobState)(0),            // 37: dtask.v1.JobState
+	(*TaskPolicy)(nil),       // 38: dtask.v1.TaskPolicy
+	(Priority)(0),            // 39: dtask.v1.Priority
+	(LogStream)(0),           // 40: dtask.v1.LogStream
+	(*LogPiece)(nil),         // 41: dtask.v1.LogPiece
 }
 var file_dtask_v1_worker_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.SessionsRequest.frames:type_name -> dtask.v1.RequestFrame
@@ -2523,60 +2618,61 @@ var file_dtask_v1_worker_proto_depIdxs = []int32{
 	7,  // 2: dtask.v1.SessionsResponse.frames:type_name -> dtask.v1.ResponseFrame
 	18, // 3: dtask.v1.ResponseFrame.message:type_name -> dtask.v1.SessionResponse
 	8,  // 4: dtask.v1.ResponseFrame.end:type_name -> dtask.v1.SessionEnd
-	33, // 5: dtask.v1.SessionEnd.detail:type_name -> dtask.v1.ErrorDetail
-	34, // 6: dtask.v1.SessionRequest.fence:type_name -> dtask.v1.Fence
+	34, // 5: dtask.v1.SessionEnd.detail:type_name -> dtask.v1.ErrorDetail
+	35, // 6: dtask.v1.SessionRequest.fence:type_name -> dtask.v1.Fence
 	10, // 7: dtask.v1.SessionRequest.hello:type_name -> dtask.v1.Hello
 	11, // 8: dtask.v1.SessionRequest.reports:type_name -> dtask.v1.Reports
-	29, // 9: dtask.v1.SessionRequest.log_data:type_name -> dtask.v1.LogData
-	30, // 10: dtask.v1.Hello.labels:type_name -> dtask.v1.Hello.LabelsEntry
-	31, // 11: dtask.v1.Hello.resources:type_name -> dtask.v1.Hello.ResourcesEntry
-	35, // 12: dtask.v1.Hello.held:type_name -> dtask.v1.AttemptRef
-	35, // 13: dtask.v1.Hello.ended:type_name -> dtask.v1.AttemptRef
+	30, // 9: dtask.v1.SessionRequest.log_data:type_name -> dtask.v1.LogData
+	31, // 10: dtask.v1.Hello.labels:type_name -> dtask.v1.Hello.LabelsEntry
+	32, // 11: dtask.v1.Hello.resources:type_name -> dtask.v1.Hello.ResourcesEntry
+	36, // 12: dtask.v1.Hello.held:type_name -> dtask.v1.AttemptRef
+	36, // 13: dtask.v1.Hello.ended:type_name -> dtask.v1.AttemptRef
 	16, // 14: dtask.v1.Reports.outcomes:type_name -> dtask.v1.Outcomes
 	14, // 15: dtask.v1.Reports.started:type_name -> dtask.v1.Started
-	35, // 16: dtask.v1.Reports.start_requests:type_name -> dtask.v1.AttemptRef
+	36, // 16: dtask.v1.Reports.start_requests:type_name -> dtask.v1.AttemptRef
 	15, // 17: dtask.v1.Reports.progress:type_name -> dtask.v1.Progress
 	12, // 18: dtask.v1.Reports.checkpoints:type_name -> dtask.v1.Checkpoint
-	35, // 19: dtask.v1.Checkpoint.attempt:type_name -> dtask.v1.AttemptRef
+	36, // 19: dtask.v1.Checkpoint.attempt:type_name -> dtask.v1.AttemptRef
 	0,  // 20: dtask.v1.Checkpoint.format:type_name -> dtask.v1.CheckpointFormat
-	35, // 21: dtask.v1.CheckpointResult.attempt:type_name -> dtask.v1.AttemptRef
-	35, // 22: dtask.v1.Started.attempt:type_name -> dtask.v1.AttemptRef
-	35, // 23: dtask.v1.Progress.attempt:type_name -> dtask.v1.AttemptRef
+	36, // 21: dtask.v1.CheckpointResult.attempt:type_name -> dtask.v1.AttemptRef
+	36, // 22: dtask.v1.Started.attempt:type_name -> dtask.v1.AttemptRef
+	36, // 23: dtask.v1.Progress.attempt:type_name -> dtask.v1.AttemptRef
 	17, // 24: dtask.v1.Outcomes.details:type_name -> dtask.v1.Outcome
 	1,  // 25: dtask.v1.Outcome.kind:type_name -> dtask.v1.OutcomeKind
-	34, // 26: dtask.v1.SessionResponse.fence:type_name -> dtask.v1.Fence
-	19, // 27: dtask.v1.SessionResponse.welcome:type_name -> dtask.v1.Welcome
-	22, // 28: dtask.v1.SessionResponse.ack:type_name -> dtask.v1.Ack
-	21, // 29: dtask.v1.SessionResponse.stops:type_name -> dtask.v1.Stop
-	24, // 30: dtask.v1.SessionResponse.assignments:type_name -> dtask.v1.Assignments
-	35, // 31: dtask.v1.SessionResponse.start_grants:type_name -> dtask.v1.AttemptRef
-	28, // 32: dtask.v1.SessionResponse.log_request:type_name -> dtask.v1.LogRequest
-	20, // 33: dtask.v1.SessionResponse.drain:type_name -> dtask.v1.DrainOrder
+	35, // 26: dtask.v1.SessionResponse.fence:type_name -> dtask.v1.Fence
+	20, // 27: dtask.v1.SessionResponse.welcome:type_name -> dtask.v1.Welcome
+	23, // 28: dtask.v1.SessionResponse.ack:type_name -> dtask.v1.Ack
+	22, // 29: dtask.v1.SessionResponse.stops:type_name -> dtask.v1.Stop
+	25, // 30: dtask.v1.SessionResponse.assignments:type_name -> dtask.v1.Assignments
+	36, // 31: dtask.v1.SessionResponse.start_grants:type_name -> dtask.v1.AttemptRef
+	29, // 32: dtask.v1.SessionResponse.log_request:type_name -> dtask.v1.LogRequest
+	21, // 33: dtask.v1.SessionResponse.drain:type_name -> dtask.v1.DrainOrder
 	13, // 34: dtask.v1.SessionResponse.checkpoint_results:type_name -> dtask.v1.CheckpointResult
-	35, // 35: dtask.v1.SessionResponse.steal_requests:type_name -> dtask.v1.AttemptRef
-	35, // 36: dtask.v1.Stop.attempt:type_name -> dtask.v1.AttemptRef
-	2,  // 37: dtask.v1.Stop.reason:type_name -> dtask.v1.StopReason
-	23, // 38: dtask.v1.Ack.exceptions:type_name -> dtask.v1.ReportVerdict
-	3,  // 39: dtask.v1.ReportVerdict.verdict:type_name -> dtask.v1.Verdict
-	35, // 40: dtask.v1.ReportVerdict.attempt:type_name -> dtask.v1.AttemptRef
-	26, // 41: dtask.v1.Assignments.contexts:type_name -> dtask.v1.JobContext
-	25, // 42: dtask.v1.Assignments.extras:type_name -> dtask.v1.AssignmentExtras
-	36, // 43: dtask.v1.AssignmentExtras.job_outcome:type_name -> dtask.v1.JobState
-	12, // 44: dtask.v1.AssignmentExtras.checkpoint:type_name -> dtask.v1.Checkpoint
-	27, // 45: dtask.v1.AssignmentExtras.array:type_name -> dtask.v1.ArrayItems
-	32, // 46: dtask.v1.JobContext.env:type_name -> dtask.v1.JobContext.EnvEntry
-	37, // 47: dtask.v1.JobContext.policies:type_name -> dtask.v1.TaskPolicy
-	38, // 48: dtask.v1.JobContext.priority:type_name -> dtask.v1.Priority
-	35, // 49: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
-	39, // 50: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
-	40, // 51: dtask.v1.LogData.pieces:type_name -> dtask.v1.LogPiece
-	4,  // 52: dtask.v1.WorkerService.Sessions:input_type -> dtask.v1.SessionsRequest
-	6,  // 53: dtask.v1.WorkerService.Sessions:output_type -> dtask.v1.SessionsResponse
-	53, // [53:54] is the sub-list for method output_type
-	52, // [52:53] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	36, // 35: dtask.v1.SessionResponse.steal_requests:type_name -> dtask.v1.AttemptRef
+	19, // 36: dtask.v1.SessionResponse.trust:type_name -> dtask.v1.Trust
+	36, // 37: dtask.v1.Stop.attempt:type_name -> dtask.v1.AttemptRef
+	2,  // 38: dtask.v1.Stop.reason:type_name -> dtask.v1.StopReason
+	24, // 39: dtask.v1.Ack.exceptions:type_name -> dtask.v1.ReportVerdict
+	3,  // 40: dtask.v1.ReportVerdict.verdict:type_name -> dtask.v1.Verdict
+	36, // 41: dtask.v1.ReportVerdict.attempt:type_name -> dtask.v1.AttemptRef
+	27, // 42: dtask.v1.Assignments.contexts:type_name -> dtask.v1.JobContext
+	26, // 43: dtask.v1.Assignments.extras:type_name -> dtask.v1.AssignmentExtras
+	37, // 44: dtask.v1.AssignmentExtras.job_outcome:type_name -> dtask.v1.JobState
+	12, // 45: dtask.v1.AssignmentExtras.checkpoint:type_name -> dtask.v1.Checkpoint
+	28, // 46: dtask.v1.AssignmentExtras.array:type_name -> dtask.v1.ArrayItems
+	33, // 47: dtask.v1.JobContext.env:type_name -> dtask.v1.JobContext.EnvEntry
+	38, // 48: dtask.v1.JobContext.policies:type_name -> dtask.v1.TaskPolicy
+	39, // 49: dtask.v1.JobContext.priority:type_name -> dtask.v1.Priority
+	36, // 50: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
+	40, // 51: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
+	41, // 52: dtask.v1.LogData.pieces:type_name -> dtask.v1.LogPiece
+	4,  // 53: dtask.v1.WorkerService.Sessions:input_type -> dtask.v1.SessionsRequest
+	6,  // 54: dtask.v1.WorkerService.Sessions:output_type -> dtask.v1.SessionsResponse
+	54, // [54:55] is the sub-list for method output_type
+	53, // [53:54] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_worker_proto_init() }
@@ -2592,7 +2688,7 @@ func file_dtask_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_worker_proto_rawDesc), len(file_dtask_v1_worker_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

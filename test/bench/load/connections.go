@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
@@ -21,8 +22,10 @@ const (
 // workers acquire them simultaneously, so that acquire takes no lock.
 type connections struct {
 	each int
-	hint atomic.Pointer[string] // the leader's address according to a coordinator; nil: unknown
-	open sync.Map               // endpoint → *shared
+	// secure has what secures each connection to an address, by its index; empty: nothing.
+	secure []credentials.TransportCredentials
+	hint   atomic.Pointer[string] // the leader's address according to a coordinator; nil: unknown
+	open   sync.Map               // endpoint → *shared
 }
 
 // shared is a connection of several workers.
@@ -46,7 +49,9 @@ type endpoint struct {
 	index int
 }
 
-func newConnections(each int) *connections { return &connections{each: each} }
+func newConnections(each int, secure []credentials.TransportCredentials) *connections {
+	return &connections{each: each, secure: secure}
+}
 
 // acquire returns the connection that a worker uses to an address.
 func (c *connections) acquire(addr string, worker int) (*shared, error) {
@@ -54,8 +59,12 @@ func (c *connections) acquire(addr string, worker int) (*shared, error) {
 	if conn, ok := c.open.Load(p); ok {
 		return conn.(*shared), nil //nolint:errcheck,forcetypeassert // nothing else is stored
 	}
+	creds := insecure.NewCredentials()
+	if len(c.secure) > 0 {
+		creds = c.secure[p.index]
+	}
 	client, err := grpc.NewClient("passthrough:///"+addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(creds),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithConnectParams(grpc.ConnectParams{

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 )
 
@@ -28,6 +29,9 @@ type Config struct {
 	// Own gives each worker a stream of its own. Otherwise the workers of a
 	// connection share one.
 	Own bool
+	// Secure has what secures the connection of each worker: a key belongs to one worker,
+	// so that each needs a connection of its own. Default: plaintext.
+	Secure []credentials.TransportCredentials
 	// Name is the prefix of the workers' names. Default "load".
 	Name string
 	// HeartbeatInterval is the time between two heartbeats. Default: 1 s.
@@ -103,16 +107,22 @@ func New(cfg Config) (*Load, error) {
 	if cfg.Workers < 1 || cfg.Slots < 1 || cfg.Slots > 65535 || cfg.Connections < 1 || cfg.Prefetch < 0 || cfg.Prefetch > 65535 || cfg.HeartbeatInterval < 0 {
 		errs = append(errs, errors.New("load: workers, slots, connections and the time between heartbeats must be positive"))
 	}
+	if n := len(cfg.Secure); n > 0 && (n != cfg.Workers || cfg.Connections != cfg.Workers || !cfg.Own) {
+		errs = append(errs, errors.New("load: workers with keys need a connection, a stream and a key each"))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	l := &Load{cfg: cfg, conns: newConnections(cfg.Connections), opened: make(chan struct{}, 1), reasons: make(map[string]int)}
+	l := &Load{cfg: cfg, conns: newConnections(cfg.Connections, cfg.Secure), opened: make(chan struct{}, 1), reasons: make(map[string]int)}
 	l.ends.changed = make(chan struct{}, 1)
 	for i := range cfg.Workers {
 		l.workers = append(l.workers, newSimulated(l, i))
 	}
 	return l, nil
 }
+
+// WorkerName is the name of a worker of a Load with a prefix of names.
+func WorkerName(prefix string, index int) string { return fmt.Sprintf("%s-%05d", prefix, index) }
 
 // Run keeps the sessions open until ctx is done, and returns when all have
 // ended.

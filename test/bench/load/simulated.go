@@ -56,7 +56,7 @@ type simulated struct {
 
 func newSimulated(l *Load, index int) *simulated {
 	return &simulated{
-		l: l, index: index, name: fmt.Sprintf("%s-%05d", l.cfg.Name, index), first: 1,
+		l: l, index: index, name: WorkerName(l.cfg.Name, index), first: 1,
 		incarnation: fmt.Sprintf("%016x%016x", uint64(time.Now().UnixNano()), index), //nolint:gosec // after 1970
 		random:      l.random(index),
 	}

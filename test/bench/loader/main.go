@@ -35,6 +35,8 @@ type options struct {
 	during  time.Duration
 	open    time.Duration
 	work    work
+
+	identities identities
 }
 
 // deferred is how much garbage is gathered before it is collected: as much as a real
@@ -62,6 +64,9 @@ func main() {
 	flag.IntVar(&o.work.rate, "rate", 0, "tasks a second; 0: as fast as they are taken")
 	flag.BoolVar(&o.work.arrays, "arrays", false, "submit each job as one array of tasks")
 	flag.IntVar(&o.work.payload, "payload", 32, "bytes of payload of each task")
+	flag.StringVar(&o.identities.ca, "ca-file", "", "ca.crt of a cluster with TLS")
+	flag.StringVar(&o.identities.token, "token-file", "", "file with the token that submits to it")
+	flag.StringVar(&o.identities.join, "join-file", "", "file with a join string of its workers, which need connections and streams of their own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
@@ -105,6 +110,13 @@ func run(ctx context.Context, o options) error {
 	if o.load.Takes, err = load.ParseDurations(o.takes); err != nil {
 		return err //nolint:wrapcheck // says what it is
 	}
+	names := make([]string, o.load.Workers)
+	for i := range names {
+		names[i] = load.WorkerName(o.load.Name, i)
+	}
+	if o.load.Secure, err = o.identities.workers(ctx, names); err != nil {
+		return err
+	}
 	l, err := load.New(o.load)
 	if err != nil {
 		return err //nolint:wrapcheck // as above
@@ -142,7 +154,7 @@ func measure(ctx context.Context, o options, l *load.Load, r *report) error {
 	if o.work.tasks > 0 {
 		err := costing(ctx, hosts, &r.Work, func() error {
 			began := time.Now()
-			err := o.work.do(ctx, o.load.Addrs, l)
+			err := o.work.do(ctx, o, l)
 			r.WorkSeconds = time.Since(began).Seconds()
 			r.TasksPerSecond = float64(l.Stats().Completed) / r.WorkSeconds
 			return err

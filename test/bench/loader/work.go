@@ -24,9 +24,13 @@ type work struct {
 }
 
 // do submits all tasks and waits until their ends are acknowledged.
-func (w work) do(ctx context.Context, addrs []string, l *load.Load) error {
+func (w work) do(ctx context.Context, o options, l *load.Load) error {
 	before := l.Stats().Completed
-	c, err := client.New(client.Config{Addrs: addrs})
+	cfg, err := o.identities.client(client.Config{Addrs: o.load.Addrs})
+	if err != nil {
+		return err
+	}
+	c, err := client.New(cfg)
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -445,5 +446,29 @@ func TestADatabaseKeepsItsCommits(t *testing.T) {
 		}
 		_, err = d.PowerOn(seed)
 		must(t, err)
+	}
+}
+
+func TestAUnixSocketOnADiskAcceptsConnections(t *testing.T) {
+	t.Parallel()
+	d := mounted(t)
+	path := filepath.Join(d.Dir, "socket")
+	for range 2 { // a new one takes the place of the one before
+		var config net.ListenConfig
+		l, err := config.Listen(t.Context(), "unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(t.Context(), "unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Chmod(path, 0o600), conn.Close(), l.Close()); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after the listener was closed: %v", err)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dtask/dtask/test/chaos/proxy"
 	"github.com/dtask/dtask/test/cluster"
@@ -129,6 +130,18 @@ func (n *Net) Split(a, b []string, r proxy.Rules) error {
 	for _, x := range a {
 		for _, y := range b {
 			errs = append(errs, n.Both(x, y, r))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Spread sets this latency in each direction between all replicas, and between
+// replicas and workers.
+func (n *Net) Spread(delay time.Duration) error {
+	var errs []error
+	for _, to := range n.Replicas {
+		for _, from := range append(n.Workers, n.Replicas...) {
+			errs = append(errs, n.Set(from, to, proxy.Slow(delay, 0)))
 		}
 	}
 	return errors.Join(errs...)

@@ -72,8 +72,11 @@ func twice(ctx context.Context, w *World, hold time.Duration) error {
 	if w.Net != nil {
 		flags = append(flags, "--via", w.Net.via(k.Name))
 	}
-	second := w.Cluster.SecondOf(k, flags...)
-	if err := second.Start(ctx); err != nil {
+	second, err := w.Cluster.SecondOf(k, flags...)
+	if err == nil {
+		err = second.Start(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("starting second worker: %w", err)
 	}
 	if w.Random.IntN(2) == 0 {

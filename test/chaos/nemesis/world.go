@@ -80,7 +80,9 @@ type Tally struct {
 
 // NewWorld makes the world of a cluster. The caller closes it.
 func NewWorld(c *cluster.Cluster, network *Net, seed uint64, book string, log func(string, ...any)) (*World, error) {
-	status, err := client.New(client.Config{Addrs: c.Addrs, Timeout: 3 * time.Second})
+	cfg := c.ClientConfig()
+	cfg.Timeout = 3 * time.Second
+	status, err := client.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("creating client: %w", err)
 	}

@@ -18,6 +18,7 @@ const nobody = "02:00:00:ff:ff:ff"
 type Network struct {
 	id     string
 	subnet string // the first three numbers
+	bridge string // network namespace of the bridge; empty: that of the test
 	hosts  map[string]*Host
 	order  []*Host
 }
@@ -43,8 +44,8 @@ func Available(ctx context.Context) error {
 	return errors.Join(err, n.Close(ctx))
 }
 
-// New makes a network without hosts. The test itself is connected to it, too. The
-// caller closes it.
+// New makes a network without hosts, for loopback addresses. The test itself is connected
+// to it, too. The caller closes it.
 func New(ctx context.Context) (*Network, error) {
 	n := &Network{
 		id:     fmt.Sprintf("dt%04x", rand.IntN(1<<16)),
@@ -91,23 +92,40 @@ func (n *Network) Add(ctx context.Context, name string) (*Host, error) {
 		ns: n.id + "-" + strconv.Itoa(number), mac: fmt.Sprintf("02:00:00:00:00:%02x", number),
 	}
 	n.hosts[name], n.order = h, append(n.order, h)
-	port := n.id + "p" + strconv.Itoa(number)
-	for _, command := range []string{
-		"netns add " + h.ns,
-		"link add " + port + " type veth peer name eth0 address " + h.mac + " netns " + h.ns,
-		"link set " + port + " master " + n.id,
-		"link set " + port + " up",
-		"-n " + h.ns + " link set lo up",
-		"netns exec " + h.ns + " sysctl -qw net.ipv4.conf.eth0.route_localnet=1",
-		"-n " + h.ns + " address add " + h.IP + "/24 dev eth0",
-		"-n " + h.ns + " link set eth0 up",
-		"-n " + h.ns + " route add " + n.subnet + ".0/24 dev eth0 table local",
-	} {
+	for _, command := range n.commands(h, n.id+"p"+strconv.Itoa(number)) {
 		if err := ip(ctx, command); err != nil {
 			return nil, fmt.Errorf("adding host %s: %w", name, err)
 		}
 	}
 	return h, nil
+}
+
+// commands are what makes a host, at a port of the bridge.
+func (n *Network) commands(h *Host, port string) []string {
+	at := n.atBridge()
+	list := []string{
+		"netns add " + h.ns,
+		at + "link add " + port + " type veth peer name eth0 address " + h.mac + " netns " + h.ns,
+		at + "link set " + port + " master " + n.id,
+		at + "link set " + port + " up",
+		"-n " + h.ns + " link set lo up",
+		"-n " + h.ns + " address add " + h.IP + "/24 dev eth0",
+		"-n " + h.ns + " link set eth0 up",
+	}
+	if n.bridge == "" { // loopback addresses
+		list = append(list,
+			"netns exec "+h.ns+" sysctl -qw net.ipv4.conf.eth0.route_localnet=1",
+			"-n "+h.ns+" route add "+n.subnet+".0/24 dev eth0 table local")
+	}
+	return list
+}
+
+// atBridge are the options of ip that select the namespace of the bridge.
+func (n *Network) atBridge() string {
+	if n.bridge == "" {
+		return ""
+	}
+	return "-n " + n.bridge + " "
 }
 
 // Prefix returns the command line that runs another one on the host.
@@ -134,5 +152,9 @@ func (n *Network) Close(ctx context.Context) error {
 	for _, h := range n.order {
 		errs = append(errs, ip(ctx, "netns delete "+h.ns)) // with its port
 	}
-	return errors.Join(append(errs, ip(ctx, "link delete "+n.id))...)
+	last := "link delete " + n.id
+	if n.bridge != "" {
+		last = "netns delete " + n.bridge // with the bridge
+	}
+	return errors.Join(append(errs, ip(ctx, last))...)
 }

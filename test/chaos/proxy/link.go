@@ -197,6 +197,10 @@ func (l *Link) serve(near net.Conn) {
 	if !p.join(far) {
 		return
 	}
+	rules, _, _ := l.now()
+	if !p.until(time.Now().Add(rules.Forward.Delay + rules.Back.Delay)) { // the handshake's round trip
+		return
+	}
 	p.run()
 }
 

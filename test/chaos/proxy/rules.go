@@ -12,7 +12,8 @@ type Flow struct {
 	// because its peers could not interpret what follows.
 	Discard bool
 	// Delay is the added latency of each byte, plus a random part up to Jitter. Bytes
-	// stay in order.
+	// stay in order. The handshake takes as long as both directions; a refusal takes no
+	// time.
 	Delay, Jitter time.Duration
 	// Rate is the maximum number of bytes per second (0 = unlimited).
 	Rate int

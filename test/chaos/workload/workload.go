@@ -23,9 +23,12 @@ import (
 
 // Config describes the traffic.
 type Config struct {
-	Seed     uint64
-	Clients  int
-	Addrs    []string // of coordinators
+	Seed    uint64
+	Clients int
+	// Client is how clients reach the cluster, and Env the environment of dtaskctl for the
+	// same.
+	Client   client.Config
+	Env      []string
 	Programs cluster.Programs
 	Ledger   string // path
 	Recorder *history.Recorder
@@ -63,7 +66,7 @@ func New(cfg Config) (*Workload, error) {
 	}
 	w := &Workload{cfg: cfg, second: make(map[int64]int), began: time.Now()}
 	for i := range cfg.Clients {
-		settings := client.Config{Addrs: cfg.Addrs, Timeout: cfg.Patience}
+		settings := w.settings()
 		if cfg.Dial != nil {
 			settings.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return cfg.Dial(ctx, i, addr) }
 		}
@@ -74,6 +77,13 @@ func New(cfg Config) (*Workload, error) {
 		w.clients = append(w.clients, c)
 	}
 	return w, nil
+}
+
+// settings are those of a client that waits for a leader as long as all others do.
+func (w *Workload) settings() client.Config {
+	settings := w.cfg.Client
+	settings.Timeout = w.cfg.Patience
+	return settings
 }
 
 // Close closes the clients.
@@ -225,7 +235,7 @@ func taskState(t *dtaskv1.Task) string { return taskStates[t.GetState()] }
 // Probe submits a small job, bypassing all broken links, and returns when it has
 // completed.
 func (w *Workload) Probe(ctx context.Context) error {
-	c, err := client.New(client.Config{Addrs: w.cfg.Addrs, Timeout: w.cfg.Patience})
+	c, err := client.New(w.settings())
 	if err != nil {
 		return fmt.Errorf("creating client: %w", err)
 	}
@@ -273,8 +283,8 @@ func (w *Workload) Killed(ctx context.Context, dir string, after time.Duration) 
 		return fmt.Errorf("writing job file: %w", err)
 	}
 	p := cluster.NewProcess(name, dir, w.cfg.Programs.Path("dtaskctl"), []string{
-		"--addr", strings.Join(w.cfg.Addrs, ","), "submit", path, "--idempotency-key", key, "--wait", "-o", "json",
-	}, nil)
+		"--addr", strings.Join(w.cfg.Client.Addrs, ","), "submit", path, "--idempotency-key", key, "--wait", "-o", "json",
+	}, w.cfg.Env)
 	_, _ = w.call(history.Call{Client: killedNumber, Kind: history.Submit, Key: key, Body: plan.Body, Tasks: len(plan.Tasks)}, func(*history.Call) error {
 		if err = p.Start(ctx); err == nil {
 			_ = cluster.Pause(ctx, after)
@@ -293,7 +303,7 @@ var errKilled = errors.New("client killed")
 
 // Open returns the number of jobs that have not ended.
 func (w *Workload) Open(ctx context.Context) (int, error) {
-	c, err := client.New(client.Config{Addrs: w.cfg.Addrs, Timeout: w.cfg.Patience})
+	c, err := client.New(w.settings())
 	if err != nil {
 		return 0, fmt.Errorf("creating client: %w", err)
 	}

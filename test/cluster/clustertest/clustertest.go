@@ -86,11 +86,17 @@ func watchSources() error {
 	})
 }
 
+// maxName is how many bytes of a test's name are in the path of its cluster: with all of
+// some names, the paths of sockets in it would be too long.
+const maxName = 40
+
 // New prepares a cluster whose processes end with the test. Its directory is
 // removed with them, unless the test failed: then it is kept and named.
 func New(tb testing.TB, cfg cluster.Config) *cluster.Cluster {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "dtask-"+strings.NewReplacer("/", "-").Replace(tb.Name())+"-") //nolint:usetesting // it is kept if the test fails
+	name := strings.NewReplacer("/", "-").Replace(tb.Name())
+	name = name[:min(len(name), maxName)]
+	dir, err := os.MkdirTemp("", "dtask-"+name+"-") //nolint:usetesting // it is kept if the test fails
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/program"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/ledger"
@@ -41,11 +42,13 @@ func run() error {
 	flag.StringVar(&cfg.Name, "name", "", "name of this worker")
 	flag.IntVar(&cfg.Slots, "slots", 0, "attempts that run at a time")
 	flag.StringVar(&cfg.WorkDir, "work-dir", "", "its own directory")
-	join := flag.String("join", "", "addresses of coordinators")
+	join := flag.String("join", "", "addresses of coordinators, or @FILE with a join string")
 	path := flag.String("ledger", "", "file that the handler mark appends to")
 	via := flag.String("via", "", "ADDRESS=ADDRESS,…: what to dial instead")
 	flag.Parse()
-	cfg.Join = strings.Split(*join, ",")
+	if err := setJoin(&cfg, *join); err != nil {
+		return err
+	}
 	book, err := file(*path)
 	if err != nil {
 		return err
@@ -75,6 +78,21 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return w.Run(ctx) //nolint:wrapcheck // says what it did
+}
+
+// setJoin sets the addresses of coordinators, or the join string of a file.
+func setJoin(cfg *worker.Config, join string) error {
+	path, secret := strings.CutPrefix(join, "@")
+	if !secret {
+		cfg.Join = strings.Split(join, ",")
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reading the join string: %w", err)
+	}
+	cfg.JoinString = client.Secret(text)
+	return nil
 }
 
 // file opens the ledger; a worker without one has no use for the handler.

@@ -28,6 +28,8 @@ type Mount struct {
 	room atomic.Int64
 	// hideRoom makes statfs report plenty of free space.
 	hideRoom atomic.Bool
+	// sockets has the IDs of the files that are Unix sockets.
+	sockets sync.Map
 
 	mu     sync.Mutex // guards all below; they change at a power cut
 	server *fuse.Server

@@ -25,6 +25,7 @@ var (
 	_ fs.NodeReaddirer = (*node)(nil)
 	_ fs.NodeCreater   = (*node)(nil)
 	_ fs.NodeMkdirer   = (*node)(nil)
+	_ fs.NodeMknoder   = (*node)(nil)
 	_ fs.NodeUnlinker  = (*node)(nil)
 	_ fs.NodeRmdirer   = (*node)(nil)
 	_ fs.NodeRenamer   = (*node)(nil)
@@ -42,15 +43,18 @@ func (n *node) name() string {
 	return info.Name
 }
 
-func mode(i disk.Info) uint32 {
+func (m *Mount) mode(i disk.Info) uint32 {
 	if i.Folder {
 		return syscall.S_IFDIR | 0o700
+	}
+	if _, socket := m.sockets.Load(i.ID); socket {
+		return syscall.S_IFSOCK | 0o600
 	}
 	return syscall.S_IFREG | 0o600
 }
 
-func attributes(i disk.Info, out *fuse.Attr) {
-	out.Ino, out.Mode, out.Nlink, out.Blksize = uint64(i.ID), mode(i), 1, 4096
+func (m *Mount) attributes(i disk.Info, out *fuse.Attr) {
+	out.Ino, out.Mode, out.Nlink, out.Blksize = uint64(i.ID), m.mode(i), 1, 4096
 	out.Size = uint64(i.Size) //nolint:gosec // a length
 	out.Blocks = (out.Size + 511) / 512
 	out.SetTimes(&i.Changed, &i.Changed, &i.Changed)
@@ -62,8 +66,8 @@ func (n *node) child(ctx context.Context, id disk.ID, out *fuse.EntryOut) (*fs.I
 	if errno != 0 {
 		return nil, errno
 	}
-	attributes(info, &out.Attr)
-	return n.NewInode(ctx, &node{mount: n.mount, id: id}, fs.StableAttr{Mode: mode(info) & syscall.S_IFMT, Ino: uint64(id)}), 0
+	n.mount.attributes(info, &out.Attr)
+	return n.NewInode(ctx, &node{mount: n.mount, id: id}, fs.StableAttr{Mode: n.mount.mode(info) & syscall.S_IFMT, Ino: uint64(id)}), 0
 }
 
 // Lookup implements fs.NodeLookuper.
@@ -82,7 +86,7 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs
 func (n *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	info, errno := n.mount.disk.Stat(n.id)
 	if errno == 0 {
-		attributes(info, &out.Attr)
+		n.mount.attributes(info, &out.Attr)
 	}
 	return errno
 }
@@ -114,7 +118,7 @@ func (n *node) Readdir(context.Context) (fs.DirStream, syscall.Errno) {
 	}
 	var entries []fuse.DirEntry
 	for _, i := range list {
-		entries = append(entries, fuse.DirEntry{Name: i.Name, Ino: uint64(i.ID), Mode: mode(i)})
+		entries = append(entries, fuse.DirEntry{Name: i.Name, Ino: uint64(i.ID), Mode: n.mount.mode(i)})
 	}
 	return fs.NewListDirStream(entries), 0
 }
@@ -138,6 +142,19 @@ func (n *node) Mkdir(ctx context.Context, name string, _ uint32, out *fuse.Entry
 	if errno != 0 {
 		return nil, errno
 	}
+	return n.child(ctx, id, out)
+}
+
+// Mknod implements fs.NodeMknoder for Unix sockets. On the disk they are empty files.
+func (n *node) Mknod(ctx context.Context, name string, mode, _ uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if mode&syscall.S_IFMT != syscall.S_IFSOCK {
+		return nil, syscall.ENOTSUP
+	}
+	id, errno := n.mount.do(OpNames, name, disk.Op{Kind: disk.Create, Dir: n.id, Name: name})
+	if errno != 0 {
+		return nil, errno
+	}
+	n.mount.sockets.Store(id, nil)
 	return n.child(ctx, id, out)
 }
 

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dtask/dtask/cli/show"
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
+)
+
+func newTokenRevoke(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke ID",
+		Short: "Take an identity's access away",
+		Long: `Take the access of a person, a program or a worker away, at once and for good. Open
+streams end, and the attempts of a worker are requeued. The name may be given again.`,
+		Example: "  dtaskctl token revoke 7",
+		Args:    oneArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseNumber(args[0], "token list")
+			if err != nil {
+				return err
+			}
+			return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
+				got, err := c.RevokeToken(ctx, id)
+				if err != nil {
+					return view{}, tokenError(err)
+				}
+				text := "revoked " + show.Caller(got.GetIdentity())
+				if got.GetAlready() {
+					text = show.Caller(got.GetIdentity()) + " was revoked before"
+				}
+				if got.GetLastAdmin() {
+					a.warn("no other token has the role admin: from now on, only the socket of a coordinator gives access, as root on its machine")
+				}
+				return lines(document.NewRevokedToken(got), text), nil
+			})(cmd, args)
+		},
+	}
+}

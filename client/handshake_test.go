@@ -1,0 +1,133 @@
+package client
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/dtask/dtask/internal/auth"
+	"github.com/dtask/dtask/internal/tlsconf"
+)
+
+// soon is far below the minute for which calls are retried.
+const soon = 30 * time.Second
+
+// wantUntrusted makes the calls that retry and those that ask all coordinators, and checks
+// that they end early with a message.
+func wantUntrusted(t *testing.T, cfg Config, parts ...string) {
+	t.Helper()
+	cfg.Timeout = time.Hour
+	c := newClient(t, cfg)
+	began := time.Now()
+	_, call := c.WhoAmI(t.Context())
+	_, status := c.ClusterStatus(t.Context())
+	for _, err := range []error{call, status} {
+		if !errors.Is(err, ErrUntrusted) || !errors.Is(err, ErrRefused) {
+			t.Errorf("got %v, want ErrUntrusted", err)
+			continue
+		}
+		for _, part := range parts {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("got %v, want %q in it", err, part)
+			}
+		}
+	}
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestACallToATrustedReplicaSucceeds(t *testing.T) {
+	t.Parallel()
+	ca, rec, token := newCA(t, testCluster, time.Now()), new(recorder), auth.NewToken()
+	addr := serveRecorder(t, credentials.NewTLS(replicaTLS(t, ca, time.Now())), rec)
+	c := newClient(t, Config{Addrs: []string{addr}, Credentials: trusting(t, ca), Token: token.Text()})
+	if _, err := c.WhoAmI(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if headers, _ := rec.all(); len(headers) == 0 || headers[0] != token.Header() {
+		t.Errorf("the token was not sent: %d headers", len(headers))
+	}
+}
+
+func TestAnotherCAIsRefusedAtOnceWithBothKeys(t *testing.T) {
+	t.Parallel()
+	ca, other := newCA(t, testCluster, time.Now()), newCA(t, testCluster, time.Now())
+	x := intercept(t, replicaTLS(t, other, time.Now()))
+	wantUntrusted(t, Config{Addrs: []string{x.addr}, Credentials: trusting(t, ca), Token: auth.NewToken().Text()},
+		x.addr+": ", keyText(tlsconf.KeyHash(ca.Cert)), keyText(tlsconf.KeyHash(other.Cert)))
+	if got := x.received(); len(got) > 0 {
+		t.Errorf("%d bytes were sent", len(got))
+	}
+}
+
+func TestAWrongClockIsReportedAtOnceWithTheDifference(t *testing.T) {
+	t.Parallel()
+	for name, issued := range map[string]time.Time{
+		"behind": time.Now().Add(5 * 365 * 24 * time.Hour), "ahead": time.Now().Add(-5 * 365 * 24 * time.Hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ca := newCA(t, testCluster, issued)
+			addr := serveTCP(t, credentials.NewTLS(replicaTLS(t, ca, issued)), &fake{})
+			wantUntrusted(t, Config{Addrs: []string{addr}, Credentials: trusting(t, ca)}, "this machine's clock shows", "h", "check this machine's clock")
+		})
+	}
+}
+
+func TestTLSOnOneSideOnlyIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t, testCluster, time.Now())
+	secured := serveTCP(t, credentials.NewTLS(replicaTLS(t, ca, time.Now())), &fake{})
+	plain := serveTCP(t, nil, &fake{})
+	t.Run("coordinator", func(t *testing.T) {
+		t.Parallel()
+		wantUntrusted(t, Config{Addrs: []string{secured}}, secured+": the coordinator uses TLS", "--ca-file")
+	})
+	t.Run("client", func(t *testing.T) {
+		t.Parallel()
+		wantUntrusted(t, Config{Addrs: []string{plain}, Credentials: trusting(t, ca)}, plain+": the coordinator does not use TLS")
+	})
+}
+
+func TestAnUntrustedAddressDoesNotHideATrustedOne(t *testing.T) {
+	t.Parallel()
+	ca, other := newCA(t, testCluster, time.Now()), newCA(t, testCluster, time.Now())
+	bad := serveTCP(t, credentials.NewTLS(replicaTLS(t, other, time.Now())), &fake{})
+	good := serveRecorder(t, credentials.NewTLS(replicaTLS(t, ca, time.Now())), new(recorder))
+	c := newClient(t, Config{Addrs: []string{bad, good}, Credentials: trusting(t, ca)})
+	if _, err := c.WhoAmI(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnUnreachableAddressBesideAnUntrustedOneDelaysTheErrorForSecondsOnly(t *testing.T) {
+	t.Parallel()
+	ca, other := newCA(t, testCluster, time.Now()), newCA(t, testCluster, time.Now())
+	bad := serveTCP(t, credentials.NewTLS(replicaTLS(t, other, time.Now())), &fake{})
+	l := listen(t, "tcp", "127.0.0.1:0")
+	gone := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(t, Config{Addrs: []string{gone, bad}, Credentials: trusting(t, ca), Timeout: time.Hour})
+	began := time.Now()
+	if _, err := c.WhoAmI(t.Context()); !errors.Is(err, ErrUntrusted) || time.Since(began) > soon {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+}
+
+func TestTrustNeedsACA(t *testing.T) {
+	t.Parallel()
+	for name, trust := range map[string]Trust{
+		"nothing": {}, "a missing file": {CAFile: t.TempDir() + "/ca.crt"}, "a short key": {CAKeys: []string{"sha256:00"}},
+		"no certificate": {CA: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"},
+	} {
+		if _, err := trust.Credentials(); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}

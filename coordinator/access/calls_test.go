@@ -1,0 +1,168 @@
+package access
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// guard bounds what must happen soon.
+const guard = 10 * time.Second
+
+// call opens a call with a token.
+func (f *fixture) call(made auth.Token) context.Context {
+	f.t.Helper()
+	ctx, _, err := f.registry.Authenticate(withToken(f.t.Context(), made), "")
+	must(f.t, err)
+	return ctx
+}
+
+func wantEnded(ctx context.Context, t *testing.T, text string) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+		wantUnauthenticated(t, context.Cause(ctx), text)
+	case <-time.After(guard):
+		t.Error("the call continues")
+	}
+}
+
+func TestARevocationEndsTheOpenCallsOfItsIdentityAndNoOthers(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.run()
+	gone, identity := f.token("gone", "admin", 0)
+	stays, _ := f.token("stays", "admin", 0)
+	ended, open := f.call(gone), f.call(stays)
+	_, err := f.RevokeToken(t.Context(), &dtaskv1.RevokeTokenRequest{Id: identity.GetId()})
+	must(t, err)
+	wantEnded(ended, t, "the access of gone was revoked")
+	if open.Err() != nil {
+		t.Errorf("another call ended: %v", context.Cause(open))
+	}
+	_, _, err = f.registry.Authenticate(withToken(t.Context(), gone), "")
+	wantUnauthenticated(t, err, "revoked")
+}
+
+// A call that is opened while the revocation is being handled must not survive it.
+func TestNoCallSurvivesARevocationThatItRaces(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.run()
+	for n := range 50 {
+		made, identity := f.token(fmt.Sprint("t", n), "admin", 0)
+		calls := make(chan context.Context, 1000)
+		go func() {
+			defer close(calls)
+			for range cap(calls) {
+				ctx, _, err := f.registry.Authenticate(withToken(f.t.Context(), made), "")
+				if err != nil {
+					return
+				}
+				calls <- ctx
+			}
+		}()
+		_, err := f.RevokeToken(t.Context(), &dtaskv1.RevokeTokenRequest{Id: identity.GetId()})
+		must(t, err)
+		for ctx := range calls {
+			wantEnded(ctx, t, "revoked")
+		}
+	}
+}
+
+func TestACallEndsWhenItsCredentialExpires(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.run()
+	made, _ := f.token("short", "admin", 50*time.Millisecond)
+	ctx := f.call(made)
+	f.pass(50 * time.Millisecond)
+	wantEnded(ctx, t, "has expired")
+}
+
+func TestARotatedTokenEndsWithItsOverlapAndTheNewOneStays(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.run()
+	old, identity := f.token("ci", "admin", 0)
+	ctx := f.call(old)
+	next := auth.NewToken()
+	h := next.Hash()
+	_, err := f.RotateToken(t.Context(), &dtaskv1.RotateTokenRequest{Id: identity.GetId(), TokenHash: h[:], OverlapMs: 40})
+	must(t, err)
+	newer := f.call(next)
+	if ctx.Err() != nil {
+		t.Error("the old token ended before the overlap")
+	}
+	f.pass(40 * time.Millisecond)
+	wantEnded(ctx, t, "has expired")
+	if newer.Err() != nil {
+		t.Errorf("the new token ended: %v", context.Cause(newer))
+	}
+}
+
+func TestNothingIsKeptOfCallsThatHaveEnded(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	made, _ := f.token("ci", "admin", 0)
+	var open []context.CancelFunc
+	for range 100 {
+		ctx, end := context.WithCancel(t.Context())
+		_, _, err := f.registry.Authenticate(withToken(ctx, made), "")
+		must(t, err)
+		open = append(open, end)
+	}
+	for _, end := range open {
+		end()
+	}
+	f.wantNoCalls()
+}
+
+func TestNothingIsKeptOfACallThatIsRefusedLater(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	made, _ := f.token("ci", "reader", 0)
+	f.registry.Abandon(f.call(made))
+	f.registry.Abandon(t.Context()) // of a caller without a credential
+	f.wantNoCalls()
+}
+
+func (f *fixture) wantNoCalls() {
+	f.t.Helper()
+	for limit := time.Now().Add(guard); ; runtime.Gosched() {
+		f.registry.mu.Lock()
+		left := len(f.registry.calls)
+		f.registry.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		if time.Now().After(limit) {
+			f.t.Fatalf("%d calls are kept", left)
+		}
+	}
+}
+
+func TestARestoredStateEndsTheCallsThatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.run()
+	before := f.machine.Snapshot()
+	made, _ := f.token("late", "admin", 0)
+	ctx := f.call(made)
+	restore(t, f.machine, before)
+	wantEnded(ctx, t, "revoked")
+}
+
+func restore(t *testing.T, m *fsm.Machine, s *fsm.Snapshot) {
+	t.Helper()
+	var buffer bytes.Buffer
+	must(t, s.Persist(&buffer))
+	must(t, m.Restore(&buffer))
+}

@@ -1,0 +1,247 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/auth"
+	"github.com/dtask/dtask/internal/tlsconf"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+)
+
+const (
+	// hostileTimeout bounds every wait; it guards against hanging and measures nothing.
+	hostileTimeout = time.Minute
+	// calmTimeout is how long a call of a well-behaved client may take during an attack, on
+	// a machine that runs the cluster, the attackers and other tests.
+	calmTimeout = 30 * time.Second
+)
+
+// attacked is a cluster of three with TLS, and the port of its leader.
+type attacked struct {
+	*testing.T
+	leader, address string
+	trust           tlsconf.Trust
+	token           auth.Token
+	calm            *client.Client // knows all coordinators
+}
+
+// opened is a network on which one port was opened before, so that others know it.
+type opened struct {
+	tcp
+	port net.Listener
+}
+
+// Listen implements Network.
+func (o opened) Listen(context.Context, string) (net.Listener, error) { return o.port, nil }
+
+// newAttacked starts a cluster. It has a patient election timeout: an attack must not
+// starve the heartbeats for as long as that, and other tests may.
+func newAttacked(t *testing.T) *attacked {
+	t.Helper()
+	ca, err := tlsconf.NewCA(tlsconf.NewClusterID(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var cfgs []Config
+	var peers []Peer
+	for _, id := range []string{"n1", "n2", "n3"} {
+		key, err := tlsconf.NewKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: id, Key: key.Public()}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{
+			ID: id, DataDir: filepath.Join(dir, id), TLSDir: filepath.Join(dir, id+".tls"), MinFree: new(MinFree),
+			Logger: slog.New(slog.DiscardHandler), RaftHeartbeat: 3 * time.Second,
+		}
+		port, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tlsconf.Save(cfg.TLSDir, cert, key, ca.Roots...); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Listen, cfg.Seams.Network = port.Addr().String(), opened{port: port}
+		peers, cfgs = append(peers, Peer{ID: id, Address: cfg.Listen}), append(cfgs, cfg)
+	}
+	a := &attacked{T: t, trust: tlsconf.Trust{Roots: ca.Roots}}
+	ctx, stop := context.WithCancel(context.Background()) //nolint:usetesting // ended below
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	for _, cfg := range cfgs {
+		cfg.Peers = peers
+		running.Go(func() {
+			if err := Run(ctx, cfg); err != nil {
+				t.Errorf("%s stopped: %v", cfg.ID, err)
+			}
+		})
+	}
+	a.findLeader(cfgs[0].Socket())
+	var addresses []string
+	for _, cfg := range cfgs {
+		addresses = append(addresses, cfg.Listen)
+		if cfg.ID == a.leader {
+			a.address = cfg.Listen
+			a.makeToken(cfg.Socket())
+		}
+	}
+	creds, err := client.TLS(filepath.Join(cfgs[0].TLSDir, tlsconf.CAFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.calm = a.client(client.Config{Addrs: addresses, Credentials: creds, Token: a.token.Text(), Timeout: hostileTimeout})
+	return a
+}
+
+// findLeader waits for a leader.
+func (a *attacked) findLeader(socket string) {
+	a.Helper()
+	local := a.client(client.Config{Addrs: []string{"unix:" + socket}})
+	a.await("leader", func() (bool, error) {
+		who, err := local.Identify(a.Context())
+		if err == nil {
+			a.leader = who.GetLeaderId()
+		}
+		return a.leader != "", err
+	})
+}
+
+// makeToken makes the token of an admin over the socket of the leader, once the level of the
+// cluster allows it.
+func (a *attacked) makeToken(socket string) {
+	a.Helper()
+	local := a.client(client.Config{Addrs: []string{"unix:" + socket}})
+	a.await("token", func() (bool, error) {
+		token, _, err := local.CreateToken(a.Context(), client.TokenOptions{Name: "calm", Role: "admin"})
+		if err == nil {
+			a.token, err = auth.ParseToken(token.Reveal())
+		}
+		return err == nil, err
+	})
+}
+
+// await polls a condition that other goroutines make true.
+func (a *attacked) await(what string, done func() (bool, error)) {
+	a.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.Now().Add(hostileTimeout); ; <-tick.C {
+		ok, err := done()
+		if ok {
+			return
+		}
+		if time.Now().After(limit) {
+			a.Fatalf("no %s: %v", what, err)
+		}
+	}
+}
+
+// client makes a client that is closed when the test ends.
+func (a *attacked) client(cfg client.Config) *client.Client {
+	a.Helper()
+	c, err := client.New(cfg)
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// status is that of the cluster.
+func (a *attacked) status() *dtaskv1.StatusResponse {
+	a.Helper()
+	st, err := a.calm.ClusterStatus(a.Context())
+	if err != nil {
+		a.Fatal(err)
+	}
+	return st
+}
+
+// under runs an attack on the leader while a client continues to work, and checks that it was
+// always answered and that the leader is the same.
+func (a *attacked) under(name string, attack func(t *testing.T)) {
+	a.Run(name, func(t *testing.T) {
+		before := a.status()
+		over := make(chan struct{})
+		calls, slowest := 0, time.Duration(0)
+		var calm sync.WaitGroup
+		calm.Go(func() {
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for ended := false; !ended; calls++ {
+				select {
+				case <-over: // one more call, so that there is one
+					ended = true
+				case <-tick.C:
+				}
+				began := time.Now()
+				if err := a.work(t.Context()); err != nil {
+					t.Errorf("a well-behaved client got %v after %s", err, time.Since(began))
+				}
+				slowest = max(slowest, time.Since(began))
+			}
+		})
+		attack(t)
+		close(over)
+		calm.Wait()
+		t.Logf("%d calls during the attack, the slowest took %s", calls, slowest.Round(time.Millisecond))
+		if after := a.status(); after.GetLeader() != before.GetLeader() || after.GetTerm() != before.GetTerm() {
+			t.Errorf("the leader changed: %s of term %d, then %s of term %d", before.GetLeader(), before.GetTerm(), after.GetLeader(), after.GetTerm())
+		}
+	})
+}
+
+// work is what well-behaved clients do: a change, a read that the leader confirms, and
+// another connection.
+func (a *attacked) work(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, calmTimeout)
+	defer cancel()
+	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "calm"})
+	if err != nil {
+		return err
+	}
+	stored, err := a.calm.Submit(ctx, job, client.SubmitOptions{})
+	if err == nil {
+		_, err = a.calm.Job(ctx, stored.ID, client.ReadOptions{})
+	}
+	return errors.Join(err, a.connects(ctx))
+}
+
+// connects completes a handshake of another client.
+func (a *attacked) connects(ctx context.Context) error {
+	conn, err := (&tls.Dialer{Config: a.trust.Config(nil, nil)}).DialContext(ctx, "tcp", a.address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// spare is how many connections to this process an attack may open: each takes two of the
+// files that it may have.
+func (a *attacked) spare(want int) int {
+	a.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		a.Fatal(err)
+	}
+	return max(1, min(want, int(min(limit.Cur, 1<<20)/2)-500)) //nolint:gosec // at most 2^19
+}

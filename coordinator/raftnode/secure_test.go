@@ -1,0 +1,165 @@
+package raftnode
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/internal/tlsconf"
+)
+
+// newSecureNetwork is a network whose replicas use TLS.
+func newSecureNetwork(tb testing.TB) *network {
+	tb.Helper()
+	ca, err := tlsconf.NewCA(tlsconf.NewClusterID(), time.Now())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	w := newNetwork()
+	w.ca, w.clocks = ca, make(map[string]time.Time)
+	return w
+}
+
+// peering issues the certificate of a replica.
+func (w *network) peering(tb testing.TB, id string) *tlsconf.Peering {
+	tb.Helper()
+	key, err := tlsconf.NewKey()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cert, err := w.ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: id, Key: key.Public()}, time.Now())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dir := tb.TempDir()
+	if err := tlsconf.Save(dir, cert, key, w.ca.Cert); err != nil {
+		tb.Fatal(err)
+	}
+	r, err := tlsconf.LoadReplica(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &tlsconf.Peering{Source: func() *tlsconf.Replica { return r }}
+	if now, wrong := w.clocks[id]; wrong {
+		p.Now = func() time.Time { return now }
+	}
+	return p
+}
+
+// With certificates that are not valid by its clock, a replica follows, leads, and takes
+// part in a quick election.
+func TestAWrongClockOfOneReplicaChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newSecureNetwork(t)
+	w.clocks["n2"] = time.Unix(0, 0)
+	c := newClusterOn(t, w, 3, slow)
+	wrong := c[1]
+	first := c.leader(t)
+	first.propose(t, 1, 10)
+	if first != wrong {
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+		defer cancel()
+		if err := first.TransferTo(ctx, wrong.id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the replica with the wrong clock leads", wrong.Leading)
+	c.leader(t).propose(t, 11, 10)
+	c.watched(t, wrong)
+	wrong.kill()
+	next := c.leader(t, wrong)
+	next.propose(t, 21, 10)
+	wrong.revive(t)
+	c.watched(t, next)
+	for _, n := range c {
+		n.holds(t, 30)
+		for reason, refused := range n.Stats().PeersRefused {
+			if refused > 0 && reason != "preface" { // connections may end while they are opened
+				t.Errorf("%s refused %d peers: %s", n.id, refused, reason)
+			}
+		}
+	}
+	if n := c.quickElections(); n == 0 {
+		t.Error("no quick election")
+	}
+	c.wantNoFatals(t)
+}
+
+// newRemembered starts three replicas that know each other's instances, and that each was
+// a member, as from the replicated state.
+func newRemembered(tb testing.TB, w *network) cluster {
+	tb.Helper()
+	c := cluster{newTestNode(tb, "n1", w), newTestNode(tb, "n2", w), newTestNode(tb, "n3", w)}
+	instances := make(map[string]string)
+	for _, n := range c {
+		instances[n.id] = n.identity.Identity().Instance
+	}
+	peers := c.servers()
+	for _, n := range c {
+		n.peers = peers
+		n.known = func(id string) (string, bool) { instance, ok := instances[id]; return instance, ok }
+		n.tune = func(cfg *Config) {
+			slow(cfg)
+			cfg.WasMember = func(id string) bool { _, ok := instances[id]; return ok }
+		}
+		n.start(tb, peers)
+	}
+	return c
+}
+
+func TestARemovedReplicaIsRefusedOnceItsRemovalIsCommitted(t *testing.T) {
+	t.Parallel()
+	w := newSecureNetwork(t)
+	c := newRemembered(t, w)
+	leader := c.leader(t)
+	leader.propose(t, 1, 10)
+	gone := c.others(leader)[1]
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	w.isolate(gone.address)
+	if err := leader.Remove(ctx, gone.id); err != nil {
+		t.Fatal(err)
+	}
+	w.heal(gone.address)
+	eventually(t, "the removed replica is refused, and knows", func() bool {
+		refused := uint64(0)
+		for _, n := range c.others(gone) {
+			refused += n.Stats().PeersRefused["removed"]
+		}
+		return refused > 0 && gone.Stats().PeersRefused["by_peer"] > 0
+	})
+	leader.propose(t, 11, 10)
+	for _, n := range c.others(gone) {
+		n.holds(t, 20)
+	}
+	c.wantNoFatals(t)
+}
+
+// The removal may fail, and the server that it would remove may be elected.
+func TestAReplicaIsNotRefusedBeforeItsRemovalIsCommitted(t *testing.T) {
+	t.Parallel()
+	w := newSecureNetwork(t)
+	c := newRemembered(t, w)
+	leader := c.leader(t)
+	leader.propose(t, 1, 10)
+	others := c.others(leader)
+	for _, n := range others {
+		n.holds(t, 10)
+	}
+	w.isolate(leader.address)
+	var removing sync.WaitGroup
+	removing.Go(func() { _ = leader.Remove(t.Context(), others[0].id) }) // it fails when the leader's lease ends
+	eventually(t, "the removal is in the leader's log", func() bool { return len(leader.Servers()) == 2 })
+	if leader.removed(others[0].id) {
+		t.Error("it is refused before the removal is committed")
+	}
+	removing.Wait()
+	next := c.leader(t, leader)
+	next.propose(t, 11, 10)
+	w.heal(leader.address)
+	for _, n := range c {
+		n.holds(t, 20)
+	}
+	c.wantNoFatals(t)
+}

@@ -1,0 +1,59 @@
+package coordinator
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/internal/tlsconf"
+)
+
+// A cluster that was off for a year starts, and its coordinators renew their certificates
+// before a client needs them.
+func TestACoordinatorThatWasOffForAYearRenewsItsCertificateAtTheStart(t *testing.T) {
+	t.Parallel()
+	dir, past := t.TempDir(), time.Now().Add(-365*24*time.Hour)
+	ca, err := tlsconf.NewCA(tlsconf.NewClusterID(), past)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := tlsconf.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: "n1", Key: key.Public()}, past)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{ca.Save(dir), tlsconf.Save(dir, cert, key, ca.Cert)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := Config{
+		ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1"), Listen: "127.0.0.1:0", TLSDir: dir, MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	started, done := make(chan struct{}), make(chan error, 1) // size 1: the result of Run
+	cfg.Started = func(string, string) { close(started) }
+	go func() { done <- Run(ctx, cfg) }()
+	<-started
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for limit := time.Now().Add(time.Minute); ; <-tick.C {
+		r, err := tlsconf.LoadReplica(dir)
+		if err == nil && r.OwnDates(time.Now()) == nil {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("not renewed: %v", err)
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

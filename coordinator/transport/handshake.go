@@ -1,0 +1,240 @@
+package transport
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/dtask/dtask/internal/connlimit"
+	"github.com/dtask/dtask/internal/loglimit"
+	"github.com/dtask/dtask/internal/tlsconf"
+)
+
+const (
+	// maxSecurePending is maxPending of a port with TLS. Handshakes queue for the
+	// processors, so that legitimate peers wait, too.
+	maxSecurePending = 4096
+	// maxPerHost bounds the handshakes of one other machine. Its oldest one is closed when
+	// another comes.
+	maxPerHost = 100
+)
+
+// The results of handshakes, for metrics.
+const (
+	handshakeOK        = "ok"
+	handshakePlaintext = "plaintext" // the peer doesn't speak TLS
+	handshakeProtocol  = "protocol"  // the peer speaks another application protocol
+	handshakeRefused   = "refused"   // the peer's certificate is not of a replica of this cluster
+	handshakeTimeout   = "timeout"
+	handshakeClosed    = "closed" // by the peer, or by the limits on handshakes
+	handshakeFailed    = "failed" // for another reason, such as TLS 1.2
+)
+
+var handshakeResults = []string{
+	handshakeOK, handshakePlaintext, handshakeProtocol, handshakeRefused, handshakeTimeout, handshakeClosed, handshakeFailed,
+}
+
+// security is what a Mux with TLS has in addition.
+type security struct {
+	peering tlsconf.Peering
+	// computing has a token for each handshake that may compute at a time: twice as many
+	// as processors. The rest of the replica must run while thousands of peers connect.
+	computing chan struct{}
+	counts    map[string]*atomic.Uint64 // by result; the map is never modified
+	limiter   loglimit.Limiter
+}
+
+func newSecurity(p tlsconf.Peering) *security {
+	s := &security{
+		peering: p, computing: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		counts: make(map[string]*atomic.Uint64, len(handshakeResults)),
+	}
+	for _, result := range handshakeResults {
+		s.counts[result] = new(atomic.Uint64)
+	}
+	return s
+}
+
+// secure does the server's side of the handshake on a connection that has a deadline, and
+// calls heard when the peer has said something.
+func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
+	gate := &gatedConn{Conn: raw, computing: m.security.computing, deadline: time.Now().Add(sniffTimeout), recording: true}
+	var offered, refused bool // the handshake is in this goroutine only
+	conn := tls.Server(gate, &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			heard()
+			gate.recording, gate.recorded = false, nil
+			cfg, err := m.security.peering.GetConfigForClient(hello)
+			if err != nil {
+				return nil, err
+			}
+			offered = true
+			if verify := cfg.VerifyConnection; verify != nil {
+				cfg.VerifyConnection = func(state tls.ConnectionState) error {
+					err := verify(state)
+					refused = err != nil
+					return err
+				}
+			}
+			return cfg, nil
+		},
+	})
+	err := conn.Handshake() //nolint:noctx // raw has a deadline, and Mux.close closes it
+	gate.finish()
+	state := conn.ConnectionState()
+	if err == nil && state.NegotiatedProtocol != tlsconf.ProtocolGRPC && state.NegotiatedProtocol != tlsconf.ProtocolRaft {
+		err = errNoProtocol
+		// A scanner takes a connection that only breaks for a fault of the network. What was
+		// written before fits into the socket's buffer, so that this does not wait.
+		_ = conn.CloseWrite()
+	}
+	result := classifyHandshake(err, offered, refused)
+	m.security.counts[result].Add(1)
+	switch result {
+	case handshakeOK:
+		return &secureConn{Conn: conn, raw: raw, state: state}, nil
+	case handshakePlaintext:
+		rejectPlaintext(raw, gate.recorded)
+	case handshakeRefused:
+		if suppressed, ok := m.security.limiter.Allow(connlimit.Host(raw.RemoteAddr())); ok {
+			m.log.Warn("connection from replica refused", "remote", raw.RemoteAddr(), "err", err, "suppressed", suppressed)
+		}
+	}
+	return nil, err
+}
+
+var errNoProtocol = errors.New("the peer speaks no protocol of this port")
+
+// classifyHandshake returns the result of a handshake: offered is true if the peer sent a
+// hello, refused if it was the check of its certificate that failed.
+func classifyHandshake(err error, offered, refused bool) string {
+	_, plaintext := errors.AsType[tls.RecordHeaderError](err)
+	network, isNetwork := errors.AsType[net.Error](err)
+	switch {
+	case err == nil:
+		return handshakeOK
+	case refused:
+		return handshakeRefused
+	case errors.Is(err, errNoProtocol), offered && strings.Contains(err.Error(), "unsupported application protocols"):
+		return handshakeProtocol
+	case plaintext && !offered:
+		return handshakePlaintext
+	case isNetwork && network.Timeout():
+		return handshakeTimeout
+	case isConnectionClosed(err):
+		return handshakeClosed
+	default:
+		return handshakeFailed
+	}
+}
+
+// Handshakes returns how many TLS handshakes had each result; nil without TLS.
+func (m *Mux) Handshakes() map[string]uint64 {
+	if m.security == nil {
+		return nil
+	}
+	out := make(map[string]uint64, len(handshakeResults))
+	for result, n := range m.security.counts {
+		out[result] = n.Load()
+	}
+	return out
+}
+
+// secureConn is a TLS connection of the shared port. Closing it closes the TCP connection
+// and sends no close_notify: that write may wait for five seconds for a peer that does not
+// read, and connections are closed to end something. gRPC and Raft both know where a
+// message ends, so that a connection that is cut off is not mistaken for a complete one.
+type secureConn struct {
+	*tls.Conn
+	raw   net.Conn
+	state tls.ConnectionState
+}
+
+// Close implements net.Conn.
+func (c *secureConn) Close() error { return c.raw.Close() }
+
+// isReplica reports whether the peer of a gRPC connection is a replica of this cluster.
+func (s *security) isReplica(conn *secureConn) bool {
+	if conn == nil || len(conn.state.PeerCertificates) == 0 {
+		return false
+	}
+	if _, _, err := tlsconf.PeerID(conn.state.PeerCertificates[0]); err != nil {
+		return false // a worker's, which is not worth a check of its signatures
+	}
+	_, err := s.peering.Source().VerifyPeer(&conn.state)
+	return err == nil
+}
+
+// proven returns what the peer, a replica, has proved by its certificate, which has been
+// verified.
+func (c *secureConn) proven() (p proof, err error) {
+	if len(c.state.PeerCertificates) == 0 {
+		return p, tlsconf.ErrNotReplica
+	}
+	cert := c.state.PeerCertificates[0]
+	_, id, err := tlsconf.PeerID(cert)
+	return proof{id, tlsconf.KeyHash(cert)}, err
+}
+
+// gatedConn is the connection under a handshake, which holds a token while it computes
+// and none while it waits for its peer: peers that are silent in the middle of a handshake
+// must not keep others from theirs. A flight of a handshake fits into the socket's buffer,
+// so that writing does not wait.
+type gatedConn struct {
+	net.Conn
+	computing chan struct{}
+	deadline  time.Time
+	holds     bool // by the goroutine of the handshake
+	finished  bool // set before others use the connection
+	// recorded is what was read before the peer's hello; without a hello, the peer may speak
+	// plaintext.
+	recording bool
+	recorded  []byte
+}
+
+// Read implements net.Conn.
+func (c *gatedConn) Read(p []byte) (int, error) {
+	if c.finished {
+		return c.Conn.Read(p)
+	}
+	c.release()
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		return n, err
+	}
+	if c.recording {
+		c.recorded = append(c.recorded, p[:n]...)
+	}
+	wait := time.NewTimer(time.Until(c.deadline))
+	defer wait.Stop()
+	select {
+	case c.computing <- struct{}{}:
+		c.holds = true
+		return n, nil
+	case <-wait.C:
+		return 0, os.ErrDeadlineExceeded
+	}
+}
+
+// release returns the token.
+func (c *gatedConn) release() {
+	if c.holds {
+		c.holds = false
+		<-c.computing
+	}
+}
+
+// finish ends the handshake.
+func (c *gatedConn) finish() {
+	c.release()
+	c.finished = true
+}
+
+// NetConn returns the TCP connection.
+func (c *gatedConn) NetConn() net.Conn { return c.Conn }

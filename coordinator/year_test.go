@@ -1,0 +1,164 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/tlsconf"
+)
+
+// ports returns free addresses of this machine.
+func ports(t *testing.T, n int) (list []string) {
+	t.Helper()
+	var open []net.Listener
+	for range n {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, l)
+		list = append(list, l.Addr().String())
+	}
+	for _, l := range open { // all at once, so that they differ
+		_ = l.Close()
+	}
+	return list
+}
+
+// yearCluster are three replicas whose clocks show any time.
+type yearCluster struct {
+	t     *testing.T
+	peers []Peer
+	dirs  []string
+	trust tlsconf.Trust
+}
+
+// newYearCluster issues certificates of 90 days at a time.
+func newYearCluster(t *testing.T, at time.Time) *yearCluster {
+	t.Helper()
+	ca, err := tlsconf.NewCA(tlsconf.NewClusterID(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &yearCluster{t: t, trust: tlsconf.Trust{Roots: ca.Roots}}
+	for i, addr := range ports(t, 3) {
+		id := fmt.Sprintf("n%d", i+1)
+		c.peers = append(c.peers, Peer{ID: id, Address: addr})
+		key, err := tlsconf.NewKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: id, Key: key.Public()}, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), id)
+		for _, err := range []error{ca.Save(filepath.Join(dir, "tls")), tlsconf.Save(filepath.Join(dir, "tls"), cert, key, ca.Cert)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.dirs = append(c.dirs, dir)
+	}
+	return c
+}
+
+// run runs the cluster at a time until a client, whose clock shows the same, has read its
+// status from a leader.
+func (c *yearCluster) run(now time.Time) {
+	c.t.Helper()
+	clock := func() time.Time { return now }
+	ctx, stop := context.WithTimeout(c.t.Context(), time.Minute)
+	defer stop()
+	done := make(chan error, len(c.peers)) // the results of Run
+	for i, p := range c.peers {
+		go func() {
+			done <- Run(ctx, Config{
+				ID: p.ID, DataDir: filepath.Join(c.dirs[i], "data"), Listen: p.Address, Peers: c.peers, TLSDir: filepath.Join(c.dirs[i], "tls"),
+				MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler), Wall: clock,
+			})
+		}()
+	}
+	for _, p := range c.peers {
+		c.answers(ctx, p, clock)
+	}
+	stop()
+	for range c.peers {
+		if err := <-done; err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// answers waits until a client trusts a replica and learns from it who leads.
+func (c *yearCluster) answers(ctx context.Context, p Peer, clock func() time.Time) {
+	c.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := c.ask(ctx, p, clock)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			c.t.Fatalf("%s: %v", p.ID, err)
+		case <-tick.C:
+		}
+	}
+}
+
+func (c *yearCluster) ask(ctx context.Context, p Peer, clock func() time.Time) error {
+	conn, err := grpc.NewClient("passthrough:///"+p.Address, grpc.WithTransportCredentials(credentials.NewTLS(c.trust.Config(nil, clock))))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := healthv1.NewHealthClient(conn).Check(ctx, new(healthv1.HealthCheckRequest)); err != nil {
+		return err
+	}
+	cfg := Config{DataDir: filepath.Join(c.dirs[slices.Index(c.peers, p)], "data")}
+	local, err := client.New(client.Config{Addrs: []string{"unix:" + cfg.Socket()}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = local.Close() }()
+	status, err := local.ClusterStatus(ctx)
+	if err == nil && status.GetLeader() == "" {
+		err = errors.New("no leader")
+	}
+	return err
+}
+
+// Every certificate has expired: the replicas connect nevertheless, elect a leader, and
+// renew theirs before a client needs them.
+func TestAClusterThatWasOffForAYearStarts(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := newYearCluster(t, at)
+	c.run(at)
+	year := at.Add(365 * 24 * time.Hour)
+	for _, dir := range c.dirs {
+		if r, err := tlsconf.LoadReplica(filepath.Join(dir, "tls")); err != nil || r.OwnDates(year) == nil {
+			t.Fatalf("a certificate is valid after a year: %v", err)
+		}
+	}
+	c.run(year)
+	for _, dir := range c.dirs {
+		if r, err := tlsconf.LoadReplica(filepath.Join(dir, "tls")); err != nil || r.OwnDates(year) != nil {
+			t.Errorf("not renewed: %v", err)
+		}
+	}
+}

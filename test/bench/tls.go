@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// A securedPair is two clusters that differ in nothing but TLS, tokens and keys of workers. Their
+// rounds alternate, so that whatever else the machine does affects both.
+type securedPair struct{ plain, secure *cluster.Cluster }
+
+// withPair starts both clusters.
+func withPair(ctx context.Context, cfg cluster.Config, f func(securedPair) error) error {
+	return with(ctx, cfg, func(plain *cluster.Cluster) error {
+		cfg.TLS = true
+		return with(ctx, cfg, func(secure *cluster.Cluster) error { return f(securedPair{plain, secure}) })
+	})
+}
+
+// pairRows adds a row for each of the two clusters, the second with its ratio to the first.
+func (b *bench) pairRows(what, unit, setting, target string, plain, secure []float64) {
+	first := what + ", plaintext"
+	b.table.add(first, unit, setting, plain...)
+	b.table.compare(what+", TLS", unit, target, first, secure...)
+}
+
+// secured measures what TLS, tokens and keys of workers cost.
+func secured(ctx context.Context, b *bench) error {
+	for _, measure := range []func(context.Context) error{b.securedWork, b.securedLatency, b.securedMemory} {
+		if err := measure(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// securedWork measures throughput, and the CPU time of all processes.
+func (b *bench) securedWork(ctx context.Context) error {
+	return withPair(ctx, b.usualCluster(), func(p securedPair) error {
+		for _, f := range []struct {
+			what  string
+			tasks int
+			args  []string
+		}{
+			{"jobs of 10,000 tasks", b.tasks, nil},
+			{"jobs of 10 tasks, 256 callers", b.tasks / 5, []string{"--tasks-per-job", "10", "--clients", "256"}},
+		} {
+			var plain, secure []round
+			for i := range b.rounds + 1 {
+				tasks := f.tasks
+				if i == 0 { // a warm-up
+					tasks = max(1, tasks/10)
+				}
+				one, err := oneRound(ctx, p.plain, tasks, f.args)
+				if err != nil {
+					return err
+				}
+				other, err := oneRound(ctx, p.secure, tasks, f.args)
+				if err != nil {
+					return err
+				}
+				if i > 0 {
+					plain, secure = append(plain, one), append(secure, other)
+				}
+			}
+			setting := fmt.Sprintf("%d tasks of 32 B, %s", f.tasks, b.usual())
+			b.pairRows(f.what, "tasks/s", setting, "target: at least 0.92 x", rates(plain), rates(secure))
+			if len(plain[0].cpu) > 0 {
+				b.pairRows("  "+f.what+": CPU", "µs/task", "all processes", "target: at most 1.10 x", values(plain, round.perTask), values(secure, round.perTask))
+			}
+		}
+		return nil
+	})
+}
+
+// perTask is the CPU time of all processes for each task, in µs.
+func (r round) perTask() float64 {
+	total := time.Duration(0)
+	for _, used := range r.cpu {
+		total += used
+	}
+	return float64(total.Microseconds()) / r.Tasks
+}
+
+// securedLatency measures the start latency of single tasks on idle clusters.
+func (b *bench) securedLatency(ctx context.Context) error {
+	return withPair(ctx, cluster.Config{}, func(p securedPair) error {
+		const rate = 50
+		f := fleet{workers: fewWorkers, slots: manySlots, direct: true, rate: rate, perJob: 1, tasks: int(rate * b.during.Seconds())}
+		var p50, p99 [2][]float64
+		for range b.rounds {
+			for i, c := range []*cluster.Cluster{p.plain, p.secure} {
+				l, err := b.load(ctx, c, f)
+				if err != nil {
+					return err
+				}
+				half, most, err := l.waits()
+				if err != nil {
+					return err
+				}
+				p50[i], p99[i] = append(p50[i], half), append(p99[i], most)
+			}
+		}
+		setting := fmt.Sprintf("%d tasks/s in jobs of 1 for %s, including the call; %s", rate, b.during, f)
+		b.pairRows("start latency, idle, direct workers: p50", "ms", setting, "target: at most 0.3 ms more", p50[0], p50[1])
+		b.pairRows("start latency, idle, direct workers: p99", "ms", "", "", p99[0], p99[1])
+		return nil
+	})
+}
+
+// maxDirect bounds the workers whose memory is measured: in a cluster with TLS, they join
+// one by one.
+const maxDirect = 1000
+
+// securedMemory measures the resident memory of the leader for each worker that has a
+// connection of its own.
+func (b *bench) securedMemory(ctx context.Context) error {
+	f := fleet{workers: min(maxDirect, b.idle), slots: 4, direct: true}
+	var sizes [2][]float64
+	for range max(1, b.rounds/2) {
+		err := withPair(ctx, cluster.Config{}, func(p securedPair) error {
+			for i, c := range []*cluster.Cluster{p.plain, p.secure} {
+				size, err := b.memoryOfWorkers(ctx, c, f)
+				if err != nil {
+					return err
+				}
+				sizes[i] = append(sizes[i], size)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	b.pairRows("memory of the leader per direct worker", "KB", f.String(), "target: at most 52 KB", sizes[0], sizes[1])
+	return nil
+}
+
+// memoryOfWorkers returns how much the resident memory of the leader grows by each worker
+// of a fleet, in KB.
+func (b *bench) memoryOfWorkers(ctx context.Context, c *cluster.Cluster, f fleet) (size float64, err error) {
+	cl, err := c.Client()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = cl.Close() }()
+	before, err := leaderMemory(ctx, c, cl)
+	if err != nil {
+		return 0, err
+	}
+	f.idle = joinLimit // ended earlier
+	holding, end := context.WithCancel(ctx)
+	done := make(chan error, 1) // size 1: one result
+	go func() {
+		_, err := b.load(holding, c, f)
+		if holding.Err() != nil && ctx.Err() == nil {
+			err = nil // it was ended
+		}
+		done <- err
+	}()
+	defer func() {
+		end()
+		err = errors.Join(err, <-done)
+	}()
+	err = cluster.Until(ctx, "all workers are up", joinLimit, func(ctx context.Context) error {
+		up := 0
+		for w, err := range cl.Workers(ctx, client.WorkerFilter{}) {
+			if err != nil {
+				return fmt.Errorf("listing workers: %w", err)
+			}
+			if w.GetState() == "up" {
+				up++
+			}
+		}
+		if up < f.workers {
+			return fmt.Errorf("%d of %d: %w", up, f.workers, cluster.ErrNotYet)
+		}
+		return cluster.Pause(ctx, time.Second)
+	})
+	if err != nil {
+		return 0, err
+	}
+	after, err := leaderMemory(ctx, c, cl)
+	return (after - before) / float64(f.workers), err
+}
+
+// joinLimit is a guard against hanging.
+const joinLimit = 2 * time.Minute
+
+// leaderMemory returns the resident memory of the leader in KB, when it has freed what it
+// needed temporarily.
+func leaderMemory(ctx context.Context, c *cluster.Cluster, cl *client.Client) (float64, error) {
+	if err := cluster.Pause(ctx, settling); err != nil {
+		return 0, err
+	}
+	leader, err := c.AwaitLeader(ctx)
+	if err != nil {
+		return 0, err
+	}
+	replicas, err := cl.Stats(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("reading counters: %w", err)
+	}
+	for _, r := range replicas {
+		if r.Address == leader.Addr {
+			return float64(r.Stats.GetRssBytes()) / 1000, nil
+		}
+	}
+	return 0, fmt.Errorf("the leader %s did not answer", leader.Name)
+}

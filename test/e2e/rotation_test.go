@@ -1,0 +1,275 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// rotationScale is how much the rotation test does: the short form is for CI, and
+// DTASK_ROTATION=long chooses the other one.
+type rotationScale struct {
+	workers, slots, batch int // batch: tasks of a job
+	leaves                int // rotations of a coordinator's certificate
+}
+
+func scaleOfRotation() rotationScale {
+	if os.Getenv("DTASK_ROTATION") == "long" {
+		return rotationScale{workers: 50, slots: 40, batch: 10_000, leaves: 20}
+	}
+	return rotationScale{workers: 4, slots: 16, batch: 500, leaves: 3}
+}
+
+// tlsStatus is the part of `tls status -o json` that the test reads.
+type tlsStatus struct {
+	CAs []struct {
+		KeyHash string `json:"key_hash"`
+	} `json:"cas"`
+	Replicas []struct {
+		ServerID  string `json:"server_id"`
+		ExpiresAt string `json:"expires_at"`
+		Current   bool   `json:"current"`
+	} `json:"replicas"`
+	Workers        int      `json:"workers"`
+	WorkersLacking []string `json:"workers_lacking"`
+}
+
+func (s *secured) tls(ctx context.Context) (st tlsStatus) {
+	s.t.Helper()
+	clustertest.Must(s.t, s.Run(ctx, "tls", "status", "-o", "json").Into(&st))
+	return st
+}
+
+// Certificates and the CA are replaced while tasks run: none fails, none is repeated, and
+// the leader stays.
+func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
+	t.Parallel()
+	ctx, scale := t.Context(), scaleOfRotation()
+	s := newSecured(t, 3)
+	for i := range scale.workers {
+		name := fmt.Sprintf("w%d", i)
+		s.await(s.process(name, "dtask-worker", "--join", s.worker, "--name", name, "--slots", fmt.Sprint(scale.slots), "--work-dir", s.data("work-"+name)), "session opened")
+	}
+	before, err := s.Status(ctx)
+	clustertest.Must(t, err)
+	endLoad := s.load(scale.batch)
+
+	s.renewLeaves(scale.leaves)
+	old := s.tls(ctx).CAs[0].KeyHash
+	zombie := filepath.Join(s.dir, "zombie")
+	clustertest.Must(t, os.CopyFS(zombie, os.DirFS(filepath.Join(s.data("n3"), "tls"))))
+	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca").Err())
+	s.untilNobodyLacks()
+	if st := s.tls(ctx); len(st.CAs) != 2 || st.CAs[0].KeyHash == old || st.Workers != scale.workers {
+		t.Errorf("got %+v", st)
+	}
+	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca", "--finish").Err())
+	if st := s.tls(ctx); len(st.CAs) != 1 || st.CAs[0].KeyHash == old {
+		t.Errorf("the old CA was not dropped: %+v", st)
+	}
+	tasks := endLoad()
+
+	after, err := s.Status(ctx)
+	clustertest.Must(t, err)
+	if after.Leader != before.Leader || after.Term != before.Term {
+		t.Errorf("the leader changed from %s in term %d to %s in term %d", before.Leader, before.Term, after.Leader, after.Term)
+	}
+	t.Logf("%d tasks", tasks)
+	s.keepsOnlyTheNewCA(scale)
+	s.refusesTheOldCA(zombie, after.Leader)
+}
+
+// load submits jobs one after another until the function that it returns is called, which
+// waits for them and returns how many tasks they had. All must complete without a retry.
+func (s *secured) load(batch int) (end func() int) {
+	s.t.Helper()
+	file := cluster.JobFile("load", cluster.TaskFile{
+		"id": "a", "type": "sleep", "payload": "20ms", "array": map[string]any{"range": fmt.Sprintf("0-%d", batch-1)},
+	})
+	ctx := s.t.Context()
+	loading, stop := context.WithCancel(ctx)
+	type result struct {
+		ids []string
+		err error
+	}
+	done := make(chan result, 1) // size 1: the result
+	go func() {
+		var r result
+		for loading.Err() == nil && r.err == nil {
+			var id string
+			if id, r.err = s.Submit(ctx, file); r.err == nil {
+				r.ids = append(r.ids, id)
+				_, r.err = s.AwaitEnd(ctx, id, guard)
+			}
+		}
+		done <- r
+	}()
+	s.t.Cleanup(stop)
+	return func() int {
+		stop()
+		r := <-done
+		clustertest.Must(s.t, r.err)
+		for _, id := range r.ids {
+			// Requeues don't count: an idle worker takes what waits at another one.
+			if job := completed(s.t, s.Ctl, id); job.TasksCompleted != batch || job.TasksFailed+job.Retries != 0 {
+				s.t.Errorf("job %s: %+v", id, job)
+			}
+		}
+		return len(r.ids) * batch
+	}
+}
+
+// renewLeaves issues the certificates of the coordinators again, one after another, and
+// waits until each uses its new one.
+func (s *secured) renewLeaves(n int) {
+	s.t.Helper()
+	for i := range n {
+		node := s.nodes[i%len(s.nodes)]
+		dir := filepath.Join(s.data(node.Name), "tls")
+		days := fmt.Sprint(30 + i)
+		a := s.Run(s.t.Context(), "tls", "issue", "--ca", dir, "--replica", node.Name, "--out", dir, "--days", days, "-o", "json")
+		var issued struct {
+			ExpiresAt time.Time `json:"expires_at"`
+		}
+		clustertest.Must(s.t, a.Into(&issued))
+		if i < n-len(s.nodes) {
+			continue // the files are read every ten seconds: wait for the last ones only
+		}
+		clustertest.Must(s.t, cluster.Until(s.t.Context(), node.Name+" uses its new certificate", guard, func(ctx context.Context) error {
+			for _, r := range s.tls(ctx).Replicas {
+				at, err := time.Parse(time.RFC3339, r.ExpiresAt)
+				if r.ServerID == node.Name && err == nil && at.Truncate(time.Second).Equal(issued.ExpiresAt) {
+					return nil
+				}
+			}
+			return errors.New("it does not")
+		}))
+	}
+}
+
+// untilNobodyLacks waits until all replicas and workers have the new CA.
+func (s *secured) untilNobodyLacks() {
+	s.t.Helper()
+	clustertest.Must(s.t, cluster.Until(s.t.Context(), "everyone has the new CA", guard, func(ctx context.Context) error {
+		st := s.tls(ctx)
+		for _, r := range st.Replicas {
+			if !r.Current {
+				return fmt.Errorf("%s lacks it", r.ServerID)
+			}
+		}
+		if len(st.WorkersLacking) > 0 {
+			return fmt.Errorf("%v lack it", st.WorkersLacking)
+		}
+		return nil
+	}))
+}
+
+// keepsOnlyTheNewCA checks that the context and the workers have stored the new CA, and no
+// other one.
+func (s *secured) keepsOnlyTheNewCA(scale rotationScale) {
+	s.t.Helper()
+	clustertest.Must(s.t, s.Run(s.t.Context(), "whoami").Err())
+	saved, err := os.ReadFile(filepath.Join(s.dir, "me", "dtask", "contexts.yaml"))
+	clustertest.Must(s.t, err)
+	if n := strings.Count(string(saved), "BEGIN CERTIFICATE"); n != 1 {
+		s.t.Errorf("the context has %d CAs:\n%s", n, saved)
+	}
+	for i := range scale.workers {
+		s.untilStored(fmt.Sprintf("w%d", i))
+	}
+}
+
+// untilStored waits until a worker has stored one CA and the addresses of all coordinators.
+func (s *secured) untilStored(worker string) {
+	s.t.Helper()
+	clustertest.Must(s.t, cluster.Until(s.t.Context(), worker+" stores the new CA", guard, func(context.Context) error {
+		text, err := os.ReadFile(filepath.Join(s.data("work-"+worker), "cluster.json"))
+		if err != nil {
+			return err
+		}
+		var stored struct {
+			CA        string   `json:"ca"`
+			Addresses []string `json:"addresses"`
+		}
+		if err := json.Unmarshal(text, &stored); err != nil {
+			return err
+		}
+		if strings.Count(stored.CA, "BEGIN CERTIFICATE") != 1 || len(stored.Addresses) != len(s.nodes) {
+			return fmt.Errorf("it has %s", text)
+		}
+		return nil
+	}))
+}
+
+// refusesTheOldCA checks that join strings of the old CA are refused with the reason, and
+// that a coordinator that returns with its old certificate is not let in.
+func (s *secured) refusesTheOldCA(zombie, leader string) {
+	s.t.Helper()
+	me := cluster.Ctl{Programs: s.Programs, Env: []string{"HOME=" + s.dir, "XDG_CONFIG_HOME=" + filepath.Join(s.dir, "other")}}
+	late := s.process("late", "dtask-worker", "--join", s.worker, "--name", "late", "--work-dir", s.data("work-late"))
+	if code, err := late.Wait(s.t.Context()); code == 0 || err != nil {
+		s.t.Errorf("a join string of the old CA was accepted: %d, %v", code, err)
+	}
+	s.await(late, "the CA of the cluster has changed")
+	clustertest.Must(s.t, me.Run(s.t.Context(), "login", s.joinString("user"), "--name", "new").Err())
+
+	victim := slices.IndexFunc(s.nodes, func(p *cluster.Process) bool { return p.Name == "n3" })
+	if leader == "n3" {
+		clustertest.Must(s.t, s.Run(s.t.Context(), "cluster", "transfer", "n1").Err())
+	}
+	clustertest.Must(s.t, s.nodes[victim].Kill())
+	tls := filepath.Join(s.data("n3"), "tls")
+	clustertest.Must(s.t, os.RemoveAll(tls))
+	clustertest.Must(s.t, os.CopyFS(tls, os.DirFS(zombie)))
+	for _, name := range []string{"tls.key", "ca.key"} {
+		clustertest.Must(s.t, os.Chmod(filepath.Join(tls, name), 0o600))
+	}
+	s.restart(victim)
+	s.await(s.nodes[victim], "replica n3 is refused: certificate of replica n3 refused: it was not issued by a CA in ca.crt")
+	for _, r := range s.tls(s.t.Context()).Replicas {
+		if r.ServerID == "n3" && r.Current {
+			s.t.Error("n3 was let in with its old certificate")
+		}
+	}
+}
+
+// joinString makes a join string.
+func (s *secured) joinString(purpose string) string {
+	s.t.Helper()
+	a := s.Run(s.t.Context(), "join-token", "create", purpose)
+	clustertest.Must(s.t, a.Err())
+	return strings.TrimSpace(a.Stdout)
+}
+
+// A worker replaces its key when it starts, and the cluster forgets the old one.
+func TestAWorkerReplacesItsKey(t *testing.T) {
+	t.Parallel()
+	s := newSecured(t, 1)
+	w := s.addWorker("w1")
+	clustertest.Must(t, w.Kill())
+	path := filepath.Join(s.data("work-w1"), "worker.pem")
+	old, err := os.ReadFile(path)
+	clustertest.Must(t, err)
+	w = s.process("w1-rotated", "dtask-worker", "--work-dir", s.data("work-w1"), "--rotate-key")
+	s.await(w, "session opened")
+	if now, err := os.ReadFile(path); err != nil || bytes.Equal(now, old) {
+		t.Errorf("the key is the old one: %v", err)
+	}
+	file := cluster.JobFile("key", cluster.TaskFile{"id": "a", "run": "true"})
+	completed(t, s.Ctl, clustertest.Submit(t, s.Ctl, file))
+	clustertest.Must(t, w.Kill())
+	clustertest.Must(t, os.WriteFile(path, old, 0o600))
+	w = s.process("w1-old", "dtask-worker", "--work-dir", s.data("work-w1"))
+	s.await(w, "join again with a new join string")
+}

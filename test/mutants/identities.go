@@ -1,0 +1,53 @@
+package mutants
+
+// inIdentities returns mistakes with which a credential counts that must not, or a join
+// token creates more than it may.
+func inIdentities() []Mutant {
+	return []Mutant{
+		{
+			Name:   "dates-refuse-replicas",
+			Edits:  []Edit{{"internal/tlsconf/server.go", "		p.checkDates(serverID, chain)\n		return nil\n", "		if err := chainDates(serverID, chain, p.now()); err != nil {\n			return err\n		}\n		return nil\n"}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "TestAWrongClockRefusesNoReplica"}},
+		},
+		{
+			Name:   "a-recorded-key-is-not-checked",
+			Edits:  []Edit{{"coordinator/transport/admission.go", "len(keys) > 0 && !slices.Contains(keys, p.key)", "len(keys) > 0 && p.certified == \"\""}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "TestStrangersAreRefused|TestAServerThatDoesNotHaveTheRecordedKey"}},
+		},
+		{
+			Name:   "a-revoked-credential-counts",
+			Edits:  []Edit{{"fsm/identity.go", "	if i.IsRevoked() {\n		return\n	}\n	t.names.set", "	t.names.set"}},
+			Caught: []Checker{{Package: "./fsm", Run: "ARevokedIdentity"}},
+		},
+		{
+			Name:   "a-repeated-request-counts-twice",
+			Edits:  []Edit{{"fsm/op_join_token.go", "	if known, r := s.identities.repeated(i); known {\n		return r\n	}\n", ""}},
+			Caught: []Checker{{Package: "./fsm", Run: "ARepeatedRequest"}, {Package: "./coordinator/sequencer", Run: "AJoinTokenIsRedeemed"}},
+		},
+		{
+			Name:   "a-use-of-a-join-token-is-not-counted",
+			Edits:  []Edit{{"fsm/op_join_token.go", "		x.Used++\n", ""}},
+			Caught: []Checker{{Package: "./fsm", Run: "TheLastUse"}},
+		},
+		{
+			Name:   "a-join-string-replaces-an-admin",
+			Edits:  []Edit{{"fsm/op_join_token.go", `o.Replace && x.Purpose == JoinWorker`, `o.Replace`}},
+			Caught: []Checker{{Package: "./fsm", Run: "OnlyAWorkerIsReplaced"}},
+		},
+		{
+			Name:   "a-revocation-in-a-snapshot-is-not-signaled",
+			Edits:  []Edit{{"fsm/machine.go", "	m.subscriptions.signalAll()\n	m.identityWatches.signal()\n", "	m.subscriptions.signalAll()\n"}},
+			Caught: []Checker{{Package: "./fsm", Run: "AWatchSignals"}},
+		},
+		{
+			Name:   "the-old-ca-is-dropped-although-a-worker-lacks-the-new-one",
+			Edits:  []Edit{{"coordinator/access/rotate_ca.go", "	for _, name := range status.GetWorkersLacking() {\n		names = append(names, \"worker \"+name)\n	}\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/access", Run: "TheOldCAIsDroppedOnly"}},
+		},
+		{
+			Name:   "a-revoked-worker-keeps-its-attempts",
+			Edits:  []Edit{{"coordinator/sequencer/sequencer.go", "	s.fencing.revoked(b) // first: what it requeues becomes ready below\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "ARevokedWorkerIsFenced"}},
+		},
+	}
+}

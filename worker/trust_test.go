@@ -1,0 +1,40 @@
+package worker
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dtask/dtask/internal/tlsconf"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// What the leader sends is on disk before the worker says that it has it.
+func TestAWorkerStoresTheCAsOfItsClusterAndReportsThem(t *testing.T) {
+	t.Parallel()
+	n, dir := newNetwork(t), t.TempDir()
+	defer n.stopAll()
+	j := n.listenTLS(t, "n1:1")
+	b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: dir})
+	l := <-j.sessions
+	first, next := tlsconf.BundleHash(j.ca.Roots), newTestCA(t)
+	if !bytes.Equal(l.hello.GetTrust(), first[:]) {
+		t.Errorf("it reports %x, want %x", l.hello.GetTrust(), first)
+	}
+	l.welcome(t, 1)
+	both := slices.Concat(next.Roots, j.ca.Roots)
+	l.send(t, &dtaskv1.SessionResponse{Trust: &dtaskv1.Trust{Roots: tlsconf.BundleDER(both), Addresses: []string{"n1:1", "n2:1"}}})
+	want := tlsconf.BundleHash(both)
+	l.next(t, "the hash of both CAs", func(m *dtaskv1.SessionRequest) bool { return bytes.Equal(m.GetTrust(), want[:]) })
+	kept, err := os.ReadFile(filepath.Join(dir, membershipFile)) //nolint:gosec // a file of this test
+	if err != nil || strings.Count(string(kept), "BEGIN CERTIFICATE") != 2 || !strings.Contains(string(kept), "n2:1") {
+		t.Errorf("stored %s, %v", kept, err)
+	}
+	b.drain()
+	if err := <-b.done; err != nil {
+		t.Error(err)
+	}
+}
