@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/coordinator/leader"
 	"github.com/dtask/dtask/coordinator/membership"
+	"github.com/dtask/dtask/fsm"
 	line "github.com/dtask/dtask/internal/audit"
 	"github.com/dtask/dtask/internal/tlsconf"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -248,4 +250,55 @@ func TestTheHeadOfAnAuditLogIsRecordedInTheState(t *testing.T) {
 	if err != nil || len(report.Faults) > 0 || heads[0].GetServerId() != "n1" || report.ServerID != "n1" {
 		t.Errorf("got %v, %+v, %v", heads, report, err)
 	}
+}
+
+// A replica that reports less than the cluster knows of its log has lost lines, or hides
+// them. The leader raises an alarm until the log continues behind the line that is known.
+func TestTheLeaderRaisesAnAlarmAboutALogThatLacksLines(t *testing.T) {
+	t.Parallel()
+	duties := make(chan auditHeads, 1) // of the first term
+	cfg := Config{DataDir: shortDir(t), Audit: AuditBestEffort}
+	cfg.Seams.Duty = func(d leader.Duty) leader.Duty {
+		if a, ok := d.(auditHeads); ok {
+			select {
+			case duties <- a:
+			default:
+			}
+		}
+		return d
+	}
+	a := runAlone(t, cfg)
+	defer a.stop()
+	duty := <-duties
+	known := func() bool {
+		head, ok := duty.audit.Head()
+		term := duty.leadership.term.Load()
+		if !ok || term == nil {
+			return false
+		}
+		rejected, err := term.RecordAuditHeads(t.Context(), fsm.AuditHead{ServerID: "n1", Seq: head.Seq + 1000, Hash: [32]byte{1}})
+		return err == nil && len(rejected) == 0
+	}
+	raised := func() string {
+		duty.record(t.Context())
+		for _, x := range duty.alarms.Of("n1") {
+			if x.GetKind() == membership.AlarmPeerAuditLog {
+				return x.GetMessage()
+			}
+		}
+		return ""
+	}
+	message := ""
+	// The replica itself notices within a second, too: then the cluster must know more again.
+	poll(t, "the alarm of the leader", func() bool {
+		if known() {
+			message = raised()
+		}
+		return message != ""
+	})
+	if !strings.Contains(message, "the audit log of replica n1 was cut or changed: it ends with line ") {
+		t.Errorf("got %q", message)
+	}
+	poll(t, "the alarm of the replica", func() bool { return strings.Contains(a.auditAlarm(t), "the log has no such line") })
+	poll(t, "the end of the alarm of the leader", func() bool { return raised() == "" })
 }
