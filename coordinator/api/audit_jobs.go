@@ -41,6 +41,7 @@ type submissions struct {
 	namespaces map[string]bool
 	since      time.Time // first result that has no line
 	stored     int       // results that have no line
+	unknown    int       // jobs that may be stored
 	failed     map[string]int
 	lowest     string // first and last job that were stored
 	highest    string
@@ -59,7 +60,7 @@ func (s *Server) auditSubmissions(stream grpc.ServerStream) *submissions {
 // reset forgets what has a line. The caller holds mu.
 func (a *submissions) reset() {
 	a.namespaces, a.failed = make(map[string]bool), make(map[string]int)
-	a.since, a.stored, a.lowest, a.highest = time.Time{}, 0, "", ""
+	a.since, a.stored, a.unknown, a.lowest, a.highest = time.Time{}, 0, 0, "", ""
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -113,6 +114,8 @@ func (a *submissions) note(r *dtaskv1.SubmitResult) {
 		denial := RecordOf(a.Context(), dtaskv1.JobService_Submit_FullMethodName)
 		denial.Decision, denial.Reason = audit.Denied, r.GetMessage()
 		a.server.cfg.Audit.Record(denial)
+	case r.GetDetail().GetReason() == dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN:
+		a.unknown++
 	case !isTransient(r.GetDetail()):
 		a.failed[reasonText(r)]++
 	}
@@ -140,13 +143,15 @@ func (a *submissions) end() {
 // flush makes a line about the results that have none. The caller holds mu.
 func (a *submissions) flush() {
 	defer a.reset()
-	if a.stored == 0 && len(a.failed) == 0 {
+	if a.stored == 0 && a.unknown == 0 && len(a.failed) == 0 {
 		return
 	}
 	r := RecordOf(a.Context(), dtaskv1.JobService_Submit_FullMethodName)
 	switch a.stored {
 	case 0:
-		r.Decision = audit.Failed
+		if a.unknown == 0 {
+			r.Decision = audit.Failed
+		}
 	case 1:
 		r.Object = "job " + a.lowest
 	default:
@@ -154,6 +159,9 @@ func (a *submissions) flush() {
 		r.Count = uint64(a.stored) //nolint:gosec // positive
 	}
 	var reasons []string
+	if a.unknown > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d unknown: %s", a.unknown, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN))
+	}
 	for _, reason := range slices.Sorted(maps.Keys(a.failed)) {
 		reasons = append(reasons, fmt.Sprintf("%d failed: %s", a.failed[reason], reason))
 	}
