@@ -37,6 +37,7 @@ type submissions struct {
 	mu         sync.Mutex // guards what follows
 	last       uint64     // highest number of a job
 	received   uint64     // jobs
+	complete   uint64     // jobs whose last part was received
 	answered   uint64     // jobs
 	namespaces map[string]bool
 	since      time.Time // first result that has no line
@@ -59,7 +60,10 @@ func (s *Server) auditSubmissions(stream grpc.ServerStream) *submissions {
 
 // reset forgets what has a line. The caller holds mu.
 func (a *submissions) reset() {
-	a.namespaces, a.failed = make(map[string]bool), make(map[string]int)
+	if a.answered >= a.received { // else those of the others remain
+		a.namespaces = make(map[string]bool)
+	}
+	a.failed = make(map[string]int)
 	a.since, a.stored, a.unknown, a.lowest, a.highest = time.Time{}, 0, 0, "", ""
 }
 
@@ -70,6 +74,9 @@ func (a *submissions) RecvMsg(m any) error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		for _, p := range r.GetParts() {
+			if !p.GetMore() {
+				a.complete++
+			}
 			if p.GetJob() <= a.last {
 				continue
 			}
@@ -133,10 +140,14 @@ func reasonText(r *dtaskv1.SubmitResult) string {
 	return codes.Code(r.GetCode()).String() //nolint:gosec // a code
 }
 
-// end makes the last line, when the stream has ended.
+// end makes the last line, when the stream has ended. Jobs that have no result then, because
+// the client has left, may be stored.
 func (a *submissions) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.complete > a.answered {
+		a.unknown += int(a.complete - a.answered) //nolint:gosec // a stream has fewer parts
+	}
 	a.flush()
 }
 

@@ -239,7 +239,22 @@ func TestSubmissionsWithoutAPauseHaveALineEachSecond(t *testing.T) {
 	stored("8")
 	wantLines(t, "after a second", log, " Submit allowed [default] [2 jobs, 7 to 8]")
 	a.end()
-	wantLines(t, "after the end", log)
+	wantLines(t, "after the end", log, " Submit allowed [default] [] 1 unknown: ERROR_REASON_OUTCOME_UNKNOWN")
+}
+
+// A client that hangs up before it has the results can't submit jobs without a line. An
+// upload that was cut off leaves nothing.
+func TestSubmissionsOfAClientThatHangsUpAreRecorded(t *testing.T) {
+	t.Parallel()
+	log := new(memAudit)
+	a := (&Server{cfg: Config{Audit: log}}).auditSubmissions(results{ctx: t.Context()})
+	first, more, last := request("a", header("a")), request("b", header("b")), request("c", header("c"))
+	more.More = true
+	if err := a.RecvMsg(numbered(1, first, more, last)); err != nil {
+		t.Fatal(err)
+	}
+	a.end()
+	wantLines(t, "without a result", log, " Submit allowed [default] [] 2 unknown: ERROR_REASON_OUTCOME_UNKNOWN")
 }
 
 // Calls that another replica must answer are recorded there.
