@@ -136,6 +136,39 @@ func TestADirectoryWithStateIsRefusedWithTheRemedyAndKept(t *testing.T) {
 	}
 }
 
+// Of two commands that begin at the same time, the second neither uses nor removes what the
+// first one has created so far.
+func TestADirectoryThatAnotherSetupFillsIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	first, second := setupFlags{dataDir: dir}, setupFlags{dataDir: dir}
+	first.listen, second.listen = "127.0.0.1:0", "127.0.0.1:0"
+	made := filepath.Join(dir, settingsFile)
+	err := first.create(t.Context(), func() error {
+		if err := os.WriteFile(made, nil, 0o600); err != nil {
+			return err
+		}
+		err := second.create(t.Context(), func() error {
+			t.Error("the second one fills it, too")
+			return errors.New("failed")
+		})
+		if _, usage := errors.AsType[*program.UsageError](err); !usage || !strings.Contains(err.Error(), "is used by another dtaskd init or join") {
+			t.Errorf("got %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	err = second.create(t.Context(), func() error { return errors.New("the second one fills it") })
+	if err == nil || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("after the first one: got %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != settingsFile {
+		t.Errorf("it has %v, %v", entries, err)
+	}
+}
+
 // tree returns the files below a directory, with their contents.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
