@@ -261,7 +261,7 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 
 // onceError is the error of once that another attempt would have, too.
 type onceError struct {
-	kind    error // ErrForeignCluster, ErrUntrusted, that of a socketError, ErrRefused or a kind of it
+	kind    error // ErrForeignCluster, ErrUntrusted or a kind of it, that of a socketError, ErrRefused or a kind of it
 	message string
 }
 

@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -49,7 +50,7 @@ type UnauthenticatedError struct{ Reason string }
 func (e *UnauthenticatedError) Error() string { return e.Reason }
 
 // ErrAskLeader means that this replica cannot decide about a caller, and the leader can.
-var ErrAskLeader = fmt.Errorf("access: this replica does not know the credential")
+var ErrAskLeader = errors.New("access: this replica does not know the credential, or takes it for expired")
 
 // Registry authenticates callers and keeps their open calls. Safe for concurrent use.
 type Registry struct {
@@ -167,6 +168,9 @@ func (r *Registry) enter(ctx context.Context, method string, h hash, kind fsm.Cr
 			}
 		}
 		if err := r.expired(p); err != nil {
+			if !r.cfg.Leads() {
+				return ctx, nil, ErrAskLeader // the wrong clock of one replica must lock nobody out
+			}
 			return ctx, nil, err
 		}
 		if r.cfg.Isolated() && !tellsState(method) {

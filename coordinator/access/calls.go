@@ -70,6 +70,18 @@ func (r *Registry) Abandon(ctx context.Context) {
 	}
 }
 
+// Outlive lets a call end by itself, although its credential may stop counting meanwhile: a
+// caller that ends its own access must get the answer.
+func (r *Registry) Outlive(ctx context.Context) {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.calls, c)
+}
+
 // Run ends the calls whose credential is revoked or expires, until ctx is done.
 func (r *Registry) Run(ctx context.Context) {
 	watch := r.cfg.Machine.WatchIdentities()

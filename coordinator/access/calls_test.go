@@ -51,6 +51,42 @@ func TestARevocationEndsTheOpenCallsOfItsIdentityAndNoOthers(t *testing.T) {
 	wantUnauthenticated(t, err, "revoked")
 }
 
+// A caller that ends its own access must get the answer: it reports what still gives access,
+// and only that caller has the new token.
+func TestACallThatEndsItsOwnAccessIsAnswered(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(f *fixture, ctx context.Context, id uint64) error{
+		"revocation": func(f *fixture, ctx context.Context, id uint64) error {
+			_, err := f.RevokeToken(ctx, &dtaskv1.RevokeTokenRequest{Id: id})
+			return err
+		},
+		"rotation without an overlap": func(f *fixture, ctx context.Context, id uint64) error {
+			h := auth.NewToken().Hash()
+			_, err := f.RotateToken(ctx, &dtaskv1.RotateTokenRequest{Id: id, TokenHash: h[:]})
+			f.pass(time.Second)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t)
+			f.run()
+			own, identity := f.token("own", "admin", 0)
+			other := f.call(own) // which the end of the access ends
+			ctx, p, err := f.registry.Authenticate(withToken(t.Context(), own), "")
+			must(t, err)
+			must(t, end(f, auth.NewContext(ctx, p), identity.GetId()))
+			wantEnded(other, t, "the ")
+			if ctx.Err() != nil {
+				t.Errorf("the call ended before its answer: %v", context.Cause(ctx))
+			}
+			if _, _, err := f.registry.Authenticate(withToken(t.Context(), own), ""); err == nil {
+				t.Error("the token still counts")
+			}
+		})
+	}
+}
+
 // A call that is opened while the revocation is being handled must not survive it.
 func TestNoCallSurvivesARevocationThatItRaces(t *testing.T) {
 	t.Parallel()
