@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type joinable struct {
 
 	*node
 	ca    *tlsconf.CA
+	cert  atomic.Pointer[tlsconf.Replica]
 	join  func(*dtaskv1.JoinRequest) (*dtaskv1.JoinResponse, error)
 	joins chan *dtaskv1.JoinRequest // that were received
 	keys  chan [32]byte             // of the workers that opened a stream
@@ -49,7 +51,7 @@ func (n *network) listenTLS(t *testing.T, addr string) *joinable {
 			Identity: &dtaskv1.Identity{Id: 9, Name: r.GetName()}, ClusterId: cluster, Addresses: []string{addr}, Roots: [][]byte{ca.Cert.Raw},
 		}, nil
 	}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(replicaConfig(t, ca))), grpc.StreamInterceptor(j.noteKey))
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(j.tlsConfig(t))), grpc.StreamInterceptor(j.noteKey))
 	j.node = &node{listener: bufconn.Listen(1 << 20), server: server, sessions: make(chan *leaderEnd, 64)}
 	dtaskv1.RegisterWorkerServiceServer(server, j.node)
 	dtaskv1.RegisterClusterServiceServer(server, j.node)
@@ -61,7 +63,16 @@ func (n *network) listenTLS(t *testing.T, addr string) *joinable {
 	return j
 }
 
-func replicaConfig(t *testing.T, ca *tlsconf.CA) *tls.Config {
+// tlsConfig returns the configuration of the replica, with a certificate of its CA.
+func (j *joinable) tlsConfig(t *testing.T) *tls.Config {
+	t.Helper()
+	j.certify(t, j.ca)
+	peering := tlsconf.Peering{Source: j.cert.Load}
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: peering.GetConfigForClient}
+}
+
+// certify gives the replica a certificate of a CA, for further connections.
+func (j *joinable) certify(t *testing.T, ca *tlsconf.CA) {
 	t.Helper()
 	key, err := tlsconf.NewKey()
 	if err != nil {
@@ -79,8 +90,7 @@ func replicaConfig(t *testing.T, ca *tlsconf.CA) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peering := tlsconf.Peering{Source: func() *tlsconf.Replica { return replica }}
-	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: peering.GetConfigForClient}
+	j.cert.Store(replica)
 }
 
 // noteKey notes the key of a worker.

@@ -71,7 +71,7 @@ func newPeerCredentials(cfg *tls.Config, source tlsconf.Source) *PeerCredentials
 
 // CloseUntrusted is that of Mux for the connections with these credentials. gRPC opens them
 // again when they are used.
-func (c *PeerCredentials) CloseUntrusted() (closed int) { return c.peers.closeUntrusted() }
+func (c *PeerCredentials) CloseUntrusted() (closed int) { return c.peers.CloseUntrusted() }
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (c *PeerCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -97,11 +97,11 @@ func (c *PeerCredentials) Clone() credentials.TransportCredentials {
 type abortedConn struct {
 	net.Conn
 	raw  net.Conn
-	peer *peerConn
+	peer *tlsconf.OpenConn
 }
 
 // Close implements net.Conn.
 func (c abortedConn) Close() error {
-	c.peer.leave()
+	c.peer.Leave()
 	return c.raw.Close()
 }

@@ -156,12 +156,12 @@ type secureConn struct {
 	*tls.Conn
 	raw   net.Conn
 	state tls.ConnectionState
-	peer  *peerConn // nil: not a replica
+	peer  *tlsconf.OpenConn // nil: not a replica
 }
 
 // Close implements net.Conn.
 func (c *secureConn) Close() error {
-	c.peer.leave()
+	c.peer.Leave()
 	return c.raw.Close()
 }
 

@@ -224,7 +224,7 @@ func (m *Mux) dispatch(pending *pendingConn) (err error) {
 		conn = secured
 		defer func() {
 			if err != nil {
-				secured.peer.leave()
+				secured.peer.Leave()
 			}
 		}()
 	}
