@@ -50,7 +50,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	ctx, end := withAccess(stream.Context())
 	defer end()
 	done := make(chan error, 1) // size 1: the handler may return after the stream has ended
-	s.streams.Go(func() { done <- s.handle(srv, &accessStream{stream, ctx}, info, handler) })
+	s.streams.Go(func() { done <- s.handle(srv, &accessStream{stream, ctx}, info, handler) }) //nolint:contextcheck // the stream has it
 	select {
 	case err := <-done:
 		return err
@@ -61,7 +61,10 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		return <-done // the client has left, or its deadline has passed
 	}
 	select {
-	case <-done:
+	case err := <-done:
+		if err != nil {
+			return err
+		}
 	case <-time.After(lostAccessWait):
 	}
 	return s.status(ctx, info.FullMethod, reason)

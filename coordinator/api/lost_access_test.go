@@ -88,7 +88,7 @@ var errRevoked = errors.New("the access of ci was revoked during the call")
 type heldStream struct {
 	grpc.ServerStream // nil; methods that no test calls are not implemented
 
-	ctx context.Context //nolint:containedctx // as a stream has one
+	ctx context.Context
 }
 
 func (s *heldStream) Context() context.Context { return s.ctx }

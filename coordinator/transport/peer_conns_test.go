@@ -73,7 +73,8 @@ func TestConnectionsEndWithTheCAOfTheirPeerAndNoOthersDo(t *testing.T) {
 		cfg := tlsconf.Trust{Roots: []*x509.Certificate{old.Cert}}.Config(own, nil)
 		dialGRPC(func(raw net.Conn) (net.Conn, error) {
 			conn := tls.Client(raw, cfg)
-			return conn, conn.HandshakeContext(ctx)
+			err := conn.HandshakeContext(ctx)
+			return conn, err
 		})
 	}
 	want := func(when string, accepted, dialed, grpc int) {
@@ -113,7 +114,7 @@ func TestAConnectionWhoseCAIsDroppedDuringItsHandshakeEnds(t *testing.T) {
 		ends bool
 	}{{old, true}, {next, false}} {
 		near, far := net.Pipe()
-		defer func() { _ = far.Close() }()
+		t.Cleanup(func() { _ = far.Close() })
 		state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{c.ca.certify(t, "n2", c.ca).Cert, c.ca.Cert}}
 		added := conns.add(near, state, before)
 		if err := near.SetDeadline(time.Time{}); errors.Is(err, io.ErrClosedPipe) != c.ends {
