@@ -49,7 +49,8 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	}
 	ctx, end := withAccess(stream.Context())
 	defer end()
-	done := make(chan error, 1) // size 1: the handler may return after the stream has ended
+	// Size 1: the handler may return after the stream has ended.
+	done := make(chan error, 1)
 	s.streams.Go(func() { done <- s.handle(srv, &accessStream{stream, ctx}, info, handler) }) //nolint:contextcheck // the stream has it
 	select {
 	case err := <-done:
