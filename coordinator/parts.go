@@ -53,6 +53,7 @@ type replica struct {
 	// httpListener is nil without a port for metrics.
 	httpListener *telemetry.LimitedListener
 	peers        *membership.Peers
+	peerCreds    *transport.PeerCredentials // of peers; nil in plaintext
 	candidate    *membership.Candidate
 	reconciler   *membership.Reconciler
 	members      *membership.Service

@@ -32,11 +32,10 @@ type joinable struct {
 
 	*node
 	ca    *tlsconf.CA
+	cert  atomic.Pointer[tlsconf.Replica]
 	join  func(*dtaskv1.JoinRequest) (*dtaskv1.JoinResponse, error)
 	joins chan *dtaskv1.JoinRequest // that were received
-	// certified is the replica that the port has the certificate of.
-	certified atomic.Pointer[tlsconf.Replica]
-	keys      chan [32]byte // of the workers that opened a stream
+	keys  chan [32]byte             // of the workers that opened a stream
 }
 
 // listenTLS starts a replica of a cluster with its own CA.
@@ -52,7 +51,7 @@ func (n *network) listenTLS(t *testing.T, addr string) *joinable {
 			Identity: &dtaskv1.Identity{Id: 9, Name: r.GetName()}, ClusterId: cluster, Addresses: []string{addr}, Roots: [][]byte{ca.Cert.Raw},
 		}, nil
 	}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(j.tls(t))), grpc.StreamInterceptor(j.noteKey))
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(j.tlsConfig(t))), grpc.StreamInterceptor(j.noteKey))
 	j.node = &node{listener: bufconn.Listen(1 << 20), server: server, sessions: make(chan *leaderEnd, 64)}
 	dtaskv1.RegisterWorkerServiceServer(server, j.node)
 	dtaskv1.RegisterClusterServiceServer(server, j.node)
@@ -64,34 +63,35 @@ func (n *network) listenTLS(t *testing.T, addr string) *joinable {
 	return j
 }
 
-// tls returns the configuration of the port, and gives it a certificate.
-func (j *joinable) tls(t *testing.T) *tls.Config {
+// tlsConfig returns the configuration of the replica, with a certificate of its CA.
+func (j *joinable) tlsConfig(t *testing.T) *tls.Config {
 	t.Helper()
-	j.certify(t, time.Now())
-	peering := tlsconf.Peering{Source: j.certified.Load}
+	j.certify(t, j.ca, time.Now())
+	peering := tlsconf.Peering{Source: j.cert.Load}
 	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: peering.GetConfigForClient}
 }
 
-// certify gives the port a certificate that is issued at a time.
-func (j *joinable) certify(t *testing.T, at time.Time) {
+// certify gives the replica a certificate that a CA issues at a time, for further
+// connections.
+func (j *joinable) certify(t *testing.T, ca *tlsconf.CA, at time.Time) {
 	t.Helper()
 	key, err := tlsconf.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := j.ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: "n1", Key: key.Public()}, at)
+	cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: "n1", Key: key.Public()}, at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := tlsconf.Save(dir, cert, key, j.ca.Cert); err != nil {
+	if err := tlsconf.Save(dir, cert, key, ca.Cert); err != nil {
 		t.Fatal(err)
 	}
 	replica, err := tlsconf.LoadReplica(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.certified.Store(replica)
+	j.cert.Store(replica)
 }
 
 // noteKey notes the key of a worker.
@@ -308,20 +308,20 @@ func TestAWorkerWithAWrongClockJoinsAndConnectsOnceItsClockIsRight(t *testing.T)
 			n, dir := newNetwork(t), t.TempDir()
 			defer n.stopAll()
 			j := n.listenTLS(t, "n1:1")
-			j.certify(t, wrong)
+			j.certify(t, j.ca, wrong)
 			b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: dir})
 			b.complains(t, "cluster not joined yet", off)
 			if len(j.joins) > 0 {
 				t.Error("a secret was sent")
 			}
-			j.certify(t, time.Now())
+			j.certify(t, j.ca, time.Now())
 			key := [32]byte((<-j.joins).GetPublicKeyHash())
 			b.runs(t, j, key)
 
-			j.certify(t, wrong)
+			j.certify(t, j.ca, wrong)
 			b = member(t, n, Config{WorkDir: dir})
 			b.complains(t, "no session", off)
-			j.certify(t, time.Now())
+			j.certify(t, j.ca, time.Now())
 			b.runs(t, j, key)
 		})
 	}

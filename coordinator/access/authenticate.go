@@ -80,9 +80,10 @@ var open = &auth.Principal{Role: auth.Admin, Via: auth.ViaOpen}
 
 // Authenticate returns the caller of a method, or nil if the call has no credential, or
 // only an unknown key and the method is for everyone. The
-// context that it returns is the call's: it ends, with an *UnauthenticatedError as its
-// cause, when the credential stops counting. Errors: *UnauthenticatedError for a
-// credential that does not count, ErrAskLeader.
+// context that it returns is the call's. Its auth.Access ends, with an
+// *UnauthenticatedError as its cause, when the credential stops counting, and the context
+// itself cutDelay later. Errors: *UnauthenticatedError for a credential that does not
+// count, ErrAskLeader.
 func (r *Registry) Authenticate(ctx context.Context, method string) (context.Context, *auth.Principal, error) {
 	if r.cfg.Replica == nil {
 		return ctx, open, nil

@@ -121,8 +121,8 @@ type Config struct {
 	Classify func(error) *Error
 	// Authenticate returns who makes a call, by its full method name; nil for a caller
 	// without credentials. It is called once per call, before anything is allocated for
-	// it, and the context that it returns is that of the call. An *auth.DeniedError or an
-	// *Error reaches the caller. nil: the cluster has no identities, and everyone may call
+	// it, and the context that it returns is that of the call, with auth.Access if its
+	// caller may lose access. An *auth.DeniedError or an *Error reaches the caller. nil: the cluster has no identities, and everyone may call
 	// everything.
 	Authenticate func(ctx context.Context, method string) (context.Context, *auth.Principal, error)
 	// Abandon ends what Authenticate has begun for a call that is refused afterwards, by

@@ -218,7 +218,7 @@ func boundLines(lines []string) []string {
 // that is a status already stays as it is.
 func (s *Server) status(ctx context.Context, method string, err error) error {
 	// A call whose caller has lost access ends with that, whatever it was doing.
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && s.cfg.Classify(cause) != nil {
+	if cause := s.lostAccess(ctx); cause != nil {
 		err = cause
 	}
 	if _, ok := status.FromError(err); ok {

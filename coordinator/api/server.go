@@ -56,7 +56,7 @@ type Server struct {
 	aggregatedCache aggregatedCache
 	levelsCache     levelsCache
 
-	streams  sync.WaitGroup // goroutines of Submit, which end with their call
+	streams  sync.WaitGroup // goroutines of streams, which end with their call
 	stopping chan struct{}  // closed by Serve when streams should end
 	stop     sync.Once
 }

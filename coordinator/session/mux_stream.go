@@ -58,7 +58,7 @@ func (s *Service) Sessions(stream dtaskv1.WorkerService_SessionsServer) error {
 		_ = m.out.Run(ctx, m.pack, stream.Send) // the process is gone; its workers reconnect
 	}()
 	m.receive(ctx)
-	return nil
+	return ending(stream.Context())
 }
 
 // receive delivers frames to the sessions until the stream ends. Nothing that
