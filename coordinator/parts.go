@@ -110,6 +110,9 @@ func (r *replica) connect() (err error) {
 		LivenessTimeout: r.cfg.livenessTimeout(),
 		Lease:           max(r.cfg.TimeScale.Scale(lease), r.cfg.livenessTimeout()),
 		Authorize:       workerGrant,
+		Elected:         r.leadership.elected,
+		TermChanged:     r.leadership.termChanged,
+		AwaitSuccessor:  func(ctx context.Context, term uint64) { r.members.AwaitSuccessor(ctx, term) },
 		Guard: func(ctx context.Context, call func() error) error {
 			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
 		},

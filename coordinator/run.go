@@ -272,10 +272,14 @@ func (r *replica) transferLeadership(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx),
 		r.cfg.TimeScale.Scale(transferTimeout))
 	defer cancel()
+	term := node.Term()
 	if err := node.Transfer(ctx); err != nil {
 		r.log.WarnContext(ctx, "leadership not transferred", "err", err)
 		return
 	}
+	// Workers and clients are redirected to the next leader: this replica must learn of it
+	// before it stops.
+	r.members.AwaitSuccessor(ctx, term)
 	r.log.InfoContext(ctx, "leadership transferred")
 }
 
