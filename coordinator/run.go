@@ -103,6 +103,7 @@ const openWarning = "every user of this machine may run commands as the user of 
 // serve opens the ports. Before Raft runs, other replicas can already ask this one to
 // identify itself.
 func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
+	r.running = ctx
 	port, err := r.cfg.Seams.Network.Listen(ctx, r.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)

@@ -116,6 +116,7 @@ func (m *muxStream) open(ctx context.Context, number uint32, present int) *strea
 	m.mu.Unlock()
 	m.sessions.Go(func() {
 		defer cancel(nil)
+		//nolint:contextcheck // the session's context is the slot's
 		m.end(number, m.service.cfg.Guard(ctx, func() error { return m.service.serve(slot, turn) }))
 	})
 	return slot
