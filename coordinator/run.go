@@ -281,6 +281,7 @@ func (r *replica) transferLeadership(ctx context.Context) {
 	// Workers and clients are redirected to the next leader: this replica must learn of it
 	// before it stops.
 	r.members.AwaitSuccessor(ctx, term)
+	r.sessions.AwaitEnded(ctx)
 	r.log.InfoContext(ctx, "leadership transferred")
 }
 

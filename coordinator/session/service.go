@@ -71,8 +71,11 @@ type Service struct {
 	cfg   Config
 	admit *admission
 	terms atomic.Pointer[termFence] // of the last term with a session
-	mu    sync.Mutex                // guards open
-	open  map[fsm.WorkerID]*session // the latest session of each worker
+
+	serving atomic.Int64 // sessions whose end was not sent
+
+	mu   sync.Mutex                // guards open
+	open map[fsm.WorkerID]*session // the latest session of each worker
 
 	offered atomic.Pointer[offer] // see OfferTrust; nil: nothing
 }
@@ -200,6 +203,24 @@ func (s *Service) serve(slot *streamSlot, t *turn) error {
 		s.cfg.AwaitSuccessor(slot.m.stream.Context(), leader.Term())
 	}
 	return err
+}
+
+// endedPollInterval is how often AwaitEnded counts the sessions.
+const endedPollInterval = 2 * time.Millisecond
+
+// AwaitEnded returns when all sessions have ended and their ends are queued, or ctx is
+// done. A replica that stops calls it after its term has ended: until then, it must know
+// the next leader.
+func (s *Service) AwaitEnded(ctx context.Context) {
+	poll := time.NewTicker(endedPollInterval)
+	defer poll.Stop()
+	for s.serving.Load() > 0 {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // maxTermWait is how long a session waits for the term of a replica that was elected.

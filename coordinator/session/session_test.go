@@ -320,10 +320,18 @@ func TestSessionsEndWithTheirTermOnceTheNextLeaderIsKnown(t *testing.T) {
 			if term := <-asked; term != 3 {
 				t.Errorf("asked for the successor of term %d, want 3", term)
 			}
-			if len(h.ended) > 0 {
+			told := make(chan struct{})
+			go func() {
+				defer close(told)
+				h.service.AwaitEnded(t.Context())
+			}()
+			select {
+			case <-told:
 				t.Error("the session ended before the next leader was known")
+			default:
 			}
 			close(known)
+			<-told
 			_ = p.end()
 			if err := h.result(); !errors.Is(err, sequencer.ErrTermEnded) {
 				t.Errorf("ended with %v, want the term is over", err)
