@@ -43,6 +43,7 @@ const (
 // Environment variables that select what runs.
 const (
 	rateVariable    = "DTASK_UPGRADE_RATE"    // tasks per second, or a share of the ceiling such as 80%
+	baseVariable    = "DTASK_UPGRADE_BASE"    // the commit of the base build; default: that in the file base
 	runsVariable    = "DTASK_UPGRADE_RUNS"    // how many times the upgrade runs
 	gapVariable     = "DTASK_UPGRADE_GAP"     // the longest time without a completion that passes
 	mixedVariable   = "DTASK_UPGRADE_MIXED"   // how long faults are injected into a cluster of both builds
