@@ -184,8 +184,9 @@ bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set
 	DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) $(RUN) -suite bitflip go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: upgrade
-upgrade: ## upgrade a cluster from the commit in test/upgrade/base to this one, back and forth, under RATE (200, or 80% of the ceiling) tasks per second
-	DTASK_UPGRADE_RATE=$(RATE) go test -count=1 -v -timeout 25m $(ARGS) ./test/upgrade
+upgrade: ## upgrade a cluster from BASE (the commit in test/upgrade/base) to this one, back and forth, RUNS (1) times, under RATE (200, or 80% of the ceiling) tasks per second; with MIXED=10m, also inject faults into a cluster of both; a longer time than GAP (10s) without a completion fails
+	DTASK_UPGRADE_BASE=$(BASE) DTASK_UPGRADE_RATE=$(RATE) DTASK_UPGRADE_RUNS=$(RUNS) DTASK_UPGRADE_GAP=$(GAP) DTASK_UPGRADE_MIXED=$(MIXED) DTASK_UPGRADE_SEED=$(SEED) \
+		go test -count=1 -v -timeout 2h $(ARGS) ./test/upgrade
 
 .PHONY: deploy-test
 deploy-test: ## set up a secured cluster on machines of its own, as documented, and test what it sends, stores and refuses; needs root

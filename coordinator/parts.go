@@ -64,6 +64,8 @@ type replica struct {
 	leadership   *leadership
 	api          *api.Server
 
+	running context.Context //nolint:containedctx // ends when the replica stops; set by serve
+
 	stop   context.CancelCauseFunc
 	fatals chan *FatalError // size 1: the first one ends the process
 }
@@ -111,6 +113,9 @@ func (r *replica) connect() (err error) {
 		LivenessTimeout: r.cfg.livenessTimeout(),
 		Lease:           max(r.cfg.TimeScale.Scale(lease), r.cfg.livenessTimeout()),
 		Authorize:       workerGrant,
+		Elected:         r.leadership.elected,
+		TermChanged:     r.leadership.termChanged,
+		AwaitSuccessor:  r.awaitSuccessor,
 		Guard: func(ctx context.Context, call func() error) error {
 			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
 		},
@@ -130,6 +135,15 @@ func (r *replica) connect() (err error) {
 	r.identities = r.newAuthService()
 	dtaskv1.RegisterAuthServiceServer(r.api, r.identities)
 	return nil
+}
+
+// awaitSuccessor returns when the leader of a later term is known, or after a short time.
+// A replica that stops has waited already, if there is another one to lead.
+func (r *replica) awaitSuccessor(ctx context.Context, term uint64) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.running, cancel)() //nolint:contextcheck // either context ends the wait
+	r.members.AwaitSuccessor(ctx, term)
 }
 
 // orNil returns a pointer as an interface that is nil if the pointer is.

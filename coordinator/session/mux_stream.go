@@ -114,8 +114,11 @@ func (m *muxStream) open(ctx context.Context, number uint32, present int) *strea
 	m.mu.Lock()
 	m.slots[number] = slot
 	m.mu.Unlock()
+	m.service.serving.Add(1)
 	m.sessions.Go(func() {
+		defer m.service.serving.Add(-1)
 		defer cancel(nil)
+		//nolint:contextcheck // the session's context is the slot's
 		m.end(number, m.service.cfg.Guard(ctx, func() error { return m.service.serve(slot, turn) }))
 	})
 	return slot

@@ -34,6 +34,7 @@ type cluster struct {
 	hasOldCopy bool        // a replica runs on an old copy of its data directory
 
 	terms          atomic.Int64 // started
+	sessions       atomic.Int64 // of workers, opened
 	lost, diverged atomic.Int64
 	fatals         atomic.Int64 // replicas that stopped themselves
 	fired          map[string]int

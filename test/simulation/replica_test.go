@@ -202,6 +202,8 @@ func (h *logReader) Handle(_ context.Context, rec slog.Record) error {
 	case "leading":
 		r.leads.Store(true)
 		r.c.terms.Add(1)
+	case "session opened":
+		r.c.sessions.Add(1)
 	case "quarantined data directory":
 		h.p.aside.Store(true)
 	case "no longer leading":
