@@ -191,6 +191,10 @@ upgrade: ## upgrade a cluster from the commit in test/upgrade/base to this one, 
 deploy-test: ## set up a secured cluster on machines of its own, as documented, and test what it sends, stores and refuses; needs root
 	go test -count=1 -v -timeout 10m $(ARGS) ./test/deploy
 
+.PHONY: units
+units: ## check the systemd units with systemd-analyze
+	go test -count=1 -v -run 'TestSystemd|TestTheUnits' $(ARGS) ./test/packaging
+
 .PHONY: tls-scan
 tls-scan: build/sslyze/bin/sslyze ## scan both ports of a secured coordinator with sslyze; needs root, Python and PyPI
 	DTASK_SSLYZE=$(CURDIR)/$< go test -count=1 -v -timeout 10m -run '^TestAScanner' $(ARGS) ./test/deploy

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// work counts what the state machine does, so that a call of it that never returns can be
-// told from one that is not made.
+// work counts what the state machine does, so that a call that never returns differs from
+// one that is not made.
 type work struct {
 	running atomic.Int64  // calls that have not returned
 	steps   atomic.Uint64 // entries that were applied, and blocks of snapshots that were read

@@ -97,6 +97,7 @@ var mayImport = map[string][]string{
 	"test/e2e/...":     {"..."},
 	"test/faults":      {"..."},
 	"test/mutants":     {"test/record"},
+	"test/packaging":   {"test/cluster"},
 	"tools/...":        {},
 	"test/record/...":  {"test/record", "test/mutants"},
 	"test/simulation":  {"..."},
