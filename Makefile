@@ -34,6 +34,14 @@ help: ## list the targets
 build: ## build bin/dtaskd, bin/dtask-worker and bin/dtaskctl
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/dtask/dtask/internal/buildinfo.version=$(VERSION)" -o bin/ ./cmd/dtaskd ./cmd/dtask-worker ./cmd/dtaskctl
 
+.PHONY: release
+release: ## build the archives of VERSION with checksums and a bill of materials in build/release
+	go run ./tools/release -version $(VERSION) -date $$(git log -1 --format=%ct) -out build/release
+
+.PHONY: release-test
+release-test: ## build a release twice, in two directories and without a cache, and compare
+	DTASK_RELEASE=full go test -count=1 -v -timeout 30m -run '^TestTwoBuilds' $(ARGS) ./test/packaging
+
 .PHONY: generate
 generate: ## regenerate the code under proto/, docs/cli.md and docs/metrics.md
 	$(BUF) generate
