@@ -203,6 +203,10 @@ deploy-test: ## set up a secured cluster on machines of its own, as documented, 
 units: ## check the systemd units with systemd-analyze
 	go test -count=1 -v -run 'TestSystemd|TestTheUnits' $(ARGS) ./test/packaging
 
+.PHONY: manifests
+manifests: ## check the manifests for Kubernetes against the types of its API
+	cd test/kubernetes && go vet . && go test -count=1 $(ARGS) .
+
 .PHONY: tls-scan
 tls-scan: build/sslyze/bin/sslyze ## scan both ports of a secured coordinator with sslyze; needs root, Python and PyPI
 	DTASK_SSLYZE=$(CURDIR)/$< go test -count=1 -v -timeout 10m -run '^TestAScanner' $(ARGS) ./test/deploy
