@@ -34,6 +34,13 @@ help: ## list the targets
 build: ## build bin/dtaskd, bin/dtask-worker and bin/dtaskctl
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/dtask/dtask/internal/buildinfo.version=$(VERSION)" -o bin/ ./cmd/dtaskd ./cmd/dtask-worker ./cmd/dtaskctl
 
+.PHONY: image
+image: build ## build the container image dtask:VERSION and dtask:latest with docker
+	rm -rf build/image
+	mkdir -p build/image/empty
+	cp bin/dtaskd bin/dtask-worker bin/dtaskctl build/image/
+	docker build -q -t dtask:$(VERSION) -t dtask:latest -f deploy/docker/Dockerfile build/image
+
 .PHONY: release
 release: ## build the archives of VERSION with checksums and a bill of materials in build/release
 	go run ./tools/release -version $(VERSION) -date $$(git log -1 --format=%ct) -out build/release
@@ -205,7 +212,7 @@ units: ## check the systemd units with systemd-analyze
 
 .PHONY: manifests
 manifests: ## check the manifests for Kubernetes against the types of its API
-	cd test/kubernetes && go vet . && go test -count=1 $(ARGS) .
+	cd test/manifests && go vet . && go test -count=1 $(ARGS) .
 
 .PHONY: tls-scan
 tls-scan: build/sslyze/bin/sslyze ## scan both ports of a secured coordinator with sslyze; needs root, Python and PyPI

@@ -1,4 +1,4 @@
-module github.com/dtask/dtask/test/kubernetes
+module github.com/dtask/dtask/test/manifests
 
 go 1.26.0
 
