@@ -210,6 +210,10 @@ deploy-test: ## set up a secured cluster on machines of its own, as documented, 
 units: ## check the systemd units with systemd-analyze
 	go test -count=1 -v -run 'TestSystemd|TestTheUnits' $(ARGS) ./test/packaging
 
+.PHONY: image-test
+image-test: ## build the image, and run the commands of docs/deploy.md in containers; needs docker and docker compose
+	DTASK_IMAGE=1 go test -count=1 -v -timeout 10m -run '^TestTheDocumentedContainers' $(ARGS) ./test/packaging
+
 .PHONY: manifests
 manifests: ## check the manifests for Kubernetes against the types of its API
 	cd test/manifests && go vet . && go test -count=1 $(ARGS) .
