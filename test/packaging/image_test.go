@@ -80,7 +80,8 @@ func TestTheDocumentedContainersSurviveTheLossOfTheirLeader(t *testing.T) {
 	compose := filepath.Join(dir, "docker")
 	write(t, filepath.Join(compose, "without-prometheus.yaml"), withoutPrometheus, 0o600)
 	t.Cleanup(func() {
-		cmd := exec.Command("bash", "-c", prelude+"docker compose -p dtask-test down -v") //nolint:noctx // t.Context() is done
+		// Without the context of the test, which is done.
+		cmd := exec.Command("bash", "-c", prelude+"docker compose -p dtask-test down -v")
 		cmd.Dir = compose
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("removing the cluster: %v\n%s", err, out)
