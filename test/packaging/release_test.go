@@ -27,6 +27,11 @@ const releaseVersion = "v1.2.3-test"
 func buildRelease(t *testing.T, arches string) map[string][]byte {
 	t.Helper()
 	source, out := copySource(t), filepath.Join(t.TempDir(), "out")
+	secret := filepath.Join(source, "deploy", "docker", "secrets")
+	if err := os.MkdirAll(secret, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(secret, "token"), "written by the commands of docs/deploy.md", 0o600)
 	cmd := exec.CommandContext(t.Context(), "go", "run", "./tools/release", "-version", releaseVersion, "-date", "1767225600", "-arch", arches, "-out", out)
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "PWD="+source)
@@ -101,6 +106,11 @@ func TestTwoBuildsOfAReleaseAreEqual(t *testing.T) {
 		name := "dtask-" + releaseVersion + "-linux-" + arch
 		files := unpack(t, first[name+".tar.gz"], name)
 		wantPrograms(t, files, arch)
+		for file := range files {
+			if strings.Contains(file, "secret") || strings.HasSuffix(file, ".env") {
+				t.Errorf("the archive has %s", file)
+			}
+		}
 		if !bytes.Equal(files["sbom.cdx.json"], first[name+".cdx.json"]) {
 			t.Errorf("%s has another bill of materials than the one beside it", name)
 		}

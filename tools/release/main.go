@@ -26,8 +26,13 @@ import (
 // programs are the programs of a release.
 var programs = []string{"dtask-worker", "dtaskctl", "dtaskd"}
 
-// documents are what an archive has beside the programs; directories as a whole.
-var documents = []string{"CHANGELOG.md", "LICENSE", "README.md", "deploy"}
+// documents are what an archive has beside the programs; directories as a whole. The
+// commands of docs/deploy.md write secrets into deploy/docker: its files are listed one by one.
+var documents = []string{
+	"CHANGELOG.md", "LICENSE", "README.md",
+	"deploy/docker/Dockerfile", "deploy/docker/compose.yaml", "deploy/docker/prometheus.yml",
+	"deploy/grafana", "deploy/kubernetes", "deploy/prometheus", "deploy/systemd",
+}
 
 // release is what is built.
 type release struct {
