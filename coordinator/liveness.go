@@ -14,11 +14,8 @@ type work struct {
 	steps   atomic.Uint64 // entries that were applied, and blocks of snapshots that were read
 }
 
-// begin counts a call; the caller must call end once when it returns.
-func (w *work) begin() (end func()) {
-	w.running.Add(1)
-	return w.end
-}
+// begin counts a call; the caller must call end when it returns.
+func (w *work) begin() { w.running.Add(1) }
 
 func (w *work) end() {
 	w.steps.Add(1)

@@ -42,7 +42,7 @@ func TestAReplicaIsAliveWithoutWorkOrWithProgress(t *testing.T) {
 func TestReadingASnapshotIsProgress(t *testing.T) {
 	t.Parallel()
 	var w work
-	end := w.begin()
+	w.begin()
 	r := w.reader(strings.NewReader("ab"))
 	for want := uint64(1); want <= 2; want++ {
 		if _, err := r.Read(make([]byte, 1)); err != nil {
@@ -52,7 +52,7 @@ func TestReadingASnapshotIsProgress(t *testing.T) {
 			t.Errorf("%d steps, %d running, want %d and 1", got, w.running.Load(), want)
 		}
 	}
-	end()
+	w.end()
 	if w.steps.Load() != 3 || w.running.Load() != 0 {
 		t.Errorf("%d steps, %d running", w.steps.Load(), w.running.Load())
 	}

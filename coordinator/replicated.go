@@ -22,7 +22,8 @@ type replicated struct {
 }
 
 func (r replicated) Apply(index, _ uint64, data []byte) any {
-	defer r.work.begin()()
+	r.work.begin()
+	defer r.work.end()
 	result := r.machine.Apply(index, data)
 	var halt *fsm.HaltError
 	if err, ok := result.(error); ok && errors.As(err, &halt) {
@@ -58,7 +59,8 @@ func (s snapshot) Persist(w io.Writer) error {
 }
 
 func (r replicated) Restore(from io.Reader) (take func(), err error) {
-	defer r.work.begin()()
+	r.work.begin()
+	defer r.work.end()
 	take, err = r.machine.PrepareRestore(r.work.reader(from))
 	if level, above := errors.AsType[*fsm.LevelError](err); above {
 		r.above.Store(level)
