@@ -34,6 +34,21 @@ help: ## list the targets
 build: ## build bin/dtaskd, bin/dtask-worker and bin/dtaskctl
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/dtask/dtask/internal/buildinfo.version=$(VERSION)" -o bin/ ./cmd/dtaskd ./cmd/dtask-worker ./cmd/dtaskctl
 
+.PHONY: image
+image: build ## build the container image dtask:VERSION and dtask:latest with docker
+	rm -rf build/image
+	mkdir -p build/image/empty
+	cp bin/dtaskd bin/dtask-worker bin/dtaskctl build/image/
+	docker build -q -t dtask:$(VERSION) -t dtask:latest -f deploy/docker/Dockerfile build/image
+
+.PHONY: release
+release: ## build the archives of VERSION with checksums and a bill of materials in build/release
+	go run ./tools/release -version $(VERSION) -date $$(git log -1 --format=%ct) -out build/release
+
+.PHONY: release-test
+release-test: ## build a release twice, in two directories and without a cache, and compare
+	DTASK_RELEASE=full go test -count=1 -v -timeout 30m -run '^TestTwoBuilds' $(ARGS) ./test/packaging
+
 .PHONY: generate
 generate: ## regenerate the code under proto/, docs/cli.md and docs/metrics.md
 	$(BUF) generate
@@ -191,6 +206,18 @@ upgrade: ## upgrade a cluster from BASE (the commit in test/upgrade/base) to thi
 .PHONY: deploy-test
 deploy-test: ## set up a secured cluster on machines of its own, as documented, and test what it sends, stores and refuses; needs root
 	go test -count=1 -v -timeout 10m $(ARGS) ./test/deploy
+
+.PHONY: units
+units: ## check the systemd units with systemd-analyze
+	go test -count=1 -v -run 'TestSystemd|TestTheUnits' $(ARGS) ./test/packaging
+
+.PHONY: image-test
+image-test: ## build the image, and run the commands of docs/deploy.md in containers; needs docker and docker compose
+	DTASK_IMAGE=1 go test -count=1 -v -timeout 10m -run '^TestTheDocumentedContainers' $(ARGS) ./test/packaging
+
+.PHONY: manifests
+manifests: ## check the manifests for Kubernetes against the types of its API
+	cd test/manifests && go vet . && go test -count=1 $(ARGS) .
 
 .PHONY: tls-scan
 tls-scan: build/sslyze/bin/sslyze ## scan both ports of a secured coordinator with sslyze; needs root, Python and PyPI

@@ -47,6 +47,7 @@ type replica struct {
 	node    atomic.Pointer[raftnode.Node] // nil until Raft runs
 
 	aboveLevel atomic.Pointer[fsm.LevelError] // why a snapshot was not restored
+	work       work
 
 	mux         *transport.Mux // this and what follows is set by serve
 	httpAddress string
@@ -248,7 +249,9 @@ func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Prel
 }
 
 // replicated adapts the state machine to raftnode.
-func (r *replica) replicated() replicated { return replicated{r.machine, r.history, &r.aboveLevel} }
+func (r *replica) replicated() replicated {
+	return replicated{r.machine, r.history, &r.aboveLevel, &r.work}
+}
 
 // levels are the feature levels that this replica announces to its peers.
 func (r *replica) levels() transport.Levels {

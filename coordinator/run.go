@@ -132,6 +132,9 @@ func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
 	group.Go(func() error { r.renew(ctx); return nil })
 	group.Go(func() error { r.followTrust(ctx); return nil })
 	r.serveSocket(ctx, group)
+	if r.cfg.Alive != nil {
+		group.Go(func() error { reportAlive(ctx, r.cfg.AliveInterval, r.progress, r.cfg.Alive); return nil })
+	}
 	r.cfg.Started(listen, r.httpAddress)
 	return nil
 }

@@ -71,6 +71,7 @@ var mayImport = map[string][]string{
 	"internal/durable":     {},
 	"internal/loglimit":    {},
 	"internal/mmap":        {},
+	"internal/sdnotify":    {},
 	"internal/secretname":  {},
 	"internal/sendqueue":   {},
 	"internal/statetext":   {},
@@ -82,7 +83,7 @@ var mayImport = map[string][]string{
 	"internal/exitstatus":  {},
 
 	// The programs: flags and configuration, then Run, then an exit code.
-	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program", "client", "proto/dtask/v1", "internal/auth", "internal/durable", "internal/loopback", "internal/tlsconf"},
+	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program", "client", "proto/dtask/v1", "internal/auth", "internal/durable", "internal/loopback", "internal/sdnotify", "internal/tlsconf"},
 	"cmd/dtask-worker": {"client", "worker/...", "internal/buildinfo", "internal/config", "internal/loopback", "internal/program", "internal/telemetry", "internal/tlsconf"},
 	"cmd/dtaskctl":     {"cli/...", "internal/program"},
 
@@ -96,6 +97,7 @@ var mayImport = map[string][]string{
 	"test/e2e/...":     {"..."},
 	"test/faults":      {"..."},
 	"test/mutants":     {"test/record"},
+	"test/packaging":   {"test/cluster"},
 	"tools/...":        {},
 	"test/record/...":  {"test/record", "test/mutants"},
 	"test/simulation":  {"..."},
