@@ -48,6 +48,7 @@ type fakeLeader struct {
 	auditHeads []*dtaskv1.AuditHead
 
 	fakeDrain
+	fakeBackup
 	fakeBench
 	fakeUpgrade
 	fakeAccess

@@ -1,0 +1,15 @@
+package document
+
+// SavedBackup is a backup that was saved.
+type SavedBackup struct {
+	File        string `json:"file"`
+	Bytes       uint64 `json:"bytes"`
+	SHA256      string `json:"sha256"` // of the file
+	ClusterID   string `json:"cluster_id"`
+	ServerID    string `json:"server_id"` // of the coordinator that wrote it
+	CreatedAt   string `json:"created_at"`
+	Index       uint64 `json:"index"` // the last log entry in it
+	Level       uint32 `json:"level"` // the cluster's feature level
+	History     bool   `json:"history"`
+	HistoryJobs uint64 `json:"history_jobs"`
+}
