@@ -123,6 +123,10 @@ var errHistoryIncomplete = &Error{
 
 // writeHistory writes the jobs that have left the state up to an index.
 func (a *admin) writeHistory(ctx context.Context, w *backup.Writer, to uint64) error {
+	// Without it, the file is known to be complete only up to the last job that left.
+	if err := a.cfg.History.Sync(ctx, to); err != nil {
+		return err
+	}
 	complete, err := a.cfg.History.Serve(ctx, history.Position{}, to, func(c history.Chunk, complete bool) error {
 		if !complete {
 			return errHistoryIncomplete

@@ -30,22 +30,22 @@ func inOffline() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: "RestoredBackupIsANewCluster"}},
 		},
 		{
-			Name:   "a-token-is-kept-by-a-restore",
-			Edits:  []Edit{{"fsm/restoration.go", `	case RoleAdmin, RoleOperator, RoleSubmitter, RoleReader, RoleMetrics, numRoles:
+			Name: "a-token-is-kept-by-a-restore",
+			Edits: []Edit{{"fsm/restoration.go", `	case RoleAdmin, RoleOperator, RoleSubmitter, RoleReader, RoleMetrics, numRoles:
 		return r.KeepTokens`, `	case RoleAdmin, RoleOperator, RoleSubmitter, RoleReader, RoleMetrics, numRoles:
 		return true`}},
 			Caught: []Checker{{Package: "./fsm", Run: "DropsTokens"}},
 		},
 		{
-			Name:   "a-join-token-is-kept-by-a-restore",
-			Edits:  []Edit{{"fsm/restoration.go", `	if !r.KeepTokens {
+			Name: "a-join-token-is-kept-by-a-restore",
+			Edits: []Edit{{"fsm/restoration.go", `	if !r.KeepTokens {
 		done.JoinTokens`, `	if r.DropWorkers {
 		done.JoinTokens`}},
 			Caught: []Checker{{Package: "./fsm", Run: "DropsTokens"}},
 		},
 		{
-			Name:   "a-restored-attempt-stays-live",
-			Edits:  []Edit{{"fsm/restoration.go", `	done.Requeued = s.requeueAll()
+			Name: "a-restored-attempt-stays-live",
+			Edits: []Edit{{"fsm/restoration.go", `	done.Requeued = s.requeueAll()
 `, ``}},
 			Caught: []Checker{{Package: "./fsm", Run: "WhatRanIsReady"}},
 		},
@@ -55,8 +55,8 @@ func inOffline() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: "WhatRanIsReady|AtMostOnceTaskThatMayRun"}},
 		},
 		{
-			Name:   "a-restored-cluster-repeats-log-indexes",
-			Edits:  []Edit{{"fsm/recovery.go", `	m.index += recoveryGap
+			Name: "a-restored-cluster-repeats-log-indexes",
+			Edits: []Edit{{"fsm/recovery.go", `	m.index += recoveryGap
 `, ``}},
 			Caught: []Checker{{Package: "./fsm", Run: "RestoredBackupIsANewCluster|RecoveredState"}},
 		},
@@ -66,8 +66,8 @@ func inOffline() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/offline", Run: "NotRestoredOverData"}},
 		},
 		{
-			Name:   "half-a-backup-is-restored",
-			Edits:  []Edit{{"coordinator/offline/restore.go", `		_, err = b.Finish(nil)
+			Name: "half-a-backup-is-restored",
+			Edits: []Edit{{"coordinator/offline/restore.go", `		_, err = b.Finish(nil)
 		err = b.explain(err)
 `, ``}, {"coordinator/offline/backup.go", `return err == nil, b.explain(err)`, `return true, nil`}},
 			Caught: []Checker{{Package: "./coordinator/offline", Run: "WhatIsNotRestored"}},
@@ -83,16 +83,16 @@ func inOffline() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/api", Run: "WhatWasAcknowledgedBefore"}},
 		},
 		{
-			Name:   "a-backup-lacks-history-silently",
-			Edits:  []Edit{{"coordinator/api/backup.go", `		if !complete {
+			Name: "a-backup-lacks-history-silently",
+			Edits: []Edit{{"coordinator/api/backup.go", `		if !complete {
 			return errHistoryIncomplete
 		}
 `, ``}, {"coordinator/api/backup.go", `if err == nil && !complete {`, `if err != nil && !complete {`}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "LacksHistory"}},
 		},
 		{
-			Name:   "an-incomplete-backup-gets-its-name",
-			Edits:  []Edit{{"cli/backup_file.go", `	totals, err := r.Finish(nil)
+			Name: "an-incomplete-backup-gets-its-name",
+			Edits: []Edit{{"cli/backup_file.go", `	totals, err := r.Finish(nil)
 	if err != nil {
 		return doc, err
 	}
