@@ -55,16 +55,12 @@ func (f *backupFile) Write(b []byte) (int, error) { return f.temp.Write(b) }
 
 // keep reads the file back, and gives it its name if it is complete.
 func (f *backupFile) keep() (document.SavedBackup, error) {
-	err := f.temp.Sync()
-	if err == nil {
-		_, err = f.temp.Seek(0, io.SeekStart)
-	}
-	if err != nil {
+	if err := f.temp.Sync(); err != nil {
 		return document.SavedBackup{}, fmt.Errorf("writing %s: %w", f.path, pathCause(err))
 	}
-	doc, err := f.verify()
+	doc, err := f.reread()
 	if err != nil {
-		return doc, fmt.Errorf("reading %s back: %w", f.path, err)
+		return doc, err
 	}
 	err = f.temp.Close()
 	if err == nil {
@@ -77,15 +73,19 @@ func (f *backupFile) keep() (document.SavedBackup, error) {
 	return doc, durable.SyncDir(filepath.Dir(f.path))
 }
 
-func (f *backupFile) verify() (doc document.SavedBackup, err error) {
-	sum := sha256.New()
-	r, err := backup.NewReader(io.TeeReader(f.temp, sum))
-	if err != nil {
-		return doc, err
+// reread reads the whole file, and describes it if it is complete.
+func (f *backupFile) reread() (doc document.SavedBackup, err error) {
+	sum, totals := sha256.New(), backup.Totals{}
+	_, err = f.temp.Seek(0, io.SeekStart)
+	var r *backup.Reader
+	if err == nil {
+		r, err = backup.NewReader(io.TeeReader(f.temp, sum))
 	}
-	totals, err := r.Finish(nil)
+	if err == nil {
+		totals, err = r.Finish(nil)
+	}
 	if err != nil {
-		return doc, err
+		return doc, fmt.Errorf("reading %s back: %w", f.path, pathCause(err))
 	}
 	m := r.Manifest()
 	return document.SavedBackup{

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 )
 
 // toStdout is the file name that stands for standard output.
@@ -17,6 +19,7 @@ const toStdout = "-"
 func newBackupSave(a *app) *cobra.Command {
 	var o client.BackupOptions
 	var replace bool
+	set := &backupSet{}
 	cmd := &cobra.Command{
 		Use:   "save FILE|-",
 		Short: "Save a backup of the cluster",
@@ -28,46 +31,64 @@ FILE is only there when the backup is complete and was read back without an erro
 you can read it, and it should stay so: it has what jobs were submitted with. With -, the
 backup goes to standard output; dtaskd backup verify checks it afterwards.
 
-Finished jobs that have left the state are included with --with-history. Output of tasks
-is on the workers and in no backup. dtaskd restore makes a new cluster of a backup.`,
+Finished jobs that have left the state are included with --with-history. With --to DIR
+instead of FILE, they always are, and each backup in DIR adds only those that are new: DIR
+has one file for each state, and shares the files of the history. Output of tasks is on
+the workers and in no backup. dtaskd restore makes a new cluster of FILE or DIR.`,
 		Example: `  dtaskctl backup save cluster.dtbk
   dtaskctl backup save nightly.dtbk --with-history --replace
+  dtaskctl backup save --to /mnt/backups --keep 48
   dtaskctl backup save - | ssh backup 'cat > cluster.dtbk'`,
-		Args: oneArg,
+		Args: argCount(0, 1),
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
-			if args[0] == toStdout {
+			switch {
+			case set.dir != "" && (len(args) > 0 || replace || o.History):
+				return view{}, usagef("--to replaces FILE, --replace and --with-history")
+			case set.dir != "":
+				return a.savedBackup(a.backupToSet(ctx, c, set))
+			case len(args) == 0:
+				return view{}, usagef("missing argument: name a FILE, or a directory with --to")
+			case set.keep > 0:
+				return view{}, usagef("--keep requires --to")
+			case args[0] == toStdout:
 				return view{}, a.backupToStdout(ctx, c, o)
 			}
-			return a.backupToFile(ctx, c, o, &backupFile{path: args[0], replace: replace})
+			return a.savedBackup(a.backupToFile(ctx, c, o, &backupFile{path: args[0], replace: replace}))
 		}),
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&o.History, "with-history", false, "include the finished jobs that have left the state")
 	fl.BoolVar(&replace, "replace", false, "replace FILE if it exists")
+	fl.StringVar(&set.dir, "to", "", "add the backup to those in `DIR`")
+	bind(fl, &set.keep, "keep", "0", "with --to: keep the newest `N` states (0 = all)", integer[int](0, math.MaxInt32))
 	return cmd
 }
 
 // backupSecrecy is what the user must know about the file.
 const backupSecrecy = "the backup is not encrypted and has all payloads, environments and results of jobs: keep it as secret as the cluster"
 
-func (a *app) backupToFile(ctx context.Context, c *client.Client, o client.BackupOptions, file *backupFile) (view, error) {
+func (a *app) backupToFile(ctx context.Context, c *client.Client, o client.BackupOptions, file *backupFile) (doc document.SavedBackup, err error) {
 	if err := file.open(a); err != nil {
-		return view{}, err
+		return doc, err
 	}
 	defer file.discard()
-	err := c.Backup(ctx, o, func() (io.Writer, error) {
-		return &meter{a: a, to: file}, file.restart()
-	})
-	if err != nil {
-		return view{}, err
+	if err := c.Backup(ctx, o, func() (io.Writer, error) { return &meter{a: a, to: file}, file.restart() }); err != nil {
+		return doc, err
 	}
-	doc, err := file.keep()
+	return file.keep()
+}
+
+// savedBackup is the view of a backup.
+func (a *app) savedBackup(doc document.SavedBackup, err error) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
 	a.note("%s", backupSecrecy)
 	history := "not included; --with-history does"
-	if doc.History {
+	switch {
+	case doc.HistoryFile != "":
+		history = show.Plural(doc.HistoryJobs, "new job") + " in " + doc.HistoryFile
+	case doc.History:
 		history = show.Plural(doc.HistoryJobs, "job")
 	}
 	return lines(doc,

@@ -20,6 +20,9 @@ const maxBackupBreaks = 5
 // BackupOptions select what a backup has.
 type BackupOptions struct {
 	History bool // also the finished jobs that have left the state
+	// HistoryAfter leaves out the jobs that left the state up to this log index, which is
+	// that of an earlier backup.
+	HistoryAfter uint64
 }
 
 // Backup writes a backup of the cluster, as it is after everything that was acknowledged
@@ -31,7 +34,7 @@ func (c *Client) Backup(ctx context.Context, o BackupOptions, begin func() (io.W
 	return c.do(ctx, operation{
 		name: "saving a backup", stale: true, first: c.followers(ctx),
 		run: func(ctx context.Context, t try) error {
-			stream, err := t.admin().Backup(ctx, &dtaskv1.BackupRequest{WithHistory: o.History})
+			stream, err := t.admin().Backup(ctx, &dtaskv1.BackupRequest{WithHistory: o.History, HistoryAfter: o.HistoryAfter})
 			if err != nil {
 				return err
 			}
@@ -72,11 +75,11 @@ func (c *Client) followers(ctx context.Context) (addrs []string) {
 	if slices.ContainsFunc(c.book.order(), c.isLocalOnly) {
 		return nil
 	}
-	status, err := c.ClusterStatus(ctx)
+	found, err := c.ClusterStatus(ctx)
 	if err != nil {
 		return nil // the call itself reports it
 	}
-	members := slices.SortedStableFunc(slices.Values(status.GetMembers()), func(a, b *dtaskv1.Member) int { return cmp.Compare(a.GetLag(), b.GetLag()) })
+	members := slices.SortedStableFunc(slices.Values(found.GetMembers()), func(a, b *dtaskv1.Member) int { return cmp.Compare(a.GetLag(), b.GetLag()) })
 	for _, m := range members {
 		if m.GetState() == "follower" && m.GetVoter() {
 			addrs = append(addrs, m.GetAddress())

@@ -36,8 +36,10 @@ func backupCluster(t *testing.T, services map[string]*backups) *Client {
 	t.Helper()
 	n, c := setup(t, Config{Addrs: []string{"n1:1"}})
 	members := []*dtaskv1.Member{
-		{Id: "n1", Address: "n1:1", State: "leader", Voter: true}, {Id: "n3", Address: "n3:1", State: "follower", Voter: true, Lag: 9},
-		{Id: "n2", Address: "n2:1", State: "follower", Voter: true}, {Id: "n4", Address: "n4:1", State: "follower"},
+		{Id: "n1", Address: "n1:1", State: "leader", Voter: true},
+		{Id: "n3", Address: "n3:1", State: "follower", Voter: true, Lag: 9},
+		{Id: "n2", Address: "n2:1", State: "follower", Voter: true},
+		{Id: "n4", Address: "n4:1", State: "follower"},
 	}
 	for addr, service := range services {
 		f := &fake{status: func() (*dtaskv1.StatusResponse, error) {

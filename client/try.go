@@ -78,7 +78,7 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 	tried := make(map[string]bool)
 	own := false // some address may be of this client's cluster
 	w.beginRound()
-	order := append(w.op.first, c.book.order()...)
+	order := slices.Concat(w.op.first, c.book.order())
 	w.op.first = nil // one that breaks a stream each time must not be tried forever
 	for _, addr := range order {
 		for redirects := 0; addr != "" && !tried[addr] && redirects <= maxRedirects; redirects++ {

@@ -122,7 +122,7 @@ func (a *attacked) issue(dir, clusterID string) {
 // token of the old cluster, and one on the socket.
 func (a *attacked) startRestored(cfg Config) (secured, local *client.Client) {
 	a.Helper()
-	ctx, stop := context.WithCancel(context.Background()) //nolint:usetesting // ended below
+	ctx, stop := context.WithCancel(context.Background())
 	started := make(chan string, 1)
 	cfg.Started = func(listen, _ string) { started <- listen }
 	var running sync.WaitGroup

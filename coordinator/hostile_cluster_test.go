@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
 	"google.golang.org/grpc/credentials"
 
 	"github.com/dtask/dtask/client"

@@ -53,7 +53,7 @@ func backupCommand(stdout io.Writer) *cobra.Command {
 func backupInspectCommand(stdout io.Writer) *cobra.Command {
 	f := &offlineFlags{}
 	return fileCommand(f, &cobra.Command{
-		Use:   "inspect FILE",
+		Use:   "inspect FILE|DIR",
 		Short: "Show what a backup contains",
 		Long: `Show what a backup contains. The whole file is read and checked, as by verify.
 
@@ -73,7 +73,7 @@ Exit codes: 0 it is complete; 1 it can't be read, or needs a newer version; 2 us
 func backupVerifyCommand(stdout io.Writer) *cobra.Command {
 	f := &offlineFlags{}
 	return fileCommand(f, &cobra.Command{
-		Use:   "verify FILE",
+		Use:   "verify FILE|DIR",
 		Short: "Check that a backup can be restored",
 		Long: `Check that a backup can be restored by this version: it is complete, all checksums match,
 and its state is built in memory and satisfies all invariants.
@@ -98,10 +98,10 @@ func restoreCommand(stdout, stderr io.Writer) *cobra.Command {
 	cfg := offline.RestoreConfig{}
 	var atMostOnce, logStore string
 	cmd := fileCommand(f, &cobra.Command{
-		Use:   "restore FILE",
+		Use:   "restore FILE|DIR",
 		Short: "Make a new cluster from a backup",
 		Long: `Make the data directory of a new cluster from a backup, with one coordinator as its only
-member. The directory must be empty or missing. Nothing is left behind if the backup is
+member. Of a directory of dtaskctl backup save --to, the newest backup is used. The directory must be empty or missing. Nothing is left behind if the backup is
 incomplete, damaged, or of a newer version.
 
 The new cluster has a new ID and a higher fencing epoch: coordinators and workers of the

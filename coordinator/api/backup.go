@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,6 +27,8 @@ type Backups struct {
 const (
 	// backupMessage is how many bytes a message of a backup has.
 	backupMessage = 256 << 10
+	// backupSyncTimeout is how long the history may take to write what left the state.
+	backupSyncTimeout = 30 * time.Second
 	// backupRetryDelay is when a caller may ask again after another backup.
 	backupRetryDelay = 5 * time.Second
 )
@@ -51,7 +54,7 @@ func (a *admin) Backup(r *dtaskv1.BackupRequest, stream grpc.ServerStreamingServ
 		return err
 	}
 	out := &backupStream{ctx: ctx, send: stream.Send}
-	err := a.writeBackup(ctx, out, r.GetWithHistory())
+	err := a.writeBackup(ctx, out, r)
 	if err == nil {
 		err = out.flush()
 	}
@@ -87,15 +90,23 @@ func (a *admin) awaitBarrier(ctx context.Context) error {
 }
 
 // writeBackup writes the state that is present now, and the jobs that have left it.
-func (a *admin) writeBackup(ctx context.Context, out io.Writer, withHistory bool) error {
+func (a *admin) writeBackup(ctx context.Context, out io.Writer, r *dtaskv1.BackupRequest) error {
 	snapshot := a.cfg.Machine.Snapshot()
 	defer snapshot.Release()
+	if r.GetHistoryAfter() > snapshot.Index() {
+		return invalid("invalid history_after %d: the state is at log index %d; it may be that of another cluster", r.GetHistoryAfter(), snapshot.Index())
+	}
+	if r.GetWithHistory() {
+		if err := a.prepareHistory(ctx, snapshot.Index()); err != nil {
+			return err
+		}
+	}
 	state := snapshot.State()
 	term, _ := state.Term()
 	w, err := backup.NewWriter(out, backup.Manifest{
 		ClusterID: state.ClusterID(), ServerID: a.cfg.ServerID, CreatedAt: a.cfg.Backups.Wall().UTC().Truncate(time.Millisecond), Version: a.cfg.Backups.Version,
 		Index: snapshot.Index(), Term: term, Epoch: state.Epoch(), Level: uint32(state.Level()),
-		Members: a.cfg.Backups.Members(), Trust: state.Trust(), History: withHistory,
+		Members: a.cfg.Backups.Members(), Trust: state.Trust(), History: r.GetWithHistory(), HistoryAfter: r.GetHistoryAfter(),
 	})
 	if err != nil {
 		return err
@@ -103,11 +114,11 @@ func (a *admin) writeBackup(ctx context.Context, out io.Writer, withHistory bool
 	if err := snapshot.Persist(w); err != nil {
 		return err
 	}
-	if withHistory {
+	if r.GetWithHistory() {
 		// The fork is not needed any more: memory need not grow while the history is sent.
 		index := snapshot.Index()
 		snapshot.Release()
-		if err := a.writeHistory(ctx, w, index); err != nil {
+		if err := a.writeHistory(ctx, w, r.GetHistoryAfter(), index); err != nil {
 			return err
 		}
 	}
@@ -121,13 +132,28 @@ var errHistoryIncomplete = &Error{
 	Message: "this coordinator is still fetching a part of the history from others",
 }
 
-// writeHistory writes the jobs that have left the state up to an index.
-func (a *admin) writeHistory(ctx context.Context, w *backup.Writer, to uint64) error {
-	// Without it, the file is known to be complete only up to the last job that left.
-	if err := a.cfg.History.Sync(ctx, to); err != nil {
-		return err
+// prepareHistory returns when the file of the history is known to be complete up to a log
+// index: it is known only up to the last job that left. A backup that can't have the history
+// fails before anything is sent.
+func (a *admin) prepareHistory(ctx context.Context, index uint64) error {
+	if a.cfg.History.Incomplete() {
+		return errHistoryIncomplete
 	}
-	complete, err := a.cfg.History.Serve(ctx, history.Position{}, to, func(c history.Chunk, complete bool) error {
+	ctx, cancel := context.WithTimeout(ctx, backupSyncTimeout)
+	defer cancel()
+	if err := a.cfg.History.Sync(ctx, index); err != nil {
+		return &Error{Kind: KindBusy, RetryAfter: backupRetryDelay, Message: "this coordinator can't write its history: " + err.Error()}
+	}
+	return nil
+}
+
+// writeHistory writes the jobs that have left the state after one index and up to another.
+func (a *admin) writeHistory(ctx context.Context, w *backup.Writer, after, to uint64) error {
+	from := history.Position{Index: after}
+	if after > 0 {
+		from.Job = math.MaxUint64 // all jobs of that entry are in the backup before
+	}
+	complete, err := a.cfg.History.Serve(ctx, from, to, func(c history.Chunk, complete bool) error {
 		if !complete {
 			return errHistoryIncomplete
 		}

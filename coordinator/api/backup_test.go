@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/dtask/dtask/fsm"
@@ -32,9 +33,7 @@ func withBackups(barrier func() (uint64, error)) func(*Config) {
 }
 
 // readBackup reads a stream to its end.
-func readBackup(stream interface {
-	Recv() (*dtaskv1.BackupResponse, error)
-}, err error) ([]byte, error) {
+func readBackup(stream grpc.ServerStreamingClient[dtaskv1.BackupResponse], err error) ([]byte, error) {
 	var file []byte
 	for err == nil {
 		var got *dtaskv1.BackupResponse
@@ -58,7 +57,13 @@ type saved struct {
 
 func (r *replica) save(t *testing.T, withHistory bool) (saved, error) {
 	t.Helper()
-	file, err := readBackup(r.admin.Backup(t.Context(), &dtaskv1.BackupRequest{WithHistory: withHistory}))
+	return r.saveAfter(t, withHistory, 0)
+}
+
+// saveAfter is save with the jobs that left the state after a log index.
+func (r *replica) saveAfter(t *testing.T, withHistory bool, after uint64) (saved, error) {
+	t.Helper()
+	file, err := readBackup(r.admin.Backup(t.Context(), &dtaskv1.BackupRequest{WithHistory: withHistory, HistoryAfter: after}))
 	if err != nil {
 		return saved{}, err
 	}
@@ -120,6 +125,28 @@ func TestABackupHasTheStateAndTheHistory(t *testing.T) {
 			t.Errorf("jobs %v in the state, %v in the history", jobs, got.history)
 		}
 	}
+}
+
+// The next backup needs only the jobs that have left the state since.
+func TestABackupHasTheHistoryAfterAnother(t *testing.T) {
+	t.Parallel()
+	_, change := withHistory(t, true, nil)
+	r := setup(t, change, withBackups(nil))
+	r.archiveTwo(t)
+	first, err := r.save(t, true)
+	if err != nil || len(first.history) != 2 {
+		t.Fatalf("got %v, %v", first.history, err)
+	}
+	r.leader.op(t, &fsm.CancelJob{Job: 3, Reason: "enough"}, &fsm.Archive{Items: []fsm.JobID{3}})
+	second, err := r.saveAfter(t, true, first.Index)
+	if err != nil || len(second.history) != 1 || second.history[0] != 3 || second.HistoryAfter != first.Index {
+		t.Errorf("got %v, %+v, %v", second.history, second.Manifest, err)
+	}
+	if third, err := r.saveAfter(t, true, second.Index); err != nil || len(third.history) != 0 {
+		t.Errorf("got %v, %v", third.history, err)
+	}
+	_, err = r.saveAfter(t, true, r.machine.Index()+1)
+	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 }
 
 // A follower may not have applied yet what its leader has acknowledged.

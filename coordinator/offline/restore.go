@@ -152,7 +152,7 @@ func build(ctx context.Context, cfg RestoreConfig, b *openedBackup, dir string) 
 		return nil, err
 	}
 	r := &Restored{
-		DataDir: cfg.DataDir, File: cfg.File, CreatedAt: m.CreatedAt.UTC().Format(time.RFC3339Nano), OldCluster: m.ClusterID, NewCluster: id.ClusterID,
+		DataDir: cfg.DataDir, File: b.file.Name(), CreatedAt: m.CreatedAt.UTC().Format(time.RFC3339Nano), OldCluster: m.ClusterID, NewCluster: id.ClusterID,
 		Server: server, History: jobs, Requeued: len(changed.Requeued), LostTasks: []string{},
 		DroppedIdentities: changed.Identities, DroppedJoinTokens: changed.JoinTokens, DroppedWorkers: changed.Workers,
 	}
@@ -181,11 +181,10 @@ func restoreHistory(ctx context.Context, cfg RestoreConfig, b *openedBackup, pat
 	done := make(chan error, 1) // size 1: the receive below may follow an error
 	go func() { done <- h.Run(ctx) }()
 	m := b.Manifest()
-	if m.History && m.Index > 0 {
+	if b.history && m.Index > 0 {
 		err = h.Import(ctx, b, m.Index)
 	} else {
-		_, err = b.Finish(nil)
-		err = b.explain(err)
+		_, err = b.finish(nil)
 	}
 	if err == nil {
 		h.Take(index, new(fsm.ArchiveBatch)) // nothing left between the old index and the new one

@@ -195,6 +195,9 @@ func (r *BackupReport) Write(w io.Writer) {
 	p.row("identities", "%d, and %d join tokens", r.Identities, r.JoinTokens)
 	if r.History {
 		p.row("history", "%d jobs", r.HistoryJobs)
+		for _, file := range r.HistoryFiles {
+			p.row("", "in %s", file)
+		}
 	} else {
 		p.row("history", "not included")
 	}

@@ -64,6 +64,10 @@ type Manifest struct {
 	Members   []Member  `json:"members"`
 	Trust     [][]byte  `json:"trust"`   // certificates of the CA in the state, DER
 	History   bool      `json:"history"` // finished jobs that have left the state are included
+	// HistoryAfter is the log index after which these jobs left the state; 0 = all of them.
+	HistoryAfter uint64 `json:"history_after,omitempty"`
+	// HistoryTo is, of a state in a Set, the log index up to which segments have jobs.
+	HistoryTo uint64 `json:"history_to,omitempty"`
 }
 
 // Member is a member of the cluster that was backed up.

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -149,7 +150,8 @@ func (r *Reader) nextState() bool {
 // that the backup is complete and unchanged. A chunk's data belong to take. take may be
 // nil.
 func (r *Reader) Finish(take func(Chunk) error) (Totals, error) {
-	for r.nextState() { //nolint:revive // what was not read is skipped
+	for r.nextState() {
+		r.state = nil // what was not read is skipped
 	}
 	if r.err != nil {
 		return Totals{}, r.err
@@ -198,7 +200,7 @@ func (r *Reader) end(chunks uint64) error {
 			r.frames, chunks, binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]))
 	}
 	r.sum.Sum(r.totals.SHA256[:0])
-	if string(r.totals.SHA256[:]) != string(b[16:]) {
+	if !bytes.Equal(r.totals.SHA256[:], b[16:]) {
 		return damaged("its SHA-256 does not match")
 	}
 	r.totals.Bytes = r.read

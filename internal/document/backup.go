@@ -12,4 +12,5 @@ type SavedBackup struct {
 	Level       uint32 `json:"level"` // the cluster's feature level
 	History     bool   `json:"history"`
 	HistoryJobs uint64 `json:"history_jobs"`
+	HistoryFile string `json:"history_file"` // with --to: file that was added for them; empty = none
 }

@@ -53,7 +53,7 @@ func (b *backedUpCluster) next(t *testing.T, want string) string {
 		t.Fatalf("the runbook continues with %q, want %s", b.steps, want)
 	}
 	words := strings.Fields(strings.NewReplacer(
-		"cluster.dtbk", b.file, "/var/lib/dtask/n1", b.n1.DataDir, "127.0.0.1:7460", b.n1.Addr, "HOST:PORT", b.Coordinator("n2").Addr,
+		"cluster.dtbk", b.file, "--to backups", "--to "+filepath.Join(b.Dir, "backups"), "/var/lib/dtask/n1", b.n1.DataDir, "127.0.0.1:7460", b.n1.Addr, "HOST:PORT", b.Coordinator("n2").Addr,
 	).Replace(b.steps[0]))
 	b.steps = b.steps[1:]
 	if words[0] == "dtaskd" {
@@ -164,11 +164,17 @@ func saveUnderLoad(t *testing.T, b *backedUpCluster) (acknowledged []string) {
 		}
 		done <- err
 	}()
-	out := b.next(t, "dtaskctl backup save")
+	out := b.next(t, "dtaskctl backup save cluster.dtbk")
 	cancel()
 	clustertest.Must(t, <-done)
 	if strings.Contains(out, "written by "+clustertest.Leader(t, b.Cluster).Name+"\n") {
 		t.Logf("the leader wrote the backup: %s", out) // it may have changed since
+	}
+	set := filepath.Join(b.Dir, "backups")
+	clustertest.Must(t, os.Mkdir(set, 0o700))
+	b.next(t, "dtaskctl backup save --to backups")
+	if out := runs(t, b.Cluster, "backup", "verify", set); !strings.Contains(out, "is complete") {
+		t.Errorf("verify prints %s", out)
 	}
 	if info, err := os.Stat(b.file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v, %v", info, err)

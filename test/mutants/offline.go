@@ -67,14 +67,28 @@ func inOffline() []Mutant {
 		},
 		{
 			Name: "half-a-backup-is-restored",
-			Edits: []Edit{{"coordinator/offline/restore.go", `		_, err = b.Finish(nil)
-		err = b.explain(err)
-`, ``}, {"coordinator/offline/backup.go", `return err == nil, b.explain(err)`, `return true, nil`}},
+			Edits: []Edit{{"coordinator/offline/restore.go", `		_, err = b.finish(nil)
+`, ``}, {"coordinator/offline/backup.go", `	return err == nil, err
+`, `	return err == nil || IsBackupDamage(err), nil
+`}},
 			Caught: []Checker{{Package: "./coordinator/offline", Run: "WhatIsNotRestored"}},
 		},
 		{
+			Name: "a-backup-without-its-history-files-is-restored",
+			Edits: []Edit{{"coordinator/offline/backup.go", `	if !complete {
+		return refused("history`, `	if !complete && len(chain) > 0 {
+		return refused("history`}},
+			Caught: []Checker{{Package: "./coordinator/offline", Run: "ThatLacksHistory"}},
+		},
+		{
+			Name: "a-backup-repeats-the-history-of-the-one-before",
+			Edits: []Edit{{"coordinator/api/backup.go", `		from.Job = math.MaxUint64 // all`, `		from = history.Position{} // all`}, {"coordinator/api/backup.go", `	"math"
+`, ``}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TheHistoryAfterAnother"}},
+		},
+		{
 			Name:   "the-sha-256-of-a-backup-is-not-checked",
-			Edits:  []Edit{{"internal/backup/reader.go", `if string(r.totals.SHA256[:]) != string(b[16:]) {`, `if len(b) == 0 {`}},
+			Edits:  []Edit{{"internal/backup/reader.go", `if !bytes.Equal(r.totals.SHA256[:], b[16:]) {`, `if bytes.Equal(nil, b) {`}},
 			Caught: []Checker{{Package: "./internal/backup", Run: "MissingDoubledOrMoved"}},
 		},
 		{
@@ -92,11 +106,8 @@ func inOffline() []Mutant {
 		},
 		{
 			Name: "an-incomplete-backup-gets-its-name",
-			Edits: []Edit{{"cli/backup_file.go", `	totals, err := r.Finish(nil)
-	if err != nil {
-		return doc, err
-	}
-`, `	totals, _ := r.Finish(nil)
+			Edits: []Edit{{"cli/backup_file.go", `		totals, err = r.Finish(nil)
+`, `		totals, _ = r.Finish(nil)
 `}},
 			Caught: []Checker{{Package: "./cli", Run: "AnIncompleteBackup"}},
 		},

@@ -2447,8 +2447,11 @@ func (x *Digest) GetValue() uint64 {
 }
 
 type BackupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	WithHistory   bool                   `protobuf:"varint,1,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"` // also the finished jobs that have left the state
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WithHistory bool                   `protobuf:"varint,1,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"` // also the finished jobs that have left the state
+	// With the history: only the jobs that left the state after this log index, which must
+	// be that of an earlier backup.
+	HistoryAfter  uint64 `protobuf:"varint,2,opt,name=history_after,json=historyAfter,proto3" json:"history_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2488,6 +2491,13 @@ func (x *BackupRequest) GetWithHistory() bool {
 		return x.WithHistory
 	}
 	return false
+}
+
+func (x *BackupRequest) GetHistoryAfter() uint64 {
+	if x != nil {
+		return x.HistoryAfter
+	}
+	return 0
 }
 
 // BackupResponse has the next bytes of the file. A stream that ends without an error has
@@ -3010,9 +3020,10 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\adigests\x18\x02 \x03(\v2\x10.dtask.v1.DigestR\adigests\"4\n" +
 	"\x06Digest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value\"2\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value\"W\n" +
 	"\rBackupRequest\x12!\n" +
-	"\fwith_history\x18\x01 \x01(\bR\vwithHistory\"$\n" +
+	"\fwith_history\x18\x01 \x01(\bR\vwithHistory\x12#\n" +
+	"\rhistory_after\x18\x02 \x01(\x04R\fhistoryAfter\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x10\n" +
 	"\x0eBarrierRequest\"'\n" +
