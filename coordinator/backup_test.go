@@ -55,7 +55,7 @@ func TestABackupOfASecuredClusterIsWrittenByAFollowerAndRestored(t *testing.T) {
 	a := newAttacked(t)
 	file := filepath.Join(t.TempDir(), "cluster.dtbk")
 	before := noop(t, a.calm, "before")
-	saveTo(t, a.calm, file)
+	a.underLoad(func() { saveTo(t, a.calm, file) })
 	noop(t, a.calm, "after")
 	report, err := offline.InspectBackup(file)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestABackupOfASecuredClusterIsWrittenByAFollowerAndRestored(t *testing.T) {
 	if status := a.status(); status.GetLeader() == report.ServerID {
 		t.Errorf("%s leads and wrote the backup", report.ServerID)
 	}
-	if len(report.Members) != 3 || report.Jobs["pending"] != 1 || report.Identities != 1 {
+	if len(report.Members) != 3 || report.Jobs["pending"] < 1 || report.Identities != 1 {
 		t.Errorf("got %+v", report)
 	}
 	token, _, err := a.calm.CreateToken(t.Context(), client.TokenOptions{Name: "reader", Role: "reader"})
@@ -100,6 +100,30 @@ func TestABackupOfASecuredClusterIsWrittenByAFollowerAndRestored(t *testing.T) {
 	if _, err := secured.Job(t.Context(), before, client.ReadOptions{}); !errors.Is(err, client.ErrUnauthenticated) {
 		t.Errorf("with the token of the old cluster: got %v", err)
 	}
+}
+
+// underLoad does something while jobs are submitted.
+func (a *attacked) underLoad(do func()) {
+	a.Helper()
+	over := make(chan struct{})
+	var load sync.WaitGroup
+	load.Go(func() {
+		for jobs := 0; ; jobs++ {
+			select {
+			case <-over:
+				a.Logf("%d jobs meanwhile", jobs)
+				return
+			default:
+			}
+			if err := a.work(a.Context()); err != nil {
+				a.Errorf("submitting during a backup: %v", err)
+				return
+			}
+		}
+	})
+	do()
+	close(over)
+	load.Wait()
 }
 
 // issue writes the certificate of n1 in a cluster, from the same CA.

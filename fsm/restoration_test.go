@@ -156,17 +156,14 @@ func TestARestoredBackupDropsTokensAndKeepsWorkersUnlessAsked(t *testing.T) {
 // invariants hold for.
 func TestAnyStateIsRestored(t *testing.T) {
 	t.Parallel()
+	lost, requeued := 0, 0
 	for seed := range uint64(40) {
-		g, m := newGenerator(seeded(seed)), NewMachine()
-		for n := range 200 {
-			var ops []Op
-			m.Read(func(s *State, _ uint64) { ops = g.ops(s) })
-			m.Apply(uint64(n)+1, Encode(nil, Entry{NowMS: int64(n + 1), Ops: ops}))
-		}
-		m.RestoreBackup(Restoration{
+		m := anyMachine(seed)
+		done := m.RestoreBackup(Restoration{
 			Recovery:   Recovery{ClusterID: "c2", Server: "n1", Instance: "new", KeepAtMostOnce: seed%2 == 0},
 			KeepTokens: seed%3 == 0, DropWorkers: seed%5 == 0,
 		})
+		lost, requeued = lost+len(done.Lost), requeued+len(done.Requeued)
 		reread(t, m).Read(func(s *State, _ uint64) {
 			for j := range s.Jobs(0) {
 				if j.Counts[Assigned] > 0 || j.Running > 0 {
@@ -174,5 +171,29 @@ func TestAnyStateIsRestored(t *testing.T) {
 				}
 			}
 		})
+	}
+	if lost == 0 || requeued == 0 {
+		t.Errorf("%d tasks were lost and %d requeued: the states have too few attempts", lost, requeued)
+	}
+}
+
+// anyMachine has applied entries with random operations.
+func anyMachine(seed uint64) *Machine {
+	g, m := newGenerator(seeded(seed)), NewMachine()
+	for n := range 200 {
+		var ops []Op
+		m.Read(func(s *State, _ uint64) { ops = g.ops(s) })
+		m.Apply(uint64(n)+1, Encode(nil, Entry{NowMS: int64(n + 1), Ops: ops}))
+	}
+	return m
+}
+
+// The same holds for what one replica has left.
+func TestAnyStateIsRecovered(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		m := anyMachine(seed)
+		m.Recover(Recovery{ClusterID: "c2", Server: "n1", Instance: "new", KeepAtMostOnce: seed%2 == 0})
+		reread(t, m)
 	}
 }
