@@ -24,36 +24,43 @@ type backupSet struct {
 	cluster string // of the newest state; empty without one
 }
 
-// open reads what the directory has.
-func (s *backupSet) open(a *app) error {
+// read lists what the directory has.
+func (s *backupSet) read(a *app) error {
 	s.dir = a.created(s.dir)
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return fmt.Errorf("--to %s: %w", s.dir, pathCause(err))
+		return fmt.Errorf("opening directory %s: %w", s.dir, pathCause(err))
 	}
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
 	s.found = backup.ParseSet(names)
-	if n := len(s.found.States); n > 0 {
-		s.cluster, err = clusterOf(filepath.Join(s.dir, s.found.States[n-1].Name))
+	return nil
+}
+
+// open is read for a directory that another backup is added to.
+func (s *backupSet) open(a *app) error {
+	if err := s.read(a); err != nil || len(s.found.States) == 0 {
+		return err
 	}
+	m, err := manifestOf(filepath.Join(s.dir, s.found.States[len(s.found.States)-1].Name))
+	s.cluster = m.ClusterID
 	return err
 }
 
-// clusterOf returns the cluster that a file is a backup of.
-func clusterOf(path string) (string, error) {
+// manifestOf reads the manifest of a backup.
+func manifestOf(path string) (backup.Manifest, error) {
 	file, err := os.Open(path) //nolint:gosec // in the user's directory
 	if err != nil {
-		return "", err
+		return backup.Manifest{}, err
 	}
 	defer func() { _ = file.Close() }() // read only
 	r, err := backup.NewReader(file)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: move it away", path, err)
+		return backup.Manifest{}, fmt.Errorf("%s: %w: move it away", path, err)
 	}
-	return r.Manifest().ClusterID, nil
+	return r.Manifest(), nil
 }
 
 // backupToSet saves a backup in a set.

@@ -53,7 +53,7 @@ func (b *backedUpCluster) next(t *testing.T, want string) string {
 		t.Fatalf("the runbook continues with %q, want %s", b.steps, want)
 	}
 	words := strings.Fields(strings.NewReplacer(
-		"cluster.dtbk", b.file, "--to backups", "--to "+filepath.Join(b.Dir, "backups"), "/var/lib/dtask/n1", b.n1.DataDir, "127.0.0.1:7460", b.n1.Addr, "HOST:PORT", b.Coordinator("n2").Addr,
+		"cluster.dtbk", b.file, " backups", " "+filepath.Join(b.Dir, "backups"), "/var/lib/dtask/n1", b.n1.DataDir, "127.0.0.1:7460", b.n1.Addr, "HOST:PORT", b.Coordinator("n2").Addr,
 	).Replace(b.steps[0]))
 	b.steps = b.steps[1:]
 	if words[0] == "dtaskd" {
@@ -173,6 +173,9 @@ func saveUnderLoad(t *testing.T, b *backedUpCluster) (acknowledged []string) {
 	set := filepath.Join(b.Dir, "backups")
 	clustertest.Must(t, os.Mkdir(set, 0o700))
 	b.next(t, "dtaskctl backup save --to backups")
+	if out := b.next(t, "dtaskctl backup list backups"); !strings.Contains(out, "state-") || strings.Contains(out, "INCOMPLETE") {
+		t.Errorf("list prints %s", out)
+	}
 	if out := runs(t, b.Cluster, "backup", "verify", set); !strings.Contains(out, "is complete") {
 		t.Errorf("verify prints %s", out)
 	}
