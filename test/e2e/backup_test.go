@@ -45,9 +45,21 @@ type backedUpCluster struct {
 	steps []string // that are left of the runbook
 }
 
-// next runs the next command of the runbook, which must begin with what is expected, with
-// the paths and addresses of this cluster.
+// next runs the next command of the runbook, which must begin with what is expected.
 func (b *backedUpCluster) next(t *testing.T, want string) string {
+	t.Helper()
+	words := b.step(t, want)
+	if words[0] == "dtaskd" {
+		return runs(t, b.Cluster, words[1:]...)
+	}
+	answer := b.Run(t.Context(), words[1:]...)
+	clustertest.Must(t, answer.Err())
+	return answer.Stdout
+}
+
+// step takes the next command from the runbook, with the paths and addresses of this
+// cluster.
+func (b *backedUpCluster) step(t *testing.T, want string) []string {
 	t.Helper()
 	if len(b.steps) == 0 || !strings.HasPrefix(b.steps[0], want) {
 		t.Fatalf("the runbook continues with %q, want %s", b.steps, want)
@@ -56,12 +68,7 @@ func (b *backedUpCluster) next(t *testing.T, want string) string {
 		"cluster.dtbk", b.file, " backups", " "+filepath.Join(b.Dir, "backups"), "/var/lib/dtask/n1", b.n1.DataDir, "127.0.0.1:7460", b.n1.Addr, "HOST:PORT", b.Coordinator("n2").Addr,
 	).Replace(b.steps[0]))
 	b.steps = b.steps[1:]
-	if words[0] == "dtaskd" {
-		return runs(t, b.Cluster, words[1:]...)
-	}
-	answer := b.Run(t.Context(), words[1:]...)
-	clustertest.Must(t, answer.Err())
-	return answer.Stdout
+	return words
 }
 
 // tokenTask prints its fencing token and attempt, and waits for a file of this name.
@@ -133,7 +140,8 @@ func saveAndRestore(t *testing.T, store string) {
 	clustertest.Must(t, os.RemoveAll(c.Coordinator("n2").DataDir))
 	clustertest.Must(t, c.Coordinator("n2").Start(ctx))
 	clustertest.Must(t, cluster.Until(ctx, "n2 answers", guard, func(ctx context.Context) error { return c.Coordinator("n2").Get(ctx, "/healthz") }))
-	b.next(t, "dtaskctl cluster add n2")
+	add := b.step(t, "dtaskctl cluster add n2")
+	clustertest.Must(t, cluster.Until(ctx, "n2 is added", guard, func(ctx context.Context) error { return c.Run(ctx, add[1:]...).Err() }))
 	awaitVoters(t, c, "n1", "n2")
 	if len(b.steps) > 0 {
 		t.Errorf("the test runs all of the runbook but %q", b.steps)

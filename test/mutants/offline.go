@@ -101,7 +101,7 @@ func inOffline() []Mutant {
 			Edits: []Edit{{"coordinator/api/backup.go", `		if !complete {
 			return errHistoryIncomplete
 		}
-`, ``}, {"coordinator/api/backup.go", `if err == nil && !complete {`, `if err != nil && !complete {`}},
+`, ``}, {"coordinator/api/backup.go", `if err == nil && !complete {`, `if err != nil && !complete {`}, {"coordinator/api/backup.go", `if a.cfg.History.Incomplete() {`, `if a.cfg.History == nil {`}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "LacksHistory"}},
 		},
 		{
