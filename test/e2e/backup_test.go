@@ -98,20 +98,20 @@ func saveAndRestore(t *testing.T, store string) {
 	}
 	archived := clustertest.Submit(t, c.Ctl, cluster.JobFile("archived", cluster.Builtin("a", "echo", "old")))
 	completed(t, c.Ctl, archived)
-	gate := filepath.Join(c.Dir, "gate")
-	running := clustertest.Submit(t, c.Ctl, cluster.JobFile("running", tokenTask("a", gate)))
-	clustertest.Must(t, cluster.Until(ctx, "the task runs", guard, func(ctx context.Context) error {
-		if c.Run(ctx, "logs", running, "a").Stdout == "" {
-			return cluster.ErrNotYet
-		}
-		return nil
-	}))
-	oldToken := strings.TrimSpace(c.Run(ctx, "logs", running, "a").Stdout)
 	for _, n := range c.Coordinators() {
 		clustertest.Must(t, cluster.Until(ctx, n.Name+" has the job in its history", guard, func(ctx context.Context) error {
 			return hasAll(ctx, n, []string{archived})
 		}))
 	}
+	gate := filepath.Join(c.Dir, "gate")
+	running := clustertest.Submit(t, c.Ctl, cluster.JobFile("running", tokenTask("a", gate)))
+	clustertest.Must(t, cluster.Until(ctx, "the task runs", guard, func(ctx context.Context) error {
+		if c.Run(ctx, "logs", running+"/a").Stdout == "" {
+			return cluster.ErrNotYet
+		}
+		return nil
+	}))
+	oldToken := strings.TrimSpace(c.Run(ctx, "logs", running+"/a").Stdout)
 	acknowledged := saveUnderLoad(t, b)
 
 	for _, n := range c.Coordinators() {
@@ -231,7 +231,7 @@ func (b *backedUpCluster) fence(t *testing.T, running, gate, oldToken string) {
 	if job.Tasks[0].Worker != "w2" || job.Tasks[0].Attempt != 2 {
 		t.Errorf("got %+v, want attempt 2 by w2", job.Tasks[0])
 	}
-	newToken := strings.TrimSpace(b.Run(ctx, "logs", running, "a").Stdout)
+	newToken := strings.TrimSpace(b.Run(ctx, "logs", running+"/a").Stdout)
 	if len(newToken) < len(oldToken) || len(newToken) == len(oldToken) && newToken <= oldToken {
 		t.Errorf("fencing token %s after %s", newToken, oldToken)
 	}
