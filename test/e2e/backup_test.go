@@ -96,7 +96,7 @@ func saveAndRestore(t *testing.T, store string) {
 	b := &backedUpCluster{
 		Cluster: c, n1: c.Coordinator("n1"), file: filepath.Join(c.Dir, "cluster.dtbk"), steps: runbookCommands(t, "Back up and restore"),
 	}
-	archived := clustertest.Submit(t, c.Ctl, cluster.JobFile("archived", cluster.Builtin("a", "echo", "old")))
+	archived := clustertest.Submit(t, c.Ctl, cluster.JobFile("job-0", cluster.Builtin("a", "echo", "of 0")))
 	completed(t, c.Ctl, archived)
 	for _, n := range c.Coordinators() {
 		clustertest.Must(t, cluster.Until(ctx, n.Name+" has the job in its history", guard, func(ctx context.Context) error {
