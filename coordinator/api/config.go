@@ -110,6 +110,8 @@ type Config struct {
 	Logs LogReader
 	// History has the jobs that have left the state; may be nil.
 	History *history.History
+	// Backups is what backups need; nil: they are refused.
+	Backups *Backups
 	Logger  *slog.Logger
 
 	// Totals returns the sequencer's counters over all terms.
