@@ -77,7 +77,7 @@ func TestABackupOfASecuredClusterIsWrittenByAFollowerAndRestored(t *testing.T) {
 	}
 
 	cfg := Config{
-		ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1"), TLSDir: t.TempDir(), Listen: "127.0.0.1:0", MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
+		ID: "n1", DataDir: filepath.Join(shortDir(t), "n1"), TLSDir: t.TempDir(), Listen: "127.0.0.1:0", MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
 	}
 	done, err := offline.Restore(t.Context(), offline.RestoreConfig{
 		File: file, DataDir: cfg.DataDir, Server: "n1", Address: "127.0.0.1:1", Kind: LogBolt, Expect: report.ClusterID, Logger: cfg.Logger,

@@ -57,7 +57,7 @@ func newAttacked(t *testing.T) *attacked {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := shortDir(t)
 	var cfgs []Config
 	var peers []Peer
 	for _, id := range []string{"n1", "n2", "n3"} {

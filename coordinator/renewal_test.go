@@ -34,7 +34,7 @@ func TestACoordinatorThatWasOffForAYearRenewsItsCertificateAtTheStart(t *testing
 		}
 	}
 	cfg := Config{
-		ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1"), Listen: "127.0.0.1:0", TLSDir: dir, MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
+		ID: "n1", DataDir: filepath.Join(shortDir(t), "n1"), Listen: "127.0.0.1:0", TLSDir: dir, MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

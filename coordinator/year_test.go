@@ -64,7 +64,7 @@ func newYearCluster(t *testing.T, at time.Time) *yearCluster {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dir := filepath.Join(t.TempDir(), id)
+		dir := filepath.Join(shortDir(t), id)
 		for _, err := range []error{ca.Save(filepath.Join(dir, "tls")), tlsconf.Save(filepath.Join(dir, "tls"), cert, key, ca.Cert)} {
 			if err != nil {
 				t.Fatal(err)

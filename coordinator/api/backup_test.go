@@ -191,7 +191,7 @@ func TestAReplicaWithoutABarrierWritesNoBackup(t *testing.T) {
 	r := setup(t, withBackups(func() (uint64, error) { return 0, errors.New("no quorum") }))
 	r.raft.set(func(f *fakeRaft) { f.err = errors.New("deposed") })
 	_, err := r.save(t, false)
-	wantError(t, err, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
+	wantError(t, err, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
 	r.leading(false)
 	for _, leader := range []string{"", "n2:1", "n3:1"} {
 		r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state = leader[:min(2, len(leader))], leader, "follower" })
