@@ -34,6 +34,21 @@ help: ## list the targets
 build: ## build bin/dtaskd, bin/dtask-worker and bin/dtaskctl
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/dtask/dtask/internal/buildinfo.version=$(VERSION)" -o bin/ ./cmd/dtaskd ./cmd/dtask-worker ./cmd/dtaskctl
 
+.PHONY: image
+image: build ## build the container image dtask:VERSION and dtask:latest with docker
+	rm -rf build/image
+	mkdir -p build/image/empty
+	cp bin/dtaskd bin/dtask-worker bin/dtaskctl build/image/
+	docker build -q -t dtask:$(VERSION) -t dtask:latest -f deploy/docker/Dockerfile build/image
+
+.PHONY: release
+release: ## build the archives of VERSION with checksums and a bill of materials in build/release
+	go run ./tools/release -version $(VERSION) -date $$(git log -1 --format=%ct) -out build/release
+
+.PHONY: release-test
+release-test: ## build a release twice, in two directories and without a cache, and compare
+	DTASK_RELEASE=full go test -count=1 -v -timeout 30m -run '^TestTwoBuilds' $(ARGS) ./test/packaging
+
 .PHONY: generate
 generate: ## regenerate the code under proto/, docs/cli.md and docs/metrics.md
 	$(BUF) generate
@@ -129,7 +144,7 @@ simulate-cluster: ## simulate HOURS (24) more of whole clusters, from SEED if se
 .PHONY: simulate-cluster-smoke
 simulate-cluster-smoke: HOURS = 20
 simulate-cluster-smoke: ## simulate the first HOURS (20) of whole clusters in storms, without a record
-	$(CLUSTER) -timeout 30m -cluster.seed=$(or $(SEED),1) -cluster.kind=storms -cluster.losses=3000 $(ARGS)
+	$(CLUSTER) -timeout 30m -cluster.seed=$(or $(SEED),1) -cluster.kind=storms -cluster.losses=3000 -cluster.tls=0 $(ARGS)
 
 .PHONY: simulate-smoke
 simulate-smoke: ## simulate the first SEEDS (20000) histories, without a record
@@ -184,12 +199,25 @@ bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set
 	DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) $(RUN) -suite bitflip go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: upgrade
-upgrade: ## upgrade a cluster from the commit in test/upgrade/base to this one, back and forth, under RATE (200, or 80% of the ceiling) tasks per second
-	DTASK_UPGRADE_RATE=$(RATE) go test -count=1 -v -timeout 25m $(ARGS) ./test/upgrade
+upgrade: ## upgrade a cluster from BASE (the commit in test/upgrade/base) to this one, back and forth, RUNS (1) times, under RATE (200, or 80% of the ceiling) tasks per second; with MIXED=10m, also inject faults into a cluster of both; a longer time than GAP (10s) without a completion fails
+	DTASK_UPGRADE_BASE=$(BASE) DTASK_UPGRADE_RATE=$(RATE) DTASK_UPGRADE_RUNS=$(RUNS) DTASK_UPGRADE_GAP=$(GAP) DTASK_UPGRADE_MIXED=$(MIXED) DTASK_UPGRADE_SEED=$(SEED) \
+		go test -count=1 -v -timeout 2h $(ARGS) ./test/upgrade
 
 .PHONY: deploy-test
 deploy-test: ## set up a secured cluster on machines of its own, as documented, and test what it sends, stores and refuses; needs root
 	go test -count=1 -v -timeout 10m $(ARGS) ./test/deploy
+
+.PHONY: units
+units: ## check the systemd units with systemd-analyze
+	go test -count=1 -v -run 'TestSystemd|TestTheUnits' $(ARGS) ./test/packaging
+
+.PHONY: image-test
+image-test: ## build the image, and run the commands of docs/deploy.md in containers; needs docker and docker compose
+	DTASK_IMAGE=1 go test -count=1 -v -timeout 10m -run '^TestTheDocumentedContainers' $(ARGS) ./test/packaging
+
+.PHONY: manifests
+manifests: ## check the manifests for Kubernetes against the types of its API
+	cd test/manifests && go vet . && go test -count=1 $(ARGS) .
 
 .PHONY: tls-scan
 tls-scan: build/sslyze/bin/sslyze ## scan both ports of a secured coordinator with sslyze; needs root, Python and PyPI

@@ -1,6 +1,11 @@
 package cli
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +113,44 @@ func TestLinesOfAnAuditLogAreListed(t *testing.T) {
 	}
 	if got := wantRun(t, exitOK, append(list, "--limit", "1", "-o", "json"), `"seq": 4`); strings.Contains(got, `"seq": 3`) {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+// Lines that are written later are printed once, also those of further files.
+func TestAnAuditLogIsFollowedAcrossItsFiles(t *testing.T) {
+	t.Parallel()
+	dir, heads := auditedDir(t)
+	a, _, stderr := setup(t, nil)
+	read, write := io.Pipe()
+	a.out = write
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1) // the exit code
+	go func() {
+		ended <- run(ctx, []string{"audit", "tail", "--data-dir", dir, "-n", "1", "--follow"}, a)
+		_ = write.Close()
+	}()
+	lines := bufio.NewScanner(read)
+	next := func(seq int) {
+		t.Helper()
+		if !lines.Scan() || !strings.HasPrefix(lines.Text(), fmt.Sprintf(`{"seq":%d,`, seq)) {
+			t.Fatalf("got %q, want line %d: %s", lines.Text(), seq, stderr)
+		}
+	}
+	next(4)
+	head := heads[3]
+	logs := filepath.Join(dir, audit.Directory)
+	for i, name := range []string{audit.FileName(3), audit.FileName(6)} {
+		var b []byte
+		b, head = head.Append(b, audit.Record{At: "2026-03-01T09:00:04.000Z", Who: "ci", Method: "/dtask.v1.JobService/Cancel", Decision: audit.Allowed})
+		f, err := os.OpenFile(filepath.Join(logs, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // a file of this test
+		must(t, err)
+		_, err = f.Write(b)
+		must(t, errors.Join(err, f.Close()))
+		next(5 + i)
+	}
+	stop()
+	if code := <-ended; code != exitInterrupted || lines.Scan() {
+		t.Errorf("exit code %d, then %q", code, lines.Text())
 	}
 }
 

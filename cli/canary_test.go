@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dtask/dtask/internal/auth"
 )
@@ -27,7 +28,7 @@ func (c canaries) check(t *testing.T, where, text string) {
 func TestNoSecretAppearsInWhatCommandsPrintOrInContexts(t *testing.T) {
 	t.Parallel()
 	dir, config := t.TempDir(), t.TempDir()
-	leader, done, err := newSecuredLeader(filepath.Join(dir, "tls"), fakeCluster)
+	leader, done, err := newSecuredLeader(filepath.Join(dir, "tls"), fakeCluster, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,6 +86,7 @@ var exitTable = []struct {
 		client.ErrUnauthenticated, exitRefused,
 		"log in with dtaskctl login STRING, or set --token-file or DTASK_TOKEN_FILE; dtaskctl join-token create user makes a string",
 	},
+	{client.ErrClock, exitRefused, "nothing was sent: set the clock of this machine, and run the command again"},
 	{client.ErrUntrusted, exitRefused, "nothing was sent; dtaskctl context show shows the CA that is trusted"},
 	{client.ErrRefused, exitRefused, ""},
 	{client.ErrCompacted, exitRefused, "older changes are no longer available: run watch without --from"},

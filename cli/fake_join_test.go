@@ -59,15 +59,15 @@ func (f *fakeLeader) joinResponse(i *dtaskv1.Identity) *dtaskv1.JoinResponse {
 }
 
 // newSecuredLeader returns a leader that has a CA, and serves it over TLS until done is
-// called. Calls but Join need a token.
-func newSecuredLeader(dir, cluster string) (f *fakeLeader, done func(), err error) {
+// called, with a certificate that was issued at a time. Calls but Join need a token.
+func newSecuredLeader(dir, cluster string, at time.Time) (f *fakeLeader, done func(), err error) {
 	f = newFakeLeader()
-	if f.ca, err = tlsconf.NewCA(cluster, time.Now()); err != nil {
+	if f.ca, err = tlsconf.NewCA(cluster, at); err != nil {
 		return nil, nil, err
 	}
 	key := tlsconf.KeyHash(f.ca.Cert)
 	f.caKey = key[:]
-	cfg, err := replicaTLS(f.ca, dir)
+	cfg, err := replicaTLS(f.ca, dir, at)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -83,12 +83,12 @@ func newSecuredLeader(dir, cluster string) (f *fakeLeader, done func(), err erro
 
 // replicaTLS returns the configuration of a replica's port, whose files are in a
 // directory.
-func replicaTLS(ca *tlsconf.CA, dir string) (*tls.Config, error) {
+func replicaTLS(ca *tlsconf.CA, dir string, at time.Time) (*tls.Config, error) {
 	key, err := tlsconf.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: "n1", Key: key.Public()}, time.Now())
+	cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: "n1", Key: key.Public()}, at)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,9 @@ func (f *fakeLeader) Submit(s grpc.BidiStreamingServer[dtaskv1.SubmitRequest, dt
 		resp := &dtaskv1.SubmitResponse{}
 		var header *dtaskv1.JobHeader // of a job in one part
 		for _, p := range m.GetParts() {
+			if p.GetHeader().GetName() == "revoked" {
+				return refusal(codes.Unauthenticated, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "the access of ci was revoked during the call, which may have had its effect")
+			}
 			whole := open[p.GetJob()]
 			if whole == nil {
 				whole = p

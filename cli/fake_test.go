@@ -48,6 +48,7 @@ type fakeLeader struct {
 	auditHeads []*dtaskv1.AuditHead
 
 	fakeDrain
+	fakeBackup
 	fakeBench
 	fakeUpgrade
 	fakeAccess
@@ -82,8 +83,10 @@ func (f *fakeFollower) serve() (addr string, done func(), err error) {
 func serveForeign() (addr string, done func(), err error) {
 	s := grpc.NewServer(announcing(foreignCluster)...)
 	leader := newFakeLeader()
+	leader.foreign = true
 	dtaskv1.RegisterJobServiceServer(s, leader)
 	dtaskv1.RegisterClusterServiceServer(s, leader)
+	dtaskv1.RegisterAdminServiceServer(s, leader)
 	return listenAndServe(s)
 }
 

@@ -34,7 +34,9 @@ func newJoinTokenCreate(a *app) *cobra.Command {
 		Long: `Create a join string, by which a machine or a person joins this cluster without anything
 else being copied: it has the addresses, the key of the CA, and a secret. It is printed
 once, alone on standard output. It works --uses times until --ttl has passed; the
-identities that were made by it stay.`,
+identities that were made by it stay. A string in the image of an autoscaled group never
+expires (--ttl 0), and needs --uses 0 if more than 1000 machines may join in its life:
+limit it by --name, and revoke it with the image.`,
 		Example: `  dtaskctl join-token create worker
   dtaskctl join-token create worker --namespace etl --label zone=secure --name 'etl-*' --ttl 0
   dtaskctl join-token create user --role submitter --namespace etl --out ana.join
@@ -71,6 +73,9 @@ identities that were made by it stay.`,
 			return view{}, a.deliver(&out, text, func(text string) any { return document.NewNewJoinToken(text, made) }, func() {
 				a.note("join string %d for a %s, expires %s, %s; it is not shown again\nuse it with: %s", made.GetId(), purpose,
 					show.Expiry(made.GetExpiresAt(), a.now()), usesText(made.GetUses()), joinCommands[purpose])
+				if purpose == auth.JoinWorker && opts.TTL == 0 && !fl.Changed("uses") {
+					a.note("it never expires, and stops working after %d workers have joined; for an image, --uses 0 sets no limit", made.GetUses())
+				}
 			}, fmt.Sprintf("dtaskctl join-token revoke %d, and create another one", made.GetId()))
 		})(cmd, args)
 	}
@@ -79,7 +84,7 @@ identities that were made by it stay.`,
 	bind(fl, &opts.NamePattern, "name", "", "`PATTERN` of the names that may join, such as build-* (default: any)", parseNamePattern)
 	fl.Var(&labels, "label", "label `NAME=VALUE` granted to the workers that join (repeatable)")
 	bind(fl, &opts.TTL, "ttl", "1h", "`DURATION` for which the string works (0 = unlimited; then --uses or --name is required)", duration(0, math.MaxInt64))
-	bind(fl, &opts.Uses, "uses", "", "`N` uses (0 = unlimited; default: coordinator 2, user 1, worker 1000)", integer[uint32](0, math.MaxInt32))
+	bind(fl, &opts.Uses, "uses", "", "`N` uses (0 = unlimited; default: coordinator 2, user 1, worker 1000, also with --ttl 0)", integer[uint32](0, math.MaxInt32))
 	out.bind(fl, "join string")
 	return cmd
 }

@@ -62,13 +62,20 @@ func TestScripts(t *testing.T) {
 
 // setupSecured serves clusters with TLS. $SECURED is the leader of one, $WORK/tls/ca.crt its
 // CA, and $WORK/join has join strings for it; those in $WORK/foreign and $WORK/rotated lead
-// to a cluster with another ID, and to the same with another CA.
+// to a cluster with another ID, and to the same with another CA. Those in $WORK/later lead to
+// a cluster of a later time, as if the clock of this machine showed the past.
 func setupSecured(env *testscript.Env) error {
-	leader, done, err := newSecuredLeader(filepath.Join(env.WorkDir, "tls"), fakeCluster)
+	leader, done, err := newSecuredLeader(filepath.Join(env.WorkDir, "tls"), fakeCluster, time.Now())
 	if err != nil {
 		return err
 	}
 	env.Defer(done)
+	later, done, err := newSecuredLeader(filepath.Join(env.WorkDir, "tls-later"), fakeCluster, time.Now().Add(1000*24*time.Hour))
+	if err != nil {
+		return err
+	}
+	env.Defer(done)
+	env.Setenv("LATER", later.addr)
 	env.Setenv("SECURED", leader.addr)
 	env.Values[securedKey{}] = leader
 	other, err := tlsconf.NewCA(fakeCluster, time.Now())
@@ -76,14 +83,18 @@ func setupSecured(env *testscript.Env) error {
 		return err
 	}
 	for dir, of := range map[string]struct {
+		leader  *fakeLeader
 		cluster string
 		ca      *tlsconf.CA
-	}{"join": {fakeCluster, leader.ca}, "foreign": {foreignCluster, other}, "rotated": {fakeCluster, other}} {
+	}{
+		"join": {leader, fakeCluster, leader.ca}, "foreign": {leader, foreignCluster, other}, "rotated": {leader, fakeCluster, other},
+		"later": {later, fakeCluster, later.ca},
+	} {
 		path := filepath.Join(env.WorkDir, dir)
 		if err := os.Mkdir(path, 0o700); err != nil {
 			return err
 		}
-		if err := leader.writeJoinStrings(path, of.cluster, of.ca); err != nil {
+		if err := of.leader.writeJoinStrings(path, of.cluster, of.ca); err != nil {
 			return err
 		}
 	}

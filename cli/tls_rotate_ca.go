@@ -21,7 +21,7 @@ and gives its key to the other coordinators, and all coordinators get certificat
 The old CA is still trusted. Workers that are connected, and contexts of dtaskctl that are
 used, store the new one; dtaskctl tls status shows who lacks it. With --finish, the old CA
 is dropped. This is refused, with names, while a coordinator or a connected worker lacks
-the new one. Tasks, sessions and leaders are not disturbed.
+the new one. Workers then open another session; no task fails, and the leader stays.
 
 With --compromised, the old CA is dropped as soon as the coordinators that run have
 certificates of the new one. The command prints who must join or log in again.

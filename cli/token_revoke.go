@@ -15,7 +15,9 @@ func newTokenRevoke(a *app) *cobra.Command {
 		Use:   "revoke ID",
 		Short: "Take an identity's access away",
 		Long: `Take the access of a person, a program or a worker away, at once and for good. Open
-streams end, and the attempts of a worker are requeued. The name may be given again.`,
+streams end, and the attempts of a worker are requeued. The name may be given again. Your
+own access and that of the last admin can be taken away, too: the sockets of the
+coordinators remain.`,
 		Example: "  dtaskctl token revoke 7",
 		Args:    oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -24,6 +26,10 @@ streams end, and the attempts of a worker are requeued. The name may be given ag
 				return err
 			}
 			return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
+				who, err := c.WhoAmI(ctx) // afterwards the cluster may not answer this caller
+				if err != nil {
+					return view{}, err
+				}
 				got, err := c.RevokeToken(ctx, id)
 				if err != nil {
 					return view{}, tokenError(err)
@@ -31,6 +37,9 @@ streams end, and the attempts of a worker are requeued. The name may be given ag
 				text := "revoked " + show.Caller(got.GetIdentity())
 				if got.GetAlready() {
 					text = show.Caller(got.GetIdentity()) + " was revoked before"
+				}
+				if who.GetId() == id {
+					a.warn("this was your own access: dtaskctl login with another join string, or the socket of a coordinator, gives you access again")
 				}
 				if got.GetLastAdmin() {
 					a.warn("no other token has the role admin: from now on, only the socket of a coordinator gives access, as root on its machine")

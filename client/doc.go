@@ -28,7 +28,7 @@
 // cluster that the string names.
 //
 // Every error wraps one of ErrNotFound, ErrConflict, ErrRefused, ErrUnauthenticated,
-// ErrUntrusted, ErrBusy, ErrForeignCluster, ErrInvalid, ErrCompacted and ErrUnreachable, or
-// the cause of the caller's context, or is an internal error of a coordinator. Use
-// errors.As with *Error for the details.
+// ErrUntrusted, ErrClock, ErrBusy, ErrForeignCluster, ErrInvalid, ErrCompacted and
+// ErrUnreachable, or the cause of the caller's context, or is an internal error of a
+// coordinator. Use errors.As with *Error for the details.
 package client

@@ -40,6 +40,10 @@ var (
 	// trusts. The CA is another one, this machine's clock is wrong, or only one side uses
 	// TLS. Nothing was sent. Correct Config.Credentials, the addresses or the clock.
 	ErrUntrusted = fmt.Errorf("untrusted: %w", ErrRefused)
+	// ErrClock is an ErrUntrusted: the certificates of the coordinators are not valid by the
+	// clock of this machine. Correct the clock; a machine that has just started may do that
+	// itself, so retrying helps.
+	ErrClock = fmt.Errorf("clock: %w", ErrUntrusted)
 	// ErrInvalid means that the request is malformed. Error.Faults has one line
 	// per fault. Correct the request.
 	ErrInvalid = errors.New("invalid")
@@ -145,7 +149,7 @@ type classifiedError struct {
 	faults  []string
 	cluster string // of the coordinator, with tryOwn
 	// fault is the kind of an error that another attempt at this address would not
-	// change: ErrUntrusted for a connection that must not be used, or that of a
+	// change: ErrUntrusted or ErrClock for a connection that must not be used, or that of a
 	// socketError; nil for others.
 	fault error
 	local error // the error itself, if it isn't a status
@@ -154,7 +158,7 @@ type classifiedError struct {
 // classify classifies the error of an attempt.
 func classify(err error) classifiedError {
 	if untrusted, ok := errors.AsType[*untrustedError](err); ok {
-		return classifiedError{errorClass: errorClass{next: tryOther}, message: untrusted.Error(), unsent: true, fault: ErrUntrusted}
+		return classifiedError{errorClass: errorClass{next: tryOther}, message: untrusted.Error(), unsent: true, fault: untrusted.kind()}
 	}
 	if socket, ok := errors.AsType[*socketError](err); ok {
 		return classifiedError{errorClass: errorClass{next: tryOther}, message: socket.Error(), unsent: true, fault: socket.kind}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 // diagnosisTimeout bounds the look at how a coordinator secures connections.
@@ -25,6 +27,14 @@ func (e *untrustedError) Error() string { return e.err.Error() }
 
 // Unwrap returns the cause.
 func (e *untrustedError) Unwrap() error { return e.err }
+
+// kind returns the kind of the error.
+func (e *untrustedError) kind() error {
+	if _, clock := errors.AsType[*tlsconf.DateError](e.err); clock {
+		return ErrClock
+	}
+	return ErrUntrusted
+}
 
 // handshakes has the results of the last connects by address. gRPC reports them as
 // text only.

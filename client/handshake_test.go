@@ -66,14 +66,20 @@ func TestAnotherCAIsRefusedAtOnceWithBothKeys(t *testing.T) {
 
 func TestAWrongClockIsReportedAtOnceWithTheDifference(t *testing.T) {
 	t.Parallel()
-	for name, issued := range map[string]time.Time{
-		"behind": time.Now().Add(5 * 365 * 24 * time.Hour), "ahead": time.Now().Add(-5 * 365 * 24 * time.Hour),
+	// A certificate is valid for 90 days, from an hour before it is issued.
+	const day = 24 * time.Hour
+	for off, issued := range map[string]time.Time{
+		"1824 days behind": time.Now().Add(1825 * day), "1735 days ahead": time.Now().Add(-1825*day - time.Hour),
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(off, func(t *testing.T) {
 			t.Parallel()
 			ca := newCA(t, testCluster, issued)
 			addr := serveTCP(t, credentials.NewTLS(replicaTLS(t, ca, issued)), &fake{})
-			wantUntrusted(t, Config{Addrs: []string{addr}, Credentials: trusting(t, ca)}, "this machine's clock shows", "h", "check this machine's clock")
+			cfg := Config{Addrs: []string{addr}, Credentials: trusting(t, ca)}
+			wantUntrusted(t, cfg, "this machine's clock shows", "check this machine's clock, which is at least "+off)
+			if _, err := newClient(t, cfg).WhoAmI(t.Context()); !errors.Is(err, ErrClock) {
+				t.Errorf("got %v, want ErrClock", err)
+			}
 		})
 	}
 }
@@ -97,6 +103,13 @@ func TestAnUntrustedAddressDoesNotHideATrustedOne(t *testing.T) {
 	t.Parallel()
 	ca, other := newCA(t, testCluster, time.Now()), newCA(t, testCluster, time.Now())
 	bad := serveTCP(t, credentials.NewTLS(replicaTLS(t, other, time.Now())), &fake{})
+	old := serveTCP(t, credentials.NewTLS(replicaTLS(t, ca, time.Now().Add(-200*24*time.Hour))), &fake{})
+	for _, addrs := range [][]string{{bad, old}, {old, bad}} {
+		_, err := newClient(t, Config{Addrs: addrs, Credentials: trusting(t, ca)}).WhoAmI(t.Context())
+		if !errors.Is(err, ErrUntrusted) || errors.Is(err, ErrClock) {
+			t.Errorf("got %v, want ErrUntrusted: another clock does not help with both", err)
+		}
+	}
 	good := serveRecorder(t, credentials.NewTLS(replicaTLS(t, ca, time.Now())), new(recorder))
 	c := newClient(t, Config{Addrs: []string{bad, good}, Credentials: trusting(t, ca)})
 	if _, err := c.WhoAmI(t.Context()); err != nil {

@@ -108,9 +108,7 @@ func (w *retryLoop) note(addr string, j classifiedError) {
 	w.tried++
 	if j.fault != nil {
 		w.faulty++
-		if w.fault != ErrUntrusted { //nolint:errorlint // the kind itself
-			w.fault = j.fault
-		}
+		w.fault = worseFault(w.fault, j.fault)
 	} else if !j.unsent && j.next != tryOwn && j.next != tryLeader {
 		w.reached = true
 	}
@@ -126,6 +124,15 @@ func (w *retryLoop) note(addr string, j classifiedError) {
 		w.fullAt = "" // an unreachable address does not change what the others reported
 	}
 	w.minBackoff = max(w.minBackoff, j.pause)
+}
+
+// worseFault returns the fault of two that the caller can do less about: a coordinator that
+// is not trusted by any clock, then one that is not trusted by this machine's.
+func worseFault(a, b error) error {
+	if errors.Is(a, ErrClock) && errors.Is(b, ErrUntrusted) || !errors.Is(a, ErrUntrusted) {
+		return b
+	}
+	return a
 }
 
 // noteInterrupted records an attempt that ended with the loop. Its coordinator

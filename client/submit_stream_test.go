@@ -121,6 +121,27 @@ func TestCancelledSubmissionLeavesTheOthersInFlight(t *testing.T) {
 	})
 }
 
+// The stream ends, and not the job alone.
+func TestASubmissionWhoseTokenIsRevokedMeanwhileFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"a:1", "b:1"}})
+		var first, second fake
+		first.message = func(*dtaskv1.SubmitRequest) ([]*dtaskv1.SubmitResult, error) {
+			return nil, refused(codes.Unauthenticated, "the access of ci was revoked during the call")
+		}
+		n.serve(t, "a:1", &first)
+		n.serve(t, "b:1", &second)
+		_, err := c.Submit(t.Context(), oneTask(), SubmitOptions{})
+		if !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "was revoked during the call") {
+			t.Errorf("got %v", err)
+		}
+		if one, two := first.streams.Load(), second.streams.Load(); one != 1 || two != 0 {
+			t.Errorf("got %d streams and %d at the other coordinator, want 1 and none", one, two)
+		}
+	})
+}
+
 func TestCancelledSubmissionIsNotSent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

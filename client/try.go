@@ -38,7 +38,9 @@ type operation struct {
 	stale   bool          // any replica may answer
 	// guarded means that run watches the coordinator itself.
 	guarded bool
-	run     func(ctx context.Context, t try) error
+	// first are addresses that are tried before all others, once.
+	first []string
+	run   func(ctx context.Context, t try) error
 }
 
 // A try is one run of an operation at one coordinator.
@@ -76,7 +78,9 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 	tried := make(map[string]bool)
 	own := false // some address may be of this client's cluster
 	w.beginRound()
-	for _, addr := range c.book.order() {
+	order := slices.Concat(w.op.first, c.book.order())
+	w.op.first = nil // one that breaks a stream each time must not be tried forever
+	for _, addr := range order {
 		for redirects := 0; addr != "" && !tried[addr] && redirects <= maxRedirects; redirects++ {
 			tried[addr] = true
 			err := c.tryAddress(ctx, w, addr)
@@ -261,7 +265,7 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 
 // onceError is the error of once that another attempt would have, too.
 type onceError struct {
-	kind    error // ErrForeignCluster, ErrUntrusted, that of a socketError, ErrRefused or a kind of it
+	kind    error // ErrForeignCluster, ErrUntrusted or a kind of it, that of a socketError, ErrRefused or a kind of it
 	message string
 }
 

@@ -153,6 +153,11 @@ type Config struct {
 	Seams Seams
 	// Started is called with the addresses once the replica listens. Optional.
 	Started func(listen, http string)
+	// Alive is called in each AliveInterval in which the replica makes progress or has
+	// nothing to do; default 1 s. It is not called while the state machine hangs. A replica
+	// that starts, or has no leader, is alive. Optional.
+	Alive         func()
+	AliveInterval time.Duration
 }
 
 func (c *Config) defaults() {
@@ -174,6 +179,9 @@ func (c *Config) defaults() {
 	}
 	if c.Started == nil {
 		c.Started = func(string, string) {}
+	}
+	if c.AliveInterval == 0 {
+		c.AliveInterval = c.TimeScale.Scale(time.Second)
 	}
 	c.Seams.defaults()
 }
@@ -215,6 +223,7 @@ func (c *Config) Validate() error {
 		check(hostRE.MatchString(name), "invalid --http-hosts %q: must be host names without a port", name)
 	}
 	check(c.UpgradeAfter >= 0, "invalid --upgrade-after %s: must be 0 or more", c.UpgradeAfter)
+	check(c.AliveInterval >= 0, "invalid AliveInterval %s: must be 0 or more", c.AliveInterval)
 	check(c.SubmitBurst >= 0, "invalid --submit-burst %d: must be 0 or more", c.SubmitBurst)
 	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst requires --submit-rate")
 	_, err := c.notificationHooks()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/auth"
@@ -34,6 +35,8 @@ type attacked struct {
 	leader, address string
 	trust           tlsconf.Trust
 	token           auth.Token
+	ca              *tlsconf.CA
+	creds           credentials.TransportCredentials
 	calm            *client.Client // knows all coordinators
 }
 
@@ -54,7 +57,7 @@ func newAttacked(t *testing.T) *attacked {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := shortDir(t)
 	var cfgs []Config
 	var peers []Peer
 	for _, id := range []string{"n1", "n2", "n3"} {
@@ -80,7 +83,7 @@ func newAttacked(t *testing.T) *attacked {
 		cfg.Listen, cfg.Seams.Network = port.Addr().String(), opened{port: port}
 		peers, cfgs = append(peers, Peer{ID: id, Address: cfg.Listen}), append(cfgs, cfg)
 	}
-	a := &attacked{T: t, trust: tlsconf.Trust{Roots: ca.Roots}}
+	a := &attacked{T: t, trust: tlsconf.Trust{Roots: ca.Roots}, ca: ca}
 	ctx, stop := context.WithCancel(context.Background()) //nolint:usetesting // ended below
 	var running sync.WaitGroup
 	t.Cleanup(func() {
@@ -108,6 +111,7 @@ func newAttacked(t *testing.T) *attacked {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.creds = creds
 	a.calm = a.client(client.Config{Addrs: addresses, Credentials: creds, Token: a.token.Text(), Timeout: hostileTimeout})
 	return a
 }

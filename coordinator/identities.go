@@ -140,12 +140,12 @@ func (r *replica) serveSocket(ctx context.Context, group *errgroup.Group) {
 	if r.security == nil {
 		return
 	}
-	l, err := access.ListenSocket(ctx, r.cfg.Socket())
+	l, err := r.cfg.Seams.Socket(ctx, r.cfg.Socket())
 	if err != nil {
 		r.log.WarnContext(ctx, "no administration over a socket of this machine", "err", err)
 		return
 	}
-	group.Go(func() error { return r.api.ServeAlso(ctx, l) })
+	group.Go(func() error { return r.api.ServeAlso(ctx, access.LocalConns(l)) })
 }
 
 // guardHTTP lets only holders of a token read metrics, if other machines can reach the

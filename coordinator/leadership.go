@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,9 +34,12 @@ type leadership struct {
 	halt               func(error)
 	log                *slog.Logger
 
-	term     atomic.Pointer[sequencer.Sequencer] // nil outside of a term
+	term     atomic.Pointer[sequencer.Sequencer] // nil outside of a term; set by setTerm
 	terms    atomic.Uint64                       // led by this replica
 	disputed atomic.Bool                         // the replicas disagree: assignment is stopped
+
+	mu      sync.Mutex    // guards changed
+	changed chan struct{} // closed when term changes; nil: nobody waits
 }
 
 // Name implements leader.Duty.
@@ -59,10 +63,42 @@ func (l *leadership) Run(ctx context.Context, number uint64) error {
 		return err
 	}
 	s.StopAssigning(l.disputed.Load())
-	l.term.Store(s)
-	defer l.term.Store(nil)
+	l.setTerm(s)
+	defer l.setTerm(nil)
 	l.terms.Add(1)
 	return l.notifier.runBeside(ctx, s, wake)
+}
+
+// setTerm sets the current term, and wakes everyone who waits for one.
+func (l *leadership) setTerm(s *sequencer.Sequencer) {
+	l.term.Store(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+}
+
+// termChanged returns a channel that is closed when the term changes.
+func (l *leadership) termChanged() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return l.changed
+}
+
+// elected reports whether this replica was elected and its term has not started yet.
+func (l *leadership) elected() bool {
+	node := l.node.Load()
+	if node == nil || !node.Leading() {
+		return false
+	}
+	var started uint64
+	l.machine.Read(func(s *fsm.State, _ uint64) { started, _ = s.Term() })
+	return started != node.Term()
 }
 
 // dispute stops assignment in this and later terms, or allows it again.

@@ -47,12 +47,14 @@ type replica struct {
 	node    atomic.Pointer[raftnode.Node] // nil until Raft runs
 
 	aboveLevel atomic.Pointer[fsm.LevelError] // why a snapshot was not restored
+	work       work
 
 	mux         *transport.Mux // this and what follows is set by serve
 	httpAddress string
 	// httpListener is nil without a port for metrics.
 	httpListener *telemetry.LimitedListener
 	peers        *membership.Peers
+	peerCreds    *transport.PeerCredentials // of peers; nil in plaintext
 	candidate    *membership.Candidate
 	reconciler   *membership.Reconciler
 	members      *membership.Service
@@ -62,6 +64,8 @@ type replica struct {
 	notifier     *notifier
 	leadership   *leadership
 	api          *api.Server
+
+	running context.Context //nolint:containedctx // ends when the replica stops; set by serve
 
 	stop   context.CancelCauseFunc
 	fatals chan *FatalError // size 1: the first one ends the process
@@ -110,6 +114,9 @@ func (r *replica) connect() (err error) {
 		LivenessTimeout: r.cfg.livenessTimeout(),
 		Lease:           max(r.cfg.TimeScale.Scale(lease), r.cfg.livenessTimeout()),
 		Authorize:       workerGrant,
+		Elected:         r.leadership.elected,
+		TermChanged:     r.leadership.termChanged,
+		AwaitSuccessor:  r.awaitSuccessor,
 		Guard: func(ctx context.Context, call func() error) error {
 			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
 		},
@@ -129,6 +136,15 @@ func (r *replica) connect() (err error) {
 	r.identities = r.newAuthService()
 	dtaskv1.RegisterAuthServiceServer(r.api, r.identities)
 	return nil
+}
+
+// awaitSuccessor returns when the leader of a later term is known, or after a short time.
+// A replica that stops has waited already, if there is another one to lead.
+func (r *replica) awaitSuccessor(ctx context.Context, term uint64) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.running, cancel)() //nolint:contextcheck // either context ends the wait
+	r.members.AwaitSuccessor(ctx, term)
 }
 
 // orNil returns a pointer as an interface that is nil if the pointer is.
@@ -171,6 +187,7 @@ func (r *replica) self() func() membership.Self {
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	return api.Config{
 		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
+		Backups:   r.backups(),
 		ClusterID: r.clusterID, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon, Audit: r.auditor(),
 		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
 		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },
@@ -233,7 +250,9 @@ func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Prel
 }
 
 // replicated adapts the state machine to raftnode.
-func (r *replica) replicated() replicated { return replicated{r.machine, r.history, &r.aboveLevel} }
+func (r *replica) replicated() replicated {
+	return replicated{r.machine, r.history, &r.aboveLevel, &r.work}
+}
 
 // levels are the feature levels that this replica announces to its peers.
 func (r *replica) levels() transport.Levels {

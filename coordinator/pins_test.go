@@ -143,7 +143,7 @@ func TestEveryReplicaLearnsTheKeysOfAllMembers(t *testing.T) {
 	machines, done := make(chan *fsm.Machine, 3), make(chan error, 3) // size 3: one of each replica
 	for i, p := range peers {
 		cfg := Config{
-			ID: p.ID, DataDir: filepath.Join(t.TempDir(), p.ID), Listen: p.Address, Advertise: p.Address, Peers: peers, HTTP: "127.0.0.1:0",
+			ID: p.ID, DataDir: filepath.Join(shortDir(t), p.ID), Listen: p.Address, Advertise: p.Address, Peers: peers, HTTP: "127.0.0.1:0",
 			TLSDir: dirs[i], MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
 			Seams: Seams{Network: preopened{Listener: listeners[i]}, HTTP: func(next http.Handler, r Internals) http.Handler {
 				machines <- r.Machine

@@ -7,29 +7,49 @@ import (
 	"github.com/dtask/dtask/internal/tlsconf"
 )
 
-// renewalInterval is how often a replica looks whether half of its certificate's time has
-// passed.
-const renewalInterval = time.Hour
+const (
+	// renewalInterval is how often a replica checks whether half of its certificate's time
+	// has passed.
+	renewalInterval = time.Hour
+	// datesInterval is how often it checks whether its certificate is valid by its clock.
+	datesInterval = time.Minute
+)
 
 // renew renews the certificate of this replica when half of its time has passed, at the
-// start and every hour, until ctx is done. Only a replica that has the key of the CA can;
+// start and every hour, until ctx is done. A certificate that was renewed while the clock
+// was wrong is of another time, and clients refuse it: it is renewed within a minute after
+// the clock was corrected. Only a replica that has the key of the CA can;
 // the watcher then takes the new files into use. A cluster that was off for a year renews
 // all of its certificates at the start.
 func (r *replica) renew(ctx context.Context) {
 	if r.security == nil {
 		return
 	}
-	tick := time.NewTicker(r.cfg.TimeScale.Scale(renewalInterval))
-	defer tick.Stop()
-	for {
+	hourly := time.NewTicker(r.cfg.TimeScale.Scale(renewalInterval))
+	defer hourly.Stop()
+	dates := time.NewTicker(r.cfg.TimeScale.Scale(datesInterval))
+	defer dates.Stop()
+	for more := true; more; more = r.awaitRenewal(ctx, hourly.C, dates.C) {
 		r.renewOnce(ctx)
 		if err := r.identities.FinishOverdue(ctx); err != nil && ctx.Err() == nil {
-			r.log.WarnContext(ctx, "old CA not dropped; trying again in an hour", "err", err)
+			r.log.WarnContext(ctx, "old CA not dropped; trying again", "err", err)
 		}
+	}
+}
+
+// awaitRenewal waits until the certificate may have to be renewed. It returns false when
+// ctx is done.
+func (r *replica) awaitRenewal(ctx context.Context, hourly, dates <-chan time.Time) bool {
+	for {
 		select {
+		case <-hourly:
+			return true
+		case <-dates:
+			if r.security.watcher.Current().OwnDates(r.cfg.Wall()) != nil {
+				return true
+			}
 		case <-ctx.Done():
-			return
-		case <-tick.C:
+			return false
 		}
 	}
 }
@@ -44,7 +64,7 @@ func (r *replica) renewOnce(ctx context.Context) {
 	err := current.Renew(r.cfg.TLSDir, now)
 	r.security.files.Unlock()
 	if err != nil {
-		r.log.ErrorContext(ctx, "certificate not renewed; trying again in an hour", "err", err)
+		r.log.ErrorContext(ctx, "certificate not renewed; trying again", "err", err)
 		return
 	}
 	r.security.watcher.Check()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestACoordinatorThatWasOffForAYearRenewsItsCertificateAtTheStart(t *testing
 		}
 	}
 	cfg := Config{
-		ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1"), Listen: "127.0.0.1:0", TLSDir: dir, MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
+		ID: "n1", DataDir: filepath.Join(shortDir(t), "n1"), Listen: "127.0.0.1:0", TLSDir: dir, MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -55,5 +56,38 @@ func TestACoordinatorThatWasOffForAYearRenewsItsCertificateAtTheStart(t *testing
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// By a clock that was years ahead or in 1970, a certificate was renewed for another time.
+// Clients refuse it as soon as the clock is right.
+func TestACertificateThatTheClockContradictsIsRenewedWithinAMinute(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var wall atomic.Pointer[time.Time]
+	r := &replica{cfg: Config{Wall: func() time.Time { return *wall.Load() }}, security: secured(t, Config{TLSDir: issued(t, 0)})}
+	for _, wrong := range []time.Time{time.Unix(0, 0), now.Add(5 * 365 * 24 * time.Hour)} {
+		wall.Store(&now)
+		dates, renews := make(chan time.Time), make(chan bool, 1) // size 1: the result
+		go func() { renews <- r.awaitRenewal(t.Context(), nil, dates) }()
+		for range 2 { // when the second minute is received, the first was without effect
+			select {
+			case dates <- now:
+			case <-renews:
+				t.Fatal("a valid certificate is renewed before its time")
+			}
+		}
+		wall.Store(&wrong)
+		for renewed := false; !renewed; {
+			select {
+			case dates <- now:
+			case renewed = <-renews:
+			}
+		}
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if r.awaitRenewal(ctx, nil, nil) {
+		t.Error("a replica that stops renews its certificate")
 	}
 }

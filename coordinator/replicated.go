@@ -18,9 +18,12 @@ type replicated struct {
 	machine *fsm.Machine
 	history *history.History
 	above   *atomic.Pointer[fsm.LevelError] // set if a snapshot is above the build's feature level
+	work    *work
 }
 
 func (r replicated) Apply(index, _ uint64, data []byte) any {
+	r.work.begin()
+	defer r.work.end()
 	result := r.machine.Apply(index, data)
 	var halt *fsm.HaltError
 	if err, ok := result.(error); ok && errors.As(err, &halt) {
@@ -56,7 +59,9 @@ func (s snapshot) Persist(w io.Writer) error {
 }
 
 func (r replicated) Restore(from io.Reader) (take func(), err error) {
-	take, err = r.machine.PrepareRestore(from)
+	r.work.begin()
+	defer r.work.end()
+	take, err = r.machine.PrepareRestore(r.work.reader(from))
 	if level, above := errors.AsType[*fsm.LevelError](err); above {
 		r.above.Store(level)
 	}

@@ -101,12 +101,14 @@ func (r *replica) followTrust(ctx context.Context) {
 	tick := time.NewTicker(r.cfg.TimeScale.Scale(trustInterval))
 	defer tick.Stop()
 	var failed string
+	var checked *tlsconf.Replica
 	for {
 		err := r.adoptTrust(ctx)
 		if err != nil && ctx.Err() == nil && err.Error() != failed {
 			r.log.ErrorContext(ctx, "CAs of the cluster not adopted; trying again", "err", err)
 		}
 		failed = fmt.Sprint(err)
+		checked = r.closeUntrusted(ctx, checked)
 		r.offerTrust()
 		select {
 		case <-ctx.Done():
@@ -115,6 +117,20 @@ func (r *replica) followTrust(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// closeUntrusted ends the connections with replicas whose certificates are of a dropped CA, if
+// the files have changed since it returned before. The replicas connect again at once with
+// the certificates that they have now. A call on such a connection would be refused.
+func (r *replica) closeUntrusted(ctx context.Context, before *tlsconf.Replica) *tlsconf.Replica {
+	now := r.security.watcher.Current()
+	if now == before {
+		return now
+	}
+	if n := r.mux.CloseUntrusted() + r.peerCreds.CloseUntrusted(); n > 0 {
+		r.log.InfoContext(ctx, "closed connections with certificates of a dropped CA", "connections", n)
+	}
+	return now
 }
 
 // adoptTrust writes the CAs of the log to the files, and renews the certificate if it is

@@ -103,6 +103,7 @@ const openWarning = "every user of this machine may run commands as the user of 
 // serve opens the ports. Before Raft runs, other replicas can already ask this one to
 // identify itself.
 func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
+	r.running = ctx
 	port, err := r.cfg.Seams.Network.Listen(ctx, r.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
@@ -131,6 +132,9 @@ func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
 	group.Go(func() error { r.renew(ctx); return nil })
 	group.Go(func() error { r.followTrust(ctx); return nil })
 	r.serveSocket(ctx, group)
+	if r.cfg.Alive != nil {
+		group.Go(func() error { reportAlive(ctx, r.cfg.AliveInterval, r.progress, r.cfg.Alive); return nil })
+	}
 	r.cfg.Started(listen, r.httpAddress)
 	return nil
 }
@@ -272,10 +276,15 @@ func (r *replica) transferLeadership(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx),
 		r.cfg.TimeScale.Scale(transferTimeout))
 	defer cancel()
+	term := node.Term()
 	if err := node.Transfer(ctx); err != nil {
 		r.log.WarnContext(ctx, "leadership not transferred", "err", err)
 		return
 	}
+	// Workers and clients are redirected to the next leader: this replica must learn of it
+	// before it stops.
+	r.members.AwaitSuccessor(ctx, term)
+	r.sessions.AwaitEnded(ctx)
 	r.log.InfoContext(ctx, "leadership transferred")
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/dtask/dtask/coordinator/access"
 	"github.com/dtask/dtask/coordinator/leader"
 	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -20,6 +21,9 @@ import (
 type Seams struct {
 	// Network replaces TCP.
 	Network Network
+	// Socket replaces the Unix socket of local administration: who connects is an
+	// administrator.
+	Socket func(ctx context.Context, path string) (net.Listener, error)
 	// Store stands between the defended log store and the disk; see
 	// raftnode.Config.WrapStore.
 	Store func(logstore.Backend) logstore.Backend
@@ -69,6 +73,9 @@ func (tcp) Dial(ctx context.Context, address string) (net.Conn, error) {
 func (s *Seams) defaults() {
 	if s.Network == nil {
 		s.Network = tcp{}
+	}
+	if s.Socket == nil {
+		s.Socket = access.ListenSocket
 	}
 	if s.Raft == nil {
 		s.Raft = func(r leader.Raft) leader.Raft { return r }

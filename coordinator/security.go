@@ -124,7 +124,8 @@ func (r *replica) newPeers() *membership.Peers {
 	if r.security == nil {
 		return membership.NewPeers(dial)
 	}
-	return membership.NewSecurePeers(dial, transport.ClientCredentials(r.security.peering.GRPCClient()))
+	r.peerCreds = transport.ClientCredentials(r.security.peering)
+	return membership.NewSecurePeers(dial, r.peerCreds)
 }
 
 // secureHTTP makes the HTTP port serve HTTPS if other machines can reach it.

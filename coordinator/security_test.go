@@ -52,7 +52,7 @@ func secured(t *testing.T, cfg Config) *security {
 
 func TestAFounderUsesTheClusterOfItsCertificate(t *testing.T) {
 	t.Parallel()
-	dir, data := issued(t, 0), t.TempDir()
+	dir, data := issued(t, 0), shortDir(t)
 	cfg := Config{
 		ID: "n1", DataDir: data, Listen: "127.0.0.1:0", TLSDir: dir, MinFree: new(MinFree),
 		Logger: slog.New(slog.DiscardHandler),

@@ -64,7 +64,7 @@ func newYearCluster(t *testing.T, at time.Time) *yearCluster {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dir := filepath.Join(t.TempDir(), id)
+		dir := filepath.Join(shortDir(t), id)
 		for _, err := range []error{ca.Save(filepath.Join(dir, "tls")), tlsconf.Save(filepath.Join(dir, "tls"), cert, key, ca.Cert)} {
 			if err != nil {
 				t.Fatal(err)
@@ -80,6 +80,12 @@ func newYearCluster(t *testing.T, at time.Time) *yearCluster {
 func (c *yearCluster) run(now time.Time) {
 	c.t.Helper()
 	clock := func() time.Time { return now }
+	c.runUntil(clock, func(ctx context.Context, p Peer) error { return c.ask(ctx, p, clock) })
+}
+
+// runUntil runs the cluster with a clock until each replica has passed a check.
+func (c *yearCluster) runUntil(clock func() time.Time, check func(ctx context.Context, p Peer) error) {
+	c.t.Helper()
 	ctx, stop := context.WithTimeout(c.t.Context(), time.Minute)
 	defer stop()
 	done := make(chan error, len(c.peers)) // the results of Run
@@ -92,7 +98,7 @@ func (c *yearCluster) run(now time.Time) {
 		}()
 	}
 	for _, p := range c.peers {
-		c.answers(ctx, p, clock)
+		c.passes(ctx, p, check)
 	}
 	stop()
 	for range c.peers {
@@ -102,13 +108,13 @@ func (c *yearCluster) run(now time.Time) {
 	}
 }
 
-// answers waits until a client trusts a replica and learns from it who leads.
-func (c *yearCluster) answers(ctx context.Context, p Peer, clock func() time.Time) {
+// passes waits until a replica passes a check.
+func (c *yearCluster) passes(ctx context.Context, p Peer, check func(ctx context.Context, p Peer) error) {
 	c.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := c.ask(ctx, p, clock)
+		err := check(ctx, p)
 		if err == nil {
 			return
 		}
@@ -120,6 +126,7 @@ func (c *yearCluster) answers(ctx context.Context, p Peer, clock func() time.Tim
 	}
 }
 
+// ask returns nil if a client trusts a replica and learns from it who leads.
 func (c *yearCluster) ask(ctx context.Context, p Peer, clock func() time.Time) error {
 	conn, err := grpc.NewClient("passthrough:///"+p.Address, grpc.WithTransportCredentials(credentials.NewTLS(c.trust.Config(nil, clock))))
 	if err != nil {
@@ -129,6 +136,11 @@ func (c *yearCluster) ask(ctx context.Context, p Peer, clock func() time.Time) e
 	if _, err := healthv1.NewHealthClient(conn).Check(ctx, new(healthv1.HealthCheckRequest)); err != nil {
 		return err
 	}
+	return c.askLocally(ctx, p)
+}
+
+// askLocally returns nil if a replica knows a leader. Its socket needs no certificate.
+func (c *yearCluster) askLocally(ctx context.Context, p Peer) error {
 	cfg := Config{DataDir: filepath.Join(c.dirs[slices.Index(c.peers, p)], "data")}
 	local, err := client.New(client.Config{Addrs: []string{"unix:" + cfg.Socket()}})
 	if err != nil {
@@ -160,5 +172,22 @@ func TestAClusterThatWasOffForAYearStarts(t *testing.T) {
 		if r, err := tlsconf.LoadReplica(filepath.Join(dir, "tls")); err != nil || r.OwnDates(year) != nil {
 			t.Errorf("not renewed: %v", err)
 		}
+	}
+}
+
+// No certificate is valid by any clock: the replicas elect a leader nevertheless. What they
+// renew meanwhile is of no use once the clocks are right, and is renewed again.
+func TestAClusterWhoseClocksAreAllWrongContinues(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, wrong := range map[string]time.Time{
+		"1970": time.Unix(0, 0), "10 years ahead": at.Add(10 * 365 * 24 * time.Hour), "5 years ahead": at.Add(5 * 365 * 24 * time.Hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newYearCluster(t, at)
+			c.runUntil(func() time.Time { return wrong }, c.askLocally)
+			c.run(at)
+		})
 	}
 }

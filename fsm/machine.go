@@ -235,6 +235,9 @@ func (m *Machine) Snapshot() *Snapshot {
 // Index is the log index of the state.
 func (s *Snapshot) Index() uint64 { return s.index }
 
+// State is the state, until Release. It must not be changed.
+func (s *Snapshot) State() *State { return s.state }
+
 // Persist writes the snapshot.
 func (s *Snapshot) Persist(w io.Writer) error {
 	var head [8]byte

@@ -48,17 +48,22 @@ func (s *State) forgetIdentities(beforeMS int64, left int) int {
 			continue
 		}
 		left--
-		s.mixIdentity(i)
-		if i.Key != "" {
-			t.keys.delete(s.own, requestKey(i.JoinToken, i.Key))
-		}
-		if !i.IsRevoked() {
-			t.unindex(s.own, i)
-		}
+		s.dropIdentity(i)
 	}
 	clear(list[kept:])
 	t.list = list[:kept]
 	return left
+}
+
+// dropIdentity removes what an identity is found by.
+func (s *State) dropIdentity(i *Identity) {
+	s.mixIdentity(i)
+	if i.Key != "" {
+		s.identities.keys.delete(s.own, requestKey(i.JoinToken, i.Key))
+	}
+	if !i.IsRevoked() {
+		s.identities.unindex(s.own, i)
+	}
 }
 
 // forgetJoinTokens is forgetIdentities for join tokens.

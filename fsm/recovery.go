@@ -26,14 +26,24 @@ const recoveredLost = "cluster recovered, outcome of the attempt unknown"
 func (m *Machine) Recover(r Recovery) (index uint64, lost []TaskRef) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.state
-	m.index += recoveryGap
-	s.own.at = m.index
+	m.skip()
 	if !r.KeepAtMostOnce {
-		lost = s.loseAtMostOnce()
+		lost = m.state.loseAtMostOnce()
 	}
+	m.state.epoch++ // no fencing token of the old cluster is valid again
+	m.state.found(r)
+	return m.index, lost
+}
+
+// skip advances the log index. The machine is locked.
+func (m *Machine) skip() {
+	m.index += recoveryGap
+	m.state.own.at = m.index
+}
+
+// found makes the state that of a new cluster with one replica.
+func (s *State) found(r Recovery) {
 	s.clusterID = r.ClusterID
-	s.epoch++ // no fencing token of the old cluster is valid again
 	s.replicas = []Replica{{ServerID: r.Server, Instance: r.Instance}}
 	s.nextJob += recoveryGap
 	s.mixString(s.clusterID)
@@ -41,7 +51,6 @@ func (m *Machine) Recover(r Recovery) (index uint64, lost []TaskRef) {
 	s.mixString(r.Server)
 	s.mixString(r.Instance)
 	s.mix(uint64(s.nextJob))
-	return m.index, lost
 }
 
 // loseAtMostOnce ends all at-most-once tasks that have not ended.

@@ -159,8 +159,11 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 	if err := d.done(); err != nil {
 		return nil, err
 	}
-	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
+	switch _, err := f.r.ReadByte(); {
+	case err == nil:
 		return nil, errors.New("data after the end")
+	case !errors.Is(err, io.EOF):
+		return nil, err
 	}
 	s.workers.held = s.workers.countHeld(&s.jobs)
 	s.restoreNeeds()

@@ -131,9 +131,16 @@ func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 			return 0 // the next one may be the leader
 		}
 	}
+	redirected := detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER &&
+		detail.GetLeaderAddress() != "" && detail.GetLeaderAddress() != addr && !f.avoids(detail.GetLeaderAddress())
 	if welcomed {
 		f.failures, f.followed, f.redirects = 0, nil, nil
 		delete(f.foreign, addr)
+		if redirected { // by a leader that has transferred leadership
+			f.learn(detail.GetLeaderAddress())
+			f.next = detail.GetLeaderAddress()
+			return 0
+		}
 		return jitter(minBackoff / 2)
 	}
 	switch hint := detail.GetLeaderAddress(); {
@@ -143,7 +150,7 @@ func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 		f.next = addr
 		wait := min(time.Duration(min(detail.GetRetryAfterMs(), math.MaxInt32))*time.Millisecond, maxRetryAfter)
 		return wait + jitter(min(wait/2, maxSpread)) // the leader gives each worker a delay of its own
-	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && hint != "" && hint != addr && !f.avoids(hint):
+	case redirected:
 		f.learn(hint)
 		f.next = hint
 		f.redirects = append(f.redirects, addr)

@@ -109,6 +109,9 @@ func (w *Worker) connect(addr string) (*connection, error) {
 		if w.cfg.TLS != nil {
 			creds = credentials.NewTLS(w.cfg.TLS)
 		}
+		if w.member != nil {
+			creds = memberCredentials{creds, w.secured}
+		}
 		// passthrough: the dialer resolves the name, again for each connection.
 		conn, err := grpc.NewClient("passthrough:///"+addr,
 			grpc.WithTransportCredentials(creds),

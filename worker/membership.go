@@ -93,7 +93,7 @@ func (w *Worker) checkMembership(member *membership) error {
 }
 
 // join joins the cluster of the join string, and keeps the membership. While no coordinator
-// is in reach, it tries again until ctx is done.
+// is in reach, or this machine's clock is wrong, it tries again until ctx is done.
 func (w *Worker) join(ctx context.Context) (*membership, error) {
 	join, err := client.ParseJoinString(w.cfg.JoinString, "worker")
 	if err != nil {
@@ -126,7 +126,8 @@ func (w *Worker) join(ctx context.Context) (*membership, error) {
 			continue
 		case errors.Is(err, client.ErrConflict):
 			return nil, &JoinError{fmt.Errorf("%w: choose another --name, or use --replace if this machine is that worker and has lost its key", err)}
-		case errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrBusy):
+		case errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrBusy), errors.Is(err, client.ErrClock):
+			// A machine without a battery for its clock gets the time from the network.
 			w.log.WarnContext(ctx, "cluster not joined yet", "err", err, "retry_after", joinRetryInterval)
 		default:
 			return nil, &JoinError{err}

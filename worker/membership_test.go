@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type joinable struct {
 
 	*node
 	ca    *tlsconf.CA
+	cert  atomic.Pointer[tlsconf.Replica]
 	join  func(*dtaskv1.JoinRequest) (*dtaskv1.JoinResponse, error)
 	joins chan *dtaskv1.JoinRequest // that were received
 	keys  chan [32]byte             // of the workers that opened a stream
@@ -49,7 +51,7 @@ func (n *network) listenTLS(t *testing.T, addr string) *joinable {
 			Identity: &dtaskv1.Identity{Id: 9, Name: r.GetName()}, ClusterId: cluster, Addresses: []string{addr}, Roots: [][]byte{ca.Cert.Raw},
 		}, nil
 	}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(replicaConfig(t, ca))), grpc.StreamInterceptor(j.noteKey))
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(j.tlsConfig(t))), grpc.StreamInterceptor(j.noteKey))
 	j.node = &node{listener: bufconn.Listen(1 << 20), server: server, sessions: make(chan *leaderEnd, 64)}
 	dtaskv1.RegisterWorkerServiceServer(server, j.node)
 	dtaskv1.RegisterClusterServiceServer(server, j.node)
@@ -61,13 +63,23 @@ func (n *network) listenTLS(t *testing.T, addr string) *joinable {
 	return j
 }
 
-func replicaConfig(t *testing.T, ca *tlsconf.CA) *tls.Config {
+// tlsConfig returns the configuration of the replica, with a certificate of its CA.
+func (j *joinable) tlsConfig(t *testing.T) *tls.Config {
+	t.Helper()
+	j.certify(t, j.ca, time.Now())
+	peering := tlsconf.Peering{Source: j.cert.Load}
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: peering.GetConfigForClient}
+}
+
+// certify gives the replica a certificate that a CA issues at a time, for further
+// connections.
+func (j *joinable) certify(t *testing.T, ca *tlsconf.CA, at time.Time) {
 	t.Helper()
 	key, err := tlsconf.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: "n1", Key: key.Public()}, time.Now())
+	cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: "n1", Key: key.Public()}, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +91,7 @@ func replicaConfig(t *testing.T, ca *tlsconf.CA) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peering := tlsconf.Peering{Source: func() *tlsconf.Replica { return replica }}
-	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: peering.GetConfigForClient}
+	j.cert.Store(replica)
 }
 
 // noteKey notes the key of a worker.
@@ -283,6 +294,52 @@ func TestAWorkerKeepsTryingToJoinWhileNoCoordinatorIsInReach(t *testing.T) {
 	b.drain()
 	if err := <-b.done; err != nil {
 		t.Errorf("got %v after a signal, want nil: nothing was begun", err)
+	}
+}
+
+// A machine without a battery for its clock starts in 1970, or years ahead, and corrects its
+// clock once it is on the network. By its clock, the certificate is one of another time.
+func TestAWorkerWithAWrongClockJoinsAndConnectsOnceItsClockIsRight(t *testing.T) {
+	t.Parallel()
+	const years = 5 * 365 * 24 * time.Hour
+	for off, wrong := range map[string]time.Time{"behind": time.Now().Add(years), "ahead": time.Now().Add(-years)} {
+		t.Run(off, func(t *testing.T) {
+			t.Parallel()
+			n, dir := newNetwork(t), t.TempDir()
+			defer n.stopAll()
+			j := n.listenTLS(t, "n1:1")
+			j.certify(t, j.ca, wrong)
+			b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: dir})
+			b.complains(t, "cluster not joined yet", off)
+			if len(j.joins) > 0 {
+				t.Error("a secret was sent")
+			}
+			j.certify(t, j.ca, time.Now())
+			key := [32]byte((<-j.joins).GetPublicKeyHash())
+			b.runs(t, j, key)
+
+			j.certify(t, j.ca, wrong)
+			b = member(t, n, Config{WorkDir: dir})
+			b.complains(t, "no session", off)
+			j.certify(t, j.ca, time.Now())
+			b.runs(t, j, key)
+		})
+	}
+}
+
+// complains waits until the worker has logged that its clock is off.
+func (b *harness) complains(t *testing.T, message, off string) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.After(time.Minute); !b.logs.has(message) || !b.logs.has(" days "+off); {
+		select {
+		case err := <-b.done:
+			t.Fatalf("the worker ended with %v", err)
+		case <-limit:
+			t.Fatalf("the worker did not log %q", message)
+		case <-tick.C:
+		}
 	}
 }
 

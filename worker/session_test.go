@@ -112,6 +112,25 @@ func TestAWorkerFollowsTheLeaderHint(t *testing.T) {
 	})
 }
 
+func TestAWorkerFollowsTheLeaderThatTransfersLeadership(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		old, next := n.listen("n1:1", nil), n.listen("n3:1", nil)
+		n.listen("n2:1", func() error { t.Error("another coordinator was asked"); return nil })
+		b := start(t, n, Config{Join: []string{"n1:1", "n2:1"}, DrainTimeout: -1}, nil)
+		defer b.finish()
+		l := (<-old.sessions).welcome(t, 1)
+		synctest.Wait()
+		begun := time.Now()
+		l.end <- refused(codes.FailedPrecondition, &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER, LeaderAddress: "n3:1"})
+		(<-next.sessions).welcome(t, 2)
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("the next leader got the session after %v, want immediately", took)
+		}
+	})
+}
+
 func TestABusyLeaderIsRetriedAfterItsDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -19,6 +21,9 @@ const (
 	// rotateKeyTimeout is how long the worker tries to replace its key before it continues
 	// with the old one until its next session.
 	rotateKeyTimeout = 5 * time.Second
+	// maxReconnectDelay is how long the worker stays connected to a coordinator with a
+	// certificate of a dropped CA.
+	maxReconnectDelay = 500 * time.Millisecond
 )
 
 // secureConnections makes all connections use the CAs and the key that the worker has when
@@ -63,8 +68,22 @@ func (w *Worker) storeTrust(t *dtaskv1.Trust) {
 	w.removals.Go(w.keepLatest)
 }
 
-// keepLatest stores the latest membership.
+// keepLatest stores the latest membership, and leaves coordinators with a certificate of a
+// CA that it does not have any more.
 func (w *Worker) keepLatest() {
+	if !w.storeLatest() {
+		return
+	}
+	// The workers of a cluster learn of a change at the same time.
+	time.AfterFunc(rand.N(maxReconnectDelay), func() { //nolint:gosec // spread, not secrecy
+		if w.secured.CloseUntrusted() > 0 {
+			w.log.Info("connecting again: the certificate of the coordinator is of a dropped CA")
+		}
+	})
+}
+
+// storeLatest stores the latest membership, and reports whether it could.
+func (w *Worker) storeLatest() bool {
 	w.storing.Lock()
 	defer w.storing.Unlock()
 	member := w.latest.Load()
@@ -74,10 +93,51 @@ func (w *Worker) keepLatest() {
 	}
 	if err != nil {
 		w.log.Error("CAs of the cluster not stored", "err", err)
-		return
+		return false
 	}
 	w.trust.Store(&trust)
 	w.log.Info("stored the CAs of the cluster", "cas", len(trust.Roots))
+	return true
+}
+
+// memberCredentials are the credentials of a worker's connections, which end when their
+// coordinators are not trusted any more.
+type memberCredentials struct {
+	credentials.TransportCredentials
+
+	open *tlsconf.OpenConns
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (c memberCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // gRPC passes it on as text
+	}
+	member := memberConn{Conn: conn}
+	if proven, ok := info.(credentials.TLSInfo); ok {
+		member.open = c.open.Add(raw, proven.State)
+		member.open.CloseUntrusted() // the CAs may have changed since the handshake
+	}
+	return member, info, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c memberCredentials) Clone() credentials.TransportCredentials {
+	return memberCredentials{c.TransportCredentials.Clone(), c.open}
+}
+
+// memberConn is a connection with memberCredentials.
+type memberConn struct {
+	net.Conn
+
+	open *tlsconf.OpenConn
+}
+
+// Close implements net.Conn.
+func (c memberConn) Close() error {
+	c.open.Leave()
+	return c.Conn.Close() //nolint:wrapcheck // for gRPC
 }
 
 // mayRotateKey replaces the worker's key if the operator wants it, if it is a year old, or

@@ -2,11 +2,13 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dtask/dtask/internal/tlsconf"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -34,6 +36,52 @@ func TestAWorkerStoresTheCAsOfItsClusterAndReportsThem(t *testing.T) {
 		t.Errorf("stored %s, %v", kept, err)
 	}
 	b.drain()
+	if err := <-b.done; err != nil {
+		t.Error(err)
+	}
+}
+
+// The session ends with its connection, and what the worker runs continues.
+func TestAWorkerConnectsAgainWhenTheCAOfItsConnectionIsDropped(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	defer n.stopAll()
+	j := n.listenTLS(t, "n1:1")
+	started, finish := make(chan struct{}), make(chan struct{})
+	b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: t.TempDir()}, func(w *Worker) {
+		w.Handle("wait", func(ctx context.Context, _ *Task) ([]byte, error) {
+			close(started)
+			select {
+			case <-finish:
+				return nil, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		})
+	})
+	l := (<-j.sessions).welcome(t, 1)
+	l.assign(t, work{typ: "wait"})
+	<-started
+	next := newTestCA(t)
+	both := slices.Concat(next.Roots, j.ca.Roots)
+	l.send(t, &dtaskv1.SessionResponse{Trust: &dtaskv1.Trust{Roots: tlsconf.BundleDER(both)}})
+	want := tlsconf.BundleHash(both)
+	l.next(t, "the hash of both CAs", func(m *dtaskv1.SessionRequest) bool { return bytes.Equal(m.GetTrust(), want[:]) })
+	j.certify(t, next, time.Now())
+	l.send(t, &dtaskv1.SessionResponse{Trust: &dtaskv1.Trust{Roots: tlsconf.BundleDER(next.Roots)}})
+	go l.serveTillEnd(t)
+
+	l = <-j.sessions
+	if want := tlsconf.BundleHash(next.Roots); !bytes.Equal(l.hello.GetTrust(), want[:]) {
+		t.Errorf("it trusts %x, want %x", l.hello.GetTrust(), want)
+	}
+	if held := l.hello.GetHello().GetHeld(); len(held) != 1 {
+		t.Errorf("it holds %v, want the attempt that it runs", held)
+	}
+	close(finish)
+	l.welcome(t, 1)
+	b.drain()
+	go l.serveTillEnd(t)
 	if err := <-b.done; err != nil {
 		t.Error(err)
 	}

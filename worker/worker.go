@@ -48,6 +48,7 @@ type Worker struct {
 	renamed     bool                            // the cluster has refused a name
 	member      *membership                     // nil: the worker has not joined by a join string
 	trust       atomic.Pointer[tlsconf.Trust]   // of a member, as it is stored
+	secured     *tlsconf.OpenConns              // of a member, with coordinators
 	key         atomic.Pointer[tls.Certificate] // of a member
 	latest      atomic.Pointer[membership]      // to be stored
 	storing     sync.Mutex                      // held while the membership is stored
@@ -85,6 +86,7 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{cfg: cfg, log: slog.New(slog.DiscardHandler), conns: NewConnections(), handlers: map[string]Handler{}, hurry: make(chan struct{})}
+	w.secured = tlsconf.NewOpenConns(func(state *tls.ConnectionState) bool { return w.trust.Load().Trusts(state) })
 	for _, opt := range opts {
 		opt(w)
 	}

@@ -63,6 +63,30 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 	}
 }
 
+func TestAFileThatIsNoCAIsAUsageError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "missing"): "no such file",
+		dir:                           "it is a directory, and must be a file",
+		file("empty", ""):             "is empty",
+		file("half", "-----BEGIN CERTIFICATE-----\nMIIB"): "half written",
+	} {
+		var stderr bytes.Buffer
+		code := run([]string{"--join", "127.0.0.1:1", "--name", "w", "--work-dir", t.TempDir(), "--ca-file", path}, io.Discard, &stderr)
+		if code != program.ExitUsage || !strings.Contains(stderr.String(), "--ca-file: reading "+path+": ") || !strings.Contains(stderr.String(), want) {
+			t.Errorf("code %d, %q, want %q", code, stderr.String(), want)
+		}
+	}
+}
+
 func TestVersionIsPrinted(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer

@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var name *worker.NameInUseError // with --dev
 	var refused *refusedError
 	switch {
-	case offline.IsDamage(err):
+	case offline.IsDamage(err), offline.IsBackupDamage(err):
 		return program.ExitFatal
 	case errors.As(err, &usage):
 		return program.ExitUsage
@@ -84,7 +84,8 @@ leadership and stop it; a second signal exits immediately. With --dev, the first
 running tasks continue for 30 s, the second one stops them, and the third one exits.
 SIGHUP, which a closed terminal sends, is like the first one.
 
-The commands inspect, recover and rejoin work on the data directory of a stopped replica.
+The commands inspect, recover and rejoin work on the data directory of a stopped replica,
+backup and restore on backups.
 
 Every flag can also be set as an environment variable, such as DTASK_DATA_DIR, and in
 the --config file.`
@@ -110,7 +111,8 @@ func command(args []string, stdout, stderr io.Writer) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &program.UsageError{Err: config.FlagError(err)} })
 	s.bind(cmd)
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(initCommand(stdout, stderr), joinCommand(os.Stdin, stdout, stderr), inspectCommand(stdout), recoverCommand(stdout, stderr), rejoinCommand(stdout))
+	cmd.AddCommand(initCommand(stdout, stderr), joinCommand(os.Stdin, stdout, stderr), inspectCommand(stdout), recoverCommand(stdout, stderr), rejoinCommand(stdout),
+		backupCommand(stdout), restoreCommand(stdout, stderr))
 	return cmd
 }
 

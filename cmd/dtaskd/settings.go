@@ -95,7 +95,7 @@ func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr
 	summarize(ctx, log, config.Values(flags))
 	ctx, stop := program.UntilSignal(ctx, log)
 	defer stop()
-	return coordinator.Run(ctx, cfg)
+	return runNotifying(ctx, cfg)
 }
 
 // summarize logs the version and settings in one line.

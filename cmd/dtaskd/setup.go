@@ -146,6 +146,32 @@ func defaultDataDir() string {
 // volume of its own is never quite empty.
 const lostAndFound = "lost+found"
 
+// claimFile is in a data directory while init or join fills it: another one at the same time
+// must neither use nor remove what the first one creates.
+const claimFile = ".setup"
+
+// claim makes sure that only this command fills the data directory.
+func (s *setupFlags) claim() error {
+	path := filepath.Join(s.dataDir, claimFile)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // in the data directory
+	if errors.Is(err, fs.ErrExist) {
+		return &program.UsageError{Err: checkEmpty(s.dataDir)}
+	}
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("creating data directory %s: %w", s.dataDir, err)
+	}
+	entries, err := content(s.dataDir)
+	if err == nil && len(entries) == 1 {
+		return nil
+	}
+	// Another one has finished since the flags were checked.
+	err = errors.Join(err, os.Remove(path))
+	return &program.UsageError{Err: errors.Join(err, checkEmpty(s.dataDir))}
+}
+
 // content returns what a directory has in it.
 func content(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
@@ -158,6 +184,8 @@ func checkEmpty(dir string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
+	case slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == claimFile }):
+		return fmt.Errorf("--data-dir %s is used by another dtaskd init or join; if that was killed, remove the directory and try again", dir)
 	case err != nil:
 		return fmt.Errorf("--data-dir: %w", err)
 	}
@@ -214,9 +242,12 @@ func (s *setupFlags) create(ctx context.Context, fill func() error) error {
 	if err := os.Chmod(s.dataDir, 0o700); err != nil { //nolint:gosec // a directory: its owner must be able to enter it
 		return fmt.Errorf("creating data directory %s: %w", s.dataDir, err)
 	}
+	if err := s.claim(); err != nil {
+		return err
+	}
 	err = fill()
 	if err == nil {
-		return nil
+		return os.Remove(filepath.Join(s.dataDir, claimFile))
 	}
 	return errors.Join(err, s.remove())
 }

@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -49,7 +50,7 @@ type UnauthenticatedError struct{ Reason string }
 func (e *UnauthenticatedError) Error() string { return e.Reason }
 
 // ErrAskLeader means that this replica cannot decide about a caller, and the leader can.
-var ErrAskLeader = fmt.Errorf("access: this replica does not know the credential")
+var ErrAskLeader = errors.New("access: this replica does not know the credential, or takes it for expired")
 
 // Registry authenticates callers and keeps their open calls. Safe for concurrent use.
 type Registry struct {
@@ -79,9 +80,10 @@ var open = &auth.Principal{Role: auth.Admin, Via: auth.ViaOpen}
 
 // Authenticate returns the caller of a method, or nil if the call has no credential, or
 // only an unknown key and the method is for everyone. The
-// context that it returns is the call's: it ends, with an *UnauthenticatedError as its
-// cause, when the credential stops counting. Errors: *UnauthenticatedError for a
-// credential that does not count, ErrAskLeader.
+// context that it returns is the call's. Its auth.Access ends, with an
+// *UnauthenticatedError as its cause, when the credential stops counting, and the context
+// itself cutDelay later. Errors: *UnauthenticatedError for a credential that does not
+// count, ErrAskLeader.
 func (r *Registry) Authenticate(ctx context.Context, method string) (context.Context, *auth.Principal, error) {
 	if r.cfg.Replica == nil {
 		return ctx, open, nil
@@ -167,6 +169,9 @@ func (r *Registry) enter(ctx context.Context, method string, h hash, kind fsm.Cr
 			}
 		}
 		if err := r.expired(p); err != nil {
+			if !r.cfg.Leads() {
+				return ctx, nil, ErrAskLeader // the wrong clock of one replica must lock nobody out
+			}
 			return ctx, nil, err
 		}
 		if r.cfg.Isolated() && !tellsState(method) {

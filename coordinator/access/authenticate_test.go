@@ -134,6 +134,21 @@ func TestAFollowerRefersCallersThatItDoesNotKnowToTheLeader(t *testing.T) {
 	}
 }
 
+// The clock of one follower must not lock callers out. That of the leader decides.
+func TestAFollowerRefersCallersWhoseCredentialHasExpiredToTheLeader(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	token, _ := f.token("ci", "admin", time.Hour)
+	f.pass(14 * 365 * 24 * time.Hour) // a clock that shows 2041
+	f.leads = false
+	if _, _, err := f.registry.Authenticate(withToken(t.Context(), token), ""); !errors.Is(err, ErrAskLeader) {
+		t.Errorf("a follower: got %v", err)
+	}
+	f.leads = true
+	_, _, err := f.registry.Authenticate(withToken(t.Context(), token), "")
+	wantUnauthenticated(t, err, "and this coordinator's clock shows 2041")
+}
+
 func TestWithoutTLSEveryoneMayDoEverything(t *testing.T) {
 	t.Parallel()
 	r := New(Config{})

@@ -12,17 +12,29 @@ import (
 type call struct {
 	hash      hash
 	principal *auth.Principal
-	expiresMS int64 // of the credential, which a rotation may change; guarded by Registry.mu
-	end       context.CancelCauseFunc
+	expiresMS int64                   // of the credential, which a rotation may change; guarded by Registry.mu
+	end       context.CancelCauseFunc // ends the access
+	cut       context.CancelFunc      // ends the call
+}
+
+// cutDelay is how long the call of a caller that has lost access may take to end with the
+// reason. gRPC ends a call without a reason when its context ends.
+const cutDelay = time.Second
+
+// revoke ends the access of a call.
+func (c *call) revoke(reason *UnauthenticatedError) {
+	c.end(reason)
+	time.AfterFunc(cutDelay, c.cut)
 }
 
 // maxUsed bounds the credentials whose last use is remembered: twice as many as there can
 // be.
 const maxUsed = 400_000
 
-// keep registers an open call until its context is done. It fails if the identities have
-// changed since the generation in which the credential was looked up: a change after keep
-// finds the call, and one before is noticed here.
+// keep registers an open call until its context is done, and returns the context of
+// Authenticate. It fails if the identities have changed since the generation in which the
+// credential was looked up: a change after keep finds the call, and one before is noticed
+// here.
 func (r *Registry) keep(ctx context.Context, h hash, p *auth.Principal, generation uint64) (context.Context, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,12 +43,12 @@ func (r *Registry) keep(ctx context.Context, h hash, p *auth.Principal, generati
 	}
 	r.known[h] = p
 	r.noteUse(h)
-	inner, end := context.WithCancelCause(ctx)
-	c := &call{hash: h, principal: p, expiresMS: p.ExpiresMS, end: end}
-	inner = context.WithValue(inner, callKey{}, c)
+	ctx, cut := context.WithCancel(ctx)
+	access, end := context.WithCancelCause(ctx)
+	c := &call{hash: h, principal: p, expiresMS: p.ExpiresMS, end: end, cut: cut}
 	r.calls[c] = struct{}{}
-	context.AfterFunc(inner, func() {
-		end(nil) // the call has ended, or its context has: either way nothing is left
+	context.AfterFunc(access, func() {
+		end(nil) // the call has ended, or its access has: either way nothing is left
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.calls, c)
@@ -47,7 +59,7 @@ func (r *Registry) keep(ctx context.Context, h hash, p *auth.Principal, generati
 		default: // it is awake
 		}
 	}
-	return inner, true
+	return auth.WithAccess(context.WithValue(ctx, callKey{}, c), access), true
 }
 
 // noteUse notes that a credential is used now. The caller holds mu.
@@ -66,8 +78,20 @@ type callKey struct{}
 // that the call would be kept forever.
 func (r *Registry) Abandon(ctx context.Context) {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		c.end(nil)
+		c.cut()
 	}
+}
+
+// Outlive lets a call end by itself, although its credential may stop counting meanwhile: a
+// caller that ends its own access must get the answer.
+func (r *Registry) Outlive(ctx context.Context) {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.calls, c)
 }
 
 // Run ends the calls whose credential is revoked or expires, until ctx is done.
@@ -110,7 +134,7 @@ func (r *Registry) endRevoked() {
 	r.mu.Unlock()
 	for n, c := range calls {
 		if expires[n] < 0 {
-			c.end(&UnauthenticatedError{Reason: "the access of " + c.principal.Name + " was revoked during the call, which may have had its effect"})
+			c.revoke(&UnauthenticatedError{Reason: "the access of " + c.principal.Name + " was revoked during the call, which may have had its effect"})
 		}
 	}
 }
@@ -150,7 +174,7 @@ func (r *Registry) endExpired() time.Duration {
 	}
 	r.mu.Unlock()
 	for _, c := range ended {
-		c.end(&UnauthenticatedError{Reason: "the credential of " + c.principal.Name + " has expired during the call, which may have had its effect: ask an administrator for another one"})
+		c.revoke(&UnauthenticatedError{Reason: "the credential of " + c.principal.Name + " has expired during the call, which may have had its effect: ask an administrator for another one"})
 	}
 	return wait
 }

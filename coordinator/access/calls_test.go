@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dtask/dtask/fsm"
@@ -26,9 +27,10 @@ func (f *fixture) call(made auth.Token) context.Context {
 
 func wantEnded(ctx context.Context, t *testing.T, text string) {
 	t.Helper()
+	access := auth.Access(ctx)
 	select {
-	case <-ctx.Done():
-		wantUnauthenticated(t, context.Cause(ctx), text)
+	case <-access.Done():
+		wantUnauthenticated(t, context.Cause(access), text)
 	case <-time.After(guard):
 		t.Error("the call continues")
 	}
@@ -44,11 +46,70 @@ func TestARevocationEndsTheOpenCallsOfItsIdentityAndNoOthers(t *testing.T) {
 	_, err := f.RevokeToken(t.Context(), &dtaskv1.RevokeTokenRequest{Id: identity.GetId()})
 	must(t, err)
 	wantEnded(ended, t, "the access of gone was revoked")
-	if open.Err() != nil {
-		t.Errorf("another call ended: %v", context.Cause(open))
+	if access := auth.Access(open); access.Err() != nil {
+		t.Errorf("another call ended: %v", context.Cause(access))
 	}
 	_, _, err = f.registry.Authenticate(withToken(t.Context(), gone), "")
 	wantUnauthenticated(t, err, "revoked")
+}
+
+// A caller that ends its own access must get the answer: it reports what still gives access,
+// and only that caller has the new token.
+func TestACallThatEndsItsOwnAccessIsAnswered(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(f *fixture, ctx context.Context, id uint64) error{
+		"revocation": func(f *fixture, ctx context.Context, id uint64) error {
+			_, err := f.RevokeToken(ctx, &dtaskv1.RevokeTokenRequest{Id: id})
+			return err
+		},
+		"rotation without an overlap": func(f *fixture, ctx context.Context, id uint64) error {
+			h := auth.NewToken().Hash()
+			_, err := f.RotateToken(ctx, &dtaskv1.RotateTokenRequest{Id: id, TokenHash: h[:]})
+			f.pass(time.Second)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t)
+			f.run()
+			own, identity := f.token("own", "admin", 0)
+			other := f.call(own) // which the end of the access ends
+			ctx, p, err := f.registry.Authenticate(withToken(t.Context(), own), "")
+			must(t, err)
+			must(t, end(f, auth.NewContext(ctx, p), identity.GetId()))
+			wantEnded(other, t, "the ")
+			if ctx.Err() != nil {
+				t.Errorf("the call ended before its answer: %v", context.Cause(ctx))
+			}
+			if _, _, err := f.registry.Authenticate(withToken(t.Context(), own), ""); err == nil {
+				t.Error("the token still counts")
+			}
+		})
+	}
+}
+
+// The context of gRPC must outlast the access: gRPC ends a call whose context has ended
+// without the reason.
+func TestACallThatDoesNotEndWithItsAccessIsCutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := setup(t)
+		made, identity := f.token("gone", "admin", 0)
+		ctx := f.call(made)
+		_, err := f.RevokeToken(t.Context(), &dtaskv1.RevokeTokenRequest{Id: identity.GetId()})
+		must(t, err)
+		f.registry.endRevoked()
+		wantEnded(ctx, t, "the access of gone was revoked")
+		if ctx.Err() != nil {
+			t.Error("the call was cut off together with its access")
+		}
+		time.Sleep(cutDelay)
+		synctest.Wait()
+		if ctx.Err() == nil {
+			t.Error("the call continues")
+		}
+	})
 }
 
 // A call that is opened while the revocation is being handled must not survive it.
@@ -98,13 +159,13 @@ func TestARotatedTokenEndsWithItsOverlapAndTheNewOneStays(t *testing.T) {
 	_, err := f.RotateToken(t.Context(), &dtaskv1.RotateTokenRequest{Id: identity.GetId(), TokenHash: h[:], OverlapMs: 40})
 	must(t, err)
 	newer := f.call(next)
-	if ctx.Err() != nil {
+	if auth.Access(ctx).Err() != nil {
 		t.Error("the old token ended before the overlap")
 	}
 	f.pass(40 * time.Millisecond)
 	wantEnded(ctx, t, "has expired")
-	if newer.Err() != nil {
-		t.Errorf("the new token ended: %v", context.Cause(newer))
+	if access := auth.Access(newer); access.Err() != nil {
+		t.Errorf("the new token ended: %v", context.Cause(access))
 	}
 }
 

@@ -9,12 +9,20 @@ import (
 // healthPath answers whether the process is alive. What restarts it needs no token.
 const healthPath = "/healthz"
 
+// readyPath answers whether this replica can serve. What sends calls elsewhere, such as
+// Kubernetes or a load balancer, has no token and needs the status only, not the reasons.
+const readyPath = "/readyz"
+
 // GuardHTTP lets only callers with a token read more than whether this replica is alive:
 // the roles admin, operator and metrics read everything, the others /readyz.
 func (r *Registry) GuardHTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if q.URL.Path == healthPath {
 			next.ServeHTTP(w, q)
+			return
+		}
+		if q.URL.Path == readyPath && q.Header.Get("Authorization") == "" {
+			next.ServeHTTP(statusOnly{w}, q)
 			return
 		}
 		p, err := r.ofHeader(q.Header.Get("Authorization"))
@@ -28,7 +36,7 @@ func (r *Registry) GuardHTTP(next http.Handler) http.Handler {
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			refuse(err.Error(), http.StatusUnauthorized)
-		case p.Role != auth.Admin && p.Role != auth.Operator && p.Role != auth.Scraper && q.URL.Path != "/readyz":
+		case p.Role != auth.Admin && p.Role != auth.Operator && p.Role != auth.Scraper && q.URL.Path != readyPath:
 			refuse(p.String()+" may not read this, which needs the role admin, operator or metrics", http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, q)
@@ -60,3 +68,9 @@ func (r *Registry) ofHeader(header string) (*auth.Principal, error) {
 	r.noteUse(t.Hash())
 	return p, nil
 }
+
+// statusOnly is a response without a body.
+type statusOnly struct{ http.ResponseWriter }
+
+// Write implements http.ResponseWriter.
+func (statusOnly) Write(p []byte) (int, error) { return len(p), nil }

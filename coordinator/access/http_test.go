@@ -21,3 +21,32 @@ func TestReadingMetricsIsAUseOfAToken(t *testing.T) {
 		t.Errorf("got status %d, last used at %d", w.Code, f.registry.lastUsed(made.Hash()))
 	}
 }
+
+// Kubernetes and load balancers have no token. They learn whether to send calls, and not why.
+func TestOnlyTheStatusOfReadinessIsOpen(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	notReady := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no leader known", http.StatusServiceUnavailable)
+	})
+	reader, _ := f.token("ana", "reader", 0)
+	for _, c := range []struct {
+		path, token string
+		code        int
+		body        string
+	}{
+		{"/readyz", "", http.StatusServiceUnavailable, ""},
+		{"/readyz", reader.Header(), http.StatusServiceUnavailable, "no leader known\n"},
+		{"/metrics", "", http.StatusUnauthorized, ""},
+	} {
+		q := httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.path, http.NoBody)
+		if c.token != "" {
+			q.Header.Set("Authorization", c.token)
+		}
+		w := httptest.NewRecorder()
+		f.registry.GuardHTTP(notReady).ServeHTTP(w, q)
+		if w.Code != c.code || c.path == "/readyz" && w.Body.String() != c.body {
+			t.Errorf("%s with %q: got %d, %q, want %d, %q", c.path, c.token, w.Code, w.Body, c.code, c.body)
+		}
+	}
+}

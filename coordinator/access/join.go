@@ -143,7 +143,7 @@ func (s *Service) checkJoin(op sequencer.Join) error {
 	case t.Purpose != op.Purpose:
 		return fail("is for a %s", t.Purpose)
 	case t.IsExpired(s.now()):
-		return fail("expired at %s", timeText(t.ExpiresMS))
+		return fail("expired at %s, and the leader's clock shows %s", timeText(t.ExpiresMS), timeText(s.now()))
 	case !t.MatchesName(op.Name):
 		return fail("is for names like %s, not for %s", t.NamePattern, op.Name)
 	case op.Replace && old != nil && !covers(t.Namespaces, old.Namespaces):

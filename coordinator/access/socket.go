@@ -14,6 +14,25 @@ import (
 // maxSocketPath is the length of a path that every system accepts for a Unix socket.
 const maxSocketPath = 100
 
+// LocalConns returns a listener whose connections SocketCredentials take for those of
+// administrators on this machine. Those of l must be a Unix socket's, which are checked by
+// their user, or out of reach of everyone else.
+func LocalConns(l net.Listener) net.Listener { return localListener{l} }
+
+type localListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l localListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the server looks at its type
+	}
+	return localConn{conn}, nil
+}
+
+// localConn is a connection of a localListener.
+type localConn struct{ net.Conn }
+
 // ListenSocket opens the Unix socket of this replica, which only its own user and root can
 // use. It replaces a socket that an earlier process left: the caller has the lock of the
 // data directory. The listener removes the file when it is closed.
@@ -44,7 +63,7 @@ type SocketInfo struct{ credentials.CommonAuthInfo }
 // AuthType implements credentials.AuthInfo.
 func (SocketInfo) AuthType() string { return "unix" }
 
-// WithSocket returns credentials that accept connections of the Unix socket and leave all
+// WithSocket returns credentials that accept connections of LocalConns and leave all
 // others to next.
 func WithSocket(next credentials.TransportCredentials) *SocketCredentials {
 	return &SocketCredentials{next}
@@ -57,12 +76,14 @@ type SocketCredentials struct {
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (c *SocketCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	unix, ok := conn.(*net.UnixConn)
+	local, ok := conn.(localConn)
 	if !ok {
 		return c.TransportCredentials.ServerHandshake(conn)
 	}
-	if err := checkPeerUser(unix); err != nil {
-		return nil, nil, err
+	if unix, ok := local.Conn.(*net.UnixConn); ok {
+		if err := checkPeerUser(unix); err != nil {
+			return nil, nil, err
+		}
 	}
 	return conn, SocketInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
 }

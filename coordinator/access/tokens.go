@@ -158,6 +158,7 @@ func (s *Service) RotateToken(ctx context.Context, r *dtaskv1.RotateTokenRequest
 	if err := s.checkRotation(r.GetId()); err != nil {
 		return nil, err
 	}
+	s.outlive(ctx, r.GetId())
 	// Without an overlap the old token ends a moment later: 0 would leave it as it is.
 	overlap := max(time.Millisecond, milliseconds(r.GetOverlapMs()))
 	err = recorder.AddCredential(ctx, fsm.IdentityID(r.GetId()), newToken(r.GetTokenHash(), r.GetTtlMs()), overlap)
@@ -193,6 +194,7 @@ func (s *Service) RevokeToken(ctx context.Context, r *dtaskv1.RevokeTokenRequest
 	if err != nil {
 		return nil, err
 	}
+	s.outlive(ctx, r.GetId())
 	if err := recorder.RevokeIdentity(ctx, callerName(ctx), fsm.IdentityID(r.GetId())); err != nil {
 		return nil, err
 	}
@@ -200,6 +202,14 @@ func (s *Service) RevokeToken(ctx context.Context, r *dtaskv1.RevokeTokenRequest
 	return &dtaskv1.RevokeTokenResponse{
 		Identity: after, Already: before.GetState() == stateRevoked, LastAdmin: before.GetRole() == auth.Admin.String() && !s.hasAdmin(),
 	}, err
+}
+
+// outlive lets a call of an identity return its answer although it ends the access of that
+// identity.
+func (s *Service) outlive(ctx context.Context, id uint64) {
+	if p := auth.FromContext(ctx); p != nil && p.ID == id {
+		s.cfg.Registry.Outlive(ctx)
+	}
 }
 
 // hasAdmin reports whether a token with the role admin counts.

@@ -37,10 +37,12 @@ type submissions struct {
 	mu         sync.Mutex // guards what follows
 	last       uint64     // highest number of a job
 	received   uint64     // jobs
+	complete   uint64     // jobs whose last part was received
 	answered   uint64     // jobs
 	namespaces map[string]bool
 	since      time.Time // first result that has no line
 	stored     int       // results that have no line
+	unknown    int       // jobs that may be stored
 	failed     map[string]int
 	lowest     string // first and last job that were stored
 	highest    string
@@ -58,8 +60,11 @@ func (s *Server) auditSubmissions(stream grpc.ServerStream) *submissions {
 
 // reset forgets what has a line. The caller holds mu.
 func (a *submissions) reset() {
-	a.namespaces, a.failed = make(map[string]bool), make(map[string]int)
-	a.since, a.stored, a.lowest, a.highest = time.Time{}, 0, "", ""
+	if a.answered >= a.received { // else those of the others remain
+		a.namespaces = make(map[string]bool)
+	}
+	a.failed = make(map[string]int)
+	a.since, a.stored, a.unknown, a.lowest, a.highest = time.Time{}, 0, 0, "", ""
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -69,6 +74,9 @@ func (a *submissions) RecvMsg(m any) error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		for _, p := range r.GetParts() {
+			if !p.GetMore() {
+				a.complete++
+			}
 			if p.GetJob() <= a.last {
 				continue
 			}
@@ -113,6 +121,8 @@ func (a *submissions) note(r *dtaskv1.SubmitResult) {
 		denial := RecordOf(a.Context(), dtaskv1.JobService_Submit_FullMethodName)
 		denial.Decision, denial.Reason = audit.Denied, r.GetMessage()
 		a.server.cfg.Audit.Record(denial)
+	case r.GetDetail().GetReason() == dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN:
+		a.unknown++
 	case !isTransient(r.GetDetail()):
 		a.failed[reasonText(r)]++
 	}
@@ -130,23 +140,29 @@ func reasonText(r *dtaskv1.SubmitResult) string {
 	return codes.Code(r.GetCode()).String() //nolint:gosec // a code
 }
 
-// end makes the last line, when the stream has ended.
+// end makes the last line, when the stream has ended. Jobs that have no result then, because
+// the client has left, may be stored.
 func (a *submissions) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.complete > a.answered {
+		a.unknown += int(a.complete - a.answered) //nolint:gosec // a stream has fewer parts
+	}
 	a.flush()
 }
 
 // flush makes a line about the results that have none. The caller holds mu.
 func (a *submissions) flush() {
 	defer a.reset()
-	if a.stored == 0 && len(a.failed) == 0 {
+	if a.stored == 0 && a.unknown == 0 && len(a.failed) == 0 {
 		return
 	}
 	r := RecordOf(a.Context(), dtaskv1.JobService_Submit_FullMethodName)
 	switch a.stored {
 	case 0:
-		r.Decision = audit.Failed
+		if a.unknown == 0 {
+			r.Decision = audit.Failed
+		}
 	case 1:
 		r.Object = "job " + a.lowest
 	default:
@@ -154,6 +170,9 @@ func (a *submissions) flush() {
 		r.Count = uint64(a.stored) //nolint:gosec // positive
 	}
 	var reasons []string
+	if a.unknown > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d unknown: %s", a.unknown, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN))
+	}
 	for _, reason := range slices.Sorted(maps.Keys(a.failed)) {
 		reasons = append(reasons, fmt.Sprintf("%d failed: %s", a.failed[reason], reason))
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,8 +10,10 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/internal/audit"
 	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -186,6 +189,72 @@ func TestChangesThatCannotBeRecordedAreRefusedAndCancelsContinue(t *testing.T) {
 		t.Errorf("cancelling: %v", err)
 	}
 	wantLines(t, "a cancel", log, "ci Cancel allowed [etl] [job "+id+"]")
+}
+
+// A change that may have happened must not look like one that failed.
+func TestAChangeWithAnUnknownOutcomeIsRecordedAsAllowed(t *testing.T) {
+	t.Parallel()
+	r, log := setupAudit(t)
+	r.worker(t)
+	r.leader.fail = sequencer.ErrOutcomeUnknown
+	_, err := r.admin.DrainWorker(as(t.Context(), "operator"), &dtaskv1.DrainWorkerRequest{Name: "w1"})
+	wantError(t, err, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN)
+	wantLines(t, "a call", log, "operator DrainWorker allowed [] [w1] ERROR_REASON_OUTCOME_UNKNOWN")
+	h := header("a")
+	h.Namespace = "etl"
+	if _, err := r.send(as(t.Context(), "submitter"), request("a", h, task("a"))); err == nil {
+		t.Error("a job was stored")
+	}
+	wantLines(t, "a job", log, "ci Submit allowed [etl] [] 1 unknown: ERROR_REASON_OUTCOME_UNKNOWN")
+}
+
+// results is a stream that keeps nothing.
+type results struct {
+	grpc.ServerStream
+
+	ctx context.Context
+}
+
+func (r results) Context() context.Context { return r.ctx }
+func (results) RecvMsg(any) error          { return nil }
+func (results) SendMsg(any) error          { return nil }
+
+// A client that always has submissions in flight is recorded nevertheless.
+func TestSubmissionsWithoutAPauseHaveALineEachSecond(t *testing.T) {
+	t.Parallel()
+	log := new(memAudit)
+	a := (&Server{cfg: Config{Audit: log}}).auditSubmissions(results{ctx: t.Context()})
+	if err := a.RecvMsg(numbered(1, request("a", header("a")), request("b", header("b")), request("c", header("c")))); err != nil {
+		t.Fatal(err)
+	}
+	stored := func(id string) {
+		t.Helper()
+		if err := a.SendMsg(&dtaskv1.SubmitResponse{Results: []*dtaskv1.SubmitResult{{Stored: &dtaskv1.StoredJob{Id: id}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored("7")
+	wantLines(t, "within the second", log)
+	a.since = a.since.Add(-maxAuditDelay)
+	stored("8")
+	wantLines(t, "after a second", log, " Submit allowed [default] [2 jobs, 7 to 8]")
+	a.end()
+	wantLines(t, "after the end", log, " Submit allowed [default] [] 1 unknown: ERROR_REASON_OUTCOME_UNKNOWN")
+}
+
+// A client that hangs up before it has the results can't submit jobs without a line. An
+// upload that was cut off leaves nothing.
+func TestSubmissionsOfAClientThatHangsUpAreRecorded(t *testing.T) {
+	t.Parallel()
+	log := new(memAudit)
+	a := (&Server{cfg: Config{Audit: log}}).auditSubmissions(results{ctx: t.Context()})
+	first, more, last := request("a", header("a")), request("b", header("b")), request("c", header("c"))
+	more.More = true
+	if err := a.RecvMsg(numbered(1, first, more, last)); err != nil {
+		t.Fatal(err)
+	}
+	a.end()
+	wantLines(t, "without a result", log, " Submit allowed [default] [] 2 unknown: ERROR_REASON_OUTCOME_UNKNOWN")
 }
 
 // Calls that another replica must answer are recorded there.

@@ -110,6 +110,8 @@ type Config struct {
 	Logs LogReader
 	// History has the jobs that have left the state; may be nil.
 	History *history.History
+	// Backups is what backups need; nil: they are refused.
+	Backups *Backups
 	Logger  *slog.Logger
 
 	// Totals returns the sequencer's counters over all terms.
@@ -121,8 +123,8 @@ type Config struct {
 	Classify func(error) *Error
 	// Authenticate returns who makes a call, by its full method name; nil for a caller
 	// without credentials. It is called once per call, before anything is allocated for
-	// it, and the context that it returns is that of the call. An *auth.DeniedError or an
-	// *Error reaches the caller. nil: the cluster has no identities, and everyone may call
+	// it, and the context that it returns is that of the call, with auth.Access if its
+	// caller may lose access. An *auth.DeniedError or an *Error reaches the caller. nil: the cluster has no identities, and everyone may call
 	// everything.
 	Authenticate func(ctx context.Context, method string) (context.Context, *auth.Principal, error)
 	// Abandon ends what Authenticate has begun for a call that is refused afterwards, by

@@ -218,7 +218,7 @@ func boundLines(lines []string) []string {
 // that is a status already stays as it is.
 func (s *Server) status(ctx context.Context, method string, err error) error {
 	// A call whose caller has lost access ends with that, whatever it was doing.
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && s.cfg.Classify(cause) != nil {
+	if cause := s.lostAccess(ctx); cause != nil {
 		err = cause
 	}
 	if _, ok := status.FromError(err); ok {
@@ -247,9 +247,11 @@ func (s *Server) hint(d *dtaskv1.ErrorDetail) (codes.Code, string) {
 		id, address = raft.Leader()
 	}
 	switch {
+	case id == s.cfg.ServerID && s.termStarted():
+		return codes.Unavailable, "leadership is being transferred" // to whom is not known yet
 	case id == s.cfg.ServerID:
-		// The term has not started yet, or is ending: other replicas would redirect the
-		// caller to this one.
+		// The term has not started yet: other replicas would redirect the caller to this
+		// one.
 		d.Reason, d.RetryAfterMs = dtaskv1.ErrorReason_ERROR_REASON_BUSY, retryAfterMS(0)
 		return codes.Unavailable, "the leader is not ready yet"
 	case id == "" || address == "":

@@ -113,25 +113,30 @@ func TestAFollowerReturnsALeaderHint(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, id, address string
+		term              uint64 // 1 has started
 		noRaft            bool
 		code              codes.Code
 		reason            dtaskv1.ErrorReason
 	}{
-		{"known", "n2", "n2:7460", false, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
-		{"unknown", "", "", false, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
-		{"itself, not ready", "n1", "n1:7460", false, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
-		{"no raft", "", "", true, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"known", "n2", "n2:7460", 2, false, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"unknown", "", "", 2, false, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"itself, not ready", "n1", "n1:7460", 2, false, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
+		{"itself, which transfers leadership", "n1", "n1:7460", 1, false, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"no raft", "", "", 2, true, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := setup(t)
 			r.leading(false)
 			r.noRaft = c.noRaft
-			r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state = c.id, c.address, "follower" })
+			r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state, f.term = c.id, c.address, "follower", c.term })
 			_, err := r.jobs.GetJob(t.Context(), &dtaskv1.GetJobRequest{Id: "1"})
 			d := wantError(t, err, c.code, c.reason)
-			if c.reason == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && (d.GetLeaderId() != c.id || d.GetLeaderAddress() != c.address) {
+			if c.reason == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && c.id != "n1" && (d.GetLeaderId() != c.id || d.GetLeaderAddress() != c.address) {
 				t.Errorf("got hint %v", d)
+			}
+			if c.id == "n1" && d.GetLeaderAddress() != "" {
+				t.Errorf("the replica redirects to itself: got %v", d)
 			}
 			if c.reason == dtaskv1.ErrorReason_ERROR_REASON_BUSY && d.GetRetryAfterMs() <= 0 {
 				t.Errorf("missing retry delay: got %v", d)

@@ -15,6 +15,8 @@ import (
 
 // unary admits a request, and turns errors and panics of a handler into a status.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	ctx, end := withAccess(ctx)
+	defer end()
 	m := methods[info.FullMethod]
 	call := func() error {
 		err := s.admit(ctx, m, req)
@@ -40,9 +42,9 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return resp, err
 }
 
-// stream is unary for streams. It can't repeat a call after waiting for a leader,
+// handle is unary for streams. It can't repeat a call after waiting for a leader,
 // since messages were received already.
-func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (s *Server) handle(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	m, ctx := methods[info.FullMethod], stream.Context()
 	if !info.IsClientStream {
 		stream = &admittedStream{ServerStream: stream, server: s, method: m}

@@ -22,7 +22,32 @@ func (s *Server) awaitLeader(ctx context.Context, m method, failed error) (leads
 	if failed == nil || !m.waits || !s.leaderless() {
 		return false
 	}
-	if e := meaning(failed, s.cfg.Classify); e == nil || e.Kind != KindNotLeader || !s.leaderWaits.TryAcquire(1) {
+	if e := meaning(failed, s.cfg.Classify); e == nil || e.Kind != KindNotLeader {
+		return false
+	}
+	return s.awaitUntil(ctx, func() bool { return !s.leaderless() }) && s.cfg.Leader() != nil
+}
+
+// awaitSuccessor waits, after jobs failed because a term of this replica has ended, until
+// the next leader is known, to which the status of the jobs then redirects the client.
+// Otherwise the client would retry after a fixed delay.
+func (s *Server) awaitSuccessor(ctx context.Context, ended Leader) {
+	s.awaitUntil(ctx, func() bool {
+		if now := s.cfg.Leader(); now != nil && now != ended {
+			return s.termStarted()
+		}
+		raft := s.cfg.Raft()
+		if raft == nil {
+			return false
+		}
+		id, address := raft.Leader()
+		return id != "" && address != "" && id != s.cfg.ServerID
+	})
+}
+
+// awaitUntil polls a condition, and reports whether it became true in time.
+func (s *Server) awaitUntil(ctx context.Context, holds func() bool) bool {
+	if !s.leaderWaits.TryAcquire(1) {
 		return false
 	}
 	defer s.leaderWaits.Release(1)
@@ -30,7 +55,7 @@ func (s *Server) awaitLeader(ctx context.Context, m method, failed error) (leads
 	defer poll.Stop()
 	timeout := time.NewTimer(s.cfg.LeaderWait)
 	defer timeout.Stop()
-	for s.leaderless() {
+	for !holds() {
 		select {
 		case <-poll.C:
 		case <-timeout.C:
@@ -41,7 +66,7 @@ func (s *Server) awaitLeader(ctx context.Context, m method, failed error) (leads
 			return false
 		}
 	}
-	return s.cfg.Leader() != nil
+	return true
 }
 
 // leaderless reports whether this replica neither leads, in a term that has started,
@@ -52,10 +77,17 @@ func (s *Server) leaderless() bool {
 		return true
 	}
 	if s.cfg.Leader() != nil {
-		var started uint64
-		s.cfg.Machine.Read(func(st *fsm.State, _ uint64) { started, _ = st.Term() })
-		return started != raft.Term()
+		return !s.termStarted()
 	}
 	id, address := raft.Leader()
 	return id == "" || address == "" || id == s.cfg.ServerID
+}
+
+// termStarted reports whether the first entry of Raft's current term is applied. A leader
+// without a term of its own is then about to lose leadership; before, it was just elected.
+func (s *Server) termStarted() bool {
+	var started uint64
+	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) { started, _ = st.Term() })
+	raft := s.cfg.Raft()
+	return raft != nil && started == raft.Term()
 }

@@ -84,6 +84,8 @@ var methods = map[string]method{
 	dtaskv1.AdminService_UndrainWorker_FullMethodName: {accessPropose, repeatHarmless, false, rowsNone},
 	dtaskv1.AdminService_Stats_FullMethodName:         {accessReplica, repeatRead, false, rowsNone},
 	dtaskv1.AdminService_History_FullMethodName:       {accessReplica, repeatRead, false, rowsNone},
+	dtaskv1.AdminService_Backup_FullMethodName:        {accessReplica, repeatRead, false, rowsNone},
+	dtaskv1.AdminService_Barrier_FullMethodName:       {accessLeader, repeatRead, false, rowsNone},
 }
 
 // Limits of fields that mean the same in every request.

@@ -38,7 +38,8 @@ var rightsRows = map[string]string{
 	"AdminService.ListWorkers":               ". n n + + . . .",
 	"AdminService.DrainWorker UndrainWorker": ". . . + + . . .",
 	"AdminService.Stats":                     ". + + + + . + .",
-	"AdminService.History":                   ". . . . . . + .",
+	"AdminService.History Barrier":           ". . . . . . + .",
+	"AdminService.Backup":                    ". . . . + . . .",
 
 	"ClusterService.Identify":      ". + + + + + + .",
 	"ClusterService.Status":        ". + + + + . + .",

@@ -50,13 +50,14 @@ type Server struct {
 	limit   *rateLimits
 
 	leaderWaits *semaphore.Weighted // calls that wait for a leader
+	backups     *semaphore.Weighted // backups that are being written: one
 
 	cluster         atomic.Pointer[metadata.MD] // see clusterHeader
 	refused         busyCounts
 	aggregatedCache aggregatedCache
 	levelsCache     levelsCache
 
-	streams  sync.WaitGroup // goroutines of Submit, which end with their call
+	streams  sync.WaitGroup // goroutines of streams, which end with their call
 	stopping chan struct{}  // closed by Serve when streams should end
 	stop     sync.Once
 }
@@ -71,7 +72,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, health: health.NewServer(), started: time.Now(),
 		uploads: semaphore.NewWeighted(cfg.UploadBytes), waits: semaphore.NewWeighted(maxWaits), limit: newRateLimits(cfg.SubmitRate, cfg.SubmitBurst),
-		leaderWaits: semaphore.NewWeighted(maxLeaderWaits), stopping: make(chan struct{}),
+		leaderWaits: semaphore.NewWeighted(maxLeaderWaits), backups: semaphore.NewWeighted(1), stopping: make(chan struct{}),
 	}
 	s.grpc = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(s.clusterUnary, s.unary),

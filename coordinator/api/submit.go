@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -253,7 +254,11 @@ func (s *submitStream) submit(ctx context.Context, c checked) error {
 		return err
 	}
 	s.streams.Go(func() {
-		for i, r := range s.leader.SubmitMany(ctx, c.submissions) {
+		outcomes := s.leader.SubmitMany(ctx, c.submissions)
+		if slices.ContainsFunc(outcomes, func(o sequencer.SubmitOutcome) bool { return errors.Is(o.Err, sequencer.ErrTermEnded) }) {
+			s.awaitSuccessor(ctx, s.leader)
+		}
+		for i, r := range outcomes {
 			s.results.AddDeferred(s.result(ctx, c.numbers[i], r))
 		}
 		s.uploads.Release(c.held)

@@ -272,10 +272,30 @@ func TestSubmissionToADeposedLeaderReturnsItsReason(t *testing.T) {
 	}
 }
 
+func TestJobsOfATermThatEndedAreRedirectedToTheNextLeader(t *testing.T) {
+	t.Parallel()
+	r := setup(t, func(c *Config) { c.LeaderWait = time.Hour })
+	r.raft.set(func(f *fakeRaft) { f.asked = make(chan struct{}) })
+	r.leader.fail = sequencer.ErrTermEnded
+	answered := make(chan error, 1)
+	go func() {
+		_, err := r.send(t.Context(), request("k", header("x"), task("a")))
+		answered <- err
+	}()
+	r.awaitHeld() // leadership is being transferred
+	r.leading(false)
+	r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state, f.term = "n2", "n2:1", "follower", 2 })
+	d := wantError(t, <-answered, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
+	if d.GetLeaderAddress() != "n2:1" {
+		t.Errorf("got hint %v", d)
+	}
+}
+
 func TestAFollowerRefusesASubmissionBeforeItIsSent(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.leading(false)
+	r.raft.set(func(f *fakeRaft) { f.term = 2 }) // elected, and not ready
 	stream, err := r.jobs.Submit(t.Context())
 	if err != nil {
 		t.Fatal(err)

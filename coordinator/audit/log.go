@@ -129,10 +129,15 @@ func (l *Log) Admit() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.failing != nil || len(l.pending) >= refuseAt {
+	if l.refuses() {
 		return ErrUnavailable
 	}
 	return nil
+}
+
+// refuses reports whether changes are refused. The caller holds mu.
+func (l *Log) refuses() bool {
+	return l.cfg.Mode == ModeRequired && (l.failing != nil || len(l.pending) >= refuseAt)
 }
 
 // Record adds a line; its number, time, index and hash are set. It never waits: if too
@@ -190,6 +195,8 @@ func (l *Log) Problem() string {
 		return fmt.Sprintf("the audit log in %s can't be written, so changes are refused (--audit=required): %v", l.cfg.Dir, l.failing)
 	case l.failing != nil:
 		return fmt.Sprintf("the audit log in %s can't be written, and lines get lost when too many wait: %v", l.cfg.Dir, l.failing)
+	case l.lost > 0 || l.refuses():
+		return fmt.Sprintf("the audit log in %s is written too slowly: %d lines are waiting, and %d were lost (--audit=%s)", l.cfg.Dir, len(l.pending), l.lost, l.cfg.Mode)
 	case l.damage != "":
 		return fmt.Sprintf("the audit log in %s was cut or changed: %s; dtaskctl audit verify names the place", l.cfg.Dir, l.damage)
 	}

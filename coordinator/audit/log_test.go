@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -271,6 +272,108 @@ func TestARequiredLogRefusesChangesOnAFullDisk(t *testing.T) {
 	if got := records(t, l); len(got) != 2 || len(report(t, l, audit.Head{}).Faults) > 0 {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// A crash loses lines that were not synced. They were never reported as the head, so that
+// this does not look like a cut.
+func TestOnlyLinesThatAreSyncedAreReportedAsHead(t *testing.T) {
+	t.Parallel()
+	on := false
+	l := setup(t, func(cfg *Config) {
+		cfg.Open = func(path string) (File, error) {
+			f, err := openFile(path)
+			return unsynced{f, &on}, err
+		}
+	})
+	l.Record(call("job 1"))
+	l.step(t.Context(), true)
+	known, ok := l.Head()
+	if !ok || known.Seq != 2 {
+		t.Fatalf("got head %d, %t", known.Seq, ok)
+	}
+	on = true
+	l.Record(call("job 2"))
+	l.step(t.Context(), true)
+	if head, _ := l.Head(); head != known {
+		t.Errorf("line %d is the head, and was not synced", head.Seq)
+	}
+	on = false
+	l.cfg.Known = func() audit.Head { return known }
+	l = again(t, l) // without what was in memory
+	l.step(t.Context(), true)
+	if r := report(t, l, known); l.Problem() != "" || len(r.Faults) > 0 {
+		t.Errorf("alarm %q, %+v", l.Problem(), r)
+	}
+}
+
+// unsynced is a file on a disk that fails to sync while on is set.
+type unsynced struct {
+	File
+
+	on *bool
+}
+
+func (u unsynced) Sync() error {
+	if *u.on {
+		return syscall.EIO
+	}
+	return u.File.Sync()
+}
+
+// Calls continue while a write hangs, as on a network file system that does not answer: they
+// record their lines, or are refused, at once.
+func TestNothingWaitsForADiskThatHangs(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []Mode{ModeBestEffort, ModeRequired} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			hanging, resume := make(chan struct{}), make(chan struct{})
+			var once sync.Once // only the first write hangs
+			l := setup(t, func(cfg *Config) {
+				cfg.Mode = mode
+				cfg.Open = func(path string) (File, error) {
+					f, err := openFile(path)
+					return hung{f, func() {
+						once.Do(func() { close(hanging); <-resume })
+					}}, err
+				}
+			})
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); l.Run(ctx) }()
+			<-hanging
+			for range maxPending + 7 {
+				l.Record(call("job 1"))
+			}
+			if err := l.Admit(); (err != nil) != (mode == ModeRequired) {
+				t.Errorf("a change while the disk hangs: %v", err)
+			}
+			if _, ok := l.Head(); ok {
+				t.Error("a line is the head, and was not written")
+			}
+			if got := l.Problem(); !strings.Contains(got, "is written too slowly: 20000 lines are waiting, and 7 were lost") {
+				t.Errorf("got the alarm %q", got)
+			}
+			close(resume)
+			stop()
+			<-done
+			if got := records(t, l); len(got) != maxPending+1 || l.Problem() != "" || len(report(t, l, audit.Head{}).Faults) > 0 {
+				t.Errorf("%d lines, alarm %q", len(got), l.Problem())
+			}
+		})
+	}
+}
+
+// hung is a file whose writes may hang.
+type hung struct {
+	File
+
+	wait func()
+}
+
+func (h hung) Write(b []byte) (int, error) {
+	h.wait()
+	return h.File.Write(b)
 }
 
 // A log that can't keep up refuses changes before it loses lines.

@@ -13,6 +13,8 @@ const (
 	leaderPoll = 5 * time.Millisecond
 	// maxLeaderWait bounds one call.
 	maxLeaderWait = 10 * time.Second
+	// maxSuccessorWait bounds AwaitSuccessor.
+	maxSuccessorWait = 300 * time.Millisecond
 )
 
 // AwaitLeader implements ClusterService. It needs no leader.
@@ -21,6 +23,14 @@ func (s *Service) AwaitLeader(ctx context.Context, r *dtaskv1.AwaitLeaderRequest
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	return s.leaders.await(ctx, s.knownLeader, r.GetAfterTerm()), nil
+}
+
+// AwaitSuccessor returns when this replica knows the leader of a term later than after, or
+// after a short time: an election takes less, unless the others can't elect a leader.
+func (s *Service) AwaitSuccessor(ctx context.Context, after uint64) {
+	ctx, cancel := context.WithTimeout(ctx, maxSuccessorWait)
+	defer cancel()
+	s.leaders.await(ctx, s.knownLeader, after)
 }
 
 // knownLeader returns the leader that this replica knows; empty without one.

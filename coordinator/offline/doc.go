@@ -3,6 +3,7 @@
 //
 //	Inspect   what a directory contains; changes nothing
 //	Missing   the jobs that a serving cluster does not have; Export writes them as job files
+//	Restore   the directory of a new cluster, from a backup
 //	Recover   a new cluster from one directory, when a majority of the others is lost
 //	Discard   moves a directory aside, so that its replica gets its data from the others
 //

@@ -170,3 +170,50 @@ func (d *Discarded) Write(w io.Writer) {
 	p.line("its content is in %s", d.KeptAs)
 	p.line("start the replica with its usual command line: it rejoins under a new server id")
 }
+
+// Write writes the report as text.
+func (r *BackupReport) Write(w io.Writer) {
+	p := printer{w}
+	p.row("backup", "%s, %d bytes", r.File, r.Bytes)
+	p.row("sha256", "%s", r.SHA256)
+	p.row("cluster", "%s, epoch %d, feature level %d", r.ClusterID, r.Epoch, r.Level)
+	p.row("written", "%s by %s, version %s", r.CreatedAt, r.ServerID, orUnknown(r.Version))
+	p.row("last entry", "%d, of a leader of term %d", r.Index, r.Term)
+	for _, m := range r.Members {
+		vote := "voter"
+		if !m.Voter {
+			vote = "non-voter"
+		}
+		p.row("member", "%s at %s, %s", m.ID, m.Address, vote)
+	}
+	var jobs []string
+	for _, state := range slices.Sorted(maps.Keys(r.Jobs)) {
+		jobs = append(jobs, fmt.Sprintf("%d %s", r.Jobs[state], state))
+	}
+	p.row("jobs", "%s", orNothing(strings.Join(jobs, ", ")))
+	p.row("workers", "%d", r.Workers)
+	p.row("identities", "%d, and %d join tokens", r.Identities, r.JoinTokens)
+	if r.History {
+		p.row("history", "%d jobs", r.HistoryJobs)
+		for _, file := range r.HistoryFiles {
+			p.row("", "in %s", file)
+		}
+	} else {
+		p.row("history", "not included")
+	}
+}
+
+// Write writes what was restored as text.
+func (r *Restored) Write(w io.Writer) {
+	p := printer{w}
+	p.row("cluster", "%s of %s is now %s, epoch %d", r.OldCluster, r.CreatedAt, r.NewCluster, r.Epoch)
+	p.row("only member", "%s at %s", r.Server.ID, r.Server.Address)
+	p.row("jobs", "%d, and %d in the history", r.Jobs, r.History)
+	p.row("requeued", "%d tasks that were running", r.Requeued)
+	for _, t := range r.LostTasks {
+		p.row("lost task", "%s: at most once, and it may have started", t)
+	}
+	p.row("dropped", "%d identities, %d join tokens, %d workers", r.DroppedIdentities, r.DroppedJoinTokens, r.DroppedWorkers)
+	p.row("kept", "%d identities, %d workers", r.Identities, r.Workers)
+	p.line("restored into %s; start %s on it with its usual command line, then let the others in", r.DataDir, r.Server.ID)
+}

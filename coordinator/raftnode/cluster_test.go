@@ -98,6 +98,7 @@ type network struct {
 	delay  time.Duration        // of all links, in each direction
 	ca     *tlsconf.CA          // nil: plaintext
 	clocks map[string]time.Time // by server id, for dates of certificates; others are right
+	certs  map[string]*atomic.Pointer[tlsconf.Replica]
 
 	mu      sync.Mutex
 	cut     map[string]bool        // by address

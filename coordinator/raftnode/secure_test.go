@@ -2,7 +2,9 @@ package raftnode
 
 import (
 	"context"
+	"crypto/x509"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,12 +19,12 @@ func newSecureNetwork(tb testing.TB) *network {
 		tb.Fatal(err)
 	}
 	w := newNetwork()
-	w.ca, w.clocks = ca, make(map[string]time.Time)
+	w.ca, w.clocks, w.certs = ca, make(map[string]time.Time), make(map[string]*atomic.Pointer[tlsconf.Replica])
 	return w
 }
 
-// peering issues the certificate of a replica.
-func (w *network) peering(tb testing.TB, id string) *tlsconf.Peering {
+// certify issues the certificate of a replica by the CA of the network.
+func (w *network) certify(tb testing.TB, id string, trusted ...*tlsconf.CA) {
 	tb.Helper()
 	key, err := tlsconf.NewKey()
 	if err != nil {
@@ -32,15 +34,27 @@ func (w *network) peering(tb testing.TB, id string) *tlsconf.Peering {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	var roots []*x509.Certificate
+	for _, ca := range trusted {
+		roots = append(roots, ca.Cert)
+	}
 	dir := tb.TempDir()
-	if err := tlsconf.Save(dir, cert, key, w.ca.Cert); err != nil {
+	if err := tlsconf.Save(dir, cert, key, roots...); err != nil {
 		tb.Fatal(err)
 	}
 	r, err := tlsconf.LoadReplica(dir)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &tlsconf.Peering{Source: func() *tlsconf.Replica { return r }}
+	w.certs[id].Store(r)
+}
+
+// peering issues the first certificate of a replica.
+func (w *network) peering(tb testing.TB, id string) *tlsconf.Peering {
+	tb.Helper()
+	w.certs[id] = new(atomic.Pointer[tlsconf.Replica])
+	w.certify(tb, id, w.ca)
+	p := &tlsconf.Peering{Source: w.certs[id].Load}
 	if now, wrong := w.clocks[id]; wrong {
 		p.Now = func() time.Time { return now }
 	}
@@ -82,6 +96,48 @@ func TestAWrongClockOfOneReplicaChangesNothing(t *testing.T) {
 	}
 	if n := c.quickElections(); n == 0 {
 		t.Error("no quick election")
+	}
+	c.wantNoFatals(t)
+}
+
+// All connections of a cluster break within a moment. Each replica opens its own again.
+func TestTheEndOfAllConnectionsOfADroppedCAElectsNobody(t *testing.T) {
+	t.Parallel()
+	w := newSecureNetwork(t)
+	c := newClusterOn(t, w, 3, slow)
+	leader := c.leader(t)
+	c.watched(t, leader)
+	term := leader.Term()
+	id, err := w.ca.ClusterID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		next, err := tlsconf.NewCA(id, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := w.ca
+		w.ca = next
+		for _, trusted := range [][]*tlsconf.CA{{next, old}, {next}} {
+			for _, n := range c {
+				w.certify(t, n.id, trusted...)
+			}
+		}
+		closed := 0
+		for _, n := range c {
+			closed += n.mux.CloseUntrusted()
+		}
+		if closed == 0 {
+			t.Error("no connection was closed")
+		}
+		c.watched(t, leader)
+	}
+	c.stillLeads(t, leader, term)
+	for _, n := range c {
+		if closed := n.mux.CloseUntrusted(); closed != 0 {
+			t.Errorf("%d connections of %s were opened with a certificate of a dropped CA", closed, n.id)
+		}
 	}
 	c.wantNoFatals(t)
 }

@@ -58,7 +58,7 @@ func (s *Service) Sessions(stream dtaskv1.WorkerService_SessionsServer) error {
 		_ = m.out.Run(ctx, m.pack, stream.Send) // the process is gone; its workers reconnect
 	}()
 	m.receive(ctx)
-	return nil
+	return ending(stream.Context())
 }
 
 // receive delivers frames to the sessions until the stream ends. Nothing that
@@ -114,8 +114,11 @@ func (m *muxStream) open(ctx context.Context, number uint32, present int) *strea
 	m.mu.Lock()
 	m.slots[number] = slot
 	m.mu.Unlock()
+	m.service.serving.Add(1)
 	m.sessions.Go(func() {
+		defer m.service.serving.Add(-1)
 		defer cancel(nil)
+		//nolint:contextcheck // the session's context is the slot's
 		m.end(number, m.service.cfg.Guard(ctx, func() error { return m.service.serve(slot, turn) }))
 	})
 	return slot

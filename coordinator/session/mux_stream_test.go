@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -328,5 +329,15 @@ func TestAMessageOfManySessionsHasABound(t *testing.T) {
 	}
 	if total != 3*maxFrames {
 		t.Errorf("%d frames, want one of each session", total)
+	}
+}
+
+// A process that opens ever more sessions must open the next one later. Its stream and its
+// other sessions stay.
+func TestAStreamHasAtMost20000Sessions(t *testing.T) {
+	t.Parallel()
+	_, err := new(muxStream).admit(maxSessions)
+	if busy, ok := errors.AsType[*sequencer.BusyError](err); !ok || busy.RetryAfter == 0 || maxSessions != 20_000 {
+		t.Errorf("got %v", err)
 	}
 }

@@ -48,6 +48,17 @@ type Config struct {
 	// continues. nil: the cluster has no identities.
 	Authorize func(ctx context.Context, h *dtaskv1.Hello) (Grant, error)
 
+	// Elected reports whether this replica was elected and its term is about to start.
+	// Sessions that are opened meanwhile wait until TermChanged is closed, for a short
+	// time. Optional; both are set or none.
+	Elected func() bool
+	// TermChanged returns a channel that is closed when Current returns another value.
+	TermChanged func() <-chan struct{}
+	// AwaitSuccessor returns when this replica knows the leader of a later term, or after
+	// a short time. Sessions that end with their term wait for it, so that workers learn
+	// where to go. Optional.
+	AwaitSuccessor func(ctx context.Context, term uint64)
+
 	// Guard runs a session and converts its error or panic into a gRPC status,
 	// as an interceptor does for a call. Optional.
 	Guard func(ctx context.Context, call func() error) error
@@ -60,8 +71,11 @@ type Service struct {
 	cfg   Config
 	admit *admission
 	terms atomic.Pointer[termFence] // of the last term with a session
-	mu    sync.Mutex                // guards open
-	open  map[fsm.WorkerID]*session // the latest session of each worker
+
+	serving atomic.Int64 // sessions whose end was not sent
+
+	mu   sync.Mutex                // guards open
+	open map[fsm.WorkerID]*session // the latest session of each worker
 
 	offered atomic.Pointer[offer] // see OfferTrust; nil: nothing
 }
@@ -89,6 +103,12 @@ func New(cfg Config) *Service {
 	setDefault(&cfg.HelloTimeout, 5*time.Second)
 	if cfg.AdmissionRate == 0 {
 		cfg.AdmissionRate = 2000
+	}
+	if cfg.Elected == nil {
+		cfg.Elected, cfg.TermChanged = func() bool { return false }, func() <-chan struct{} { return nil }
+	}
+	if cfg.AwaitSuccessor == nil {
+		cfg.AwaitSuccessor = func(context.Context, uint64) {}
 	}
 	if cfg.Guard == nil {
 		cfg.Guard = func(_ context.Context, call func() error) error { return call() }
@@ -122,11 +142,11 @@ func (s *Service) Enter(ctx context.Context) (context.Context, error) {
 // retry.
 func (s *Service) enter() (*turn, error) {
 	leader := s.cfg.Current()
-	if leader == nil {
+	if leader == nil && !s.cfg.Elected() {
 		return nil, sequencer.ErrTermEnded
 	}
 	t, err := s.admit.enter()
-	if busy, ok := errors.AsType[*sequencer.BusyError](err); ok {
+	if busy, ok := errors.AsType[*sequencer.BusyError](err); ok && leader != nil {
 		// A rejected worker must not be marked down because it waits.
 		leader.AllowReconnectsUntil(time.Now().Add(busy.RetryAfter))
 	}
@@ -140,9 +160,9 @@ func (s *Service) serve(slot *streamSlot, t *turn) error {
 	if err := t.wait(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	leader := s.cfg.Current()
+	leader, err := s.awaitTerm(ctx)
 	if leader == nil {
-		return sequencer.ErrTermEnded
+		return err
 	}
 	select {
 	case <-leader.Ready():
@@ -179,7 +199,55 @@ func (s *Service) serve(slot *streamSlot, t *turn) error {
 	<-ctx.Done()
 	err = ending(ctx)
 	log.InfoContext(ctx, "session ended", "reason", fmt.Sprint(err))
+	if errors.Is(err, sequencer.ErrTermEnded) {
+		s.cfg.AwaitSuccessor(slot.m.stream.Context(), leader.Term())
+	}
 	return err
+}
+
+// endedPollInterval is how often AwaitEnded counts the sessions.
+const endedPollInterval = 2 * time.Millisecond
+
+// AwaitEnded returns when all sessions have ended and their ends are queued, or ctx is
+// done. A replica that stops calls it after its term has ended: until then, it must know
+// the next leader.
+func (s *Service) AwaitEnded(ctx context.Context) {
+	poll := time.NewTicker(endedPollInterval)
+	defer poll.Stop()
+	for s.serving.Load() > 0 {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// maxTermWait is how long a session waits for the term of a replica that was elected.
+const maxTermWait = 300 * time.Millisecond
+
+// awaitTerm returns the current term; nil outside of one, and then without an error if the
+// worker disconnected. Workers that were redirected to this replica arrive within
+// milliseconds of its election, before its term has started.
+func (s *Service) awaitTerm(ctx context.Context) (Leader, error) {
+	timeout := time.NewTimer(maxTermWait)
+	defer timeout.Stop()
+	for {
+		changed := s.cfg.TermChanged() // before Current: a later change is not missed
+		if leader := s.cfg.Current(); leader != nil {
+			return leader, nil
+		}
+		if !s.cfg.Elected() {
+			return nil, sequencer.ErrTermEnded
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			return nil, sequencer.ErrTermEnded
+		case <-ctx.Done():
+			return nil, ending(ctx)
+		}
+	}
 }
 
 // awaitHello waits for the first message; nil without an error if the worker

@@ -1,9 +1,11 @@
 package session_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -294,6 +296,105 @@ func TestTheEndOfTheTermEndsAllSessions(t *testing.T) {
 				if err := h.result(); !errors.Is(err, sequencer.ErrTermEnded) {
 					t.Errorf("a session ended with %v, want the term is over", err)
 				}
+			}
+		})
+	}
+}
+
+// A worker that leaves before would find only replicas that know no leader.
+func TestSessionsEndWithTheirTermOnceTheNextLeaderIsKnown(t *testing.T) {
+	t.Parallel()
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			asked, known := make(chan uint64, 1), make(chan struct{})
+			h := by.house(t, func(c *session.Config) {
+				c.AwaitSuccessor = func(_ context.Context, term uint64) {
+					asked <- term
+					<-known
+				}
+			})
+			h.lead(3)
+			p := h.join(helloOf("w", 1))
+			h.end()
+			if term := <-asked; term != 3 {
+				t.Errorf("asked for the successor of term %d, want 3", term)
+			}
+			told := make(chan struct{})
+			go func() {
+				defer close(told)
+				h.service.AwaitEnded(t.Context())
+			}()
+			select {
+			case <-told:
+				t.Error("the session ended before the next leader was known")
+			default:
+			}
+			close(known)
+			<-told
+			_ = p.end()
+			if err := h.result(); !errors.Is(err, sequencer.ErrTermEnded) {
+				t.Errorf("ended with %v, want the term is over", err)
+			}
+		})
+	}
+}
+
+// Workers are redirected to a replica as soon as it is elected.
+func TestASessionWaitsForTheTermOfAnElectedReplica(t *testing.T) {
+	t.Parallel()
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			var elected atomic.Bool
+			asked, changed := make(chan struct{}, 1), make(chan struct{}, 1)
+			h := by.house(t, func(c *session.Config) {
+				c.Elected = elected.Load
+				c.TermChanged = func() <-chan struct{} {
+					select {
+					case asked <- struct{}{}:
+					default:
+					}
+					return changed
+				}
+			})
+			elected.Store(true)
+			p := h.dial()
+			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 1)})
+			<-asked
+			h.lead(1)
+			close(changed)
+			p.next("welcome", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome() != nil })
+		})
+	}
+}
+
+func TestASessionDoesNotWaitForTheTermOfAReplicaThatIsNotElected(t *testing.T) {
+	t.Parallel()
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			var elected atomic.Bool
+			asked, changed := make(chan struct{}, 1), make(chan struct{}, 1)
+			h := by.house(t, func(c *session.Config) {
+				c.Elected = elected.Load
+				c.TermChanged = func() <-chan struct{} {
+					select {
+					case asked <- struct{}{}:
+					default:
+					}
+					return changed
+				}
+			})
+			elected.Store(true)
+			p := h.dial()
+			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 1)})
+			<-asked
+			elected.Store(false) // another replica was elected
+			changed <- struct{}{}
+			_ = p.end()
+			if err := h.result(); !errors.Is(err, sequencer.ErrTermEnded) {
+				t.Errorf("ended with %v", err)
 			}
 		})
 	}

@@ -7,6 +7,8 @@ import (
 	"net"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 // ServerCredentials returns the credentials of a gRPC server behind a Mux with TLS. The
@@ -50,35 +52,56 @@ func (c serverCredentials) Clone() credentials.TransportCredentials { return c }
 // OverrideServerName implements credentials.TransportCredentials.
 func (serverCredentials) OverrideServerName(string) error { return errServerOnly }
 
-// ClientCredentials returns the credentials of gRPC connections to other replicas, which
-// cfg verifies. Closing a connection doesn't wait for the peer (see secureConn).
-func ClientCredentials(cfg *tls.Config) credentials.TransportCredentials {
-	return clientCredentials{credentials.NewTLS(cfg)}
+// PeerCredentials are the credentials of gRPC connections to other replicas. Closing a
+// connection doesn't wait for the peer (see secureConn).
+type PeerCredentials struct {
+	credentials.TransportCredentials
+
+	peers *peerConns
 }
 
-type clientCredentials struct {
-	credentials.TransportCredentials
+// ClientCredentials returns the credentials of connections that p verifies.
+func ClientCredentials(p tlsconf.Peering) *PeerCredentials {
+	return newPeerCredentials(p.GRPCClient(), p.Source)
 }
+
+func newPeerCredentials(cfg *tls.Config, source tlsconf.Source) *PeerCredentials {
+	return &PeerCredentials{credentials.NewTLS(cfg), newPeerConns(source)}
+}
+
+// CloseUntrusted is that of Mux for the connections with these credentials. gRPC opens them
+// again when they are used.
+func (c *PeerCredentials) CloseUntrusted() (closed int) { return c.peers.CloseUntrusted() }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (c clientCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c *PeerCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	before := c.peers.source()
 	conn, info, err := c.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	if err != nil {
 		return nil, nil, err
 	}
-	return abortedConn{conn, raw}, info, nil
+	aborted := abortedConn{Conn: conn, raw: raw}
+	if proven, ok := info.(credentials.TLSInfo); ok {
+		aborted.peer = c.peers.add(raw, proven.State, before)
+	}
+	return aborted, info, nil
 }
 
-// Clone implements credentials.TransportCredentials.
-func (c clientCredentials) Clone() credentials.TransportCredentials {
-	return clientCredentials{c.TransportCredentials.Clone()}
+// Clone implements credentials.TransportCredentials. The connections of both are the same
+// set.
+func (c *PeerCredentials) Clone() credentials.TransportCredentials {
+	return &PeerCredentials{c.TransportCredentials.Clone(), c.peers}
 }
 
 // abortedConn is a TLS connection that is closed like a secureConn.
 type abortedConn struct {
 	net.Conn
-	raw net.Conn
+	raw  net.Conn
+	peer *tlsconf.OpenConn
 }
 
 // Close implements net.Conn.
-func (c abortedConn) Close() error { return c.raw.Close() }
+func (c abortedConn) Close() error {
+	c.peer.Leave()
+	return c.raw.Close()
+}

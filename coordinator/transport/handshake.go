@@ -42,6 +42,7 @@ var handshakeResults = []string{
 // security is what a Mux with TLS has in addition.
 type security struct {
 	peering tlsconf.Peering
+	peers   *peerConns // that were accepted
 	// computing has a token for each handshake that may compute at a time: twice as many
 	// as processors. The rest of the replica must run while thousands of peers connect.
 	computing chan struct{}
@@ -51,7 +52,7 @@ type security struct {
 
 func newSecurity(p tlsconf.Peering) *security {
 	s := &security{
-		peering: p, computing: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		peering: p, peers: newPeerConns(p.Source), computing: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		counts: make(map[string]*atomic.Uint64, len(handshakeResults)),
 	}
 	for _, result := range handshakeResults {
@@ -65,6 +66,7 @@ func newSecurity(p tlsconf.Peering) *security {
 func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
 	gate := &gatedConn{Conn: raw, computing: m.security.computing, deadline: time.Now().Add(sniffTimeout), recording: true}
 	var offered, refused bool // the handshake is in this goroutine only
+	before := m.security.peering.Source()
 	conn := tls.Server(gate, &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -98,7 +100,7 @@ func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
 	m.security.counts[result].Add(1)
 	switch result {
 	case handshakeOK:
-		return &secureConn{Conn: conn, raw: raw, state: state}, nil
+		return &secureConn{Conn: conn, raw: raw, state: state, peer: m.security.peers.add(raw, state, before)}, nil
 	case handshakePlaintext:
 		rejectPlaintext(raw, gate.recorded)
 	case handshakeRefused:
@@ -154,10 +156,14 @@ type secureConn struct {
 	*tls.Conn
 	raw   net.Conn
 	state tls.ConnectionState
+	peer  *tlsconf.OpenConn // nil: not a replica
 }
 
 // Close implements net.Conn.
-func (c *secureConn) Close() error { return c.raw.Close() }
+func (c *secureConn) Close() error {
+	c.peer.Leave()
+	return c.raw.Close()
+}
 
 // isReplica reports whether the peer of a gRPC connection is a replica of this cluster.
 func (s *security) isReplica(conn *secureConn) bool {

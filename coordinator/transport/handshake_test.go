@@ -42,6 +42,13 @@ func newAuthority(t *testing.T) authority {
 // peering returns that of a replica.
 func (a authority) peering(t *testing.T, serverID string) *tlsconf.Peering {
 	t.Helper()
+	r := a.certify(t, serverID, a)
+	return &tlsconf.Peering{Source: func() *tlsconf.Replica { return r }}
+}
+
+// certify issues the certificate of a replica that trusts some CAs.
+func (a authority) certify(t *testing.T, serverID string, trusted ...authority) *tlsconf.Replica {
+	t.Helper()
 	key, err := tlsconf.NewKey()
 	if err != nil {
 		t.Fatal(err)
@@ -50,15 +57,19 @@ func (a authority) peering(t *testing.T, serverID string) *tlsconf.Peering {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var roots []*x509.Certificate
+	for _, ca := range trusted {
+		roots = append(roots, ca.Cert)
+	}
 	dir := t.TempDir()
-	if err := tlsconf.Save(dir, cert, key, a.Cert); err != nil {
+	if err := tlsconf.Save(dir, cert, key, roots...); err != nil {
 		t.Fatal(err)
 	}
 	r, err := tlsconf.LoadReplica(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &tlsconf.Peering{Source: func() *tlsconf.Replica { return r }}
+	return r
 }
 
 // secured is a replica with TLS; certified is the id in its certificate.
@@ -259,7 +270,7 @@ func TestHandlersSeeTheCertificateOfTheirPeer(t *testing.T) {
 		creds credentials.TransportCredentials
 		check func(tls.ConnectionState) bool
 	}{
-		"replica": {ClientCredentials(ca.peering(t, "n2").GRPCClient()), func(s tls.ConnectionState) bool {
+		"replica": {ClientCredentials(*ca.peering(t, "n2")), func(s tls.ConnectionState) bool {
 			id, err := one.stream.tls.Source().VerifyPeer(&s)
 			return err == nil && id == "n2"
 		}},

@@ -150,13 +150,14 @@ func TestReplicasAreServedOnAPortThatOthersFill(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, err := c.connect("10.0.0.1:2", ClientCredentials(c.ca.peering(t, "n2").GRPCClient())); err != nil {
+		if _, err := c.connect("10.0.0.1:2", ClientCredentials(*c.ca.peering(t, "n2"))); err != nil {
 			t.Errorf("a replica is refused: %v", err)
 		}
 	}
-	foreign := newAuthority(t).peering(t, "n2").GRPCClient()
+	peering := newAuthority(t).peering(t, "n2")
+	foreign := peering.GRPCClient()
 	foreign.VerifyConnection = nil // it doesn't care whom it reaches
-	if _, err := c.connect("10.0.0.1:3", ClientCredentials(foreign)); err == nil {
+	if _, err := c.connect("10.0.0.1:3", newPeerCredentials(foreign, peering.Source)); err == nil {
 		t.Error("a replica of another cluster is served")
 	}
 	if n := c.mux.Served(); n != 1 {

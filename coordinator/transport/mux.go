@@ -210,19 +210,23 @@ func (m *Mux) hear(c *pendingConn) {
 }
 
 // dispatch reads the first bytes, after the handshake if the port has TLS, and passes the
-// connection on.
-func (m *Mux) dispatch(pending *pendingConn) error {
+// connection on. The caller closes a connection for which it returns an error.
+func (m *Mux) dispatch(pending *pendingConn) (err error) {
 	conn := pending.Conn
 	if err := conn.SetDeadline(time.Now().Add(sniffTimeout)); err != nil {
 		return err
 	}
 	var secured *secureConn
 	if m.security != nil {
-		var err error
 		if secured, err = m.secure(conn, func() { m.hear(pending) }); err != nil {
 			return fmt.Errorf("tls: %w", err)
 		}
 		conn = secured
+		defer func() {
+			if err != nil {
+				secured.peer.Leave()
+			}
+		}()
 	}
 	var magic [magicLen]byte
 	if _, err := io.ReadFull(conn, magic[:]); err != nil {

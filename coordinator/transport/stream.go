@@ -26,6 +26,7 @@ type streamLayer struct {
 	serverAt  func(raft.ServerAddress) (id string, ok bool)
 	answer    func(Question) Answer
 	tls       *tlsconf.Peering // nil: plaintext
+	peers     *peerConns       // that were dialed; nil: plaintext
 	log       *slog.Logger
 
 	links    links
@@ -54,7 +55,7 @@ func (advertisedAddr) Network() string { return "tcp" }
 func (a advertisedAddr) String() string { return string(a) }
 
 func newStreamLayer(cfg *Config) *streamLayer {
-	return &streamLayer{
+	s := &streamLayer{
 		admission: cfg.Admission,
 		dial:      cfg.Dial,
 		serverAt:  cfg.ServerAt,
@@ -67,6 +68,10 @@ func newStreamLayer(cfg *Config) *streamLayer {
 		proofs:    make(map[string]proof),
 		conns:     make(map[*trackedConn]struct{}),
 	}
+	if cfg.TLS != nil {
+		s.peers = newPeerConns(cfg.TLS.Source)
+	}
+	return s
 }
 
 // handle serves a Raft connection from the Mux, whose magic has been read and whose
@@ -179,6 +184,7 @@ func (s *streamLayer) connect(ctx context.Context, magic, target, address string
 
 // secure is the dialer's side of the TLS handshake with a server.
 func (s *streamLayer) secure(ctx context.Context, raw net.Conn, target string) (net.Conn, proof, error) {
+	before := s.tls.Source()
 	conn := tls.Client(raw, s.tls.RaftClient(target))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		if isConnectionClosed(err) {
@@ -188,6 +194,9 @@ func (s *streamLayer) secure(ctx context.Context, raw net.Conn, target string) (
 	}
 	secured := &secureConn{Conn: conn, raw: raw, state: conn.ConnectionState()}
 	proven, err := secured.proven()
+	if err == nil {
+		secured.peer = s.peers.add(raw, secured.state, before)
+	}
 	return secured, proven, err
 }
 

@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 
 	// The component that calls.
 	"client":  {"proto/dtask/v1", "internal/array", "internal/auth", "internal/buildinfo", "internal/columns", "internal/controlline", "internal/loopback", "internal/taskbody", "internal/sendqueue", "internal/tlsconf"},
-	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/audit", "internal/auth", "internal/buildinfo", "internal/document", "internal/exitstatus", "internal/statetext", "internal/tlsconf"},
+	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/audit", "internal/auth", "internal/backup", "internal/buildinfo", "internal/document", "internal/durable", "internal/exitstatus", "internal/statetext", "internal/tlsconf"},
 
 	// The component that executes.
 	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/auth", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/loopback", "internal/secretname", "internal/sendqueue", "internal/taskbody", "internal/tlsconf"},
@@ -44,8 +44,8 @@ var mayImport = map[string][]string{
 	"coordinator/history":    {"fsm", "coordinator/history/...", "proto/...", "internal/mmap"},
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/auth", "internal/columns", "internal/sendqueue"},
-	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/audit", "internal/auth", "internal/columns", "internal/taskbody", "internal/sendqueue", "internal/statetext"},
-	"coordinator/offline":    {"spec", "fsm", "coordinator/history", "coordinator/logstore", "coordinator/membership", "coordinator/membership/datadir", "coordinator/raftnode", "proto/dtask/v1", "internal/durable"},
+	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/audit", "internal/auth", "internal/backup", "internal/columns", "internal/taskbody", "internal/sendqueue", "internal/statetext"},
+	"coordinator/offline":    {"spec", "fsm", "coordinator/history", "coordinator/logstore", "coordinator/membership", "coordinator/membership/datadir", "coordinator/raftnode", "proto/dtask/v1", "internal/backup", "internal/durable"},
 	"coordinator/audit":      {"internal/audit", "internal/durable", "internal/timescale"},
 	"coordinator/access":     {"fsm", "coordinator/sequencer", "proto/dtask/v1", "internal/auth", "internal/tlsconf"},
 	"coordinator/web":        {"proto/dtask/v1", "internal/telemetry"},
@@ -61,6 +61,7 @@ var mayImport = map[string][]string{
 	"internal/array":       {"proto/dtask/v1"},
 	"internal/audit":       {"proto/dtask/v1"},
 	"internal/auth":        {"proto/dtask/v1"},
+	"internal/backup":      {},
 	"internal/buildinfo":   {},
 	"internal/columns":     {"proto/dtask/v1"},
 	"internal/config":      {},
@@ -71,6 +72,7 @@ var mayImport = map[string][]string{
 	"internal/durable":     {},
 	"internal/loglimit":    {},
 	"internal/mmap":        {},
+	"internal/sdnotify":    {},
 	"internal/secretname":  {},
 	"internal/sendqueue":   {},
 	"internal/statetext":   {},
@@ -82,7 +84,7 @@ var mayImport = map[string][]string{
 	"internal/exitstatus":  {},
 
 	// The programs: flags and configuration, then Run, then an exit code.
-	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program", "client", "proto/dtask/v1", "internal/auth", "internal/durable", "internal/loopback", "internal/tlsconf"},
+	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program", "client", "proto/dtask/v1", "internal/auth", "internal/durable", "internal/loopback", "internal/sdnotify", "internal/tlsconf"},
 	"cmd/dtask-worker": {"client", "worker/...", "internal/buildinfo", "internal/config", "internal/loopback", "internal/program", "internal/telemetry", "internal/tlsconf"},
 	"cmd/dtaskctl":     {"cli/...", "internal/program"},
 
@@ -96,6 +98,7 @@ var mayImport = map[string][]string{
 	"test/e2e/...":     {"..."},
 	"test/faults":      {"..."},
 	"test/mutants":     {"test/record"},
+	"test/packaging":   {"test/cluster"},
 	"tools/...":        {},
 	"test/record/...":  {"test/record", "test/mutants"},
 	"test/simulation":  {"..."},

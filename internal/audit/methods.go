@@ -54,6 +54,8 @@ var classes = map[string]Class{
 	dtaskv1.AdminService_UndrainWorker_FullMethodName: Change,
 	dtaskv1.AdminService_Stats_FullMethodName:         Read,
 	dtaskv1.AdminService_History_FullMethodName:       DenialsOnly,
+	dtaskv1.AdminService_Backup_FullMethodName:        Always, // it has everything
+	dtaskv1.AdminService_Barrier_FullMethodName:       DenialsOnly,
 
 	dtaskv1.ClusterService_Status_FullMethodName:             Always,
 	dtaskv1.ClusterService_Identify_FullMethodName:           DenialsOnly,

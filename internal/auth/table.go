@@ -67,6 +67,8 @@ var table = map[string]row{
 	dtaskv1.AdminService_UndrainWorker_FullMethodName: operate,
 	dtaskv1.AdminService_Stats_FullMethodName:         clusterWay,
 	dtaskv1.AdminService_History_FullMethodName:       replicas,
+	dtaskv1.AdminService_Backup_FullMethodName:        administer,
+	dtaskv1.AdminService_Barrier_FullMethodName:       replicas,
 
 	dtaskv1.ClusterService_Status_FullMethodName:             clusterWay,
 	dtaskv1.ClusterService_Identify_FullMethodName:           identify,

@@ -213,7 +213,7 @@ func FlagError(err error) error {
 
 // forms are the forms of values, by the type of their flag.
 var forms = map[string]string{
-	"bool": "true or false", "int": "an integer", "float64": "a number", "duration": "a duration such as 30s",
+	"bool": "true or false", "int": "an integer", "int64": "an integer", "float64": "a number", "duration": "a duration such as 30s",
 	"uint32": "an integer from 0 to 4294967295", "uint64": "an integer of 0 or more",
 	"stringToString": "KEY=VALUE", "stringSlice": "a comma-separated list",
 }

@@ -177,8 +177,10 @@ func TestClientsCheckDatesAndNameBothTimes(t *testing.T) {
 		now  time.Time
 		want []string
 	}{
-		{testNow.Add(27 * time.Hour), []string{"to 2026-05-02T12:00:00Z", "clock shows 2026-05-02T15:00:00Z", "expired 3h0m0s ago", "replica n1"}},
-		{testNow.Add(-2 * time.Hour), []string{"from 2026-05-01T11:00:00Z", "clock shows 2026-05-01T10:00:00Z", "becomes valid in 1h0m0s"}},
+		{testNow.Add(27 * time.Hour), []string{"to 2026-05-02T12:00:00Z", "clock shows 2026-05-02T15:00:00Z", "expired 3h0m0s ago", "clock, which is at least 3h0m0s ahead", "replica n1"}},
+		{time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC), []string{"clock shows 2040-01-01T00:00:00Z", "clock, which is at least 4991 days ahead"}},
+		{time.Unix(0, 0), []string{"clock shows 1970-01-01T00:00:00Z", "becomes valid in 20574 days", "clock, which is at least 20574 days behind"}},
+		{testNow.Add(-2 * time.Hour), []string{"from 2026-05-01T11:00:00Z", "clock shows 2026-05-01T10:00:00Z", "becomes valid in 1h0m0s", "clock, which is at least 1h0m0s behind"}},
 	} {
 		_, _, err := handshake(t, server, Trust{Roots: ca.roots()}.Config(nil, func() time.Time { return c.now }))
 		wantError(t, err, c.want...)
@@ -206,16 +208,42 @@ func TestATrustFileMustHaveCAs(t *testing.T) {
 	wantError(t, err, "64 hexadecimal digits")
 }
 
-// No session is resumed, although this client would.
+// ticketCache counts the tickets that a client gets.
+type ticketCache struct {
+	tls.ClientSessionCache
+
+	tickets atomic.Int32
+}
+
+// Put implements tls.ClientSessionCache. A nil session removes one.
+func (c *ticketCache) Put(key string, s *tls.ClientSessionState) {
+	if s != nil {
+		c.tickets.Add(1)
+	}
+	c.ClientSessionCache.Put(key, s)
+}
+
+// No session is resumed, although this client would. It gets no ticket, without which it
+// could not send early data either.
 func TestSessionsAreNotResumed(t *testing.T) {
 	t.Parallel()
 	ca := newTestCA(t)
 	server := serverTLS(peering(replica(t, ca, ReplicaRequest{ServerID: "n1"})))
 	client := Trust{Roots: ca.roots()}.Config(nil, func() time.Time { return testNow })
-	client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	cache := &ticketCache{ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+	client.ClientSessionCache = cache
 	for range 3 {
-		if connect(t, server, client).DidResume {
-			t.Error("resumed")
+		if connect(t, server, client).DidResume || cache.tickets.Load() > 0 {
+			t.Errorf("resumed, or one of %d tickets was sent", cache.tickets.Load())
 		}
+	}
+	// With tickets, this test would see them.
+	server = &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		cfg, err := peering(replica(t, ca, ReplicaRequest{ServerID: "n1"})).GetConfigForClient(hello)
+		cfg.SessionTicketsDisabled = false
+		return cfg, err
+	}}
+	if connect(t, server, client); cache.tickets.Load() == 0 {
+		t.Error("no ticket is seen although they are on")
 	}
 }

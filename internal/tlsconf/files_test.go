@@ -8,6 +8,7 @@ import (
 	"time"
 )
 
+// At the start they are refused; while the replica runs, what it has loaded stays in use.
 func TestBadFilesAreRefusedWithTheirNameAndTheRemedy(t *testing.T) {
 	t.Parallel()
 	ca, other := newTestCA(t), newTestCA(t)
@@ -86,12 +87,20 @@ func TestBadFilesAreRefusedWithTheirNameAndTheRemedy(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			issue(t, ca, dir, ReplicaRequest{ServerID: "n1"})
-			if _, err := LoadReplica(dir); err != nil {
+			var checked error
+			w, err := NewWatcher(WatcherConfig{Dir: dir, Checked: func(err error) { checked = err }})
+			if err != nil {
 				t.Fatal(err)
 			}
+			first := w.Current()
 			c.spoil(t, dir)
-			_, err := LoadReplica(dir)
+			_, err = LoadReplica(dir)
 			wantError(t, err, append(c.want, dir)...)
+			w.Check()
+			wantError(t, checked, append(c.want, dir)...)
+			if w.Current() != first || w.Failures() != 1 {
+				t.Errorf("the old files are not in use, or it is not counted: %d failures", w.Failures())
+			}
 		})
 	}
 }

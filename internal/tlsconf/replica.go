@@ -136,6 +136,20 @@ func (r *Replica) VerifyPeer(state *tls.ConnectionState) (serverID string, err e
 	return serverID, err
 }
 
+// TrustsPeer reports whether the peer of an open connection may keep it. If it is a replica,
+// a CA that this one trusts must have issued its certificate. Others, such as workers, are
+// known by keys and tokens, for which no CA vouches. It ignores dates.
+func (r *Replica) TrustsPeer(state *tls.ConnectionState) bool {
+	if len(state.PeerCertificates) == 0 {
+		return true
+	}
+	if _, _, err := PeerID(state.PeerCertificates[0]); err != nil {
+		return true
+	}
+	_, _, err := r.verify(state, x509.ExtKeyUsageAny)
+	return err == nil
+}
+
 // verify verifies that the peer is a replica of the same cluster.
 func (r *Replica) verify(state *tls.ConnectionState, usage x509.ExtKeyUsage) (serverID string, chain []*x509.Certificate, err error) {
 	clusterID, serverID, chain, err := verifyReplica(state, r.Roots, usage)

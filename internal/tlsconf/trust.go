@@ -87,20 +87,15 @@ func FollowTrust(trust func() Trust, own func() *tls.Certificate, now func() tim
 	return cfg
 }
 
+// Trusts reports whether the server of an open connection has a certificate of a trusted CA.
+// It ignores dates: those of a connection that was opened in time do not matter.
+func (t Trust) Trusts(state *tls.ConnectionState) bool {
+	_, _, err := t.chain(state)
+	return err == nil
+}
+
 func (t Trust) verify(state *tls.ConnectionState, now time.Time) error {
-	roots := t.Roots
-	for _, cert := range state.PeerCertificates {
-		if t.hasKey(cert) {
-			roots = append(slices.Clip(roots), cert)
-		}
-	}
-	if len(roots) == 0 {
-		return t.errOtherCA(state.PeerCertificates)
-	}
-	_, serverID, chain, err := verifyReplica(state, roots, serverUsage)
-	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
-		return t.errOtherCA(state.PeerCertificates)
-	}
+	serverID, chain, err := t.chain(state)
 	if err != nil {
 		return err
 	}
@@ -108,6 +103,24 @@ func (t Trust) verify(state *tls.ConnectionState, now time.Time) error {
 		return dates
 	}
 	return nil
+}
+
+// chain returns the chain of a server's certificate, which ends in a trusted CA.
+func (t Trust) chain(state *tls.ConnectionState) (serverID string, chain []*x509.Certificate, err error) {
+	roots := t.Roots
+	for _, cert := range state.PeerCertificates {
+		if t.hasKey(cert) {
+			roots = append(slices.Clip(roots), cert)
+		}
+	}
+	if len(roots) == 0 {
+		return "", nil, t.errOtherCA(state.PeerCertificates)
+	}
+	_, serverID, chain, err = verifyReplica(state, roots, serverUsage)
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+		err = t.errOtherCA(state.PeerCertificates)
+	}
+	return serverID, chain, err
 }
 
 // hasKey reports whether a certificate is a CA with a trusted key. A certificate that

@@ -17,13 +17,23 @@ type DateError struct {
 
 // Error implements error.
 func (e *DateError) Error() string {
-	what := fmt.Sprintf("expired %s ago", e.Now.Sub(e.NotAfter).Round(time.Second))
+	off := formatDuration(e.Now.Sub(e.NotAfter))
+	what := fmt.Sprintf("expired %s ago; check this machine's clock, which is at least %s ahead unless the certificate must be renewed", off, off)
 	if e.Now.Before(e.NotBefore) {
-		what = fmt.Sprintf("becomes valid in %s", e.NotBefore.Sub(e.Now).Round(time.Second))
+		off = formatDuration(e.NotBefore.Sub(e.Now))
+		what = fmt.Sprintf("becomes valid in %s; check this machine's clock, which is at least %s behind unless that of the issuer was ahead", off, off)
 	}
-	return fmt.Sprintf("the certificate of %s is valid from %s to %s, and this machine's clock shows %s: it %s; "+
-		"check this machine's clock, then renew the certificate",
+	return fmt.Sprintf("the certificate of %s is valid from %s to %s, and this machine's clock shows %s: it %s",
 		e.Subject, formatTime(e.NotBefore), formatTime(e.NotAfter), formatTime(e.Now), what)
+}
+
+// formatDuration returns a duration in whole days, or with seconds if it has less than two.
+func formatDuration(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= 2*day {
+		return fmt.Sprintf("%d days", d/day)
+	}
+	return d.Round(time.Second).String()
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

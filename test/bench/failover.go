@@ -71,7 +71,7 @@ func (b *bench) killLeaders(
 		}
 		tasks := min(mostLoad, max(10_000, int(rate)*loadFor))
 		for range kills {
-			l, err := oneKill(ctx, c, cl, begins, tasks)
+			l, err := oneKill(ctx, c, cl, begins, tasks, func() {})
 			if err != nil {
 				return err
 			}
@@ -162,12 +162,18 @@ func (b *bench) ownWorkers(ctx context.Context, c *cluster.Cluster, begins *begi
 
 // ownFleet starts simulated workers in this process; stop ends them.
 func ownFleet(ctx context.Context, c *cluster.Cluster, f fleet, begins *begins) (stop func(), err error) {
-	l, err := load.New(load.Config{
+	_, stop, err = openFleet(ctx, load.Config{
 		Addrs: c.Addrs, Workers: f.workers, Slots: f.slots, HeartbeatInterval: time.Second,
 		OnStart: func(_ uint64, task uint32) { begins.note(task) },
 	})
-	if err != nil {
-		return nil, err //nolint:wrapcheck // the error is complete
+	return stop, err
+}
+
+// openFleet starts simulated workers and waits until all their sessions are open; stop ends
+// them.
+func openFleet(ctx context.Context, cfg load.Config) (l *load.Load, stop func(), err error) {
+	if l, err = load.New(cfg); err != nil {
+		return nil, nil, err //nolint:wrapcheck // the error is complete
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -178,11 +184,11 @@ func ownFleet(ctx context.Context, c *cluster.Cluster, f fleet, begins *begins) 
 	running.Go(func() { l.Run(ctx) })
 	opening, cancelOpening := context.WithTimeout(ctx, failoverLimit)
 	defer cancelOpening()
-	if err := l.Await(opening, f.workers); err != nil {
+	if err := l.Await(opening, cfg.Workers); err != nil {
 		stop()
-		return nil, fmt.Errorf("%w; lost because of %v", err, l.Reasons())
+		return nil, nil, fmt.Errorf("%w; lost because of %v", err, l.Reasons())
 	}
-	return stop, nil
+	return l, stop, nil
 }
 
 // pace measures the throughput in tasks per second without failures.
@@ -214,8 +220,8 @@ func completes(ctx context.Context, cl *client.Client, id string) error {
 	return nil
 }
 
-// oneKill kills the leader when a quarter of a job has completed.
-func oneKill(ctx context.Context, c *cluster.Cluster, cl *client.Client, begins *begins, tasks int) (loss, error) {
+// oneKill kills the leader when a quarter of a job has completed, and calls lost then.
+func oneKill(ctx context.Context, c *cluster.Cluster, cl *client.Client, begins *begins, tasks int, lost func()) (loss, error) {
 	ctx, cancel := context.WithTimeout(ctx, failoverLimit)
 	defer cancel()
 	job, err := pending("failover", tasks, nil)
@@ -240,6 +246,7 @@ func oneKill(ctx context.Context, c *cluster.Cluster, cl *client.Client, begins 
 	if err := leader.Kill(); err != nil {
 		return loss{}, err
 	}
+	lost()
 	if _, err := observer.Await(ctx, tasks); err != nil {
 		return loss{}, err
 	}

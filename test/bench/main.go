@@ -49,6 +49,7 @@ var sections = []section{
 	{"failover", "loss of the leader under full load", failover},
 	{"sustained", "many tasks one after another", sustained},
 	{"tls", "cost of TLS, tokens and keys", secured},
+	{"handshakes", "loss of the leader of workers with TLS and connections of their own", handshakes},
 	{"idle", "cost of idle workers", idle},
 	{"model", "cost of a task and of an entry", model},
 	{"logstore", "comparison of the log stores", logstore},

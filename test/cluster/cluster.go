@@ -390,7 +390,7 @@ type Secrets struct {
 
 // Secrets returns the files of a cluster with TLS.
 func (c *Cluster) Secrets() Secrets {
-	return Secrets{CA: c.security.caFile(), Token: c.security.path(tokenFile), Join: c.security.path(joinFile)}
+	return Secrets{CA: c.security.CAFile(), Token: c.security.path(tokenFile), Join: c.security.path(joinFile)}
 }
 
 // ClientConfig is how a client reaches the given coordinators, or all. In a cluster with

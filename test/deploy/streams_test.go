@@ -205,7 +205,7 @@ func (s *streams) upload(ctx context.Context, jobs dtaskv1.JobServiceClient, wha
 		}
 		s.running.Go(func() { sendTasks(ctx, up, small) })
 		return nil
-	}, codes.Unauthenticated, codes.Canceled) // see openSession
+	}, codes.Unauthenticated)
 	return nil
 }
 
@@ -236,9 +236,9 @@ func sendTasks(ctx context.Context, up grpc.BidiStreamingClient[dtaskv1.SubmitRe
 	}
 }
 
-// openSession opens a session of a worker on the leader. When the access of a caller ends
-// while the coordinator waits for its next message, gRPC may end the stream as CANCELED
-// before the coordinator has sent the reason. The next call of the caller gets the reason.
+// openSession opens a session of a worker on the leader. The leader ends it when it fences
+// the worker, and every coordinator ends the stream when the identity is revoked: either may
+// be first.
 func (s *streams) openSession(conn *grpc.ClientConn, name, clusterID string) {
 	s.t.Helper()
 	session, err := dtaskv1.NewWorkerServiceClient(conn).Sessions(s.ctx)
@@ -262,5 +262,5 @@ func (s *streams) openSession(conn *grpc.ClientConn, name, clusterID string) {
 			}
 		}
 		return nil
-	}, codes.PermissionDenied, codes.Canceled)
+	}, codes.PermissionDenied, codes.Unauthenticated)
 }

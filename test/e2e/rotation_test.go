@@ -78,6 +78,7 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 	if st := s.tls(ctx); len(st.CAs) != 1 || st.CAs[0].KeyHash == old {
 		t.Errorf("the old CA was not dropped: %+v", st)
 	}
+	s.untilNobodyLacks() // the coordinators still answer each other
 	tasks := endLoad()
 
 	after, err := s.Status(ctx)

@@ -49,5 +49,15 @@ func inIdentities() []Mutant {
 			Edits:  []Edit{{"coordinator/sequencer/sequencer.go", "	s.fencing.revoked(b) // first: what it requeues becomes ready below\n", ""}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "ARevokedWorkerIsFenced"}},
 		},
+		{
+			Name:   "a-call-ends-without-the-reason-when-its-access-ends",
+			Edits:  []Edit{{"coordinator/access/calls.go", "	time.AfterFunc(cutDelay, c.cut)\n", "	c.cut()\n"}},
+			Caught: []Checker{{Package: "./coordinator/access", Run: "ACallThatDoesNotEndWithItsAccess"}, {Package: "./coordinator/api", Run: "AnUploadWhoseCallerLosesAccess"}},
+		},
+		{
+			Name:   "a-connection-survives-the-ca-of-its-peer",
+			Edits:  []Edit{{"internal/tlsconf/replica.go", "	_, _, err := r.verify(state, x509.ExtKeyUsageAny)\n	return err == nil\n", "	return true\n"}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "ConnectionsEndWithTheCAOfTheirPeer|AConnectionWhoseCAIsDropped"}},
+		},
 	}
 }

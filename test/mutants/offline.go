@@ -6,7 +6,7 @@ func inOffline() []Mutant {
 	return []Mutant{
 		{
 			Name:   "a-recovered-cluster-keeps-its-epoch",
-			Edits:  []Edit{{"fsm/recovery.go", `s.epoch++ // no`, `// no`}},
+			Edits:  []Edit{{"fsm/recovery.go", `m.state.epoch++ // no`, `// no`}},
 			Caught: []Checker{{Package: "./fsm", Run: "RecoveredState"}},
 		},
 		{

@@ -26,6 +26,7 @@ type cluster struct {
 	workers  []*workerHost
 	client   *client.Client
 	ledger   *ledger
+	secrets  *secrets // nil: no TLS
 	running  sync.WaitGroup
 
 	life
@@ -33,6 +34,7 @@ type cluster struct {
 	hasOldCopy bool        // a replica runs on an old copy of its data directory
 
 	terms          atomic.Int64 // started
+	sessions       atomic.Int64 // of workers, opened
 	lost, diverged atomic.Int64
 	fatals         atomic.Int64 // replicas that stopped themselves
 	fired          map[string]int
@@ -59,25 +61,35 @@ func newCluster(t *testing.T, seed uint64, l life) *cluster {
 	c := &cluster{t: t, seed: seed, life: l, rng: rand.New(rand.NewPCG(seed, 1)), dir: dir, net: newNetwork(seed), fired: map[string]int{}, began: time.Now()}
 	c.net.distance = l.distance
 	c.ledger = newLedger(c)
+	if l.secure {
+		c.secrets = newSecrets(c)
+	}
 	for i := range replicaCount {
 		r := &replica{c: c, id: fmt.Sprintf("n%d", i+1), address: fmt.Sprintf("127.0.0.1:%d", 7001+i)}
+		r.certificate = c.secrets.issue(r.id)
 		r.disk = &disk{rng: rand.New(rand.NewPCG(seed, uint64(10+i)))}
 		c.replicas = append(c.replicas, r)
 	}
 	for _, r := range c.replicas {
 		r.start()
 	}
+	c.client, err = client.New(c.secrets.client(client.Config{Addrs: c.addresses(), Timeout: l.pace.Scale(time.Hour), Dial: c.caller().Dial}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.secrets.open()
 	for i := range 4 {
 		w := &workerHost{c: c, name: fmt.Sprintf("w%d", i+1), address: fmt.Sprintf("127.0.0.1:%d", 8001+i)}
 		c.workers = append(c.workers, w)
 		w.start()
 	}
-	c.client, err = client.New(client.Config{Addrs: c.addresses(), Timeout: l.pace.Scale(time.Hour), Dial: host{net: c.net, address: "127.0.0.1:9001"}.Dial})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return c
 }
+
+// callerAddress is where the client and the checks run.
+const callerAddress = "127.0.0.1:9001"
+
+func (c *cluster) caller() host { return host{net: c.net, address: callerAddress} }
 
 func (c *cluster) addresses() (list []string) {
 	for _, r := range c.replicas {
@@ -87,7 +99,7 @@ func (c *cluster) addresses() (list []string) {
 }
 
 func (c *cluster) everybody() []string {
-	list := append(c.addresses(), "127.0.0.1:9001")
+	list := append(c.addresses(), callerAddress)
 	for _, w := range c.workers {
 		list = append(list, w.address)
 	}
@@ -124,10 +136,10 @@ func (w *workerHost) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel, w.done = cancel, make(chan struct{})
 	done, c := w.done, w.c
-	x, err := worker.New(worker.Config{
+	x, err := worker.New(c.secrets.worker(worker.Config{
 		Join: c.addresses(), Name: w.name, Slots: 3, WorkDir: filepath.Join(c.dir, w.name), DrainTimeout: -1,
 		Resources: map[string]int64{"cpu": 8000, "memory": 1 << 40, "disk": 1 << 40},
-	}, worker.WithDialer(host{net: c.net, address: w.address}.Dial))
+	}), worker.WithDialer(host{net: c.net, address: w.address}.Dial))
 	if err != nil {
 		c.fail("%v", err)
 		return

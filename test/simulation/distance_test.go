@@ -40,6 +40,48 @@ func TestADistantLeaderThatIsKilledIsReplacedWithinSixRoundTrips(t *testing.T) {
 	}
 }
 
+// A leader that stops redirects its workers to the next leader. To elect it, to learn of it,
+// to connect and to open a session takes eight to twelve round trips. Nobody waits for a
+// fixed time.
+func TestTheWorkersOfALeaderThatStopsAreRedirected(t *testing.T) {
+	t.Parallel()
+	for _, roundTrip := range []time.Duration{0, 40 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			l := calmLife()
+			l.distance = roundTrip / 2
+			c := newCluster(t, 1, l)
+			defer c.stopAll()
+			c.awaitLeader()
+			ctx, cancel := context.WithCancel(t.Context())
+			var submitting sync.WaitGroup
+			submitting.Go(func() { c.ledger.submit(ctx, 500*time.Millisecond) })
+			var took []time.Duration
+			for range 5 {
+				<-time.After(5 * time.Second)
+				leader, before, began := c.awaitLeader(), c.sessions.Load(), time.Now()
+				stopped := make(chan struct{})
+				go func() {
+					defer close(stopped)
+					leader.stop()
+				}()
+				for c.sessions.Load() < before+int64(len(c.workers)) {
+					<-time.After(time.Millisecond)
+				}
+				took = append(took, time.Since(began))
+				<-stopped
+				leader.start()
+			}
+			cancel()
+			submitting.Wait()
+			c.rest()
+			t.Logf("round trip %v: all workers had their sessions after %v", roundTrip, took)
+			if longest, limit := slices.Max(took), 12*roundTrip+15*time.Millisecond; longest > limit {
+				t.Errorf("with a round trip of %v, the workers of a leader that stopped had their sessions after %v, want at most %v", roundTrip, longest, limit)
+			}
+		})
+	}
+}
+
 // Whichever replica is slow, the leader included, every other one hears from the leader
 // in time.
 func TestASlowLinkIsNoReasonForAnElection(t *testing.T) {

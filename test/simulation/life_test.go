@@ -11,6 +11,7 @@ import (
 var (
 	clusterKind   = flag.String("cluster.kind", "years", "kind of clusters: years (mostly slow, with long calms between storms) or storms (storms only, at full speed or a little slower)")
 	clusterLosses = flag.Int("cluster.losses", 0, "minimum number of leader losses")
+	clusterTLS    = flag.Int("cluster.tls", 4, "one in so many seeds has a cluster with TLS, a token and keys of workers (1: all, 0: none)")
 	clusterPace   = flag.Float64("cluster.pace", 0, "time scale of all clusters (default: drawn by the seed)")
 )
 
@@ -27,6 +28,7 @@ type life struct {
 	store  string        // of the logs; "": the default
 
 	distance time.Duration // between all hosts, in one direction
+	secure   bool          // TLS, a token and keys of workers
 
 	between       rand.Rand // for storms and lulls
 	stormy        time.Duration
@@ -43,6 +45,7 @@ func drawLife(seed uint64, kind string) life {
 		paces = []timescale.Factor{1, 2, 4, 4}
 	}
 	l := life{store: storeKind, between: *rand.New(rand.NewPCG(seed, 5)), pace: paces[r.IntN(len(paces))]}
+	l.secure = *clusterTLS > 0 && rand.New(rand.NewPCG(seed, 6)).IntN(*clusterTLS) == 0
 	if *clusterPace > 0 {
 		l.pace = timescale.Factor(*clusterPace)
 	}

@@ -23,7 +23,10 @@ type replica struct {
 	address string
 	disk    *disk
 	lives   int // data directories so far
-	leads   atomic.Bool
+	// certificate is the directory of the certificate, which is not part of the copies of
+	// the data directory; "" without TLS.
+	certificate string
+	leads       atomic.Bool
 
 	process *process // the last one; nil before the first
 }
@@ -97,8 +100,8 @@ func (p *process) config() coordinator.Config {
 		peers = append(peers, coordinator.Peer{ID: r.id, Address: r.address})
 	}
 	return coordinator.Config{
-		ID: p.r.id, DataDir: p.dir, Listen: p.r.address, Peers: peers, Logger: slog.New(&logReader{p}),
-		Seams: coordinator.Seams{Store: p.wrap, Network: p.host}, TimeScale: c.pace,
+		ID: p.r.id, TLSDir: p.r.certificate, DataDir: p.dir, Listen: p.r.address, Peers: peers, Logger: slog.New(&logReader{p}),
+		Seams: coordinator.Seams{Store: p.wrap, Network: p.host, Socket: p.host.Listen}, TimeScale: c.pace,
 		SnapshotBytes: 16 << 10, TrailingLogs: 64, MinFree: &coordinator.MinFree{}, LogStore: coordinator.LogStore(c.store),
 	}
 }
@@ -199,6 +202,8 @@ func (h *logReader) Handle(_ context.Context, rec slog.Record) error {
 	case "leading":
 		r.leads.Store(true)
 		r.c.terms.Add(1)
+	case "session opened":
+		r.c.sessions.Add(1)
 	case "quarantined data directory":
 		h.p.aside.Store(true)
 	case "no longer leading":

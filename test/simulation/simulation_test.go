@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/test/record"
@@ -214,8 +213,7 @@ func describe(r *replica, list []*dtaskv1.Digest) string {
 }
 
 func (c *cluster) digests(r *replica) []*dtaskv1.Digest {
-	conn, err := grpc.NewClient("passthrough:///"+r.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(host{net: c.net, address: "127.0.0.1:9001"}.Dial))
+	conn, err := grpc.NewClient("passthrough:///"+r.address, c.secrets.asReplica(), grpc.WithContextDialer(c.caller().Dial))
 	if err != nil {
 		c.fail("%v", err)
 		return nil

@@ -12,8 +12,11 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// baseCommit returns the commit that the file base names.
+// baseCommit returns the commit that the variable of the base or the file base names.
 func baseCommit() (string, error) {
+	if commit := os.Getenv(baseVariable); commit != "" {
+		return commit, nil
+	}
 	text, err := os.ReadFile("base")
 	if err != nil {
 		return "", fmt.Errorf("reading the commit of the base build: %w", err)

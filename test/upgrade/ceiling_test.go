@@ -62,6 +62,7 @@ func (u *upgrade) tasksPerSecond(r rate) int {
 	}
 	ceiling, err := u.ceiling(u.t.Context())
 	clustertest.Must(u.t, err)
+	u.measured = ceiling
 	share := max(1, ceiling*r.percent/100)
 	u.t.Logf("the base build completes %d tasks per second; the load is %d %% of that, %d", ceiling, r.percent, share)
 	return share

@@ -1,9 +1,13 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dtask/dtask/client"
@@ -13,53 +17,121 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// submitInterval separates two jobs of the load.
-const submitInterval = 50 * time.Millisecond
+const (
+	// jobInterval is about the time between two jobs of the load.
+	jobInterval = 50 * time.Millisecond
+	// maxSubmitting bounds the submissions in flight: three seconds of the load.
+	maxSubmitting = 64
+	// workMS is how long a task works, in milliseconds.
+	workMS = 10
+)
 
-// workMS is how long a task works, in milliseconds.
-const workMS = 10
-
-// A load submits jobs at a bounded rate until it is stopped.
+// A load submits jobs at a fixed rate, whether or not earlier ones are stored, until it is
+// stopped. Jobs that are late because too many submissions are in flight are submitted as
+// soon as possible.
 type load struct {
-	client *client.Client
+	submit func(ctx context.Context) (id string, err error)
+	tasks  int           // of each job
+	every  time.Duration // between two jobs
 	cancel context.CancelFunc
-	ended  chan error
-	tasks  int      // of each job
-	ids    []string // acknowledged; read after stop
+	due    chan time.Time // when each job is due
+	users  sync.WaitGroup
+	began  time.Time
+
+	mu      sync.Mutex // guards the rest
+	ids     []string   // acknowledged
+	last    time.Time  // acknowledgment
+	slowest time.Duration
+	err     error // the first one; it ends the load
 }
 
-// startLoad starts a load of tasks per second.
-func startLoad(ctx context.Context, c *cluster.Cluster, rate int) (*load, error) {
-	cl, err := c.Client()
-	if err != nil {
-		return nil, err
+// newLoad returns a load of tasks per second.
+func newLoad(rate int, submit func(ctx context.Context) (string, error)) *load {
+	tasks := max(1, rate*int(jobInterval.Milliseconds())/1000)
+	return &load{
+		submit: submit, tasks: tasks, every: time.Duration(tasks) * time.Second / time.Duration(rate),
+		due: make(chan time.Time),
 	}
-	l := &load{client: cl, ended: make(chan error, 1), tasks: max(1, rate*int(submitInterval.Milliseconds())/1000)}
-	ctx, l.cancel = context.WithCancel(ctx)
-	go func() { l.ended <- l.run(ctx) }()
+}
+
+// startLoad starts a load of tasks per second on a cluster.
+func startLoad(ctx context.Context, cl *client.Client, rate int) (*load, error) {
+	l := newLoad(rate, nil)
+	job, err := spec.Parse("load", []byte(loadFile(l.tasks)), spec.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("building the job: %w", err)
+	}
+	l.submit = func(ctx context.Context) (string, error) {
+		got, err := cl.Submit(ctx, job, client.SubmitOptions{})
+		if err != nil {
+			return "", fmt.Errorf("submitting: %w", err)
+		}
+		return got.ID, nil
+	}
+	l.start(ctx)
 	return l, nil
 }
 
-func (l *load) run(ctx context.Context) error {
-	job, err := spec.Parse("load", []byte(loadFile(l.tasks)), spec.Options{})
-	if err != nil {
-		return fmt.Errorf("building the job: %w", err)
+func (l *load) start(ctx context.Context) {
+	ctx, l.cancel = context.WithCancel(ctx)
+	l.began = time.Now()
+	l.users.Go(func() {
+		defer close(l.due)
+		l.pace(ctx)
+	})
+	for range maxSubmitting {
+		l.users.Go(func() {
+			for due := range l.due {
+				// A submission outlives the load, so that its outcome is known.
+				id, err := l.submit(context.WithoutCancel(ctx))
+				l.note(id, due, err)
+			}
+		})
 	}
-	tick := time.NewTicker(submitInterval)
-	defer tick.Stop()
-	for {
+}
+
+// pace passes on when each job is due.
+func (l *load) pace(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for due := l.began; ; due = due.Add(l.every) {
+		timer.Reset(time.Until(due))
 		select {
-		case <-tick.C:
+		case <-timer.C:
 		case <-ctx.Done():
-			return nil
+			return
 		}
-		// A submission outlives the load, so that its outcome is known.
-		got, err := l.client.Submit(context.WithoutCancel(ctx), job, client.SubmitOptions{})
-		if err != nil {
-			return fmt.Errorf("submitting: %w", err)
+		select {
+		case l.due <- due:
+		case <-ctx.Done():
+			return
 		}
-		l.ids = append(l.ids, got.ID)
 	}
+}
+
+// note records the end of a submission.
+func (l *load) note(id string, due time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.err = cmp.Or(l.err, err)
+		l.cancel()
+		return
+	}
+	l.ids, l.last = append(l.ids, id), time.Now()
+	l.slowest = max(l.slowest, time.Since(due))
+}
+
+// stop ends the load and waits for its submissions.
+func (l *load) stop() error {
+	l.cancel()
+	l.users.Wait()
+	return l.err
+}
+
+// reached returns how many tasks per second were submitted and acknowledged.
+func (l *load) reached() float64 {
+	return float64(len(l.ids)*l.tasks) / max(l.last.Sub(l.began), l.every).Seconds()
 }
 
 // loadFile returns the job file: independent tasks that write to the ledger.
@@ -71,27 +143,22 @@ func loadFile(n int) string {
 	return cluster.JobFile("load", tasks...)
 }
 
-// stop ends the load, waits for its jobs, and returns them as the cluster shows them, and
-// the retries of all.
-func (l *load) stop(ctx context.Context) (jobs []ledger.Job, retries uint64, err error) {
-	defer func() { _ = l.client.Close() }()
-	l.cancel()
-	if err := <-l.ended; err != nil {
-		return nil, 0, err
-	}
-	for _, err := range l.client.WaitMany(ctx, l.ids) {
+// readJobs waits for jobs and returns them as the cluster shows them, and the retries of
+// all.
+func readJobs(ctx context.Context, cl *client.Client, ids []string) (jobs []ledger.Job, retries uint64, err error) {
+	for _, err := range cl.WaitMany(ctx, ids) {
 		if err != nil {
-			return nil, 0, fmt.Errorf("waiting for %d jobs: %w", len(l.ids), err)
+			return nil, 0, fmt.Errorf("waiting for %d jobs: %w", len(ids), err)
 		}
 	}
-	for _, id := range l.ids {
-		got, err := l.client.Job(ctx, id, client.ReadOptions{})
+	for _, id := range ids {
+		got, err := cl.Job(ctx, id, client.ReadOptions{})
 		if err != nil {
 			return nil, 0, fmt.Errorf("reading job %s: %w", id, err)
 		}
 		doc := document.NewJob(got)
 		job := ledger.Job{ID: id, State: doc.State, Completed: int(doc.TasksCompleted)}
-		for task, err := range l.client.Tasks(ctx, id, client.TaskFilter{}) {
+		for task, err := range cl.Tasks(ctx, id, client.TaskFilter{}) {
 			if err != nil {
 				return nil, 0, fmt.Errorf("reading the tasks of job %s: %w", id, err)
 			}
@@ -103,19 +170,35 @@ func (l *load) stop(ctx context.Context) (jobs []ledger.Job, retries uint64, err
 	return jobs, retries, nil
 }
 
-// longestGap returns the longest time in which no task ended, and how many ended in which
-// time.
-func longestGap(lines []ledger.Line) (longest, took time.Duration, ends int) {
-	var at []time.Duration
-	for _, r := range ledger.Runs(lines) {
-		if r.Ended() {
-			at = append(at, r.End)
+// In virtual time: each submission takes ten times as long as the interval of jobs.
+func TestTheLoadKeepsItsRateWhileSubmissionsAreSlow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const rate, lasts = 1234, 10 * time.Second
+		l := newLoad(rate, func(context.Context) (string, error) {
+			time.Sleep(10 * jobInterval)
+			return "1", nil
+		})
+		l.start(t.Context())
+		time.Sleep(lasts)
+		if err := l.stop(); err != nil {
+			t.Fatal(err)
 		}
-	}
-	slices.Sort(at)
-	for i := 1; i < len(at); i++ {
-		longest = max(longest, at[i]-at[i-1])
-		took = at[i] - at[0]
-	}
-	return longest, took, len(at)
+		if got, want := len(l.ids)*l.tasks, rate*int(lasts.Seconds()); got < want*99/100 || got > want*101/100 {
+			t.Errorf("%d tasks were submitted, want %d", got, want)
+		}
+	})
+}
+
+func TestAFailedSubmissionEndsTheLoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fails := errors.New("full")
+		l := newLoad(1000, func(context.Context) (string, error) { return "", fails })
+		l.start(t.Context())
+		l.users.Wait() // without stop
+		if err := l.stop(); !errors.Is(err, fails) {
+			t.Errorf("the load ended with %v, want %v", err, fails)
+		}
+	})
 }

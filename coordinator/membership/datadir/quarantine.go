@@ -16,22 +16,37 @@ import (
 // quarantineMark is in the names of quarantined directories.
 const quarantineMark = "damaged-"
 
+// setupNames are what dtaskd init and join store in a data directory: the settings and the
+// certificate. A replica needs them to start again, and neither is its data.
+var setupNames = []string{"dtaskd.yaml", "tls"}
+
 // Quarantine renames a damaged data directory to DIR.damaged-TIME, so that nothing is
 // served from it and nothing in it is lost, and returns the new name. If the
-// directory cannot be renamed, for example because it is a mount point, its files
-// move into a directory damaged-TIME inside it. This process may hold its lock.
+// directory cannot be renamed, for example because it is a mount point, or if it has the
+// settings of this replica, which stay, its files move into a directory damaged-TIME
+// inside it. This process may hold its lock.
 func Quarantine(dir string, now time.Time) (kept string, err error) {
 	dir = filepath.Clean(dir)
 	stamp := quarantineMark + now.UTC().Format("20060102T150405.000Z")
-	kept = dir + "." + stamp
-	if err = renameNew(dir, kept); err == nil {
-		return kept, durable.SyncDir(filepath.Dir(dir))
+	if !hasSetup(dir) {
+		kept = dir + "." + stamp
+		if err = renameNew(dir, kept); err == nil {
+			return kept, durable.SyncDir(filepath.Dir(dir))
+		}
 	}
 	kept = filepath.Join(dir, stamp)
 	if inside := moveInside(dir, kept); inside != nil {
 		return "", fmt.Errorf("quarantining data directory %s: %w", dir, errors.Join(err, inside))
 	}
 	return kept, durable.SyncDir(dir)
+}
+
+// hasSetup reports whether a data directory has the settings of its replica.
+func hasSetup(dir string) bool {
+	return slices.ContainsFunc(setupNames, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return err == nil
+	})
 }
 
 // renameNew renames to a name that does not exist yet.
@@ -53,6 +68,9 @@ func moveInside(dir, kept string) error {
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), quarantineMark) || e.Name() == lockName {
 			continue // this process continues to hold the lock
+		}
+		if slices.Contains(setupNames, e.Name()) {
+			continue
 		}
 		if err := os.Rename(filepath.Join(dir, e.Name()), filepath.Join(kept, e.Name())); err != nil {
 			return err

@@ -73,3 +73,35 @@ func TestADamagedDirectoryThatCannotBeRenamedIsKeptInside(t *testing.T) {
 		t.Errorf("found %q, %v", found, err)
 	}
 }
+
+// dtaskd init and join store the settings and the certificate of a coordinator in its data
+// directory. Without them, it could not start again.
+func TestADamagedDirectoryKeepsTheSettingsOfItsReplica(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "n1")
+	if err := os.MkdirAll(filepath.Join(dir, "tls"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{logstore.FileName, "dtaskd.yaml", filepath.Join("tls", "tls.key")} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := Quarantine(dir, time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{
+		filepath.Join(dir, "dtaskd.yaml"), filepath.Join(dir, "tls", "tls.key"), filepath.Join(kept, logstore.FileName),
+	} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, logstore.FileName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the damaged log is still in use: %v", err)
+	}
+	if found, err := Quarantined(dir); err != nil || !slices.Equal(found, []string{kept}) {
+		t.Errorf("found %q, %v, want %s", found, err, kept)
+	}
+}

@@ -2446,6 +2446,186 @@ func (x *Digest) GetValue() uint64 {
 	return 0
 }
 
+type BackupRequest struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WithHistory bool                   `protobuf:"varint,1,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"` // also the finished jobs that have left the state
+	// With the history: only the jobs that left the state after this log index, which must
+	// be that of an earlier backup.
+	HistoryAfter  uint64 `protobuf:"varint,2,opt,name=history_after,json=historyAfter,proto3" json:"history_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *BackupRequest) GetWithHistory() bool {
+	if x != nil {
+		return x.WithHistory
+	}
+	return false
+}
+
+func (x *BackupRequest) GetHistoryAfter() uint64 {
+	if x != nil {
+		return x.HistoryAfter
+	}
+	return 0
+}
+
+// BackupResponse has the next bytes of the file. A stream that ends without an error has
+// sent all of it.
+type BackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *BackupResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type BarrierRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BarrierRequest) Reset() {
+	*x = BarrierRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BarrierRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BarrierRequest) ProtoMessage() {}
+
+func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
+func (*BarrierRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
+}
+
+type BarrierResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BarrierResponse) Reset() {
+	*x = BarrierResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BarrierResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BarrierResponse) ProtoMessage() {}
+
+func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
+func (*BarrierResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *BarrierResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
 // HistoryRequest asks for the jobs after a position in the order in which finished
 // jobs left the replicated state.
 type HistoryRequest struct {
@@ -2459,7 +2639,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2651,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2664,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HistoryRequest) GetAfterIndex() uint64 {
@@ -2520,7 +2700,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2712,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2725,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HistoryResponse) GetChunks() []*HistoryChunk {
@@ -2577,7 +2757,7 @@ type HistoryChunk struct {
 
 func (x *HistoryChunk) Reset() {
 	*x = HistoryChunk{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2769,7 @@ func (x *HistoryChunk) String() string {
 func (*HistoryChunk) ProtoMessage() {}
 
 func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2782,7 @@ func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
 func (*HistoryChunk) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HistoryChunk) GetIndex() uint64 {
@@ -2840,7 +3020,15 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\adigests\x18\x02 \x03(\v2\x10.dtask.v1.DigestR\adigests\"4\n" +
 	"\x06Digest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value\"i\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value\"W\n" +
+	"\rBackupRequest\x12!\n" +
+	"\fwith_history\x18\x01 \x01(\bR\vwithHistory\x12#\n" +
+	"\rhistory_after\x18\x02 \x01(\x04R\fhistoryAfter\"$\n" +
+	"\x0eBackupResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x10\n" +
+	"\x0eBarrierRequest\"'\n" +
+	"\x0fBarrierResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"i\n" +
 	"\x0eHistoryRequest\x12\x1f\n" +
 	"\vafter_index\x18\x01 \x01(\x04R\n" +
 	"afterIndex\x12\x1b\n" +
@@ -2868,13 +3056,15 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\vHoldUpgrade\x12\x1c.dtask.v1.HoldUpgradeRequest\x1a\x1d.dtask.v1.HoldUpgradeResponse\x12>\n" +
 	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse\x12G\n" +
 	"\n" +
-	"AuditHeads\x12\x1b.dtask.v1.AuditHeadsRequest\x1a\x1c.dtask.v1.AuditHeadsResponse2\xf4\x02\n" +
+	"AuditHeads\x12\x1b.dtask.v1.AuditHeadsRequest\x1a\x1c.dtask.v1.AuditHeadsResponse2\xf3\x03\n" +
 	"\fAdminService\x12J\n" +
 	"\vListWorkers\x12\x1c.dtask.v1.ListWorkersRequest\x1a\x1d.dtask.v1.ListWorkersResponse\x12J\n" +
 	"\vDrainWorker\x12\x1c.dtask.v1.DrainWorkerRequest\x1a\x1d.dtask.v1.DrainWorkerResponse\x12P\n" +
 	"\rUndrainWorker\x12\x1e.dtask.v1.UndrainWorkerRequest\x1a\x1f.dtask.v1.UndrainWorkerResponse\x128\n" +
 	"\x05Stats\x12\x16.dtask.v1.StatsRequest\x1a\x17.dtask.v1.StatsResponse\x12@\n" +
-	"\aHistory\x12\x18.dtask.v1.HistoryRequest\x1a\x19.dtask.v1.HistoryResponse0\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\aHistory\x12\x18.dtask.v1.HistoryRequest\x1a\x19.dtask.v1.HistoryResponse0\x01\x12=\n" +
+	"\x06Backup\x12\x17.dtask.v1.BackupRequest\x1a\x18.dtask.v1.BackupResponse0\x01\x12>\n" +
+	"\aBarrier\x12\x18.dtask.v1.BarrierRequest\x1a\x19.dtask.v1.BarrierResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_cluster_proto_rawDescOnce sync.Once
@@ -2888,7 +3078,7 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),              // 0: dtask.v1.StatusRequest
 	(*AwaitLeaderRequest)(nil),         // 1: dtask.v1.AwaitLeaderRequest
@@ -2928,33 +3118,37 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*DigestsRequest)(nil),             // 35: dtask.v1.DigestsRequest
 	(*DigestsResponse)(nil),            // 36: dtask.v1.DigestsResponse
 	(*Digest)(nil),                     // 37: dtask.v1.Digest
-	(*HistoryRequest)(nil),             // 38: dtask.v1.HistoryRequest
-	(*HistoryResponse)(nil),            // 39: dtask.v1.HistoryResponse
-	(*HistoryChunk)(nil),               // 40: dtask.v1.HistoryChunk
-	nil,                                // 41: dtask.v1.Worker.LabelsEntry
-	nil,                                // 42: dtask.v1.Worker.ResourcesEntry
-	(Consistency)(0),                   // 43: dtask.v1.Consistency
-	(*Freshness)(nil),                  // 44: dtask.v1.Freshness
-	(*timestamppb.Timestamp)(nil),      // 45: google.protobuf.Timestamp
+	(*BackupRequest)(nil),              // 38: dtask.v1.BackupRequest
+	(*BackupResponse)(nil),             // 39: dtask.v1.BackupResponse
+	(*BarrierRequest)(nil),             // 40: dtask.v1.BarrierRequest
+	(*BarrierResponse)(nil),            // 41: dtask.v1.BarrierResponse
+	(*HistoryRequest)(nil),             // 42: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),            // 43: dtask.v1.HistoryResponse
+	(*HistoryChunk)(nil),               // 44: dtask.v1.HistoryChunk
+	nil,                                // 45: dtask.v1.Worker.LabelsEntry
+	nil,                                // 46: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                   // 47: dtask.v1.Consistency
+	(*Freshness)(nil),                  // 48: dtask.v1.Freshness
+	(*timestamppb.Timestamp)(nil),      // 49: google.protobuf.Timestamp
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
 	32, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
 	4,  // 2: dtask.v1.UpgradeStatusResponse.members:type_name -> dtask.v1.Member
-	43, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	47, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
 	19, // 4: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	44, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
-	41, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	42, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	48, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
+	45, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	46, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
 	19, // 8: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	19, // 9: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	32, // 10: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
 	28, // 11: dtask.v1.IdentifyResponse.audit_head:type_name -> dtask.v1.AuditHead
 	31, // 12: dtask.v1.IdentifyResponse.certificate:type_name -> dtask.v1.OwnCertificate
 	28, // 13: dtask.v1.AuditHeadsResponse.heads:type_name -> dtask.v1.AuditHead
-	45, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	49, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
 	37, // 15: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	40, // 16: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	44, // 16: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
 	0,  // 17: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
 	26, // 18: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
 	1,  // 19: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
@@ -2971,26 +3165,30 @@ var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	20, // 30: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
 	22, // 31: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
 	24, // 32: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	38, // 33: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	3,  // 34: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	27, // 35: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	2,  // 36: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
-	34, // 37: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	6,  // 38: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	8,  // 39: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	10, // 40: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	12, // 41: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
-	14, // 42: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
-	16, // 43: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
-	36, // 44: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	30, // 45: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
-	18, // 46: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	21, // 47: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	23, // 48: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	25, // 49: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	39, // 50: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	34, // [34:51] is the sub-list for method output_type
-	17, // [17:34] is the sub-list for method input_type
+	42, // 33: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	38, // 34: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
+	40, // 35: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
+	3,  // 36: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	27, // 37: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 38: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	34, // 39: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	6,  // 40: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	8,  // 41: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	10, // 42: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	12, // 43: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
+	14, // 44: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
+	16, // 45: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
+	36, // 46: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	30, // 47: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
+	18, // 48: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	21, // 49: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	23, // 50: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	25, // 51: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	43, // 52: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	39, // 53: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
+	41, // 54: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
+	36, // [36:55] is the sub-list for method output_type
+	17, // [17:36] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -3008,7 +3206,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

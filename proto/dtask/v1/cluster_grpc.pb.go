@@ -590,6 +590,8 @@ const (
 	AdminService_UndrainWorker_FullMethodName = "/dtask.v1.AdminService/UndrainWorker"
 	AdminService_Stats_FullMethodName         = "/dtask.v1.AdminService/Stats"
 	AdminService_History_FullMethodName       = "/dtask.v1.AdminService/History"
+	AdminService_Backup_FullMethodName        = "/dtask.v1.AdminService/Backup"
+	AdminService_Barrier_FullMethodName       = "/dtask.v1.AdminService/Barrier"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -611,6 +613,13 @@ type AdminServiceClient interface {
 	// History streams finished jobs that have left the replicated state, for a replica
 	// that lacks them. A call may be repeated, and may start at any position.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HistoryResponse], error)
+	// Backup streams a backup of the cluster: the state of the replica that answers, after
+	// everything that was acknowledged before the call. A replica writes one at a time.
+	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
+	// Barrier returns a log index at which everything is applied that was acknowledged
+	// before the call. The leader answers; another replica that has applied the index has
+	// no older state.
+	Barrier(ctx context.Context, in *BarrierRequest, opts ...grpc.CallOption) (*BarrierResponse, error)
 }
 
 type adminServiceClient struct {
@@ -680,6 +689,35 @@ func (c *adminServiceClient) History(ctx context.Context, in *HistoryRequest, op
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_HistoryClient = grpc.ServerStreamingClient[HistoryResponse]
 
+func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_Backup_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupRequest, BackupResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
+
+func (c *adminServiceClient) Barrier(ctx context.Context, in *BarrierRequest, opts ...grpc.CallOption) (*BarrierResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BarrierResponse)
+	err := c.cc.Invoke(ctx, AdminService_Barrier_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -699,6 +737,13 @@ type AdminServiceServer interface {
 	// History streams finished jobs that have left the replicated state, for a replica
 	// that lacks them. A call may be repeated, and may start at any position.
 	History(*HistoryRequest, grpc.ServerStreamingServer[HistoryResponse]) error
+	// Backup streams a backup of the cluster: the state of the replica that answers, after
+	// everything that was acknowledged before the call. A replica writes one at a time.
+	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
+	// Barrier returns a log index at which everything is applied that was acknowledged
+	// before the call. The leader answers; another replica that has applied the index has
+	// no older state.
+	Barrier(context.Context, *BarrierRequest) (*BarrierResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -723,6 +768,12 @@ func (UnimplementedAdminServiceServer) Stats(context.Context, *StatsRequest) (*S
 }
 func (UnimplementedAdminServiceServer) History(*HistoryRequest, grpc.ServerStreamingServer[HistoryResponse]) error {
 	return status.Error(codes.Unimplemented, "method History not implemented")
+}
+func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
+	return status.Error(codes.Unimplemented, "method Backup not implemented")
+}
+func (UnimplementedAdminServiceServer) Barrier(context.Context, *BarrierRequest) (*BarrierResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Barrier not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -828,6 +879,35 @@ func _AdminService_History_Handler(srv interface{}, stream grpc.ServerStream) er
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_HistoryServer = grpc.ServerStreamingServer[HistoryResponse]
 
+func _AdminService_Backup_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).Backup(m, &grpc.GenericServerStream[BackupRequest, BackupResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
+
+func _AdminService_Barrier_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BarrierRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Barrier(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Barrier_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Barrier(ctx, req.(*BarrierRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -851,11 +931,20 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Stats",
 			Handler:    _AdminService_Stats_Handler,
 		},
+		{
+			MethodName: "Barrier",
+			Handler:    _AdminService_Barrier_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "History",
 			Handler:       _AdminService_History_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Backup",
+			Handler:       _AdminService_Backup_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dtask/dtask/cli/show"
+	"github.com/dtask/dtask/internal/backup"
+	"github.com/dtask/dtask/internal/document"
+)
+
+func newBackupList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list DIR",
+		Short: "List the backups in a directory",
+		Long: `List the backups that dtaskctl backup save --to has added to DIR, the newest first, and
+whether the files with their history are there. It needs no cluster. dtaskd backup verify
+reads and checks the newest one.`,
+		Example: `  dtaskctl backup list /mnt/backups
+  dtaskctl backup list /mnt/backups -o json`,
+		Args: oneArg,
+		RunE: func(_ *cobra.Command, args []string) error {
+			set := &backupSet{dir: args[0]}
+			if err := set.read(a); err != nil {
+				return err
+			}
+			doc := document.Backups{Dir: set.dir, Backups: []document.Backup{}}
+			for _, state := range slices.Backward(set.found.States) {
+				b, err := set.describe(state)
+				if err != nil {
+					return err
+				}
+				doc.Backups = append(doc.Backups, b)
+			}
+			return a.print(view{doc: doc, text: func(p *show.Printer) { printBackups(p, doc.Backups) }})
+		},
+	}
+}
+
+// describe describes a state and the segments that it needs.
+func (s *backupSet) describe(state backup.StateFile) (document.Backup, error) {
+	path := filepath.Join(s.dir, state.Name)
+	m, err := manifestOf(path)
+	if err != nil {
+		return document.Backup{}, err
+	}
+	b := document.Backup{
+		File: state.Name, ClusterID: m.ClusterID, CreatedAt: document.Time(m.CreatedAt.UnixMilli()), Index: m.Index, HistoryFiles: []string{},
+	}
+	chain, complete := s.found.Chain(m.HistoryTo)
+	b.HistoryComplete = complete
+	for _, name := range append(namesOfSegments(chain), state.Name) {
+		info, err := os.Stat(filepath.Join(s.dir, name))
+		if err != nil {
+			return b, err
+		}
+		b.Bytes += info.Size()
+	}
+	b.HistoryFiles = append(b.HistoryFiles, namesOfSegments(chain)...)
+	return b, nil
+}
+
+func namesOfSegments(chain []backup.Segment) (names []string) {
+	for _, segment := range chain {
+		names = append(names, segment.Name)
+	}
+	return names
+}
+
+func printBackups(p *show.Printer, list []document.Backup) {
+	t := show.NewTable("FILE", "CREATED", "LOG ENTRY", "BYTES", "HISTORY")
+	for _, b := range list {
+		history := show.Plural(len(b.HistoryFiles), "file")
+		if !b.HistoryComplete {
+			history = "INCOMPLETE"
+		}
+		t.Row(b.File, b.CreatedAt, decimal(b.Index), show.Count(b.Bytes), history)
+	}
+	p.Table(t)
+}

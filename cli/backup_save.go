@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dtask/dtask/cli/show"
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
+)
+
+// toStdout is the file name that stands for standard output.
+const toStdout = "-"
+
+func newBackupSave(a *app) *cobra.Command {
+	var o client.BackupOptions
+	var replace bool
+	set := &backupSet{}
+	cmd := &cobra.Command{
+		Use:   "save FILE|-",
+		Short: "Save a backup of the cluster",
+		Long: `Save a backup of the cluster in FILE: its jobs with their payloads and results, keys,
+workers and identities, as they are after everything that was acknowledged before. Only
+admins may. The cluster keeps working; a follower writes the backup if there is one.
+
+FILE is only there when the backup is complete and was read back without an error. Only
+you can read it, and it should stay so: it has what jobs were submitted with. With -, the
+backup goes to standard output; dtaskd backup verify checks it afterwards.
+
+Finished jobs that have left the state are included with --with-history. With --to DIR
+instead of FILE, they always are, and each backup in DIR adds only those that are new: DIR
+has one file for each state, and shares the files of the history. Output of tasks is on
+the workers and in no backup. dtaskd restore makes a new cluster of FILE or DIR.`,
+		Example: `  dtaskctl backup save cluster.dtbk
+  dtaskctl backup save nightly.dtbk --with-history --replace
+  dtaskctl backup save --to /mnt/backups --keep 48
+  dtaskctl backup save - | ssh backup 'cat > cluster.dtbk'`,
+		Args: argCount(0, 1),
+		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
+			switch {
+			case set.dir != "" && (len(args) > 0 || replace || o.History):
+				return view{}, usagef("--to replaces FILE, --replace and --with-history")
+			case set.dir != "":
+				return a.savedBackup(a.backupToSet(ctx, c, set))
+			case len(args) == 0:
+				return view{}, usagef("missing argument: name a FILE, or a directory with --to")
+			case set.keep > 0:
+				return view{}, usagef("--keep requires --to")
+			case args[0] == toStdout:
+				return view{}, a.backupToStdout(ctx, c, o)
+			}
+			return a.savedBackup(a.backupToFile(ctx, c, o, &backupFile{path: args[0], replace: replace}))
+		}),
+	}
+	fl := cmd.Flags()
+	fl.BoolVar(&o.History, "with-history", false, "include the finished jobs that have left the state")
+	fl.BoolVar(&replace, "replace", false, "replace FILE if it exists")
+	fl.StringVar(&set.dir, "to", "", "add the backup to those in `DIR`")
+	bind(fl, &set.keep, "keep", "0", "with --to: keep the newest `N` states (0 = all)", integer[int](0, math.MaxInt32))
+	return cmd
+}
+
+// backupSecrecy is what the user must know about the file.
+const backupSecrecy = "the backup is not encrypted and has all payloads, environments and results of jobs: keep it as secret as the cluster"
+
+func (a *app) backupToFile(ctx context.Context, c *client.Client, o client.BackupOptions, file *backupFile) (doc document.SavedBackup, err error) {
+	if err := file.open(a); err != nil {
+		return doc, err
+	}
+	defer file.discard()
+	if err := c.Backup(ctx, o, func() (io.Writer, error) { return &meter{a: a, to: file}, file.restart() }); err != nil {
+		return doc, err
+	}
+	return file.keep()
+}
+
+// savedBackup is the view of a backup.
+func (a *app) savedBackup(doc document.SavedBackup, err error) (view, error) {
+	if err != nil {
+		return view{}, err
+	}
+	a.note("%s", backupSecrecy)
+	history := "not included; --with-history does"
+	switch {
+	case doc.HistoryFile != "":
+		history = show.Plural(doc.HistoryJobs, "new job") + " in " + doc.HistoryFile
+	case doc.History:
+		history = show.Plural(doc.HistoryJobs, "job")
+	}
+	return lines(doc,
+		fmt.Sprintf("saved    %s, %s bytes, written by %s", doc.File, show.Count(doc.Bytes), doc.ServerID),
+		fmt.Sprintf("cluster  %s, log entry %d, feature level %d", doc.ClusterID, doc.Index, doc.Level),
+		"history  "+history,
+		"sha256   "+doc.SHA256), nil
+}
+
+func (a *app) backupToStdout(ctx context.Context, c *client.Client, o client.BackupOptions) error {
+	if isTerminal(a.out) || !a.textOutput() {
+		return usagef("- writes the backup itself to standard output: redirect it, without -o")
+	}
+	out := &meter{a: a, to: a.out}
+	return c.Backup(ctx, o, func() (io.Writer, error) {
+		if out.bytes > 0 {
+			return nil, fmt.Errorf("the connection broke after %s bytes: what is on standard output is incomplete; save the backup again", show.Count(out.bytes))
+		}
+		return out, nil
+	})
+}
+
+// meter reports on standard error how much was written.
+type meter struct {
+	a     *app
+	to    io.Writer
+	bytes int64
+	last  int64 // Unix nanoseconds of the last report, or of the first byte
+}
+
+// Write implements io.Writer.
+func (m *meter) Write(b []byte) (int, error) {
+	n, err := m.to.Write(b)
+	m.bytes += int64(n)
+	now := m.a.now().UnixNano()
+	switch {
+	case m.last == 0:
+		m.last = now
+	case now-m.last >= int64(lineInterval):
+		m.last = now
+		m.a.note("saving: %s bytes", show.Count(m.bytes))
+	}
+	if err != nil {
+		return n, fmt.Errorf("writing the backup: %w", pathCause(err))
+	}
+	return n, nil
+}

@@ -1,0 +1,167 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/coordinator/offline"
+	"github.com/dtask/dtask/internal/tlsconf"
+	"github.com/dtask/dtask/spec"
+)
+
+// saveTo saves a backup in a file.
+func saveTo(t *testing.T, c *client.Client, path string) {
+	t.Helper()
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Backup(t.Context(), client.BackupOptions{History: true}, func() (io.Writer, error) {
+		_, err := file.Seek(0, io.SeekStart)
+		return file, errors.Join(err, file.Truncate(0))
+	})
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noop submits a job under a key and returns its number.
+func noop(t *testing.T, c *client.Client, key string) string {
+	t.Helper()
+	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "job"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stored.ID
+}
+
+// A follower writes the backup of a cluster with TLS, behind a barrier of the leader. The
+// cluster that is restored from it has the jobs that were acknowledged before, none of the
+// tokens, and other numbers.
+func TestABackupOfASecuredClusterIsWrittenByAFollowerAndRestored(t *testing.T) {
+	t.Parallel()
+	a := newAttacked(t)
+	file := filepath.Join(t.TempDir(), "cluster.dtbk")
+	before := noop(t, a.calm, "before")
+	a.underLoad(func() { saveTo(t, a.calm, file) })
+	noop(t, a.calm, "after")
+	report, err := offline.InspectBackup(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status := a.status(); status.GetLeader() == report.ServerID {
+		t.Errorf("%s leads and wrote the backup", report.ServerID)
+	}
+	if len(report.Members) != 3 || report.Jobs["pending"] < 1 || report.Identities != 1 {
+		t.Errorf("got %+v", report)
+	}
+	token, _, err := a.calm.CreateToken(t.Context(), client.TokenOptions{Name: "reader", Role: "reader"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := a.client(client.Config{Addrs: []string{a.address}, Credentials: a.creds, Token: token, Timeout: hostileTimeout})
+	if err := reader.Backup(t.Context(), client.BackupOptions{}, func() (io.Writer, error) { return io.Discard, nil }); !errors.Is(err, client.ErrRefused) {
+		t.Errorf("a reader saved a backup: %v", err)
+	}
+
+	cfg := Config{
+		ID: "n1", DataDir: filepath.Join(shortDir(t), "n1"), TLSDir: t.TempDir(), Listen: "127.0.0.1:0", MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
+	}
+	done, err := offline.Restore(t.Context(), offline.RestoreConfig{
+		File: file, DataDir: cfg.DataDir, Server: "n1", Address: "127.0.0.1:1", Kind: LogBolt, Expect: report.ClusterID, Logger: cfg.Logger,
+	}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.issue(cfg.TLSDir, done.NewCluster)
+	secured, local := a.startRestored(cfg)
+	a.await("answer of the new leader", func() (bool, error) {
+		_, err := local.Job(t.Context(), before, client.ReadOptions{})
+		return err == nil, err
+	})
+	if again := noop(t, local, "before"); again != before {
+		t.Errorf("the key of job %s gave job %s", before, again)
+	}
+	if next := noop(t, local, "after"); len(next) < 7 {
+		t.Errorf("the next job is %s, want a number after the gap", next)
+	}
+	if _, err := secured.Job(t.Context(), before, client.ReadOptions{}); !errors.Is(err, client.ErrUnauthenticated) {
+		t.Errorf("with the token of the old cluster: got %v", err)
+	}
+}
+
+// underLoad does something while jobs are submitted.
+func (a *attacked) underLoad(do func()) {
+	a.Helper()
+	over := make(chan struct{})
+	var load sync.WaitGroup
+	load.Go(func() {
+		for jobs := 0; ; jobs++ {
+			select {
+			case <-over:
+				a.Logf("%d jobs meanwhile", jobs)
+				return
+			default:
+			}
+			if err := a.work(a.Context()); err != nil {
+				a.Errorf("submitting during a backup: %v", err)
+				return
+			}
+		}
+	})
+	do()
+	close(over)
+	load.Wait()
+}
+
+// issue writes the certificate of n1 in a cluster, from the same CA.
+func (a *attacked) issue(dir, clusterID string) {
+	a.Helper()
+	key, err := tlsconf.NewKey()
+	if err != nil {
+		a.Fatal(err)
+	}
+	cert, err := a.ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: "n1", Key: key.Public(), ClusterID: clusterID}, time.Now())
+	if err == nil {
+		err = tlsconf.Save(dir, cert, key, a.ca.Roots...)
+	}
+	if err != nil {
+		a.Fatal(err)
+	}
+}
+
+// startRestored runs a restored coordinator until the test ends. It returns a client with the
+// token of the old cluster, and one on the socket.
+func (a *attacked) startRestored(cfg Config) (secured, local *client.Client) {
+	a.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	started := make(chan string, 1)
+	cfg.Started = func(listen, _ string) { started <- listen }
+	var running sync.WaitGroup
+	a.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	failed := make(chan error, 1)
+	running.Go(func() { failed <- Run(ctx, cfg) })
+	select {
+	case address := <-started:
+		return a.client(client.Config{Addrs: []string{address}, Credentials: a.creds, Token: a.token.Text(), Timeout: hostileTimeout}),
+			a.client(client.Config{Addrs: []string{"unix:" + cfg.Socket()}, Timeout: hostileTimeout})
+	case err := <-failed:
+		a.Fatalf("the restored coordinator did not start: %v", err)
+		return nil, nil
+	}
+}

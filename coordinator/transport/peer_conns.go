@@ -1,0 +1,53 @@
+package transport
+
+import (
+	"crypto/tls"
+	"net"
+
+	"github.com/dtask/dtask/internal/tlsconf"
+)
+
+// peerConns are the open TLS connections with other replicas, in one direction. They end
+// when the CA of the peer's certificate is dropped: each side judges the certificate of the
+// other one.
+type peerConns struct {
+	*tlsconf.OpenConns
+
+	source tlsconf.Source
+}
+
+func newPeerConns(source tlsconf.Source) *peerConns {
+	return &peerConns{tlsconf.NewOpenConns(func(state *tls.ConnectionState) bool { return source().TrustsPeer(state) }), source}
+}
+
+// add adds a connection after its handshake; nil if the peer is not a replica. before is the
+// certificate that this replica had before the handshake: the CAs may have changed since.
+func (p *peerConns) add(raw net.Conn, state tls.ConnectionState, before *tlsconf.Replica) *tlsconf.OpenConn {
+	if len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	if _, _, err := tlsconf.PeerID(state.PeerCertificates[0]); err != nil {
+		return nil
+	}
+	c := p.Add(raw, state)
+	if p.source() != before {
+		c.CloseUntrusted()
+	}
+	return c
+}
+
+// CloseUntrusted closes the connections to and from replicas whose certificates are of a CA
+// that this replica does not trust any more, and returns how many. Call it after the CAs
+// have changed. The replicas connect again with the certificates that they have now.
+func (m *Mux) CloseUntrusted() (closed int) {
+	if m.security == nil {
+		return 0
+	}
+	m.mu.Lock()
+	raft := m.raft
+	m.mu.Unlock()
+	if raft != nil && raft.stream.peers != nil {
+		closed = raft.stream.peers.CloseUntrusted()
+	}
+	return closed + m.security.peers.CloseUntrusted()
+}

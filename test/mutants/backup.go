@@ -1,0 +1,94 @@
+package mutants
+
+// inBackup returns the planted bugs of backups and of clusters that are restored from them.
+func inBackup() []Mutant {
+	return []Mutant{
+		{
+			Name:   "a-restored-cluster-keeps-its-epoch",
+			Edits:  []Edit{{"fsm/restoration.go", `s.epoch += restoredEpochs // no`, `// no`}},
+			Caught: []Checker{{Package: "./fsm", Run: "RestoredBackupIsANewCluster"}},
+		},
+		{
+			Name: "a-token-is-kept-by-a-restore",
+			Edits: []Edit{{"fsm/restoration.go", `	case RoleAdmin, RoleOperator, RoleSubmitter, RoleReader, RoleMetrics, numRoles:
+		return r.KeepTokens`, `	case RoleAdmin, RoleOperator, RoleSubmitter, RoleReader, RoleMetrics, numRoles:
+		return true`}},
+			Caught: []Checker{{Package: "./fsm", Run: "DropsTokens"}},
+		},
+		{
+			Name: "a-join-token-is-kept-by-a-restore",
+			Edits: []Edit{{"fsm/restoration.go", `	if !r.KeepTokens {
+		done.JoinTokens`, `	if r.DropWorkers {
+		done.JoinTokens`}},
+			Caught: []Checker{{Package: "./fsm", Run: "DropsTokens"}},
+		},
+		{
+			Name: "a-restored-attempt-stays-live",
+			Edits: []Edit{{"fsm/restoration.go", `	done.Requeued = s.requeueAll()
+`, ``}},
+			Caught: []Checker{{Package: "./fsm", Run: "WhatRanIsReady"}},
+		},
+		{
+			Name:   "a-restored-at-most-once-task-runs-again",
+			Edits:  []Edit{{"fsm/restoration.go", `if !r.KeepAtMostOnce {`, `if r.KeepAtMostOnce {`}},
+			Caught: []Checker{{Package: "./fsm", Run: "WhatRanIsReady|AtMostOnceTaskThatMayRun"}},
+		},
+		{
+			Name: "a-restored-cluster-repeats-log-indexes",
+			Edits: []Edit{{"fsm/recovery.go", `	m.index += recoveryGap
+`, ``}},
+			Caught: []Checker{{Package: "./fsm", Run: "RestoredBackupIsANewCluster|RecoveredState"}},
+		},
+		{
+			Name:   "a-backup-is-restored-over-data",
+			Edits:  []Edit{{"coordinator/offline/restore.go", `case len(entries) > 0:`, `case len(entries) < 0:`}, {"coordinator/offline/restore.go", `os.Remove(path) // fails`, `os.RemoveAll(path) // fails`}},
+			Caught: []Checker{{Package: "./coordinator/offline", Run: "NotRestoredOverData"}},
+		},
+		{
+			Name: "half-a-backup-is-restored",
+			Edits: []Edit{{"coordinator/offline/restore.go", `		_, err = b.finish(nil)
+`, ``}, {"coordinator/offline/backup.go", `	return err == nil, err
+`, `	return err == nil || IsBackupDamage(err), nil
+`}},
+			Caught: []Checker{{Package: "./coordinator/offline", Run: "WhatIsNotRestored"}},
+		},
+		{
+			Name: "a-backup-without-its-history-files-is-restored",
+			Edits: []Edit{{"coordinator/offline/backup.go", `	if !complete {
+		return refused("history`, `	if !complete && len(chain) > 0 {
+		return refused("history`}},
+			Caught: []Checker{{Package: "./coordinator/offline", Run: "ThatLacksHistory"}},
+		},
+		{
+			Name: "a-backup-repeats-the-history-of-the-one-before",
+			Edits: []Edit{{"coordinator/api/backup.go", `		from.Job = math.MaxUint64 // all`, `		from = history.Position{} // all`}, {"coordinator/api/backup.go", `	"math"
+`, ``}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TheHistoryAfterAnother"}},
+		},
+		{
+			Name:   "the-sha-256-of-a-backup-is-not-checked",
+			Edits:  []Edit{{"internal/backup/reader.go", `if !bytes.Equal(r.totals.SHA256[:], b[16:]) {`, `if bytes.Equal(nil, b) {`}},
+			Caught: []Checker{{Package: "./internal/backup", Run: "MissingDoubledOrMoved"}},
+		},
+		{
+			Name:   "a-follower-writes-a-backup-without-a-barrier",
+			Edits:  []Edit{{"coordinator/api/backup.go", `return a.cfg.Machine.Await(ctx, index)`, `return a.cfg.Machine.Await(ctx, min(index, 1))`}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "WhatWasAcknowledgedBefore"}},
+		},
+		{
+			Name: "a-backup-lacks-history-silently",
+			Edits: []Edit{{"coordinator/api/backup.go", `		if !complete {
+			return errHistoryIncomplete
+		}
+`, ``}, {"coordinator/api/backup.go", `if err == nil && !complete {`, `if err != nil && !complete {`}, {"coordinator/api/backup.go", `if a.cfg.History.Incomplete() {`, `if a.cfg.History == nil {`}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "LacksHistory"}},
+		},
+		{
+			Name: "an-incomplete-backup-gets-its-name",
+			Edits: []Edit{{"cli/backup_file.go", `		totals, err = r.Finish(nil)
+`, `		totals, _ = r.Finish(nil)
+`}},
+			Caught: []Checker{{Package: "./cli", Run: "AnIncompleteBackup"}},
+		},
+	}
+}
