@@ -21,6 +21,26 @@ func (p printer) row(label, format string, args ...any) {
 	p.line("%-14s "+format, append([]any{label}, args...)...)
 }
 
+// members writes a line for each member of a cluster.
+func (p printer) members(list []Member) {
+	for _, m := range list {
+		vote := "voter"
+		if !m.Voter {
+			vote = "non-voter"
+		}
+		p.row("member", "%s at %s, %s", m.ID, m.Address, vote)
+	}
+}
+
+// jobsByState says how many jobs are in each state.
+func jobsByState(jobs map[string]int) string {
+	var list []string
+	for _, state := range slices.Sorted(maps.Keys(jobs)) {
+		list = append(list, fmt.Sprintf("%d %s", jobs[state], state))
+	}
+	return orNothing(strings.Join(list, ", "))
+}
+
 // Write writes the report as text.
 func (r *Report) Write(w io.Writer) {
 	p := printer{w}
@@ -44,18 +64,8 @@ func (r *Report) Write(w io.Writer) {
 	if r.Committed > 0 {
 		p.row("committed", "up to %d", r.Committed)
 	}
-	for _, m := range r.Members {
-		vote := "voter"
-		if !m.Voter {
-			vote = "non-voter"
-		}
-		p.row("member", "%s at %s, %s", m.ID, m.Address, vote)
-	}
-	var jobs []string
-	for _, state := range slices.Sorted(maps.Keys(r.Jobs)) {
-		jobs = append(jobs, fmt.Sprintf("%d %s", r.Jobs[state], state))
-	}
-	p.row("jobs", "%s (in the state; older ones are in the history)", orNothing(strings.Join(jobs, ", ")))
+	p.members(r.Members)
+	p.row("jobs", "%s (in the state; older ones are in the history)", jobsByState(r.Jobs))
 	p.conflict(r.Conflict)
 	for _, dir := range r.Quarantined {
 		p.row("quarantined", "%s", dir)
@@ -179,18 +189,8 @@ func (r *BackupReport) Write(w io.Writer) {
 	p.row("cluster", "%s, epoch %d, feature level %d", r.ClusterID, r.Epoch, r.Level)
 	p.row("written", "%s by %s, version %s", r.CreatedAt, r.ServerID, orUnknown(r.Version))
 	p.row("last entry", "%d, of a leader of term %d", r.Index, r.Term)
-	for _, m := range r.Members {
-		vote := "voter"
-		if !m.Voter {
-			vote = "non-voter"
-		}
-		p.row("member", "%s at %s, %s", m.ID, m.Address, vote)
-	}
-	var jobs []string
-	for _, state := range slices.Sorted(maps.Keys(r.Jobs)) {
-		jobs = append(jobs, fmt.Sprintf("%d %s", r.Jobs[state], state))
-	}
-	p.row("jobs", "%s", orNothing(strings.Join(jobs, ", ")))
+	p.members(r.Members)
+	p.row("jobs", "%s", jobsByState(r.Jobs))
 	p.row("workers", "%d", r.Workers)
 	p.row("identities", "%d, and %d join tokens", r.Identities, r.JoinTokens)
 	if r.History {
