@@ -340,6 +340,21 @@ func TestSessionsEndWithTheirTermOnceTheNextLeaderIsKnown(t *testing.T) {
 	}
 }
 
+// awaitsTerm configures a replica that may be elected before its term starts: asked gets a
+// value when a session waits for changed.
+func awaitsTerm(elected *atomic.Bool, asked chan<- struct{}, changed <-chan struct{}) func(*session.Config) {
+	return func(c *session.Config) {
+		c.Elected = elected.Load
+		c.TermChanged = func() <-chan struct{} {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			return changed
+		}
+	}
+}
+
 // Workers are redirected to a replica as soon as it is elected.
 func TestASessionWaitsForTheTermOfAnElectedReplica(t *testing.T) {
 	t.Parallel()
@@ -348,16 +363,7 @@ func TestASessionWaitsForTheTermOfAnElectedReplica(t *testing.T) {
 			t.Parallel()
 			var elected atomic.Bool
 			asked, changed := make(chan struct{}, 1), make(chan struct{}, 1)
-			h := by.house(t, func(c *session.Config) {
-				c.Elected = elected.Load
-				c.TermChanged = func() <-chan struct{} {
-					select {
-					case asked <- struct{}{}:
-					default:
-					}
-					return changed
-				}
-			})
+			h := by.house(t, awaitsTerm(&elected, asked, changed))
 			elected.Store(true)
 			p := h.dial()
 			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 1)})
@@ -376,16 +382,7 @@ func TestASessionDoesNotWaitForTheTermOfAReplicaThatIsNotElected(t *testing.T) {
 			t.Parallel()
 			var elected atomic.Bool
 			asked, changed := make(chan struct{}, 1), make(chan struct{}, 1)
-			h := by.house(t, func(c *session.Config) {
-				c.Elected = elected.Load
-				c.TermChanged = func() <-chan struct{} {
-					select {
-					case asked <- struct{}{}:
-					default:
-					}
-					return changed
-				}
-			})
+			h := by.house(t, awaitsTerm(&elected, asked, changed))
 			elected.Store(true)
 			p := h.dial()
 			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 1)})
