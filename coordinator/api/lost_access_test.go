@@ -86,7 +86,7 @@ var errRevoked = errors.New("the access of ci was revoked during the call")
 
 // heldStream is a stream whose client neither sends nor reads.
 type heldStream struct {
-	grpc.ServerStream // nil; methods that no test calls are not implemented
+	grpc.ServerStream // nil: the tests call only the methods below
 
 	ctx context.Context
 }
