@@ -231,6 +231,10 @@ build/sslyze/bin/sslyze:
 alerts: ## let each alert fire in its fault, on a real Prometheus, and none in SOAK (2m) of load; PARALLEL (4) at once
 	prometheus=$$(tools/prometheus); DTASK_ALERTS=1 DTASK_PROMETHEUS=$$prometheus DTASK_ALERTS_SOAK=$(SOAK) go test -count=1 -v -timeout 0 -parallel $(or $(PARALLEL),4) $(ARGS) ./test/alerts
 
+.PHONY: runbooks
+runbooks: ## run the commands of the runbook of each alert in docs/operations.md in its fault; PARALLEL (4) at once
+	DTASK_RUNBOOKS=1 go test -count=1 -v -timeout 30m -parallel $(or $(PARALLEL),4) -run Runbook $(ARGS) ./test/alerts
+
 .PHONY: mutants
 mutants: ## plant known bugs and check that the tests find them (PART=0/3 for a third)
 	DTASK_MUTANTS=$(PART) $(RUN) -suite mutants go test -tags mutant -count=1 -v -timeout 60m -run TestCheckersCatch ./test/mutants
