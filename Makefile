@@ -76,6 +76,11 @@ bench: build ## measure speed, latency and memory on this machine
 bench-docs: ## put the figures of the last make bench into docs/performance.md
 	go run ./test/bench -from build/bench.json -into docs/performance.md
 
+.PHONY: sizing
+sizing: build ## measure what each program needs, for 3, 50 and 500 machines, and put it into docs/tuning.md
+	go run ./test/bench -only sizing -json build/sizing.json $(ARGS)
+	go run ./test/bench -from build/sizing.json -into docs/tuning.md
+
 .PHONY: test
 test: ## run all tests
 	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos -e /test/deploy -e /test/upgrade)

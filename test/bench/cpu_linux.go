@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -75,4 +77,31 @@ func timesOf(pid, first int) (time.Duration, error) {
 		total += time.Duration(n) * tick
 	}
 	return total, nil
+}
+
+// residentOf returns the resident memory of a process in MB.
+func residentOf(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("reading memory of process %d: %w", pid, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kilobytes, err := strconv.ParseFloat(strings.Fields(value)[0], 64)
+			if err != nil {
+				return 0, fmt.Errorf("reading memory of process %d: %w", pid, err)
+			}
+			return kilobytes / 1024, nil
+		}
+	}
+	return 0, fmt.Errorf("reading memory of process %d: it has ended", pid)
+}
+
+// peakOf returns the most resident memory that an ended process has had, in MB.
+func peakOf(state *os.ProcessState) (float64, error) {
+	usage, ok := state.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0, errors.ErrUnsupported
+	}
+	return float64(usage.Maxrss) / 1024, nil // Linux counts in KiB
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"time"
 )
 
@@ -12,3 +13,9 @@ func cpuOf(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
 
 // treeCPU requires /proc.
 func treeCPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
+
+// residentOf requires /proc.
+func residentOf(int) (float64, error) { return 0, errors.ErrUnsupported }
+
+// peakOf is for Linux, because the unit of Maxrss differs between systems.
+func peakOf(*os.ProcessState) (float64, error) { return 0, errors.ErrUnsupported }
