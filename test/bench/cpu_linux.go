@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -80,13 +78,20 @@ func timesOf(pid, first int) (time.Duration, error) {
 }
 
 // residentOf returns the resident memory of a process in MB.
-func residentOf(pid int) (float64, error) {
+func residentOf(pid int) (float64, error) { return statusOf(pid, "VmRSS:") }
+
+// peakOf returns the most resident memory that a running process has had, in MB. The Maxrss
+// of an ended one includes that of its parent before it was executed.
+func peakOf(pid int) (float64, error) { return statusOf(pid, "VmHWM:") }
+
+// statusOf returns an amount of memory from proc(5) in MB.
+func statusOf(pid int, field string) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, fmt.Errorf("reading memory of process %d: %w", pid, err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if value, ok := strings.CutPrefix(line, field); ok {
 			kilobytes, err := strconv.ParseFloat(strings.Fields(value)[0], 64)
 			if err != nil {
 				return 0, fmt.Errorf("reading memory of process %d: %w", pid, err)
@@ -95,13 +100,4 @@ func residentOf(pid int) (float64, error) {
 		}
 	}
 	return 0, fmt.Errorf("reading memory of process %d: it has ended", pid)
-}
-
-// peakOf returns the most resident memory that an ended process has had, in MB.
-func peakOf(state *os.ProcessState) (float64, error) {
-	usage, ok := state.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return 0, errors.ErrUnsupported
-	}
-	return float64(usage.Maxrss) / 1024, nil // Linux counts in KiB
 }

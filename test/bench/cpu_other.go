@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"os"
 	"time"
 )
 
@@ -17,5 +16,5 @@ func treeCPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
 // residentOf requires /proc.
 func residentOf(int) (float64, error) { return 0, errors.ErrUnsupported }
 
-// peakOf is for Linux, because the unit of Maxrss differs between systems.
-func peakOf(*os.ProcessState) (float64, error) { return 0, errors.ErrUnsupported }
+// peakOf requires /proc.
+func peakOf(int) (float64, error) { return 0, errors.ErrUnsupported }

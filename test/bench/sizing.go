@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -142,20 +143,44 @@ func (b *bench) sizeOfCtl(ctx context.Context, c *cluster.Cluster, args []string
 	for range b.rounds {
 		cmd := exec.CommandContext(ctx, c.Programs.Path("dtaskctl"), args...)
 		cmd.Env = append([]string{"HOME=" + c.Dir, "DTASK_ADDR=" + strings.Join(c.Addrs, ",")}, c.Env...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("running dtaskctl %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
-		peak, err := peakOf(cmd.ProcessState)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		peak, err := runAndWatch(cmd)
 		if err != nil {
-			return err
+			return fmt.Errorf("running dtaskctl %s: %w\n%s", strings.Join(args, " "), err, &out)
 		}
 		memory = append(memory, peak)
 		cpu = append(cpu, float64((cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()).Microseconds())/1000)
 	}
 	what := "dtaskctl " + strings.Join(args, " ")
-	b.table.add(what+": memory", "MB", "peak", memory...)
+	b.table.add(what+": memory", "MB", fmt.Sprintf("peak, seen every %v", watchInterval), memory...)
 	b.table.add(what+": CPU", "ms", "", cpu...)
 	return nil
+}
+
+// watchInterval is how often the memory of a process that ends soon is read.
+const watchInterval = time.Millisecond
+
+// runAndWatch runs a command and returns the most resident memory that it was seen with, in
+// MB.
+func runAndWatch(cmd *exec.Cmd) (peak float64, err error) {
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("starting: %w", err)
+	}
+	ended := make(chan error, 1) // size 1: the result
+	go func() { ended <- cmd.Wait() }()
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		if seen, err := peakOf(cmd.Process.Pid); err == nil { // else it has ended
+			peak = max(peak, seen)
+		}
+		select {
+		case err := <-ended:
+			return peak, err //nolint:wrapcheck // the caller names the command
+		case <-tick.C:
+		}
+	}
 }
 
 // installed measures the programs, and the container image if there is one.
