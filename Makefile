@@ -76,6 +76,11 @@ bench: build ## measure speed, latency and memory on this machine
 bench-docs: ## put the figures of the last make bench into docs/performance.md
 	go run ./test/bench -from build/bench.json -into docs/performance.md
 
+.PHONY: sizing
+sizing: build ## measure what each program needs, for 3, 50 and 500 machines, and put it into docs/tuning.md
+	go run ./test/bench -only sizing -json build/sizing.json $(ARGS)
+	go run ./test/bench -from build/sizing.json -into docs/tuning.md
+
 .PHONY: test
 test: ## run all tests
 	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos -e /test/deploy -e /test/upgrade)
@@ -230,6 +235,10 @@ build/sslyze/bin/sslyze:
 .PHONY: alerts
 alerts: ## let each alert fire in its fault, on a real Prometheus, and none in SOAK (2m) of load; PARALLEL (4) at once
 	prometheus=$$(tools/prometheus); DTASK_ALERTS=1 DTASK_PROMETHEUS=$$prometheus DTASK_ALERTS_SOAK=$(SOAK) go test -count=1 -v -timeout 0 -parallel $(or $(PARALLEL),4) $(ARGS) ./test/alerts
+
+.PHONY: runbooks
+runbooks: ## run the commands of the runbook of each alert in docs/operations.md in its fault; PARALLEL (4) at once
+	DTASK_RUNBOOKS=1 go test -count=1 -v -timeout 30m -parallel $(or $(PARALLEL),4) -run Runbook $(ARGS) ./test/alerts
 
 .PHONY: mutants
 mutants: ## plant known bugs and check that the tests find them (PART=0/3 for a third)
