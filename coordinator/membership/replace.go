@@ -59,7 +59,7 @@ func (s *Service) checkReplace(ctx context.Context, node Node, id string) error 
 	case i < 0 && known:
 		return refused("server %s was already removed: join without --replace", id)
 	case i < 0:
-		return notFound(id)
+		return refused("server %q is not a member of this cluster: dtaskctl cluster status lists the members", id)
 	case id == s.cfg.ServerID || s.alive(ctx, members[i], rec):
 		return refused("server %[1]s runs at %[2]s, so it is not replaced: if its machine is to be retired, join without --replace, "+
 			"wait for the vote, and run dtaskctl cluster remove %[1]s; if it is broken, stop it first", id, members[i].Address)

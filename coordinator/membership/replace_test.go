@@ -73,7 +73,7 @@ func TestAMemberIsReplacedOnlyIfItIsLost(t *testing.T) {
 		time.Sleep(5 * time.Second) // until the connection is retried
 		wantError(t, r.CheckReplace(t.Context(), "n1"), Refused, "n1 runs at n1:1")
 		wantError(t, r.CheckReplace(t.Context(), "n3"), Refused, "n3 runs at n3:1")
-		wantError(t, r.CheckReplace(t.Context(), "n9"), NotFound, "cluster status")
+		wantError(t, r.CheckReplace(t.Context(), "n9"), Refused, "not a member")
 		_, err := r.admitted(t, replacing("n4", thirdInstance, "n4"))
 		wantError(t, err, Invalid, "itself")
 		_, err = r.admitted(t, replacing("n5", thirdInstance, "n2"))

@@ -45,7 +45,7 @@ func TestALostCoordinatorIsReplacedByOneCommand(t *testing.T) {
 		}
 	}
 	try(6, "runs at", old)
-	try(4, "not found", "n9")
+	try(6, "not a member", "n9")
 	submitted := s.Run(t.Context(), "submit", job, "-q")
 	clustertest.Must(t, submitted.Err())
 	clustertest.Must(t, s.nodes[lost].Kill())
