@@ -125,6 +125,9 @@ type Config struct {
 	// AutoRejoin lets a replica whose data directory is lost or damaged rejoin under a
 	// new server id, which the cluster chooses.
 	AutoRejoin bool
+	// Replace is the server id of a lost member whose place this replica takes when the
+	// cluster adds it; empty if none. A replica that has joined before ignores it.
+	Replace string
 	// UpgradeAfter is how long all members must support a feature level before the leader
 	// raises the cluster to it; 0 = at once. The leader's setting applies.
 	UpgradeAfter time.Duration

@@ -93,7 +93,7 @@ func (r *replica) connect() (err error) {
 	r.peers = r.newPeers()
 	r.access = r.newRegistry()
 	r.candidate = &membership.Candidate{
-		Dir: r.dir.Dir, Version: r.cfg.Version, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin || r.dir.mayRejoin,
+		Dir: r.dir.Dir, Version: r.cfg.Version, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin || r.dir.mayRejoin, Replace: r.cfg.Replace,
 		Members: r.servers, Machine: r.machine, Peers: r.peers, Scale: r.cfg.TimeScale, Logger: r.log,
 	}
 	r.reconciler = &membership.Reconciler{
@@ -174,7 +174,12 @@ func (r *replica) self() func() membership.Self {
 	digest := membership.PeersDigest(r.cfg.servers())
 	return func() membership.Self {
 		id := r.dir.Identity()
+		var free, size uint64
+		if node := r.node.Load(); node != nil {
+			free, size = node.DiskSpace()
+		}
 		return membership.Self{
+			DiskFree: free, DiskSize: size,
 			Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.dir.found.HasState && r.node.Load() == nil,
 			Quarantined: len(r.dir.quarantined) > 0, PeersDigest: digest, Version: r.cfg.Version,
 			HTTPAddress: r.httpAddress, WallMS: r.cfg.Wall().UnixMilli(), Alarms: r.currentAlarms(), LastIndex: r.dir.found.Last,

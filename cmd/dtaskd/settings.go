@@ -25,6 +25,7 @@ type settings struct {
 	args           []string // of the process
 	dev            bool
 	autoRejoin     bool
+	replace        string
 	audit          string
 	auditReads     bool
 	auditFileBytes int64
@@ -160,7 +161,7 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, HTTPHosts: s.httpHosts, Advertise: s.advertise, Peers: peers, TLSDir: s.tlsDir,
 		MaxConnsPerAddress: s.maxConns,
 		Version:            buildinfo.Version(), Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
-		AutoRejoin: s.autoRejoin, UpgradeAfter: s.upgradeAfter, Command: commandLine(s.args),
+		AutoRejoin: s.autoRejoin, Replace: s.replace, UpgradeAfter: s.upgradeAfter, Command: commandLine(s.args),
 		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout, StartTimeout: s.startTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs,
 		MinFree:    &coordinator.MinFree{Bytes: s.minFree, Percent: s.minFreePercent},

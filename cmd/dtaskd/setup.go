@@ -202,6 +202,7 @@ type replicaSettings struct {
 	HTTP      string   `yaml:"http"`
 	TLSDir    string   `yaml:"tls-dir"`
 	Peers     []string `yaml:"peers,omitempty"`
+	Replace   string   `yaml:"replace,omitempty"`
 }
 
 // write stores the settings, and returns the path of the file.

@@ -53,7 +53,7 @@ type spaceMonitor struct {
 	limiter  loglimit.Limiter
 
 	low, critical atomic.Bool
-	free          atomic.Uint64
+	free, size    atomic.Uint64
 }
 
 // update measures the free space. A disk that cannot be measured has enough.
@@ -79,6 +79,7 @@ func (m *spaceMonitor) update() {
 	}
 	m.critical.Store(free < limit/2)
 	m.free.Store(free)
+	m.size.Store(size)
 }
 
 // run measures until ctx is done. If the space is critical while this replica leads, it

@@ -179,6 +179,7 @@ type StatusResponse struct {
 	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Replica       string                 `protobuf:"bytes,5,opt,name=replica,proto3" json:"replica,omitempty"` // server id of the replica that answered
 	Alarms        []*Alarm               `protobuf:"bytes,6,rep,name=alarms,proto3" json:"alarms,omitempty"`   // of all members; an operator must act
+	Level         uint32                 `protobuf:"varint,7,opt,name=level,proto3" json:"level,omitempty"`    // feature level, as far as the replica that answered knows; 0 = it is older than this field
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -255,6 +256,13 @@ func (x *StatusResponse) GetAlarms() []*Alarm {
 	return nil
 }
 
+func (x *StatusResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 type Member struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -267,8 +275,12 @@ type Member struct {
 	Voter       bool                   `protobuf:"varint,8,opt,name=voter,proto3" json:"voter,omitempty"` // false while it catches up
 	// Feature levels that its build supports; 0 if it is unreachable, or older than
 	// feature levels: then it supports level 1.
-	MinLevel      uint32 `protobuf:"varint,9,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
-	MaxLevel      uint32 `protobuf:"varint,10,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	MinLevel    uint32 `protobuf:"varint,9,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	MaxLevel    uint32 `protobuf:"varint,10,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	TlsNotAfter int64  `protobuf:"varint,11,opt,name=tls_not_after,json=tlsNotAfter,proto3" json:"tls_not_after,omitempty"` // end of its certificate, Unix milliseconds; 0 = it has none, or it is unknown
+	// Free and total space of its data directory's disk, in bytes; both 0 = unknown.
+	DiskFree      uint64 `protobuf:"varint,12,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`
+	DiskSize      uint64 `protobuf:"varint,13,opt,name=disk_size,json=diskSize,proto3" json:"disk_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -369,6 +381,27 @@ func (x *Member) GetMinLevel() uint32 {
 func (x *Member) GetMaxLevel() uint32 {
 	if x != nil {
 		return x.MaxLevel
+	}
+	return 0
+}
+
+func (x *Member) GetTlsNotAfter() int64 {
+	if x != nil {
+		return x.TlsNotAfter
+	}
+	return 0
+}
+
+func (x *Member) GetDiskFree() uint64 {
+	if x != nil {
+		return x.DiskFree
+	}
+	return 0
+}
+
+func (x *Member) GetDiskSize() uint64 {
+	if x != nil {
+		return x.DiskSize
 	}
 	return 0
 }
@@ -1665,6 +1698,8 @@ type IdentifyResponse struct {
 	MaxLevel      uint32          `protobuf:"varint,17,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
 	AuditHead     *AuditHead      `protobuf:"bytes,18,opt,name=audit_head,json=auditHead,proto3" json:"audit_head,omitempty"` // of this replica's audit log; absent: it has none
 	Certificate   *OwnCertificate `protobuf:"bytes,19,opt,name=certificate,proto3" json:"certificate,omitempty"`              // absent: it has none, or it is older than this field
+	DiskFree      uint64          `protobuf:"varint,20,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`   // of the data directory's disk, in bytes; see disk_size
+	DiskSize      uint64          `protobuf:"varint,21,opt,name=disk_size,json=diskSize,proto3" json:"disk_size,omitempty"`   // 0 = unknown, or it is older than this field
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1830,6 +1865,20 @@ func (x *IdentifyResponse) GetCertificate() *OwnCertificate {
 		return x.Certificate
 	}
 	return nil
+}
+
+func (x *IdentifyResponse) GetDiskFree() uint64 {
+	if x != nil {
+		return x.DiskFree
+	}
+	return 0
+}
+
+func (x *IdentifyResponse) GetDiskSize() uint64 {
+	if x != nil {
+		return x.DiskSize
+	}
+	return 0
 }
 
 // AuditHead is a line of an audit log.
@@ -2126,12 +2175,15 @@ type AdmitRequest struct {
 	ClusterId string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty while unknown
 	Address   string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`                      // HOST:PORT that the others dial; required to rejoin
 	// The data directory of this id was lost: replace the id by a new one.
-	Rejoin        bool   `protobuf:"varint,5,opt,name=rejoin,proto3" json:"rejoin,omitempty"`
-	Stored        bool   `protobuf:"varint,6,opt,name=stored,proto3" json:"stored,omitempty"`                        // the data directory has Raft state
-	LastIndex     uint64 `protobuf:"varint,7,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"` // of its log
-	MinLevel      uint32 `protobuf:"varint,8,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`    // feature levels that its build supports; 0 = 1
-	MaxLevel      uint32 `protobuf:"varint,9,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
-	Version       string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"` // of its build
+	Rejoin    bool   `protobuf:"varint,5,opt,name=rejoin,proto3" json:"rejoin,omitempty"`
+	Stored    bool   `protobuf:"varint,6,opt,name=stored,proto3" json:"stored,omitempty"`                        // the data directory has Raft state
+	LastIndex uint64 `protobuf:"varint,7,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"` // of its log
+	MinLevel  uint32 `protobuf:"varint,8,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`    // feature levels that its build supports; 0 = 1
+	MaxLevel  uint32 `protobuf:"varint,9,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	Version   string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"` // of its build
+	// The member that this replica, which joined with a join string, takes the place of;
+	// empty if none. Older coordinators ignore it.
+	Replaces      string `protobuf:"bytes,11,opt,name=replaces,proto3" json:"replaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2232,6 +2284,13 @@ func (x *AdmitRequest) GetMaxLevel() uint32 {
 func (x *AdmitRequest) GetVersion() string {
 	if x != nil {
 		return x.Version
+	}
+	return ""
+}
+
+func (x *AdmitRequest) GetReplaces() string {
+	if x != nil {
+		return x.Replaces
 	}
 	return ""
 }
@@ -2833,7 +2892,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x13AwaitLeaderResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12%\n" +
 	"\x0eleader_address\x18\x02 \x01(\tR\rleaderAddress\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xca\x01\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe0\x01\n" +
 	"\x0eStatusResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12*\n" +
@@ -2841,7 +2900,8 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x18\n" +
 	"\areplica\x18\x05 \x01(\tR\areplica\x12'\n" +
-	"\x06alarms\x18\x06 \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\"\x81\x02\n" +
+	"\x06alarms\x18\x06 \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\x12\x14\n" +
+	"\x05level\x18\a \x01(\rR\x05level\"\xdf\x02\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -2853,7 +2913,10 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x05voter\x18\b \x01(\bR\x05voter\x12\x1b\n" +
 	"\tmin_level\x18\t \x01(\rR\bminLevel\x12\x1b\n" +
 	"\tmax_level\x18\n" +
-	" \x01(\rR\bmaxLevel\"I\n" +
+	" \x01(\rR\bmaxLevel\x12\"\n" +
+	"\rtls_not_after\x18\v \x01(\x03R\vtlsNotAfter\x12\x1b\n" +
+	"\tdisk_free\x18\f \x01(\x04R\bdiskFree\x12\x1b\n" +
+	"\tdisk_size\x18\r \x01(\x04R\bdiskSize\"I\n" +
 	"\x10AddMemberRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\")\n" +
@@ -2949,7 +3012,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x0eleader_changes\x18\t \x01(\x04R\rleaderChanges\x12\x1b\n" +
 	"\trss_bytes\x18\n" +
 	" \x01(\x04R\brssBytes\"\x11\n" +
-	"\x0fIdentifyRequest\"\xee\x04\n" +
+	"\x0fIdentifyRequest\"\xa8\x05\n" +
 	"\x10IdentifyResponse\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -2973,7 +3036,9 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\tmax_level\x18\x11 \x01(\rR\bmaxLevel\x122\n" +
 	"\n" +
 	"audit_head\x18\x12 \x01(\v2\x13.dtask.v1.AuditHeadR\tauditHead\x12:\n" +
-	"\vcertificate\x18\x13 \x01(\v2\x18.dtask.v1.OwnCertificateR\vcertificate\"^\n" +
+	"\vcertificate\x18\x13 \x01(\v2\x18.dtask.v1.OwnCertificateR\vcertificate\x12\x1b\n" +
+	"\tdisk_free\x18\x14 \x01(\x04R\bdiskFree\x12\x1b\n" +
+	"\tdisk_size\x18\x15 \x01(\x04R\bdiskSize\"^\n" +
 	"\tAuditHead\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x12\n" +
@@ -2993,7 +3058,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xa3\x02\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xbf\x02\n" +
 	"\fAdmitRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -3007,7 +3072,8 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\tmin_level\x18\b \x01(\rR\bminLevel\x12\x1b\n" +
 	"\tmax_level\x18\t \x01(\rR\bmaxLevel\x12\x18\n" +
 	"\aversion\x18\n" +
-	" \x01(\tR\aversion\"a\n" +
+	" \x01(\tR\aversion\x12\x1a\n" +
+	"\breplaces\x18\v \x01(\tR\breplaces\"a\n" +
 	"\rAdmitResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
