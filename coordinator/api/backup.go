@@ -31,6 +31,9 @@ const (
 	backupSyncTimeout = 30 * time.Second
 	// backupRetryDelay is when a caller may ask again after another backup.
 	backupRetryDelay = 5 * time.Second
+	// backupStallTimeout is how long a caller may leave the next message of a backup unread:
+	// a replica writes one backup at a time, and keeps a fork of its state for it.
+	backupStallTimeout = time.Minute
 )
 
 // Barrier implements AdminService. Its row has confirmed that this replica leads.
@@ -162,36 +165,5 @@ func (a *admin) writeHistory(ctx context.Context, w *backup.Writer, after, to ui
 	if err == nil && !complete {
 		err = errHistoryIncomplete
 	}
-	return err
-}
-
-// backupStream sends what is written to it in messages of backupMessage bytes.
-type backupStream struct {
-	ctx  context.Context //nolint:containedctx // of the call: io.Writer has none
-	send func(*dtaskv1.BackupResponse) error
-	b    []byte
-}
-
-// Write implements io.Writer.
-func (s *backupStream) Write(b []byte) (int, error) {
-	s.b = append(s.b, b...)
-	if len(s.b) < backupMessage {
-		return len(b), nil
-	}
-	if err := s.flush(); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
-
-func (s *backupStream) flush() error {
-	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
-	}
-	if len(s.b) == 0 {
-		return nil
-	}
-	err := s.send(&dtaskv1.BackupResponse{Data: s.b})
-	s.b = nil // gRPC may still read it
 	return err
 }
