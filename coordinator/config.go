@@ -143,6 +143,11 @@ type Config struct {
 	AuditFiles     int
 	// Command is the command line of this process, for messages. Optional.
 	Command string
+	// Settings are the values of the flags by their names, without secrets, and LogTail
+	// returns the last lines of the log. Both are for debug bundles, and optional. LogTail is
+	// called from many goroutines.
+	Settings map[string]string
+	LogTail  func() []byte
 
 	// Summary is how often a summary is logged while there is work; default 5 s.
 	Summary time.Duration

@@ -63,6 +63,7 @@ type replica struct {
 	clock        *clockMonitor
 	notifier     *notifier
 	leadership   *leadership
+	load         *loadRecorder
 	api          *api.Server
 
 	running context.Context //nolint:containedctx // ends when the replica stops; set by serve
@@ -104,6 +105,7 @@ func (r *replica) connect() (err error) {
 		serverID: id, wall: r.cfg.Wall, members: r.servers,
 		peers: r.peers, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log,
 	}
+	r.load = r.newLoadRecorder()
 	r.leadership = &leadership{
 		cfg: &r.cfg, newClusterID: r.security.newClusterID, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
 		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, checkAudit: r.checkAuditSpace, halt: r.fatal, log: r.log,
@@ -192,7 +194,7 @@ func (r *replica) self() func() membership.Self {
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	return api.Config{
 		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
-		Backups:   r.backups(),
+		Backups: r.backups(), Disk: r.disk, Debug: r.debugFiles, Load: r.load.read,
 		ClusterID: r.clusterID, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon, Audit: r.auditor(),
 		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
 		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },

@@ -77,7 +77,7 @@ func inBackup() []Mutant {
 		},
 		{
 			Name:   "a-backup-that-nobody-reads-keeps-its-replica-from-others",
-			Edits:  []Edit{{"coordinator/api/backup_stream.go", `time.NewTimer(backupStallTimeout)`, `time.NewTimer(24 * time.Hour)`}},
+			Edits:  []Edit{{"coordinator/api/byte_stream.go", `time.NewTimer(streamStallTimeout)`, `time.NewTimer(24 * time.Hour)`}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "NobodyReads"}},
 		},
 		{
