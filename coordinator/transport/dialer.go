@@ -81,7 +81,7 @@ func (r *dialing) run(ctx context.Context) (net.Conn, error) {
 		if r.running == 0 {
 			r.tryNext(ctx)
 		}
-		if err, ended := r.ended(); ended {
+		if ended, err := r.ended(); ended {
 			return nil, err
 		}
 		select {
@@ -115,20 +115,20 @@ func (r *dialing) run(ctx context.Context) (net.Conn, error) {
 }
 
 // ended reports whether nothing is left to try or to wait for, and the error.
-func (r *dialing) ended() (err error, ended bool) {
+func (r *dialing) ended() (ended bool, err error) {
 	if r.running > 0 {
-		return nil, false
+		return false, nil
 	}
 	if r.failed != nil {
-		return r.failed, r.resolved || time.Duration(r.ticks)*nextAddress >= lookupInterval
+		return r.resolved || time.Duration(r.ticks)*nextAddress >= lookupInterval, r.failed
 	}
 	if !r.resolved {
-		return nil, false
+		return false, nil
 	}
 	if _, err = r.d.names.last(r.host); err == nil {
 		err = &net.DNSError{Err: "no address", Name: r.host, IsNotFound: true}
 	}
-	return err, true
+	return true, err
 }
 
 // interrupted is the error of a call whose ctx is done.
