@@ -73,10 +73,9 @@ func (a *app) savedDebug(file *debugFile, b *debugBundle) view {
 		if name == "" {
 			name = show.Clean(r.Address)
 		}
-		switch {
-		case r.Error == nil:
+		if r.Error == nil {
 			text = append(text, fmt.Sprintf("%s: %s", name, show.Plural(len(r.Files), "file")))
-		default:
+		} else {
 			text = append(text, fmt.Sprintf("%s did not answer: %s", name, show.Clean(*r.Error)))
 		}
 	}

@@ -65,7 +65,7 @@ func (a *app) refresh(ctx context.Context, c *client.Client) error {
 	for before := (*dtaskv1.LoadResponse)(nil); ; {
 		load, err := c.Load(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // Ctrl-C is the usual end
+			return nil // Ctrl-C is the usual end
 		}
 		if err != nil {
 			return err

@@ -77,7 +77,8 @@ func (l *loadRecorder) keep(term *sequencer.Sequencer, now *reading) {
 		if l.ticks%w.every != 0 {
 			continue
 		}
-		list := append(l.kept[i], now)
+		l.kept[i] = append(l.kept[i], now)
+		list := l.kept[i]
 		// All but the first are within the window: the first begins it.
 		for len(list) > 1 && now.at.Sub(list[1].at) >= l.scale(w.window) {
 			list = list[1:]

@@ -111,7 +111,7 @@ func (f *frameWriter) frame(kind frameKind) {
 	f.e.b = binary.LittleEndian.AppendUint32(f.e.b, crc32.Checksum(b, castagnoli))
 	f.frames++
 	if f.sizes != nil {
-		f.sizes[kind] += uint64(len(f.e.b) - f.at)
+		f.sizes[kind] += uint64(len(f.e.b) - f.at) //nolint:gosec // not negative
 	}
 	if len(f.e.b) >= f.flushBytes {
 		f.flush()

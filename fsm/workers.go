@@ -90,8 +90,8 @@ type Worker struct {
 }
 
 // SlotsUp returns the number of slots of all workers that are up.
-func (l *workers) SlotsUp() (n uint64) {
-	for _, w := range l.list {
+func (t *workers) SlotsUp() (n uint64) {
+	for _, w := range t.list {
 		if w.State == WorkerUp {
 			n += uint64(w.Slots)
 		}
