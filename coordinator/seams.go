@@ -59,6 +59,8 @@ type Network interface {
 // tcp is the Network of released programs.
 type tcp struct{ dialer *transport.Dialer }
 
+func newTCP() tcp { return tcp{dialer: transport.NewDialer()} }
+
 // Listen implements Network.
 func (tcp) Listen(ctx context.Context, address string) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", address)
@@ -72,7 +74,7 @@ func (t tcp) Dial(ctx context.Context, address string) (net.Conn, error) {
 // defaults makes every seam usable.
 func (s *Seams) defaults() {
 	if s.Network == nil {
-		s.Network = tcp{dialer: transport.NewDialer()}
+		s.Network = newTCP()
 	}
 	if s.Socket == nil {
 		s.Socket = access.ListenSocket
