@@ -68,6 +68,10 @@ clean: ## remove bin/ and build/
 demo: build ## run the main job on 3 coordinators and 3 workers, and kill the leader halfway
 	go run ./test/demo $(ARGS)
 
+.PHONY: demo-secure
+demo-secure: build ## set up a secured cluster on machines of its own, cut off the leader's while a job runs, and replace it by another one; needs root
+	go test -count=1 -v -timeout 5m -run '^TestALostMachineIsReplacedWhileAJobRuns$$' $(ARGS) ./test/deploy
+
 .PHONY: bench
 bench: build ## measure speed, latency and memory on this machine
 	go run ./test/bench -json build/bench.json $(ARGS)
