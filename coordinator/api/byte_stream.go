@@ -43,7 +43,7 @@ func (s *byteStream) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flush sends what was written. A send waits for the caller as long as flow control wants,
+// flush sends what was written, if anything. A send waits for the caller as long as flow control wants,
 // and only the end of the call ends it: its goroutine may outlive flush after an error, and
 // ends with the call.
 func (s *byteStream) flush() error {
@@ -54,7 +54,12 @@ func (s *byteStream) flush() error {
 		return s.err
 	}
 	message := s.b
-	s.b = nil                   // gRPC may still read it
+	s.b = nil // gRPC may still read it
+	return s.message(message)
+}
+
+// message sends one message, as flush does.
+func (s *byteStream) message(message []byte) error {
 	sent := make(chan error, 1) // size 1: nothing receives after an error
 	go func() { sent <- s.send(message) }()
 	stalled := time.NewTimer(streamStallTimeout)

@@ -52,10 +52,10 @@ func (a *admin) sendDebugFile(ctx context.Context, stream grpc.ServerStreamingSe
 	send := func(data []byte) error {
 		return stream.Send(&dtaskv1.DebugResponse{ServerId: a.cfg.ServerID, File: name, Data: data})
 	}
-	if err := send(nil); err != nil {
+	out := &byteStream{ctx: ctx, what: "bundle", send: send}
+	if err := out.message(nil); err != nil { // an empty file, too, has a message
 		return err
 	}
-	out := &byteStream{ctx: ctx, what: "bundle", send: send}
 	failed := write(&cutWriter{w: out, left: maxDebugFile})
 	if err := out.flush(); err != nil {
 		return err
@@ -63,7 +63,8 @@ func (a *admin) sendDebugFile(ctx context.Context, stream grpc.ServerStreamingSe
 	if failed == nil {
 		return nil
 	}
-	return stream.Send(&dtaskv1.DebugResponse{ServerId: a.cfg.ServerID, File: name + ".error", Data: []byte(failed.Error() + "\n")})
+	name += ".error" // send uses it
+	return out.message([]byte(failed.Error() + "\n"))
 }
 
 // errCut is the error of a cutWriter that is full.

@@ -49,6 +49,10 @@ func (j *jobs) WatchEvents(r *dtaskv1.WatchEventsRequest, stream grpc.ServerStre
 	var sent time.Time
 	for {
 		page := j.cfg.Machine.EventsAfter(after, eventPage)
+		if after < page.Floor && r.GetAfterIndex() == 0 && sent.IsZero() {
+			after = page.Floor // newer events have displaced the oldest ones meanwhile
+			continue
+		}
 		if after < page.Floor {
 			return &Error{Kind: KindCompacted, Message: fmt.Sprintf(
 				"events since index %d are no longer kept at this replica, which has those since index %d", after, page.Floor)}

@@ -26,7 +26,10 @@ func (s *Service) replace(ctx context.Context, recorder Recorder, node Node, clu
 		return nil, errChanging
 	}
 	defer s.changing.Unlock()
-	if by, replaced := s.replacedBy(old); indexOf(node.Servers(), id) < 0 && (!replaced || by != id) {
+	// Until the lost member is removed, it may have returned, and another one may be lost.
+	members := node.Servers()
+	by, replaced := s.replacedBy(old)
+	if removed := replaced && by == id && indexOf(members, old) < 0; indexOf(members, id) < 0 && !removed {
 		if err := s.checkReplace(ctx, node, old); err != nil {
 			return nil, err
 		}

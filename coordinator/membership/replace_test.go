@@ -63,6 +63,26 @@ func TestALostMemberIsReplacedOnAnotherMachine(t *testing.T) {
 	})
 }
 
+func TestAMemberThatReturnedDuringItsReplacementStays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, n := ofThree(t)
+		n.add(t, "n3:1", running("n3", "c"))
+		r.joinedAs(t, "n4")
+		r.changeErr = errors.New("interrupted")
+		_, err := r.admitted(t, replacing("n4", thirdInstance, "n2"))
+		wantError(t, err, Busy, "interrupted")
+		r.changeErr = nil
+		n.add(t, "n2:1", running("n2", secondInstance))
+		time.Sleep(5 * time.Second) // until the connection is retried
+		_, err = r.admitted(t, replacing("n4", thirdInstance, "n2"))
+		wantError(t, err, Refused, "n2 runs at n2:1")
+		if len(r.changes) != 0 {
+			t.Errorf("changes of the members: %q", r.changes)
+		}
+	})
+}
+
 func TestAMemberIsReplacedOnlyIfItIsLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
