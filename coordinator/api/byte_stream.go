@@ -43,9 +43,9 @@ func (s *byteStream) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flush sends what was written, if anything. A send waits for the caller as long as flow control wants,
-// and only the end of the call ends it: its goroutine may outlive flush after an error, and
-// ends with the call.
+// flush sends what was written, if anything. A send waits for the caller as long as flow
+// control wants, and only the end of the call ends it: its goroutine may outlive flush after
+// an error, and ends with the call.
 func (s *byteStream) flush() error {
 	if s.err == nil && s.ctx.Err() != nil {
 		s.err = context.Cause(s.ctx)

@@ -99,11 +99,19 @@ func values(flags *pflag.FlagSet, wanted func(*pflag.Flag) bool) []any {
 	return list
 }
 
+// withoutSecret returns a value, or only the host of a URL: users put tokens into the rest.
 func withoutSecret(value string) string {
-	if u, err := url.Parse(value); err == nil && u.Scheme != "" && u.Host != "" {
-		return u.Scheme + "://" + u.Host
+	if !strings.Contains(value, "://") {
+		return value
 	}
-	return value
+	u, err := url.Parse(value)
+	switch {
+	case err != nil:
+		return "(invalid URL)" // which may have a secret, too
+	case u.Host == "":
+		return value
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // settable reports whether a flag may be set outside of the command line.

@@ -174,3 +174,17 @@ func TestErrorsOfFlagsAreInPlainWords(t *testing.T) {
 		}
 	}
 }
+
+func TestSettingsAreShownWithoutTheSecretsOfURLs(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"https://user:word@hooks.example/T0?token=x": "https://hooks.example",
+		"https://user:p%ss@hooks.example/T0":         "(invalid URL)",
+		"file:///mnt/backups":                        "file:///mnt/backups",
+		"a:1,b:2":                                    "a:1,b:2",
+	} {
+		if got := withoutSecret(value); got != want {
+			t.Errorf("%s: got %s, want %s", value, got, want)
+		}
+	}
+}
