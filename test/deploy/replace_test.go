@@ -104,7 +104,7 @@ func TestALostMachineIsReplacedWhileAJobRuns(t *testing.T) {
 	s.isolate(machine, s.network.Cut)
 	cut := time.Now()
 	s.tell("The machine of the leader, %s, is cut off.", machine)
-	s.tell("%s leads, %.1f s later.", s.leader(lost), time.Since(cut).Seconds())
+	s.tell("%s leads; a command of yours found it %.1f s after the cut.", s.leader(lost), time.Since(cut).Seconds())
 
 	s.tell("A new machine takes the place of %s:", machine)
 	text := you.must("dtaskctl join-token create coordinator")
