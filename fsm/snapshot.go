@@ -34,6 +34,7 @@ const (
 	frameIdentities
 	frameJoinTokens
 	frameAuditHeads
+	frameBackups
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -54,6 +55,7 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	f.identities(s)
 	f.joinTokens(s)
 	f.auditHeads(s)
+	f.backups(s)
 	for j := range s.jobs.all() {
 		f.job(j)
 	}
