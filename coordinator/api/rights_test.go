@@ -40,6 +40,10 @@ var rightsRows = map[string]string{
 	"AdminService.Stats":                     ". + + + + . + .",
 	"AdminService.History Barrier":           ". . . . . . + .",
 	"AdminService.Backup":                    ". . . . + . . .",
+	"AdminService.BackupStatus":              ". . . + + . . .",
+	"AdminService.WriteBackup":               ". . . . . . + .",
+
+	"AdminService.SetBackupSchedule DeleteBackupSchedule": ". . . . + . . .",
 
 	"ClusterService.Identify":      ". + + + + + + .",
 	"ClusterService.Status":        ". + + + + . + .",
