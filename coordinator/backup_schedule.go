@@ -63,7 +63,7 @@ func (r *replica) backupDuty() *scheduledBackups {
 // writeBackup makes a member write a backup.
 func (r *replica) writeBackup(ctx context.Context, member raftnode.Server, s fsm.BackupSchedule) (*dtaskv1.BackupRun, error) {
 	if member.ID == r.dir.serverID {
-		return r.api.WriteBackup(ctx, s.To, s.Keep)
+		return r.writeOwnBackup(ctx, s)
 	}
 	conn, err := r.peers.Conn(member.Address)
 	if err != nil {
@@ -71,6 +71,25 @@ func (r *replica) writeBackup(ctx context.Context, member raftnode.Server, s fsm
 	}
 	got, err := dtaskv1.NewAdminServiceClient(conn).WriteBackup(ctx, &dtaskv1.WriteBackupRequest{To: s.To, Keep: s.Keep})
 	return got.GetRun(), err
+}
+
+// writeOwnBackup writes a backup of this replica. A directory that hangs must not keep the
+// leader from ending its term: the goroutine that writes is left behind then, and no other
+// backup can begin before it ends.
+func (r *replica) writeOwnBackup(ctx context.Context, s fsm.BackupSchedule) (run *dtaskv1.BackupRun, err error) {
+	done := make(chan struct{})
+	var got *dtaskv1.BackupRun
+	var failed error
+	go func() {
+		defer close(done)
+		got, failed = r.api.WriteBackup(ctx, s.To, s.Keep)
+	}()
+	select {
+	case <-done:
+		return got, failed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // Name implements leader.Duty.
@@ -127,6 +146,9 @@ func (b *scheduledBackups) runIfDue(ctx context.Context) *fsm.BackupRun {
 	if ctx.Err() != nil {
 		return nil
 	}
+	if err != nil && limited.Err() != nil {
+		err = errSlowBackup
+	}
 	run := &fsm.BackupRun{
 		ScheduleMS: schedule.AtMS, ServerID: member.ID, To: schedule.To, File: got.GetFile(), Index: got.GetIndex(), Bytes: got.GetBytes(),
 	}
@@ -139,14 +161,14 @@ func (b *scheduledBackups) runIfDue(ctx context.Context) *fsm.BackupRun {
 	return run
 }
 
+// errSlowBackup is recorded for a run that did not end within its limit.
+var errSlowBackup = errors.New("the backup took too long: the directory may be slow, or hang")
+
 // backupError is what is recorded of an error.
 func backupError(err error) string {
 	text := err.Error()
 	if s, ok := status.FromError(err); ok {
 		text = s.Message()
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		text = "the backup took too long: the directory may be too slow, or hang"
 	}
 	return cmp.Or(text[:min(len(text), maxBackupError)], "unknown error")
 }
@@ -156,7 +178,7 @@ func backupError(err error) string {
 // that which has failed, by id; this leader only if there is no other voter.
 func (b *scheduledBackups) choose(last, failed string) raftnode.Server {
 	self := raftnode.Server{ID: b.serverID}
-	followers := slices.DeleteFunc(b.members(), func(s raftnode.Server) bool { return !s.Voter || s.ID == b.serverID })
+	followers := slices.DeleteFunc(slices.Clone(b.members()), func(s raftnode.Server) bool { return !s.Voter || s.ID == b.serverID })
 	if len(followers) == 0 {
 		return self
 	}

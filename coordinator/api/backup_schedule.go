@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/backup"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -104,5 +103,3 @@ func showBackupRun(r fsm.BackupRun, known bool) *dtaskv1.BackupRun {
 	}
 	return &dtaskv1.BackupRun{ServerId: r.ServerID, EndedAt: r.AtMS, To: r.To, File: r.File, Index: r.Index, Bytes: r.Bytes, Error: r.Error}
 }
-
-var _ Leader = (*sequencer.Sequencer)(nil)

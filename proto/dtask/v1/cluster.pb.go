@@ -2546,6 +2546,551 @@ func (x *BackupResponse) GetData() []byte {
 	return nil
 }
 
+type BackupSchedule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	EveryMs       int64                  `protobuf:"varint,1,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"` // from the end of a backup to the next; at least 60,000
+	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`                           // file:// URL of a directory, which each coordinator reaches by this name
+	Keep          uint32                 `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`                      // the newest states to keep; 0 = all
+	SetAt         int64                  `protobuf:"varint,4,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`       // Unix ms; set by the leader
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupSchedule) Reset() {
+	*x = BackupSchedule{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupSchedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupSchedule) ProtoMessage() {}
+
+func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
+func (*BackupSchedule) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *BackupSchedule) GetEveryMs() int64 {
+	if x != nil {
+		return x.EveryMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *BackupSchedule) GetKeep() uint32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetSetAt() int64 {
+	if x != nil {
+		return x.SetAt
+	}
+	return 0
+}
+
+// BackupRun is a run of a schedule.
+type BackupRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // of the coordinator that wrote it
+	EndedAt       int64                  `protobuf:"varint,2,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`   // Unix ms
+	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	File          string                 `protobuf:"bytes,4,opt,name=file,proto3" json:"file,omitempty"`    // with the state; empty if it failed
+	Index         uint64                 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"` // the last log entry in it
+	Bytes         uint64                 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"` // that were added to the directory
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`  // empty if it succeeded
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRun) Reset() {
+	*x = BackupRun{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRun) ProtoMessage() {}
+
+func (x *BackupRun) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRun.ProtoReflect.Descriptor instead.
+func (*BackupRun) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *BackupRun) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *BackupRun) GetEndedAt() int64 {
+	if x != nil {
+		return x.EndedAt
+	}
+	return 0
+}
+
+func (x *BackupRun) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *BackupRun) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *BackupRun) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *BackupRun) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackupRun) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type SetBackupScheduleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schedule      *BackupSchedule        `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetBackupScheduleRequest) Reset() {
+	*x = SetBackupScheduleRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetBackupScheduleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetBackupScheduleRequest) ProtoMessage() {}
+
+func (x *SetBackupScheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetBackupScheduleRequest.ProtoReflect.Descriptor instead.
+func (*SetBackupScheduleRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *SetBackupScheduleRequest) GetSchedule() *BackupSchedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+type SetBackupScheduleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schedule      *BackupSchedule        `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetBackupScheduleResponse) Reset() {
+	*x = SetBackupScheduleResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetBackupScheduleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetBackupScheduleResponse) ProtoMessage() {}
+
+func (x *SetBackupScheduleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetBackupScheduleResponse.ProtoReflect.Descriptor instead.
+func (*SetBackupScheduleResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *SetBackupScheduleResponse) GetSchedule() *BackupSchedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+type DeleteBackupScheduleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteBackupScheduleRequest) Reset() {
+	*x = DeleteBackupScheduleRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteBackupScheduleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteBackupScheduleRequest) ProtoMessage() {}
+
+func (x *DeleteBackupScheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteBackupScheduleRequest.ProtoReflect.Descriptor instead.
+func (*DeleteBackupScheduleRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
+}
+
+type DeleteBackupScheduleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Already       bool                   `protobuf:"varint,1,opt,name=already,proto3" json:"already,omitempty"` // there was none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteBackupScheduleResponse) Reset() {
+	*x = DeleteBackupScheduleResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteBackupScheduleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteBackupScheduleResponse) ProtoMessage() {}
+
+func (x *DeleteBackupScheduleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteBackupScheduleResponse.ProtoReflect.Descriptor instead.
+func (*DeleteBackupScheduleResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *DeleteBackupScheduleResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
+type BackupStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Consistency   Consistency            `protobuf:"varint,1,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupStatusRequest) Reset() {
+	*x = BackupStatusRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupStatusRequest) ProtoMessage() {}
+
+func (x *BackupStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupStatusRequest.ProtoReflect.Descriptor instead.
+func (*BackupStatusRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *BackupStatusRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+type BackupStatusResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schedule      *BackupSchedule        `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`            // unset: none
+	Last          *BackupRun             `protobuf:"bytes,2,opt,name=last,proto3" json:"last,omitempty"`                    // the last one that succeeded, also of an earlier schedule; unset: none
+	Failed        *BackupRun             `protobuf:"bytes,3,opt,name=failed,proto3" json:"failed,omitempty"`                // the last one, if it failed; unset: it did not
+	NextAt        int64                  `protobuf:"varint,4,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"` // Unix ms, when the next one is due; 0 = never
+	Freshness     *Freshness             `protobuf:"bytes,5,opt,name=freshness,proto3" json:"freshness,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupStatusResponse) Reset() {
+	*x = BackupStatusResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupStatusResponse) ProtoMessage() {}
+
+func (x *BackupStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupStatusResponse.ProtoReflect.Descriptor instead.
+func (*BackupStatusResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *BackupStatusResponse) GetSchedule() *BackupSchedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+func (x *BackupStatusResponse) GetLast() *BackupRun {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
+func (x *BackupStatusResponse) GetFailed() *BackupRun {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
+func (x *BackupStatusResponse) GetNextAt() int64 {
+	if x != nil {
+		return x.NextAt
+	}
+	return 0
+}
+
+func (x *BackupStatusResponse) GetFreshness() *Freshness {
+	if x != nil {
+		return x.Freshness
+	}
+	return nil
+}
+
+type WriteBackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	To            string                 `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
+	Keep          uint32                 `protobuf:"varint,2,opt,name=keep,proto3" json:"keep,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteBackupRequest) Reset() {
+	*x = WriteBackupRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteBackupRequest) ProtoMessage() {}
+
+func (x *WriteBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteBackupRequest.ProtoReflect.Descriptor instead.
+func (*WriteBackupRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *WriteBackupRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *WriteBackupRequest) GetKeep() uint32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+type WriteBackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           *BackupRun             `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteBackupResponse) Reset() {
+	*x = WriteBackupResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteBackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteBackupResponse) ProtoMessage() {}
+
+func (x *WriteBackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteBackupResponse.ProtoReflect.Descriptor instead.
+func (*WriteBackupResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *WriteBackupResponse) GetRun() *BackupRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
 type BarrierRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2554,7 +3099,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +3111,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +3124,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 type BarrierResponse struct {
@@ -2591,7 +3136,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +3148,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +3161,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BarrierResponse) GetIndex() uint64 {
@@ -2639,7 +3184,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +3196,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +3209,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *HistoryRequest) GetAfterIndex() uint64 {
@@ -2700,7 +3245,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +3257,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +3270,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *HistoryResponse) GetChunks() []*HistoryChunk {
@@ -2757,7 +3302,7 @@ type HistoryChunk struct {
 
 func (x *HistoryChunk) Reset() {
 	*x = HistoryChunk{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +3314,7 @@ func (x *HistoryChunk) String() string {
 func (*HistoryChunk) ProtoMessage() {}
 
 func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +3327,7 @@ func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
 func (*HistoryChunk) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *HistoryChunk) GetIndex() uint64 {
@@ -3025,7 +3570,40 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\fwith_history\x18\x01 \x01(\bR\vwithHistory\x12#\n" +
 	"\rhistory_after\x18\x02 \x01(\x04R\fhistoryAfter\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\x10\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"f\n" +
+	"\x0eBackupSchedule\x12\x19\n" +
+	"\bevery_ms\x18\x01 \x01(\x03R\aeveryMs\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
+	"\x04keep\x18\x03 \x01(\rR\x04keep\x12\x15\n" +
+	"\x06set_at\x18\x04 \x01(\x03R\x05setAt\"\xa9\x01\n" +
+	"\tBackupRun\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x19\n" +
+	"\bended_at\x18\x02 \x01(\x03R\aendedAt\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x12\n" +
+	"\x04file\x18\x04 \x01(\tR\x04file\x12\x14\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\x12\x14\n" +
+	"\x05bytes\x18\x06 \x01(\x04R\x05bytes\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"P\n" +
+	"\x18SetBackupScheduleRequest\x124\n" +
+	"\bschedule\x18\x01 \x01(\v2\x18.dtask.v1.BackupScheduleR\bschedule\"Q\n" +
+	"\x19SetBackupScheduleResponse\x124\n" +
+	"\bschedule\x18\x01 \x01(\v2\x18.dtask.v1.BackupScheduleR\bschedule\"\x1d\n" +
+	"\x1bDeleteBackupScheduleRequest\"8\n" +
+	"\x1cDeleteBackupScheduleResponse\x12\x18\n" +
+	"\aalready\x18\x01 \x01(\bR\aalready\"N\n" +
+	"\x13BackupStatusRequest\x127\n" +
+	"\vconsistency\x18\x01 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"\xee\x01\n" +
+	"\x14BackupStatusResponse\x124\n" +
+	"\bschedule\x18\x01 \x01(\v2\x18.dtask.v1.BackupScheduleR\bschedule\x12'\n" +
+	"\x04last\x18\x02 \x01(\v2\x13.dtask.v1.BackupRunR\x04last\x12+\n" +
+	"\x06failed\x18\x03 \x01(\v2\x13.dtask.v1.BackupRunR\x06failed\x12\x17\n" +
+	"\anext_at\x18\x04 \x01(\x03R\x06nextAt\x121\n" +
+	"\tfreshness\x18\x05 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"8\n" +
+	"\x12WriteBackupRequest\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\tR\x02to\x12\x12\n" +
+	"\x04keep\x18\x02 \x01(\rR\x04keep\"<\n" +
+	"\x13WriteBackupResponse\x12%\n" +
+	"\x03run\x18\x01 \x01(\v2\x13.dtask.v1.BackupRunR\x03run\"\x10\n" +
 	"\x0eBarrierRequest\"'\n" +
 	"\x0fBarrierResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"i\n" +
@@ -3056,7 +3634,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\vHoldUpgrade\x12\x1c.dtask.v1.HoldUpgradeRequest\x1a\x1d.dtask.v1.HoldUpgradeResponse\x12>\n" +
 	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse\x12G\n" +
 	"\n" +
-	"AuditHeads\x12\x1b.dtask.v1.AuditHeadsRequest\x1a\x1c.dtask.v1.AuditHeadsResponse2\xf3\x03\n" +
+	"AuditHeads\x12\x1b.dtask.v1.AuditHeadsRequest\x1a\x1c.dtask.v1.AuditHeadsResponse2\xd3\x06\n" +
 	"\fAdminService\x12J\n" +
 	"\vListWorkers\x12\x1c.dtask.v1.ListWorkersRequest\x1a\x1d.dtask.v1.ListWorkersResponse\x12J\n" +
 	"\vDrainWorker\x12\x1c.dtask.v1.DrainWorkerRequest\x1a\x1d.dtask.v1.DrainWorkerResponse\x12P\n" +
@@ -3064,7 +3642,11 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x05Stats\x12\x16.dtask.v1.StatsRequest\x1a\x17.dtask.v1.StatsResponse\x12@\n" +
 	"\aHistory\x12\x18.dtask.v1.HistoryRequest\x1a\x19.dtask.v1.HistoryResponse0\x01\x12=\n" +
 	"\x06Backup\x12\x17.dtask.v1.BackupRequest\x1a\x18.dtask.v1.BackupResponse0\x01\x12>\n" +
-	"\aBarrier\x12\x18.dtask.v1.BarrierRequest\x1a\x19.dtask.v1.BarrierResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\aBarrier\x12\x18.dtask.v1.BarrierRequest\x1a\x19.dtask.v1.BarrierResponse\x12\\\n" +
+	"\x11SetBackupSchedule\x12\".dtask.v1.SetBackupScheduleRequest\x1a#.dtask.v1.SetBackupScheduleResponse\x12e\n" +
+	"\x14DeleteBackupSchedule\x12%.dtask.v1.DeleteBackupScheduleRequest\x1a&.dtask.v1.DeleteBackupScheduleResponse\x12M\n" +
+	"\fBackupStatus\x12\x1d.dtask.v1.BackupStatusRequest\x1a\x1e.dtask.v1.BackupStatusResponse\x12J\n" +
+	"\vWriteBackup\x12\x1c.dtask.v1.WriteBackupRequest\x1a\x1d.dtask.v1.WriteBackupResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_cluster_proto_rawDescOnce sync.Once
@@ -3078,120 +3660,146 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_dtask_v1_cluster_proto_goTypes = []any{
-	(*StatusRequest)(nil),              // 0: dtask.v1.StatusRequest
-	(*AwaitLeaderRequest)(nil),         // 1: dtask.v1.AwaitLeaderRequest
-	(*AwaitLeaderResponse)(nil),        // 2: dtask.v1.AwaitLeaderResponse
-	(*StatusResponse)(nil),             // 3: dtask.v1.StatusResponse
-	(*Member)(nil),                     // 4: dtask.v1.Member
-	(*AddMemberRequest)(nil),           // 5: dtask.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 6: dtask.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 7: dtask.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 8: dtask.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 9: dtask.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 10: dtask.v1.TransferLeadershipResponse
-	(*UpgradeStatusRequest)(nil),       // 11: dtask.v1.UpgradeStatusRequest
-	(*UpgradeStatusResponse)(nil),      // 12: dtask.v1.UpgradeStatusResponse
-	(*FinishUpgradeRequest)(nil),       // 13: dtask.v1.FinishUpgradeRequest
-	(*FinishUpgradeResponse)(nil),      // 14: dtask.v1.FinishUpgradeResponse
-	(*HoldUpgradeRequest)(nil),         // 15: dtask.v1.HoldUpgradeRequest
-	(*HoldUpgradeResponse)(nil),        // 16: dtask.v1.HoldUpgradeResponse
-	(*ListWorkersRequest)(nil),         // 17: dtask.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),        // 18: dtask.v1.ListWorkersResponse
-	(*Worker)(nil),                     // 19: dtask.v1.Worker
-	(*DrainWorkerRequest)(nil),         // 20: dtask.v1.DrainWorkerRequest
-	(*DrainWorkerResponse)(nil),        // 21: dtask.v1.DrainWorkerResponse
-	(*UndrainWorkerRequest)(nil),       // 22: dtask.v1.UndrainWorkerRequest
-	(*UndrainWorkerResponse)(nil),      // 23: dtask.v1.UndrainWorkerResponse
-	(*StatsRequest)(nil),               // 24: dtask.v1.StatsRequest
-	(*StatsResponse)(nil),              // 25: dtask.v1.StatsResponse
-	(*IdentifyRequest)(nil),            // 26: dtask.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),           // 27: dtask.v1.IdentifyResponse
-	(*AuditHead)(nil),                  // 28: dtask.v1.AuditHead
-	(*AuditHeadsRequest)(nil),          // 29: dtask.v1.AuditHeadsRequest
-	(*AuditHeadsResponse)(nil),         // 30: dtask.v1.AuditHeadsResponse
-	(*OwnCertificate)(nil),             // 31: dtask.v1.OwnCertificate
-	(*Alarm)(nil),                      // 32: dtask.v1.Alarm
-	(*AdmitRequest)(nil),               // 33: dtask.v1.AdmitRequest
-	(*AdmitResponse)(nil),              // 34: dtask.v1.AdmitResponse
-	(*DigestsRequest)(nil),             // 35: dtask.v1.DigestsRequest
-	(*DigestsResponse)(nil),            // 36: dtask.v1.DigestsResponse
-	(*Digest)(nil),                     // 37: dtask.v1.Digest
-	(*BackupRequest)(nil),              // 38: dtask.v1.BackupRequest
-	(*BackupResponse)(nil),             // 39: dtask.v1.BackupResponse
-	(*BarrierRequest)(nil),             // 40: dtask.v1.BarrierRequest
-	(*BarrierResponse)(nil),            // 41: dtask.v1.BarrierResponse
-	(*HistoryRequest)(nil),             // 42: dtask.v1.HistoryRequest
-	(*HistoryResponse)(nil),            // 43: dtask.v1.HistoryResponse
-	(*HistoryChunk)(nil),               // 44: dtask.v1.HistoryChunk
-	nil,                                // 45: dtask.v1.Worker.LabelsEntry
-	nil,                                // 46: dtask.v1.Worker.ResourcesEntry
-	(Consistency)(0),                   // 47: dtask.v1.Consistency
-	(*Freshness)(nil),                  // 48: dtask.v1.Freshness
-	(*timestamppb.Timestamp)(nil),      // 49: google.protobuf.Timestamp
+	(*StatusRequest)(nil),                // 0: dtask.v1.StatusRequest
+	(*AwaitLeaderRequest)(nil),           // 1: dtask.v1.AwaitLeaderRequest
+	(*AwaitLeaderResponse)(nil),          // 2: dtask.v1.AwaitLeaderResponse
+	(*StatusResponse)(nil),               // 3: dtask.v1.StatusResponse
+	(*Member)(nil),                       // 4: dtask.v1.Member
+	(*AddMemberRequest)(nil),             // 5: dtask.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),            // 6: dtask.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),          // 7: dtask.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),         // 8: dtask.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),    // 9: dtask.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil),   // 10: dtask.v1.TransferLeadershipResponse
+	(*UpgradeStatusRequest)(nil),         // 11: dtask.v1.UpgradeStatusRequest
+	(*UpgradeStatusResponse)(nil),        // 12: dtask.v1.UpgradeStatusResponse
+	(*FinishUpgradeRequest)(nil),         // 13: dtask.v1.FinishUpgradeRequest
+	(*FinishUpgradeResponse)(nil),        // 14: dtask.v1.FinishUpgradeResponse
+	(*HoldUpgradeRequest)(nil),           // 15: dtask.v1.HoldUpgradeRequest
+	(*HoldUpgradeResponse)(nil),          // 16: dtask.v1.HoldUpgradeResponse
+	(*ListWorkersRequest)(nil),           // 17: dtask.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),          // 18: dtask.v1.ListWorkersResponse
+	(*Worker)(nil),                       // 19: dtask.v1.Worker
+	(*DrainWorkerRequest)(nil),           // 20: dtask.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),          // 21: dtask.v1.DrainWorkerResponse
+	(*UndrainWorkerRequest)(nil),         // 22: dtask.v1.UndrainWorkerRequest
+	(*UndrainWorkerResponse)(nil),        // 23: dtask.v1.UndrainWorkerResponse
+	(*StatsRequest)(nil),                 // 24: dtask.v1.StatsRequest
+	(*StatsResponse)(nil),                // 25: dtask.v1.StatsResponse
+	(*IdentifyRequest)(nil),              // 26: dtask.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),             // 27: dtask.v1.IdentifyResponse
+	(*AuditHead)(nil),                    // 28: dtask.v1.AuditHead
+	(*AuditHeadsRequest)(nil),            // 29: dtask.v1.AuditHeadsRequest
+	(*AuditHeadsResponse)(nil),           // 30: dtask.v1.AuditHeadsResponse
+	(*OwnCertificate)(nil),               // 31: dtask.v1.OwnCertificate
+	(*Alarm)(nil),                        // 32: dtask.v1.Alarm
+	(*AdmitRequest)(nil),                 // 33: dtask.v1.AdmitRequest
+	(*AdmitResponse)(nil),                // 34: dtask.v1.AdmitResponse
+	(*DigestsRequest)(nil),               // 35: dtask.v1.DigestsRequest
+	(*DigestsResponse)(nil),              // 36: dtask.v1.DigestsResponse
+	(*Digest)(nil),                       // 37: dtask.v1.Digest
+	(*BackupRequest)(nil),                // 38: dtask.v1.BackupRequest
+	(*BackupResponse)(nil),               // 39: dtask.v1.BackupResponse
+	(*BackupSchedule)(nil),               // 40: dtask.v1.BackupSchedule
+	(*BackupRun)(nil),                    // 41: dtask.v1.BackupRun
+	(*SetBackupScheduleRequest)(nil),     // 42: dtask.v1.SetBackupScheduleRequest
+	(*SetBackupScheduleResponse)(nil),    // 43: dtask.v1.SetBackupScheduleResponse
+	(*DeleteBackupScheduleRequest)(nil),  // 44: dtask.v1.DeleteBackupScheduleRequest
+	(*DeleteBackupScheduleResponse)(nil), // 45: dtask.v1.DeleteBackupScheduleResponse
+	(*BackupStatusRequest)(nil),          // 46: dtask.v1.BackupStatusRequest
+	(*BackupStatusResponse)(nil),         // 47: dtask.v1.BackupStatusResponse
+	(*WriteBackupRequest)(nil),           // 48: dtask.v1.WriteBackupRequest
+	(*WriteBackupResponse)(nil),          // 49: dtask.v1.WriteBackupResponse
+	(*BarrierRequest)(nil),               // 50: dtask.v1.BarrierRequest
+	(*BarrierResponse)(nil),              // 51: dtask.v1.BarrierResponse
+	(*HistoryRequest)(nil),               // 52: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),              // 53: dtask.v1.HistoryResponse
+	(*HistoryChunk)(nil),                 // 54: dtask.v1.HistoryChunk
+	nil,                                  // 55: dtask.v1.Worker.LabelsEntry
+	nil,                                  // 56: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                     // 57: dtask.v1.Consistency
+	(*Freshness)(nil),                    // 58: dtask.v1.Freshness
+	(*timestamppb.Timestamp)(nil),        // 59: google.protobuf.Timestamp
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
 	32, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
 	4,  // 2: dtask.v1.UpgradeStatusResponse.members:type_name -> dtask.v1.Member
-	47, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	57, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
 	19, // 4: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	48, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
-	45, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	46, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	58, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
+	55, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	56, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
 	19, // 8: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	19, // 9: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	32, // 10: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
 	28, // 11: dtask.v1.IdentifyResponse.audit_head:type_name -> dtask.v1.AuditHead
 	31, // 12: dtask.v1.IdentifyResponse.certificate:type_name -> dtask.v1.OwnCertificate
 	28, // 13: dtask.v1.AuditHeadsResponse.heads:type_name -> dtask.v1.AuditHead
-	49, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	59, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
 	37, // 15: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	44, // 16: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 17: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	26, // 18: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	1,  // 19: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
-	33, // 20: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	5,  // 21: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	7,  // 22: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	9,  // 23: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	11, // 24: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
-	13, // 25: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
-	15, // 26: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
-	35, // 27: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	29, // 28: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
-	17, // 29: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	20, // 30: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	22, // 31: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	24, // 32: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	42, // 33: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	38, // 34: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
-	40, // 35: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
-	3,  // 36: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	27, // 37: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	2,  // 38: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
-	34, // 39: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	6,  // 40: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	8,  // 41: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	10, // 42: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	12, // 43: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
-	14, // 44: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
-	16, // 45: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
-	36, // 46: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	30, // 47: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
-	18, // 48: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	21, // 49: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	23, // 50: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	25, // 51: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	43, // 52: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	39, // 53: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
-	41, // 54: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
-	36, // [36:55] is the sub-list for method output_type
-	17, // [17:36] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	40, // 16: dtask.v1.SetBackupScheduleRequest.schedule:type_name -> dtask.v1.BackupSchedule
+	40, // 17: dtask.v1.SetBackupScheduleResponse.schedule:type_name -> dtask.v1.BackupSchedule
+	57, // 18: dtask.v1.BackupStatusRequest.consistency:type_name -> dtask.v1.Consistency
+	40, // 19: dtask.v1.BackupStatusResponse.schedule:type_name -> dtask.v1.BackupSchedule
+	41, // 20: dtask.v1.BackupStatusResponse.last:type_name -> dtask.v1.BackupRun
+	41, // 21: dtask.v1.BackupStatusResponse.failed:type_name -> dtask.v1.BackupRun
+	58, // 22: dtask.v1.BackupStatusResponse.freshness:type_name -> dtask.v1.Freshness
+	41, // 23: dtask.v1.WriteBackupResponse.run:type_name -> dtask.v1.BackupRun
+	54, // 24: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 25: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	26, // 26: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	1,  // 27: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
+	33, // 28: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	5,  // 29: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	7,  // 30: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	9,  // 31: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	11, // 32: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
+	13, // 33: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
+	15, // 34: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
+	35, // 35: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	29, // 36: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
+	17, // 37: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	20, // 38: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	22, // 39: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	24, // 40: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	52, // 41: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	38, // 42: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
+	50, // 43: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
+	42, // 44: dtask.v1.AdminService.SetBackupSchedule:input_type -> dtask.v1.SetBackupScheduleRequest
+	44, // 45: dtask.v1.AdminService.DeleteBackupSchedule:input_type -> dtask.v1.DeleteBackupScheduleRequest
+	46, // 46: dtask.v1.AdminService.BackupStatus:input_type -> dtask.v1.BackupStatusRequest
+	48, // 47: dtask.v1.AdminService.WriteBackup:input_type -> dtask.v1.WriteBackupRequest
+	3,  // 48: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	27, // 49: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 50: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	34, // 51: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	6,  // 52: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	8,  // 53: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	10, // 54: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	12, // 55: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
+	14, // 56: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
+	16, // 57: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
+	36, // 58: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	30, // 59: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
+	18, // 60: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	21, // 61: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	23, // 62: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	25, // 63: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	53, // 64: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	39, // 65: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
+	51, // 66: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
+	43, // 67: dtask.v1.AdminService.SetBackupSchedule:output_type -> dtask.v1.SetBackupScheduleResponse
+	45, // 68: dtask.v1.AdminService.DeleteBackupSchedule:output_type -> dtask.v1.DeleteBackupScheduleResponse
+	47, // 69: dtask.v1.AdminService.BackupStatus:output_type -> dtask.v1.BackupStatusResponse
+	49, // 70: dtask.v1.AdminService.WriteBackup:output_type -> dtask.v1.WriteBackupResponse
+	48, // [48:71] is the sub-list for method output_type
+	25, // [25:48] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }
@@ -3206,7 +3814,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
