@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -107,13 +108,13 @@ func (b *scheduledBackups) Run(ctx context.Context, _ uint64) error {
 			return context.Cause(ctx)
 		}
 		recorder := b.recorder()
-		if recorder == nil {
+		if recorder == nil || ctx.Err() != nil {
 			continue
 		}
 		if ended == nil {
 			ended = b.runIfDue(ctx)
 		}
-		if ended != nil && ctx.Err() == nil && b.record(ctx, recorder, *ended) {
+		if ended != nil && b.record(ctx, recorder, *ended) {
 			ended = nil
 		}
 	}
@@ -164,13 +165,14 @@ func (b *scheduledBackups) runIfDue(ctx context.Context) *fsm.BackupRun {
 // errSlowBackup is recorded for a run that did not end within its limit.
 var errSlowBackup = errors.New("the backup took too long: the directory may be slow, or hang")
 
-// backupError is what is recorded of an error.
+// backupError is what is recorded of an error: UTF-8, which its messages must be. Names of
+// files may be something else, and the cut may be within a character.
 func backupError(err error) string {
 	text := err.Error()
 	if s, ok := status.FromError(err); ok {
 		text = s.Message()
 	}
-	return cmp.Or(text[:min(len(text), maxBackupError)], "unknown error")
+	return cmp.Or(strings.ToValidUTF8(text[:min(len(text), maxBackupError)], ""), "unknown error")
 }
 
 // choose returns the voter that writes the next backup: the follower that has written the

@@ -132,10 +132,17 @@ func hashed(n byte) [32]byte { return [32]byte{n, 31: 0xff} }
 // exampleName returns the name of an example's golden file.
 func exampleName(op Op) string {
 	name := operations[op.kind()].name
-	if o, ok := op.(*AddChunk); ok && o.Chunk.IsArray() {
-		return name + "-array"
-	} else if ok && o.Chunk.conditions {
-		return name + "-conditions"
+	switch o := op.(type) {
+	case *AddChunk:
+		if o.Chunk.IsArray() {
+			return name + "-array"
+		} else if o.Chunk.conditions {
+			return name + "-conditions"
+		}
+	case *RecordBackup:
+		if o.Error != "" {
+			return name + "-failed"
+		}
 	}
 	return name
 }

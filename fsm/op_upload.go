@@ -208,6 +208,7 @@ func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 	k.version, k.digest = j.version, o.Digest
 	s.keys.set(s.own, j.key, k)
 	fx.sealed(j.id)
+	s.jobEvent(JobSubmittedEvent, j)
 	if needEnds == nil {
 		s.readyFirst(j, fx)
 	} else {

@@ -26,10 +26,9 @@ func (p *Printer) BackupStatus(s *dtaskv1.BackupStatusResponse) {
 		}
 	}
 	p.Line("schedule  %s", schedule)
-	switch last := s.GetLast(); last {
-	case nil:
+	if last := s.GetLast(); last == nil {
 		p.Line("last      none")
-	default:
+	} else {
 		p.Line("last      %s, %s, by %s", Ago(last.GetEndedAt(), p.now), absolute(last.GetEndedAt()), Clean(last.GetServerId()))
 		p.Line("file      %s in %s", Clean(last.GetFile()), Clean(last.GetTo()))
 		p.Line("size      %s bytes added, log entry %d", Count(last.GetBytes()), last.GetIndex())

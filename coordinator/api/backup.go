@@ -25,15 +25,12 @@ type Backups struct {
 }
 
 const (
-	// backupMessage is how many bytes a message of a backup has.
-	backupMessage = 256 << 10
+	// messageBytes is how many bytes a message of a stream of bytes has.
+	messageBytes = 256 << 10
 	// backupSyncTimeout is how long the history may take to write what left the state.
 	backupSyncTimeout = 30 * time.Second
 	// backupRetryDelay is when a caller may ask again after another backup.
 	backupRetryDelay = 5 * time.Second
-	// backupStallTimeout is how long a caller may leave the next message of a backup unread:
-	// a replica writes one backup at a time, and keeps a fork of its state for it.
-	backupStallTimeout = time.Minute
 )
 
 // Errors of a replica that can't write a backup now.
@@ -62,7 +59,7 @@ func (a *admin) Backup(r *dtaskv1.BackupRequest, stream grpc.ServerStreamingServ
 	if err := a.awaitBarrier(ctx); err != nil {
 		return err
 	}
-	out := &backupStream{ctx: ctx, send: stream.Send}
+	out := &byteStream{ctx: ctx, what: "backup", send: func(data []byte) error { return stream.Send(&dtaskv1.BackupResponse{Data: data}) }}
 	err := a.writeBackup(ctx, out, r)
 	if err == nil {
 		err = out.flush()
