@@ -32,11 +32,11 @@ func (f *fakeLeader) DeleteBackupSchedule(context.Context, *dtaskv1.DeleteBackup
 
 // BackupStatus is that of a schedule without a run while all states are kept, and otherwise
 // that of one with a success and, for a target that is gone, a failure.
-func (f *fakeLeader) BackupStatus(_ context.Context, r *dtaskv1.BackupStatusRequest) (*dtaskv1.BackupStatusResponse, error) {
+func (f *fakeLeader) BackupStatus(_ context.Context, _ *dtaskv1.BackupStatusRequest) (*dtaskv1.BackupStatusResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.schedule
-	resp := &dtaskv1.BackupStatusResponse{Schedule: s, Freshness: &dtaskv1.Freshness{Stale: r.GetConsistency() == dtaskv1.Consistency_CONSISTENCY_STALE}}
+	resp := &dtaskv1.BackupStatusResponse{Schedule: s}
 	if s == nil {
 		return resp, nil
 	}

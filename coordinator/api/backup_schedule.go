@@ -44,8 +44,11 @@ func (a *admin) DeleteBackupSchedule(ctx context.Context, _ *dtaskv1.DeleteBacku
 	if err == nil {
 		already, err = leader.DeleteBackupSchedule(ctx)
 	}
+	if isRejected(err, fsm.AboveLevel) { // then there is none
+		already, err = true, nil
+	}
 	if err != nil {
-		return nil, explainBackupLevel(err)
+		return nil, err
 	}
 	return &dtaskv1.DeleteBackupScheduleResponse{Already: already}, nil
 }
