@@ -34,6 +34,8 @@ const (
 	frameIdentities
 	frameJoinTokens
 	frameAuditHeads
+	frameSchedules
+	frameSchedule
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -54,6 +56,7 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	f.identities(s)
 	f.joinTokens(s)
 	f.auditHeads(s)
+	f.schedules(s)
 	for j := range s.jobs.all() {
 		f.job(j)
 	}

@@ -16,6 +16,7 @@ type dispatcher struct {
 	cleanups heldCleanups
 	waits    waitSampler
 	queued   queueTimeouts
+	schedules *schedules
 	stale    uint64 // upper bound of the tasks in the scheduler that are no longer ready
 }
 

@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"coordinator/transport":  {"internal/connlimit", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
 	"coordinator/raftnode":   {"coordinator/logstore", "coordinator/membership/datadir", "coordinator/transport", "internal/durable", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
 	"coordinator/leader":     {"internal/timescale"},
-	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/exitstatus", "internal/timescale"},
+	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/calendar", "internal/columns", "internal/exitstatus", "internal/timescale", "internal/zoneinfo"},
 	"coordinator/history":    {"fsm", "coordinator/history/...", "proto/...", "internal/mmap"},
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/auth", "internal/columns", "internal/sendqueue"},

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
+	"sort"
 	"strconv"
 	"time"
 )
@@ -50,6 +51,25 @@ func (s *Schedule) Next(after time.Time) (Tick, bool) {
 		return Tick{}, false
 	}
 	return s.tick(f), true
+}
+
+// Last returns the last tick after one instant and not after another. It returns false if
+// there is none. It takes as long as some 40 calls of Next.
+func (s *Schedule) Last(after, until time.Time) (Tick, bool) {
+	first, end := max(after.Unix(), 0), min(until.Unix(), maxInstant)
+	if first >= end {
+		return Tick{}, false
+	}
+	// It is the smallest instant that no tick follows until the end.
+	at := first + int64(sort.Search(int(end-first), func(n int) bool {
+		f, ok := s.next(first + int64(n) + 1)
+		return !ok || f.at > end
+	}))
+	if at == first {
+		return Tick{}, false
+	}
+	f, ok := s.next(at)
+	return s.tick(f), ok
 }
 
 // next returns the first tick from an instant on.
