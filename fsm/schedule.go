@@ -138,9 +138,9 @@ func (o *ScheduleOutcome) fields(c *coder) {
 // in the state.
 type Schedule struct {
 	ID        ScheduleID
-	Namespace string // empty = default
-	Name      string // that of its jobs
-	Version   uint32 // starts at 1; each replacement adds 1
+	Namespace string     // empty = default
+	Name      string     // that of its jobs
+	Version   uint32     // starts at 1; each replacement adds 1
 	Owner     IdentityID // the identity that set it; 0 = none: the cluster has no identities
 	By        string     // name of the one that set it
 	Recurrence

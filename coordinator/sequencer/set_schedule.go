@@ -9,9 +9,9 @@ import (
 
 // NewSchedule is a schedule to set.
 type NewSchedule struct {
-	Submission        // the job that it starts; its key must be a new one
-	Namespace, Name   string // of the job
-	fsm.Recurrence           // Ordered is computed
+	Submission             // the job that it starts; its key must be a new one
+	Namespace, Name string // of the job
+	fsm.Recurrence         // Ordered is computed
 	fsm.ScheduleRules
 	Owner     fsm.IdentityID // 0 = none
 	By        string         // name of the one that asks for it

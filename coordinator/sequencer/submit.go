@@ -69,7 +69,7 @@ type submission struct {
 	next       int       // first chunk that is not in an entry
 	submitters []submitter
 	seal       func(b *batch, u *submission) fsm.Reason // makes the complete job what it is for
-	first      [1]submitter // memory of submitters: there is mostly one
+	first      [1]submitter                             // memory of submitters: there is mostly one
 }
 
 func (u *submission) answer(r SubmitResult, err error) {
