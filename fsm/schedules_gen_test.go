@@ -19,9 +19,9 @@ func (g *generator) schedule(s *State) Op {
 		if g.choose.one(3) {
 			return &DeleteSchedule{ID: id, IfVersion: uint32(g.choose(3))}
 		}
-		return &PauseSchedule{ID: id, Reason: g.text(), By: "alice", AtMS: g.at(s)}
+		return &PauseSchedule{ID: ScheduleID(1 + g.choose(5)), Reason: g.text(), By: "alice", AtMS: g.at(s)}
 	case 1, 2:
-		return &ResumeSchedule{ID: id, AtMS: g.at(s)}
+		return &ResumeSchedule{ID: ScheduleID(1 + g.choose(5)), AtMS: g.at(s)}
 	case 3, 4, 5:
 		return g.runSchedule(id, s)
 	default:

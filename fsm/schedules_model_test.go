@@ -257,14 +257,14 @@ func (m *modelSchedules) compare(s *State) string {
 		if x.IsPaused() {
 			paused = fmt.Sprint(x.PausedMS, x.PausedBy, x.PauseReason)
 		}
-		got = append(got, fmt.Sprint(x.ID, x.Name, x.Version, x.Owner, x.Recurrence, x.Overlap, x.CreatedMS, x.ChangedMS, paused,
+		got = append(got, fmt.Sprintln(x.ID, x.Name, x.Version, x.Owner, x.Recurrence, x.Overlap, x.CreatedMS, x.ChangedMS, paused,
 			x.AfterMS, x.LastCivil, x.LastRunMS, x.Outcomes, x.runs, x.Total()))
 		if s.ScheduleByName("", x.Name) != x {
 			return "schedule " + x.Name + " is not found by its name"
 		}
 	}
 	for _, x := range m.list {
-		want = append(want, fmt.Sprint(x.id, x.name, x.version, x.owner, x.recurrence, x.overlap, x.created, x.change, x.paused,
+		want = append(want, fmt.Sprintln(x.id, x.name, x.version, x.owner, x.recurrence, x.overlap, x.created, x.change, x.paused,
 			x.after, x.civil, x.last, x.outcomes, x.runs, x.form.total))
 	}
 	return cmp.Diff(want, got)

@@ -125,10 +125,10 @@ func TestATickThatIsDueDuringAFailoverRunsOnce(t *testing.T) {
 					mustSet(t, s, everyTenSeconds("tick"))
 					<-time.After(time.Until(simEpoch.Add(9900 * time.Millisecond)))
 					resume := c.log.pause()
-					<-time.After(time.Until(simEpoch.Add(10*time.Second + time.Duration(ms)*time.Millisecond)))
 					if lost {
 						c.log.fail(errors.New("leadership lost"))
 					}
+					<-time.After(time.Until(simEpoch.Add(10*time.Second + time.Duration(ms)*time.Millisecond)))
 					over := make(chan error, 1)
 					go func() { over <- end() }()
 					<-time.After(time.Second)
