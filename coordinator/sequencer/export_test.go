@@ -140,6 +140,7 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 		}
 		switch {
 		case t.kind == timerUpload: // for those of earlier terms
+		case t.kind == timerTick && slices.Contains(s.schedules.blocked, fsm.ScheduleID(t.task.Job)):
 		case t.kind == timerQueue && slices.Contains(s.dispatch.results.pending, t.task):
 		case t.kind == timerQueue && s.dispatch.cleanups.holds(t.task): // it starts later
 		case t.kind == timerQueue && !slices.ContainsFunc(list, s.dispatch.queued.until[t.task].Equal):
