@@ -214,3 +214,23 @@ func TestScheduleLimits(t *testing.T) {
 		t.Errorf("a job that needs another: got %v", r)
 	}
 }
+
+// A run that waits is cancelled: the next one still waits for the one that runs.
+func TestAWaitingRunWaitsForAllRunsBeforeIt(t *testing.T) {
+	t.Parallel()
+	s := scheduled(t, plan(nil), func(o *SetSchedule) { o.Overlap = OverlapWaitAll })
+	for i, op := range []Op{fireAt(2000, 3600), fireAt(3000, 3700), fireAt(4000, 3800), &CancelJob{Job: 3, Reason: "not needed"}} {
+		if r := s.Apply(Entry{NowMS: 4000, Ops: []Op{op}}, nil); r != Accepted {
+			t.Fatal(i, r)
+		}
+	}
+	if j, _ := s.Job(4); !j.Waiting || j.Counts[Blocked] != 1 {
+		t.Errorf("the third run does not wait for the first: %+v", j)
+	}
+	if r := s.Apply(Entry{NowMS: 5000, Ops: []Op{&CancelJob{Job: 2, Reason: "not needed"}}}, nil); r != Accepted {
+		t.Fatal(r)
+	}
+	if j, _ := s.Job(4); j.Waiting || j.Counts[Pending] != 1 {
+		t.Errorf("the third run still waits: %+v", j)
+	}
+}
