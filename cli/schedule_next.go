@@ -37,7 +37,7 @@ start. In JSON, "at" is in UTC and "local" in the time zone of the schedule.`,
   dtaskctl schedule next nightly.yaml --set day=monday -o json`,
 		Args: oneArg,
 		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := f.read(args[0], a.in, specOptions(a.getenv))
+			s, err := f.read(args[0], a.in, a.specOptions())
 			if err != nil {
 				return err
 			}
