@@ -169,8 +169,8 @@ chaos: ## break a real cluster in every way for MINUTES (5), from SEED if set
 	DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) $(RUN) -suite chaos go test -count=1 -v -timeout 0 -run '^TestNemesis$$' $(ARGS) ./test/chaos
 
 .PHONY: rotation
-rotation: ## replace 20 certificates and the CA under load, with 50 workers
-	DTASK_ROTATION=long go test -count=1 -v -timeout 10m -run '^TestCertificatesAndTheCAAreReplacedUnderLoad$$' $(ARGS) ./test/e2e
+rotation: ## replace 20 certificates and the CA under load, with 200 workers
+	DTASK_ROTATION=long go test -count=1 -v -timeout 20m -run '^TestCertificatesAndTheCAAreReplacedUnderLoad$$' $(ARGS) ./test/e2e
 
 .PHONY: chaos-smoke
 chaos-smoke: ## the chaos of each CI run: 60 leaders killed, 30 kinds of faults

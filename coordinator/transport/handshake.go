@@ -43,16 +43,16 @@ var handshakeResults = []string{
 type security struct {
 	peering tlsconf.Peering
 	peers   *peerConns // that were accepted
-	// computing has a token for each handshake that may compute at a time: twice as many
-	// as processors. The rest of the replica must run while thousands of peers connect.
-	computing chan struct{}
+	// computing are the turns of handshakes that compute: twice as many as processors. The
+	// rest of the replica must run while thousands of peers connect.
+	computing *turns
 	counts    map[string]*atomic.Uint64 // by result; the map is never modified
 	limiter   loglimit.Limiter
 }
 
 func newSecurity(p tlsconf.Peering) *security {
 	s := &security{
-		peering: p, peers: newPeerConns(p.Source), computing: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		peering: p, peers: newPeerConns(p.Source), computing: newTurns(2 * runtime.GOMAXPROCS(0)),
 		counts: make(map[string]*atomic.Uint64, len(handshakeResults)),
 	}
 	for _, result := range handshakeResults {
@@ -188,13 +188,13 @@ func (c *secureConn) proven() (p proof, err error) {
 	return proof{id, tlsconf.KeyHash(cert)}, err
 }
 
-// gatedConn is the connection under a handshake, which holds a token while it computes
+// gatedConn is the connection under a handshake, which has a turn while it computes
 // and none while it waits for its peer: peers that are silent in the middle of a handshake
 // must not keep others from theirs. A flight of a handshake fits into the socket's buffer,
 // so that writing does not wait.
 type gatedConn struct {
 	net.Conn
-	computing chan struct{}
+	computing *turns
 	deadline  time.Time
 	holds     bool // by the goroutine of the handshake
 	finished  bool // set before others use the connection
@@ -217,22 +217,18 @@ func (c *gatedConn) Read(p []byte) (int, error) {
 	if c.recording {
 		c.recorded = append(c.recorded, p[:n]...)
 	}
-	wait := time.NewTimer(time.Until(c.deadline))
-	defer wait.Stop()
-	select {
-	case c.computing <- struct{}{}:
-		c.holds = true
-		return n, nil
-	case <-wait.C:
+	if !c.computing.take(c.deadline) {
 		return 0, os.ErrDeadlineExceeded
 	}
+	c.holds = true
+	return n, nil
 }
 
-// release returns the token.
+// release returns the turn.
 func (c *gatedConn) release() {
 	if c.holds {
 		c.holds = false
-		<-c.computing
+		c.computing.end()
 	}
 }
 

@@ -20,13 +20,14 @@ import (
 // rotationScale is how much the rotation test does: the short form is for CI, and
 // DTASK_ROTATION=long chooses the other one.
 type rotationScale struct {
-	workers, slots, batch int // batch: tasks of a job
-	leaves                int // rotations of a coordinator's certificate
+	workers, slots, batch int  // batch: tasks of a job
+	leaves                int  // rotations of a coordinator's certificate
+	each                  bool // wait until each of them is in use
 }
 
 func scaleOfRotation() rotationScale {
 	if os.Getenv("DTASK_ROTATION") == "long" {
-		return rotationScale{workers: 50, slots: 40, batch: 10_000, leaves: 20}
+		return rotationScale{workers: 200, slots: 16, batch: 20_000, leaves: 20, each: true}
 	}
 	return rotationScale{workers: 4, slots: 16, batch: 500, leaves: 3}
 }
@@ -63,9 +64,11 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 	}
 	before, err := s.Status(ctx)
 	clustertest.Must(t, err)
-	endLoad := s.load(scale.batch)
+	load := s.load(scale.batch)
+	load.restart()
 
-	s.renewLeaves(scale.leaves)
+	begun := time.Now()
+	s.renewLeaves(scale)
 	old := s.tls(ctx).CAs[0].KeyHash
 	zombie := filepath.Join(s.dir, "zombie")
 	clustertest.Must(t, os.CopyFS(zombie, os.DirFS(filepath.Join(s.data("n3"), "tls"))))
@@ -79,62 +82,24 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 		t.Errorf("the old CA was not dropped: %+v", st)
 	}
 	s.untilNobodyLacks() // the coordinators still answer each other
-	tasks := endLoad()
+	took := time.Since(begun)
+	tasks, longest := load.end()
 
 	after, err := s.Status(ctx)
 	clustertest.Must(t, err)
 	if after.Leader != before.Leader || after.Term != before.Term {
 		t.Errorf("the leader changed from %s in term %d to %s in term %d", before.Leader, before.Term, after.Leader, after.Term)
 	}
-	t.Logf("%d tasks", tasks)
+	t.Logf("%d tasks in %s, %.0f/s; longest time without a completion: %s", tasks, took.Round(time.Second), float64(tasks)/took.Seconds(), longest.Round(time.Millisecond))
 	s.keepsOnlyTheNewCA(scale)
 	s.refusesTheOldCA(zombie, after.Leader)
 }
 
-// load submits jobs one after another until the function that it returns is called, which
-// waits for them and returns how many tasks they had. All must complete without a retry.
-func (s *secured) load(batch int) (end func() int) {
-	s.t.Helper()
-	file := cluster.JobFile("load", cluster.TaskFile{
-		"id": "a", "type": "sleep", "payload": "20ms", "array": map[string]any{"range": fmt.Sprintf("0-%d", batch-1)},
-	})
-	ctx := s.t.Context()
-	loading, stop := context.WithCancel(ctx)
-	type result struct {
-		ids []string
-		err error
-	}
-	done := make(chan result, 1) // size 1: the result
-	go func() {
-		var r result
-		for loading.Err() == nil && r.err == nil {
-			var id string
-			if id, r.err = s.Submit(ctx, file); r.err == nil {
-				r.ids = append(r.ids, id)
-				_, r.err = s.AwaitEnd(ctx, id, guard)
-			}
-		}
-		done <- r
-	}()
-	s.t.Cleanup(stop)
-	return func() int {
-		stop()
-		r := <-done
-		clustertest.Must(s.t, r.err)
-		for _, id := range r.ids {
-			// Requeues don't count: an idle worker takes what waits at another one.
-			if job := completed(s.t, s.Ctl, id); job.TasksCompleted != batch || job.TasksFailed+job.Retries != 0 {
-				s.t.Errorf("job %s: %+v", id, job)
-			}
-		}
-		return len(r.ids) * batch
-	}
-}
-
 // renewLeaves issues the certificates of the coordinators again, one after another, and
 // waits until each uses its new one.
-func (s *secured) renewLeaves(n int) {
+func (s *secured) renewLeaves(scale rotationScale) {
 	s.t.Helper()
+	n := scale.leaves
 	for i := range n {
 		node := s.nodes[i%len(s.nodes)]
 		dir := filepath.Join(s.data(node.Name), "tls")
@@ -144,7 +109,7 @@ func (s *secured) renewLeaves(n int) {
 			ExpiresAt time.Time `json:"expires_at"`
 		}
 		clustertest.Must(s.t, a.Into(&issued))
-		if i < n-len(s.nodes) {
+		if !scale.each && i < n-len(s.nodes) {
 			continue // the files are read every ten seconds: wait for the last ones only
 		}
 		clustertest.Must(s.t, cluster.Until(s.t.Context(), node.Name+" uses its new certificate", guard, func(ctx context.Context) error {
