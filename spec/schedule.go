@@ -17,8 +17,10 @@ import (
 type Schedule struct {
 	Job      *dtaskv1.JobSpec
 	Calendar *calendar.Schedule
-	Overlap  Overlap
-	Missed   Missed
+	// Recurrence is what the calendar was made of.
+	Recurrence Recurrence
+	Overlap    Overlap
+	Missed     Missed
 	// MissedWithin is how old a missed tick may be; 0 with [MissedSkip].
 	MissedWithin time.Duration
 }
@@ -228,7 +230,7 @@ func (r *reader) calendar(n *yaml.Node, b *scheduleBuilder) *Schedule {
 			r.fault(n, "has ended: it has no tick after "+now.UTC().Format(time.RFC3339), "write a later until, or leave it out")
 		}
 	}
-	b.out.Calendar = made
+	b.out.Calendar, b.out.Recurrence = made, recurrence(&b.config)
 	return &b.out
 }
 
