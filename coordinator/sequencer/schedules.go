@@ -1,7 +1,6 @@
 package sequencer
 
 import (
-	"math"
 	"time"
 
 	"github.com/dtask/dtask/fsm"
@@ -14,12 +13,12 @@ const (
 	// missedInterval separates missed ticks that run, over all schedules: at most 20 per
 	// second.
 	missedInterval = 50 * time.Millisecond
-	// maxMissedRuns is how many missed ticks of a schedule run.
-	maxMissedRuns = 100
-	// maxCounted is how many missed ticks are counted.
-	maxCounted = 1000
 	// blockedRetry is how often ticks are tried again that can't fire now.
 	blockedRetry = 50 * time.Millisecond
+	// armedAtOnce is how many schedules get their calendars and timers together after a
+	// term has started, every armInterval: what is due meanwhile waits some milliseconds.
+	armedAtOnce = 128
+	armInterval = time.Millisecond
 	// maxTickTimer is how far ahead timers of ticks are set: timers can't be removed, and
 	// are set again whenever the wall clock has moved.
 	maxTickTimer = time.Hour
@@ -36,8 +35,9 @@ type schedules struct {
 	timers     *timers
 	uploads    *uploads
 	byID       map[fsm.ScheduleID]*schedule
+	unarmed    []fsm.ScheduleID // at the start of the term; they get their timers soon
 	blocked    []fsm.ScheduleID // due, but can't fire now
-	retrying   bool             // there is a timer for these
+	retrying   bool             // there is a timer for these two
 	nextMissed time.Time        // when the next missed tick may run, by the monotonic clock
 	drift      time.Duration    // of the wall clock against the monotonic one when the timers were set
 }
@@ -51,13 +51,26 @@ type schedule struct {
 	reserved bool               // the timer is for a missed tick that may run then
 }
 
-// rebuild sets the timers of all schedules. Nothing fires yet: the wall clock must be
-// confirmed first.
+// rebuild prepares the timers of all schedules. They are set after the first entry of the
+// term, some at a time: the calendars of many schedules would delay the term. Nothing fires
+// yet: the wall clock must be confirmed first.
 func (t *schedules) rebuild(b *batch) {
 	t.drift = drift(b)
 	for x := range b.view.Schedules() {
-		t.arm(b, t.of(b, x))
+		t.unarmed = append(t.unarmed, x.ID)
 	}
+	t.retryLater(b)
+}
+
+// armSome sets the timers of the next schedules that have had none in this term.
+func (t *schedules) armSome(b *batch) {
+	n := min(len(t.unarmed), armedAtOnce)
+	for _, id := range t.unarmed[:n] {
+		if x := b.view.Schedule(id); x != nil && t.byID[id] == nil { // else deleted or changed meanwhile
+			t.arm(b, t.of(b, x))
+		}
+	}
+	t.unarmed = t.unarmed[n:]
 }
 
 // drift is how far the wall clock is ahead of the monotonic one, from some origin.
@@ -121,7 +134,7 @@ func (t *schedules) armAt(s *schedule, dueMS int64, at time.Time) {
 	t.timers.add(timer{at: at, kind: timerTick, task: fsm.TaskRef{Job: fsm.JobID(s.id)}, due: dueMS})
 }
 
-// fire executes the timer of a schedule, or of all that are blocked.
+// fire executes the timer of a schedule, or of all that have none yet or are blocked.
 func (t *schedules) fire(b *batch, x timer) {
 	if x.task.Job == 0 {
 		t.retry(b)
@@ -132,9 +145,11 @@ func (t *schedules) fire(b *batch, x timer) {
 	}
 }
 
-// retry tries the schedules that were blocked.
+// retry sets timers that are missing since the start of the term, and tries the schedules
+// that were blocked.
 func (t *schedules) retry(b *batch) {
 	t.retrying = false
+	t.armSome(b)
 	list := t.blocked
 	t.blocked = nil
 	for i, id := range list {
@@ -157,13 +172,16 @@ func (t *schedules) block(b *batch, s *schedule) {
 }
 
 func (t *schedules) retryLater(b *batch) {
-	if t.retrying || len(t.blocked) == 0 {
+	if t.retrying || len(t.blocked) == 0 && len(t.unarmed) == 0 {
 		return
 	}
 	t.retrying = true
 	at := b.now.Add(t.cfg.TimeScale.Scale(blockedRetry))
-	if b.full() {
+	switch {
+	case b.full():
 		at = b.now
+	case len(t.unarmed) > 0:
+		at = b.now.Add(armInterval)
 	}
 	t.timers.add(timer{at: at, kind: timerTick})
 }
@@ -223,72 +241,6 @@ func (t *schedules) decide(b *batch, x *fsm.Schedule, tick calendar.Tick, d fsm.
 	return r == fsm.Accepted
 }
 
-// missedTick is what happens to a missed tick, and to those before it.
-type missedTick struct {
-	tick     calendar.Tick
-	decision fsm.Decision
-	earlier  uint32 // ticks before it that are skipped with it
-}
-
-// missed decides the ticks that were missed, by the rule of the schedule. first is the
-// oldest of them.
-func (t *schedules) missed(b *batch, x *fsm.Schedule, s *schedule, first calendar.Tick) missedTick {
-	newest := t.newestMissed(b, s, first)
-	m := missedTick{tick: newest, decision: fsm.TickRuns}
-	oldest := b.wall.Add(-time.Duration(min(x.WithinMS, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond)
-	if x.Missed == fsm.MissedSkip || newest.At.Before(oldest) {
-		m.decision = fsm.TickSkippedMissed
-	} else if x.Missed == fsm.MissedAll {
-		m = t.oldestOfAll(s, first, newest, oldest)
-	}
-	m.earlier = countTicks(s.calendar, first, m.tick)
-	return m
-}
-
-// newestMissed returns the last tick that was missed.
-func (t *schedules) newestMissed(b *batch, s *schedule, first calendar.Tick) calendar.Tick {
-	until := b.wall
-	for range maxCounted { // ticks that jitter delays are not late yet
-		tick, ok := s.calendar.Last(first.At, until)
-		switch {
-		case !ok:
-			return first
-		case b.wall.Sub(tick.Start) > lateAfter:
-			return tick
-		}
-		until = tick.At.Add(-time.Second)
-	}
-	if tick, ok := s.calendar.Last(first.At, b.wall.Add(-lateAfter-s.calendar.Jitter())); ok {
-		return tick
-	}
-	return first
-}
-
-// oldestOfAll returns the oldest of the missed ticks that run, or skips those before it.
-func (t *schedules) oldestOfAll(s *schedule, first, newest calendar.Tick, oldest time.Time) missedTick {
-	run := newest
-	for range maxMissedRuns - 1 {
-		tick, ok := s.calendar.Last(first.At.Add(-time.Second), run.At.Add(-time.Second))
-		if !ok || tick.At.Before(oldest) {
-			break
-		}
-		run = tick
-	}
-	if skipped, ok := s.calendar.Last(first.At.Add(-time.Second), run.At.Add(-time.Second)); ok {
-		return missedTick{tick: skipped, decision: fsm.TickSkippedMissed}
-	}
-	return missedTick{tick: run, decision: fsm.TickRuns}
-}
-
-// countTicks counts the ticks from one until before another, at most maxCounted.
-func countTicks(c *calendar.Schedule, from, end calendar.Tick) uint32 {
-	n := uint32(0)
-	for ok := true; ok && from.At.Before(end.At) && n < maxCounted; n++ {
-		from, ok = c.Next(from.At)
-	}
-	return n
-}
-
 // sweep sets the timers again if the wall clock was set.
 func (t *schedules) sweep(b *batch) {
 	now := drift(b)
@@ -297,7 +249,7 @@ func (t *schedules) sweep(b *batch) {
 	}
 	t.drift = now
 	for x := range b.view.Schedules() {
-		if s := t.of(b, x); s.due != 0 && !s.reserved {
+		if s := t.byID[x.ID]; s != nil && s.due != 0 && !s.reserved {
 			t.arm(b, s)
 		}
 	}

@@ -349,6 +349,40 @@ func TestARepeatedRunByHandIsTheSameRun(t *testing.T) {
 	})
 }
 
+// A term sets the timers of its schedules some at a time. One that a user changes or deletes
+// meanwhile is set by that.
+func TestEveryScheduleFiresInANewTerm(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, end := c.lead()
+		raiseToSchedules(t, s)
+		const schedules = 300
+		last := fsm.ScheduleID(0)
+		for i := range schedules {
+			n := everyTenSeconds(fmt.Sprintf("s%d", i))
+			n.EveryMS = 3_600_000
+			last = mustSet(t, s, n).ID
+		}
+		_ = end()
+		s, _ = c.lead()
+		if err := s.DeleteSchedule(t.Context(), last, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.PauseSchedule(t.Context(), last-1, "", "alice"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Until(simEpoch.Add(time.Hour + time.Second)))
+		c.machine.Read(func(s *fsm.State, _ uint64) {
+			for x := range s.Schedules() {
+				if want := x.ID != last-1; (len(x.Outcomes) == 1) != want {
+					t.Errorf("schedule %s has the outcomes %v, want one: %v", x.Name, x.Outcomes, want)
+				}
+			}
+		})
+	})
+}
+
 func TestTenThousandSchedulesFireInOneSecond(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

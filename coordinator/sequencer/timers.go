@@ -16,7 +16,7 @@ const (
 	timerDeadline                      // the deadline of a job
 	timerLease                         // the end of an at-most-once attempt's lease
 	timerUpload                        // a job that an earlier leader began and no client seals
-	timerTick                          // a tick of a schedule; task.Job is the number of the schedule, 0 for all that are blocked
+	timerTick                          // a tick of a schedule; task.Job is the number of the schedule, 0 for all that wait for a retry
 )
 
 // timer fires at a time. Timers are never removed before: what fires checks

@@ -31,6 +31,11 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AClockThatIsSet"}},
 		},
 		{
+			Name:   "a-new-term-forgets-most-schedules",
+			Edits:  []Edit{{"coordinator/sequencer/schedules.go", "	t.unarmed = t.unarmed[n:]\n", "	t.unarmed = nil\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "EveryScheduleFiresInANewTerm"}},
+		},
+		{
 			Name:   "a-run-waits-for-the-newest-run-only",
 			Edits:  []Edit{{fire, "	for _, id := range waits {\n", "	for _, id := range waits[max(0, len(waits)-1):] {\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "AWaitingRunWaitsForAll"}},
