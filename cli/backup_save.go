@@ -102,6 +102,7 @@ func (a *app) backupToStdout(ctx context.Context, c *client.Client, o client.Bac
 	if isTerminal(a.out) || !a.textOutput() {
 		return usagef("- writes the backup itself to standard output: redirect it, without -o")
 	}
+	a.note("%s", backupSecrecy)
 	out := &meter{a: a, to: a.out}
 	return c.Backup(ctx, o, func() (io.Writer, error) {
 		if out.bytes > 0 {

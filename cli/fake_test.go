@@ -45,6 +45,8 @@ type fakeLeader struct {
 	last int
 	runs uint64
 
+	loads int64 // calls of Load
+
 	auditHeads []*dtaskv1.AuditHead
 
 	fakeDrain

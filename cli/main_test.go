@@ -53,19 +53,25 @@ func interrupted(t *testing.T, text string, args ...string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(done)
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
 	a, _, _ := setup(t, map[string]string{"DTASK_ADDR": addr})
 	stderr := &signalWriter{text: text, seen: make(chan struct{})}
 	a.err = stderr
+	interruptWhen(t, a, stderr.seen, args...)
+	return stderr.String()
+}
+
+// interruptWhen runs a command and interrupts it when a channel is closed.
+func interruptWhen(t *testing.T, a *app, seen <-chan struct{}, args ...string) {
+	t.Helper()
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
 	code := make(chan int, 1) // one exit code
 	go func() { code <- run(ctx, args, a) }()
-	<-stderr.seen
+	<-seen
 	interrupt()
 	if got := <-code; got != exitInterrupted {
 		t.Errorf("got exit code %d, want %d", got, exitInterrupted)
 	}
-	return stderr.String()
 }
 
 func TestAnInterruptedWaitExitsWith130AndAHint(t *testing.T) {

@@ -206,7 +206,7 @@ func askAll[T any](ctx context.Context, c *Client, addrs []string, ask func(cont
 	for _, addr := range addrs {
 		asking.Go(func() {
 			a := answer[T]{addr: addr}
-			a.err = c.once(ctx, addr, func(ctx context.Context, t try) (err error) {
+			a.err = c.once(ctx, addr, statusTimeout, func(ctx context.Context, t try) (err error) {
 				a.value, err = ask(ctx, t)
 				return err
 			})

@@ -13,9 +13,10 @@ import (
 )
 
 // JoinCoordinator gets a server id and a certificate for a coordinator, whose key signed
-// own. The certificate is for hosts, DNS names and IP addresses. Apart from that it is
-// Join. The caller checks the answer.
-func JoinCoordinator(ctx context.Context, cfg Config, s JoinString, own *tls.Certificate, hosts []string) (*dtaskv1.JoinResponse, error) {
+// own. The certificate is for hosts, DNS names and IP addresses. If replace is the server
+// id of a lost member, the coordinator is to take its place; empty means none. Apart from
+// that it is Join. The caller checks the answer.
+func JoinCoordinator(ctx context.Context, cfg Config, s JoinString, own *tls.Certificate, hosts []string, replace string) (*dtaskv1.JoinResponse, error) {
 	j := s.parsed
 	conf := joinTLS(j.CAKey, j.ClusterID, time.Now)
 	conf.Certificates = []tls.Certificate{*own}
@@ -27,6 +28,6 @@ func JoinCoordinator(ctx context.Context, cfg Config, s JoinString, own *tls.Cer
 	defer func() { _ = c.Close() }() // its calls have ended
 	return call(ctx, c, operation{name: "joining the cluster", timeout: changeLimit}, dtaskv1.AuthServiceClient.Join, &dtaskv1.JoinRequest{
 		JoinToken: j.ID, JoinSecret: j.Secret[:], Purpose: auth.JoinCoordinator.String(), Key: rand.Text(),
-		PublicKey: own.Leaf.RawSubjectPublicKeyInfo, Hosts: hosts,
+		PublicKey: own.Leaf.RawSubjectPublicKeyInfo, Hosts: hosts, ReplaceServer: replace,
 	})
 }

@@ -272,13 +272,13 @@ type onceError struct {
 // Error implements error.
 func (e *onceError) Error() string { return e.message }
 
-// once runs call at addr without retries, within statusTimeout.
-func (c *Client) once(ctx context.Context, addr string, call func(ctx context.Context, t try) error) error {
+// once runs call at addr without retries, within limit.
+func (c *Client) once(ctx context.Context, addr string, limit time.Duration, call func(ctx context.Context, t try) error) error {
 	conn, err := c.conn(addr)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := call(ctx, try{conn: conn, connected: func() {}}); err != nil {
 		j := classify(err)

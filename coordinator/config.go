@@ -125,6 +125,9 @@ type Config struct {
 	// AutoRejoin lets a replica whose data directory is lost or damaged rejoin under a
 	// new server id, which the cluster chooses.
 	AutoRejoin bool
+	// Replace is the server id of a lost member whose place this replica takes when the
+	// cluster adds it; empty if none. A replica that has joined before ignores it.
+	Replace string
 	// UpgradeAfter is how long all members must support a feature level before the leader
 	// raises the cluster to it; 0 = at once. The leader's setting applies.
 	UpgradeAfter time.Duration
@@ -140,6 +143,11 @@ type Config struct {
 	AuditFiles     int
 	// Command is the command line of this process, for messages. Optional.
 	Command string
+	// Settings are the values of the flags by their names, without secrets, and LogTail
+	// returns the last lines of the log. Both are for debug bundles, and optional. LogTail is
+	// called from many goroutines.
+	Settings map[string]string
+	LogTail  func() []byte
 
 	// Summary is how often a summary is logged while there is work; default 5 s.
 	Summary time.Duration

@@ -125,8 +125,9 @@ func allCurrent(st *dtaskv1.TLSStatusResponse) bool {
 	return true
 }
 
-// What a replica opened with a certificate of the old CA must not survive the CA.
-func TestConnectionsOfADroppedCAEndAndTheLeaderStays(t *testing.T) {
+// What a replica opened with a certificate of the old CA must not survive the CA. That the
+// leader stays is a test of test/e2e: here, a loaded machine would let another one be elected.
+func TestConnectionsOfADroppedCAEnd(t *testing.T) {
 	t.Parallel()
 	c := newYearCluster(t, time.Now())
 	old, err := tlsconf.LoadReplica(filepath.Join(c.dirs[1], "tls"))
@@ -138,10 +139,6 @@ func TestConnectionsOfADroppedCAEndAndTheLeaderStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin := c.start(t.Context())
-	before, err := admin.ClusterStatus(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	peering := tlsconf.Peering{Source: func() *tlsconf.Replica { return old }}
 	var ended []<-chan struct{}
 	var stay []<-chan struct{}
@@ -162,10 +159,6 @@ func TestConnectionsOfADroppedCAEndAndTheLeaderStays(t *testing.T) {
 		}
 	}
 	wantOpen(t, "of workers and clients", stay)
-	after, err := admin.ClusterStatus(t.Context())
-	if err != nil || after.GetLeader() != before.GetLeader() || after.GetTerm() != before.GetTerm() {
-		t.Errorf("%s led in term %d, and %s in term %d afterwards (%v)", before.GetLeader(), before.GetTerm(), after.GetLeader(), after.GetTerm(), err)
-	}
 }
 
 func wantOpen(t *testing.T, which string, conns []<-chan struct{}) {

@@ -80,7 +80,7 @@ func newAttacked(t *testing.T) *attacked {
 		if err := tlsconf.Save(cfg.TLSDir, cert, key, ca.Roots...); err != nil {
 			t.Fatal(err)
 		}
-		cfg.Listen, cfg.Seams.Network = port.Addr().String(), opened{port: port}
+		cfg.Listen, cfg.Seams.Network = port.Addr().String(), opened{newTCP(), port}
 		peers, cfgs = append(peers, Peer{ID: id, Address: cfg.Listen}), append(cfgs, cfg)
 	}
 	a := &attacked{T: t, trust: tlsconf.Trust{Roots: ca.Roots}, ca: ca}

@@ -90,7 +90,7 @@ func (r *replica) newAuthService() *access.Service {
 			}
 			return list
 		},
-		CheckIssue: r.checkIssue, Issue: r.issue,
+		CheckIssue: r.checkIssue, Issue: r.issue, CheckReplace: func(ctx context.Context, serverID string) error { return r.members.CheckReplace(ctx, serverID) },
 	})
 }
 

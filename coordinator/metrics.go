@@ -200,6 +200,11 @@ func (m metrics) collectLeader(ch chan<- prometheus.Metric) {
 			"Seconds for which the oldest ready task has waited since it became ready in this term; sampled under load.",
 			time.Duration(t.OldestWait.Load()).Seconds(),
 		},
+		{
+			"slots_wanted",
+			"Slots that attempts on workers and ready tasks need, one each; tasks that no worker could run are included.",
+			slotsWanted(t),
+		},
 		{"notifications_pending", "Notifications waiting for delivery to a webhook or command.", float64(notifications)},
 	})
 	m.collectStates(ch)
@@ -211,6 +216,17 @@ func (m metrics) collectLeader(ch chan<- prometheus.Metric) {
 	for kind, n := range mostFrequent(deadLetters, maxDeadLetterTypes) {
 		ch <- prometheus.MustNewConstMetric(letters, prometheus.GaugeValue, float64(n), kind)
 	}
+}
+
+// slotsWanted is how many slots would run all attempts and ready tasks at once. Tasks that no
+// worker could run are included: a pool of workers that was scaled to none would otherwise
+// never get the first one.
+func slotsWanted(t *sequencer.Totals) float64 {
+	n := t.Held.Load()
+	for p := range t.Depth {
+		n += t.Depth[p].Load()
+	}
+	return float64(n)
 }
 
 // collectStates counts the jobs of the replicated state, and their tasks, by state. It

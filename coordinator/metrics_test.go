@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/scheduler"
 )
 
 func TestSeriesOfDeadLettersAreBounded(t *testing.T) {
@@ -20,5 +21,21 @@ func TestSeriesOfDeadLettersAreBounded(t *testing.T) {
 	}
 	if got := mostFrequent(nil, 50); !maps.Equal(got, map[string]int{sequencer.OtherTypes: 0}) {
 		t.Errorf("without dead letters: %v", got)
+	}
+}
+
+func TestSlotsAreWantedByAttemptsAndByReadyTasksOfAllPriorities(t *testing.T) {
+	t.Parallel()
+	totals := sequencer.NewTotals()
+	if got := slotsWanted(totals); got != 0 {
+		t.Errorf("without tasks: got %v", got)
+	}
+	totals.Held.Store(3)
+	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
+		totals.Depth[p].Store(10)
+	}
+	totals.Unplaceable.Store(5)
+	if got := slotsWanted(totals); got != 43 {
+		t.Errorf("got %v, want 43", got)
 	}
 }

@@ -63,6 +63,7 @@ type replica struct {
 	clock        *clockMonitor
 	notifier     *notifier
 	leadership   *leadership
+	load         *loadRecorder
 	api          *api.Server
 
 	running context.Context //nolint:containedctx // ends when the replica stops; set by serve
@@ -93,7 +94,7 @@ func (r *replica) connect() (err error) {
 	r.peers = r.newPeers()
 	r.access = r.newRegistry()
 	r.candidate = &membership.Candidate{
-		Dir: r.dir.Dir, Version: r.cfg.Version, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin || r.dir.mayRejoin,
+		Dir: r.dir.Dir, Version: r.cfg.Version, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin || r.dir.mayRejoin, Replace: r.cfg.Replace,
 		Members: r.servers, Machine: r.machine, Peers: r.peers, Scale: r.cfg.TimeScale, Logger: r.log,
 	}
 	r.reconciler = &membership.Reconciler{
@@ -104,6 +105,7 @@ func (r *replica) connect() (err error) {
 		serverID: id, wall: r.cfg.Wall, members: r.servers,
 		peers: r.peers, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log,
 	}
+	r.load = r.newLoadRecorder()
 	r.leadership = &leadership{
 		cfg: &r.cfg, newClusterID: r.security.newClusterID, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
 		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, checkAudit: r.checkAuditSpace, halt: r.fatal, log: r.log,
@@ -174,7 +176,12 @@ func (r *replica) self() func() membership.Self {
 	digest := membership.PeersDigest(r.cfg.servers())
 	return func() membership.Self {
 		id := r.dir.Identity()
+		var free, size uint64
+		if node := r.node.Load(); node != nil {
+			free, size = node.DiskSpace()
+		}
 		return membership.Self{
+			DiskFree: free, DiskSize: size,
 			Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.dir.found.HasState && r.node.Load() == nil,
 			Quarantined: len(r.dir.quarantined) > 0, PeersDigest: digest, Version: r.cfg.Version,
 			HTTPAddress: r.httpAddress, WallMS: r.cfg.Wall().UnixMilli(), Alarms: r.currentAlarms(), LastIndex: r.dir.found.Last,
@@ -187,7 +194,7 @@ func (r *replica) self() func() membership.Self {
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	return api.Config{
 		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
-		Backups:   r.backups(),
+		Backups: r.backups(), Disk: r.disk, Debug: r.debugFiles, Load: r.load.read,
 		ClusterID: r.clusterID, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon, Audit: r.auditor(),
 		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
 		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },

@@ -145,7 +145,7 @@ func TestEveryReplicaLearnsTheKeysOfAllMembers(t *testing.T) {
 		cfg := Config{
 			ID: p.ID, DataDir: filepath.Join(shortDir(t), p.ID), Listen: p.Address, Advertise: p.Address, Peers: peers, HTTP: "127.0.0.1:0",
 			TLSDir: dirs[i], MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
-			Seams: Seams{Network: preopened{Listener: listeners[i]}, HTTP: func(next http.Handler, r Internals) http.Handler {
+			Seams: Seams{Network: preopened{newTCP(), listeners[i]}, HTTP: func(next http.Handler, r Internals) http.Handler {
 				machines <- r.Machine
 				return next
 			}},

@@ -57,7 +57,9 @@ type Network interface {
 }
 
 // tcp is the Network of released programs.
-type tcp struct{}
+type tcp struct{ dialer *transport.Dialer }
+
+func newTCP() tcp { return tcp{dialer: transport.NewDialer()} }
 
 // Listen implements Network.
 func (tcp) Listen(ctx context.Context, address string) (net.Listener, error) {
@@ -65,14 +67,14 @@ func (tcp) Listen(ctx context.Context, address string) (net.Listener, error) {
 }
 
 // Dial implements Network.
-func (tcp) Dial(ctx context.Context, address string) (net.Conn, error) {
-	return transport.DialTCP(ctx, address)
+func (t tcp) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return t.dialer.Dial(ctx, address)
 }
 
 // defaults makes every seam usable.
 func (s *Seams) defaults() {
 	if s.Network == nil {
-		s.Network = tcp{}
+		s.Network = newTCP()
 	}
 	if s.Socket == nil {
 		s.Socket = access.ListenSocket

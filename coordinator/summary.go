@@ -63,6 +63,7 @@ func (s summary) write(ctx context.Context, term uint64, last, now reading) {
 		return
 	}
 	wait, run := now.wait.Since(&last.wait), now.run.Since(&last.run)
+	// The age of the backlog, too: a queue may be short and stuck.
 	s.log.LogAttrs(ctx, slog.LevelInfo, "summary",
 		slog.Int64("tasks_per_s", int64(float64(completed)/now.at.Sub(last.at).Seconds())),
 		quantiles("wait", &wait), quantiles("run", &run),
@@ -72,6 +73,7 @@ func (s summary) write(ctx context.Context, term uint64, last, now reading) {
 			slog.Int64("high", s.totals.Depth[scheduler.High].Load()),
 			slog.Int64("normal", s.totals.Depth[scheduler.Normal].Load()),
 			slog.Int64("low", s.totals.Depth[scheduler.Low].Load())),
+		slog.Duration("backlog_age", time.Duration(s.totals.OldestWait.Load())),
 		slog.Uint64("failures", now.stats.Failures-last.stats.Failures),
 		slog.Uint64("term", term))
 }

@@ -40,6 +40,16 @@ func (c *cluster) ReplicaByInstance(instance string) (Replica, bool) {
 	return Replica{}, false
 }
 
+// ReplicaReplacing returns the replica that replaces a server id.
+func (c *cluster) ReplicaReplacing(serverID string) (Replica, bool) {
+	for _, r := range c.replicas {
+		if r.Replaces == serverID && serverID != "" {
+			return r, true
+		}
+	}
+	return Replica{}, false
+}
+
 // Instance returns the data directory of a server id.
 func (c *cluster) Instance(serverID string) (instance string, known bool) {
 	r, known := c.Replica(serverID)

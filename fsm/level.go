@@ -76,6 +76,9 @@ func (o *SetLevel) apply(s *State, _ *Effects) Reason {
 	case o.Level < s.level.current:
 		return OutOfOrder
 	}
+	if o.Level != s.level.current {
+		s.event(Event{Kind: LevelEvent, Number: uint64(o.Level)})
+	}
 	s.level = level{current: o.Level, held: o.Held}
 	s.mix(uint64(o.Level))
 	if o.Held {

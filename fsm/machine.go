@@ -21,6 +21,7 @@ type Machine struct {
 	archive Archiver        // nil: jobs that leave are lost
 	levels  Level           // supported up to this one
 	touched []JobID         // that the entry being applied changes; kept for its memory
+	events  eventRing
 
 	subscriptions   subscriptions
 	identityWatches identityWatches
@@ -139,7 +140,7 @@ func (m *Machine) Apply(index uint64, data []byte) any {
 // locked.
 func (m *Machine) applyEntry(index uint64, e Entry, fx *Effects) Reason {
 	own := m.state.own
-	own.at, m.touched = index, m.touched[:0]
+	own.at, own.events, m.touched = index, &m.events, m.touched[:0]
 	if m.subscriptions.any() {
 		own.changed = &m.touched
 	}
@@ -282,6 +283,7 @@ func (m *Machine) replace(s *State, index uint64) {
 	defer m.mu.Unlock()
 	m.state, m.index = s, index
 	s.jobs.forgetChanges(m.index)
+	m.events.reset(index)
 	if m.archive != nil {
 		m.archive.Restored(m.index)
 	}

@@ -117,6 +117,7 @@ func (o *StartTerm) apply(s *State, _ *Effects) Reason {
 		return Malformed
 	}
 	s.term, s.leader = o.Term, o.ServerID
+	s.event(Event{Kind: LeaderEvent, Number: o.Term, Name: o.ServerID})
 	s.mix(o.Term)
 	s.mixString(o.ServerID)
 	return Accepted

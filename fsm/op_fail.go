@@ -71,6 +71,7 @@ func (failOp) apply(s *State, it FailItem, fx *Effects) Reason {
 		j.retries++
 		s.mix(j.retries)
 		fx.scheduled(it.AttemptRef, it.Due)
+		s.taskEvent(TaskRetryEvent, j, it.Index)
 	case NextDead:
 		s.failTask(j, it.Index, Dead, it.Error, note, fx)
 	case NextFailed:
@@ -120,6 +121,7 @@ func (s *State) requeue(h HeldAttempt, lost bool, fx *Effects) Reason {
 		r := j.records.write(s.own, h.Index)
 		s.mixRecord(r)
 		r.note = s.attemptNote(j, h.Index, workerLost)
+		s.taskEvent(TaskRequeuedEvent, j, h.Index)
 	}
 	if j.stops(h.Index) {
 		s.cancelTask(j, h.Index, "job stopped", causeOther)

@@ -88,6 +88,7 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	o.changed(s, j, 0)
 	s.mixJob(j)
 	fx.revived(j.id)
+	s.jobEvent(JobRevivedEvent, j)
 	s.settle(j, fx) // if nothing runs again: the tasks turned out not to be needed
 	return Accepted
 }

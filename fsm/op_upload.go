@@ -223,6 +223,7 @@ func (s *State) submit(j *job, needEnds []JobState, fx *Effects) {
 	j.state, j.submitted, j.version = JobPending, s.now, submittedVersion
 	j.sealedAt = s.own.at
 	fx.sealed(j.id)
+	s.jobEvent(JobSubmittedEvent, j)
 	if needEnds == nil {
 		s.readyFirst(j, fx)
 	} else {

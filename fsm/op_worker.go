@@ -88,6 +88,7 @@ func (o *RegisterWorker) apply(s *State, _ *Effects) Reason {
 		s.workers.names.set(s.own, o.Name, id)
 	}
 	s.mixWorker(w)
+	s.workerEvent(WorkerUpEvent, w)
 	return Accepted
 }
 
@@ -135,6 +136,7 @@ func (o *MarkWorkerDown) apply(s *State, _ *Effects) Reason {
 	}
 	return s.changeWorker(o.ID, func(w *Worker) {
 		w.State, w.DownSince, w.DownReason = WorkerDown, s.now, o.Reason
+		s.workerEvent(WorkerDownEvent, w)
 	})
 }
 
@@ -205,6 +207,7 @@ func (o *ForgetWorkers) apply(s *State, _ *Effects) Reason {
 		w := s.workers.get(id)
 		s.mixWorker(w)
 		s.workers.names.delete(s.own, w.Name)
+		s.workerEvent(WorkerForgottenEvent, w)
 	}
 	s.workers.remove(s.own, o.IDs)
 	return Accepted
@@ -237,7 +240,10 @@ func (o *DrainWorker) apply(s *State, _ *Effects) Reason {
 	if o.Until <= 0 || tooLong(o.Reason) {
 		return Malformed
 	}
-	return s.changeWorker(o.ID, func(w *Worker) { w.DrainUntil, w.DrainReason = o.Until, o.Reason })
+	return s.changeWorker(o.ID, func(w *Worker) {
+		w.DrainUntil, w.DrainReason = o.Until, o.Reason
+		s.workerEvent(WorkerDrainEvent, w)
+	})
 }
 
 // UndrainWorker allows new assignments to a worker again.
@@ -253,5 +259,8 @@ func (o *UndrainWorker) apply(s *State, _ *Effects) Reason {
 	if w := s.workers.get(o.ID); w != nil && !w.Drains() {
 		return AlreadyEnded
 	}
-	return s.changeWorker(o.ID, func(w *Worker) { w.DrainUntil, w.DrainReason = 0, "" })
+	return s.changeWorker(o.ID, func(w *Worker) {
+		w.DrainUntil, w.DrainReason = 0, ""
+		s.workerEvent(WorkerUndrainEvent, w)
+	})
 }

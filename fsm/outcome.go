@@ -129,6 +129,7 @@ func (s *State) closeJob(j *job, as JobState, fx *Effects) {
 	j.state, j.ended, j.stateChanged = as, s.now, s.own.at
 	s.mixJob(j)
 	fx.endedJob(j.id)
+	s.jobEvent(JobEndedEvent, j)
 	s.notifyEnd(j, fx)
 	if len(j.neededBy) > 0 {
 		s.jobEnded(j.id, fx)

@@ -8,6 +8,8 @@ package fsm
 type ownership struct {
 	at      uint64   // log index of the entry that is being applied; Machine sets it
 	changed *[]JobID // collects the jobs that this entry changes; nil: nobody subscribes
+	// events keeps what this entry does; nil: they are not kept. Machine sets it.
+	events *eventRing
 }
 
 // record is the changing part of a task: 48 bytes for each task of the

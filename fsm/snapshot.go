@@ -46,6 +46,15 @@ const maxFrame = 16 << 20
 func (s *State) WriteSnapshot(w io.Writer) error {
 	f := frameWriter{flushBytes: 256 << 10}
 	f.begin(w, snapshotMagic)
+	f.state(s)
+	if err := f.finish(); err != nil {
+		return fmt.Errorf("writing snapshot: %w", err)
+	}
+	return nil
+}
+
+// state writes all frames of a state.
+func (f *frameWriter) state(s *State) {
 	f.level(s)
 	f.cluster(s)
 	f.workers(s)
@@ -62,10 +71,6 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	}
 	f.checkpoints(s)
 	f.end(s)
-	if err := f.finish(); err != nil {
-		return fmt.Errorf("writing snapshot: %w", err)
-	}
-	return nil
 }
 
 // frameWriter writes frames. It keeps the first error. A frame is built in
@@ -78,6 +83,7 @@ type frameWriter struct {
 	c      coder // into e
 	at     int   // offset of the current frame
 	frames uint64
+	sizes  *frameSizes // nil: not counted
 	err    error
 }
 
@@ -107,6 +113,9 @@ func (f *frameWriter) frame(kind frameKind) {
 	binary.LittleEndian.PutUint32(b[1:], uint32(len(b)-frameHead)) //nolint:gosec // ≤ maxFrame
 	f.e.b = binary.LittleEndian.AppendUint32(f.e.b, crc32.Checksum(b, castagnoli))
 	f.frames++
+	if f.sizes != nil {
+		f.sizes[kind] += uint64(len(f.e.b) - f.at) //nolint:gosec // not negative
+	}
 	if len(f.e.b) >= f.flushBytes {
 		f.flush()
 	}

@@ -125,6 +125,7 @@ func (s *State) taskFailed(j *job, i uint32, to TaskState, why string, fx *Effec
 	if to == Dead {
 		fx.dead(TaskRef{j.id, i})
 	}
+	s.taskEvent(TaskFailedEvent, j, i)
 	if j.err == "" && (j.isCleanup(i) || !j.toleratesFailures()) {
 		j.err = j.failure(i, to, why)
 	}

@@ -89,6 +89,16 @@ type Worker struct {
 	DrainReason string
 }
 
+// SlotsUp returns the number of slots of all workers that are up.
+func (t *workers) SlotsUp() (n uint64) {
+	for _, w := range t.list {
+		if w.State == WorkerUp {
+			n += uint64(w.Slots)
+		}
+	}
+	return n
+}
+
 // Drains reports whether the operator stopped new assignments to the worker.
 func (w *Worker) Drains() bool { return w.DrainUntil != 0 }
 

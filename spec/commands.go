@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -84,5 +85,30 @@ func (r *reader) onlyCommands(t *taskParts, es []entry) {
 				r.fault(e.at, e.key+" is set, but a handler executes this task", "leave it out, or write command or run")
 			}
 		}
+	}
+}
+
+// emptyOutput finds DTASK_OUTPUT where a shell needs its value. ${DTASK_OUTPUT:-…} and its
+// like are for commands that work without one.
+var emptyOutput = regexp.MustCompile(`\$(?:DTASK_OUTPUT\b|\{DTASK_OUTPUT\})`)
+
+// needsOutput reports commands that write to $DTASK_OUTPUT in a task without output, where
+// it is not set: the shell would fail with "cannot create : Directory nonexistent".
+func (r *reader) needsOutput(t *taskParts, es []entry) {
+	if has(es, "output") {
+		return
+	}
+	for _, e := range t.runs {
+		text := t.body.GetRun()
+		if e.key == "command" {
+			text = strings.Join(t.body.GetCommand(), "\n")
+		}
+		if e.key == "type" || !emptyOutput.MatchString(text) || strings.Contains(text, "DTASK_OUTPUT=") {
+			continue
+		}
+		r.enter(e.key)
+		r.fault(e.value, "uses $DTASK_OUTPUT, which is not set, because the task has no output",
+			"write output: with an absolute path, such as /data/result.txt, or ${DTASK_OUTPUT:-} if the command works without it")
+		r.leave()
 	}
 }

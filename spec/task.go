@@ -133,6 +133,7 @@ func (r *reader) readTask(j *jobBuilder, d *taskBuilder, n *yaml.Node) {
 		r.leave()
 	})
 	r.onlyCommands(t, es)
+	r.needsOutput(t, es)
 	if t.body.GetCommand() != nil || t.body.GetRun() != "" {
 		t.body.Cwd = t.policy.cwd
 	}

@@ -18,18 +18,52 @@ func (p *Printer) Cluster(s *dtaskv1.StatusResponse) {
 	if s.GetClusterId() != "" {
 		cluster = ", cluster " + Clean(s.GetClusterId())
 	}
+	if s.GetLevel() != 0 {
+		cluster += fmt.Sprintf(", level %d", s.GetLevel())
+	}
 	p.Line("%s, term %d%s", leader, s.GetTerm(), cluster)
-	t := NewTable("ID", "ADDRESS", "STATE", "VOTER", "APPLIED", "LAG", "VERSION")
+	t := NewTable("ID", "ADDRESS", "STATE", "VOTER", "APPLIED", "LAG", "LEVEL", "TLS", "DISK FREE", "VERSION")
 	for _, m := range s.GetMembers() {
 		voter := "no"
 		if m.GetVoter() {
 			voter = "yes"
 		}
-		t.Row(m.GetId(), m.GetAddress(), m.GetState(), voter, fmt.Sprint(m.GetApplied()),
-			fmt.Sprint(m.GetLag()), m.GetVersion())
+		applied, lag := fmt.Sprint(m.GetApplied()), fmt.Sprint(m.GetLag())
+		if m.GetState() == "unreachable" {
+			applied, lag = "", ""
+		}
+		t.Row(m.GetId(), m.GetAddress(), m.GetState(), voter, applied, lag, memberLevel(m), p.daysLeft(m.GetTlsNotAfter()), diskFree(m), m.GetVersion())
 	}
 	p.Table(t)
 	p.alarms(s.GetAlarms())
+}
+
+// memberLevel is the highest feature level of a member's build; empty if it is unknown.
+func memberLevel(m *dtaskv1.Member) string {
+	if m.GetMaxLevel() == 0 {
+		return ""
+	}
+	return fmt.Sprint(m.GetMaxLevel())
+}
+
+// daysLeft is how long a certificate is valid, in whole days; empty if that is unknown.
+func (p *Printer) daysLeft(notAfter int64) string {
+	if notAfter == 0 {
+		return ""
+	}
+	left := time.UnixMilli(notAfter).Sub(p.now)
+	if left <= 0 {
+		return "expired"
+	}
+	return fmt.Sprintf("%dd", int(left/(24*time.Hour)))
+}
+
+// diskFree is the free space of a member's disk in GiB; empty if it is unknown.
+func diskFree(m *dtaskv1.Member) string {
+	if m.GetDiskSize() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f GiB", float64(m.GetDiskFree())/(1<<30))
 }
 
 // alarms adds a section with what an operator must know; nothing without alarms.

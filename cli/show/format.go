@@ -75,6 +75,25 @@ func Count[T ~int | ~uint32 | ~uint64 | ~int64](n T) string {
 	return s
 }
 
+// Size formats a number of bytes with two or three digits and its unit: 512 B, 1.5 KiB,
+// 12 MiB.
+func Size(bytes uint64) string {
+	if bytes < 1<<10 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	value, unit := float64(bytes), -1
+	for value >= 1023.5 && unit < len(sizeUnits)-1 {
+		value /= 1024
+		unit++
+	}
+	if value < 9.95 {
+		return fmt.Sprintf("%.1f %s", value, sizeUnits[unit])
+	}
+	return fmt.Sprintf("%.0f %s", value, sizeUnits[unit])
+}
+
+var sizeUnits = []string{"KiB", "MiB", "GiB", "TiB", "PiB"}
+
 // Plural formats a number and its noun: 1 task, 2 tasks.
 func Plural[T ~int | ~uint32 | ~uint64 | ~int64](n T, noun string) string {
 	if n == 1 {

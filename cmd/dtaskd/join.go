@@ -27,17 +27,23 @@ and issues a certificate; the settings are stored in DATA-DIR/dtaskd.yaml. Once 
 coordinator runs, the cluster adds it, first without a vote, and with one as soon as it
 has the log.
 
+With --replace n2 it takes the place of n2, whose machine is lost: the cluster removes
+n2 when this coordinator starts, and adds this one. A coordinator that still runs is not
+replaced.
+
 STRING may be - to read the string from stdin, or @FILE to read it from a file, so that
 other users of this machine can't see it in the list of processes.`
 
 func joinCommand(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 	s := new(setupFlags)
+	var replace string
 	cmd := &cobra.Command{
 		Use:   "join STRING",
 		Short: "Add this machine to a cluster as a coordinator",
 		Long:  joinLong,
 		Example: `  sudo dtaskd join dtj1-… --advertise m2:7460 --now
-  sudo dtaskd join @/run/join --advertise m2:7460 --now`,
+  sudo dtaskd join @/run/join --advertise m2:7460 --now
+  sudo dtaskd join dtj1-… --replace n2 --advertise m4:7460 --now`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &program.UsageError{Err: fmt.Errorf("want one join string, - or @FILE, and got %d arguments: the string has no spaces", len(args))}
@@ -59,17 +65,18 @@ func joinCommand(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 			if err := s.check(); err != nil {
 				return err
 			}
-			return runJoin(cmd.Context(), s, j, stdout, stderr)
+			return runJoin(cmd.Context(), s, replace, j, stdout, stderr)
 		},
 	}
 	s.bind(cmd.Flags())
+	cmd.Flags().StringVar(&replace, "replace", "", "server id of a lost coordinator whose place this one takes, such as n2")
 	return cmd
 }
 
-func runJoin(ctx context.Context, s *setupFlags, j client.JoinString, stdout, stderr io.Writer) error {
+func runJoin(ctx context.Context, s *setupFlags, replace string, j client.JoinString, stdout, stderr io.Writer) error {
 	var path, id string
 	err := s.create(ctx, func() (err error) {
-		id, path, err = joinCluster(ctx, s, j)
+		id, path, err = joinCluster(ctx, s, replace, j)
 		return err
 	})
 	if err != nil {
@@ -93,7 +100,7 @@ func runJoin(ctx context.Context, s *setupFlags, j client.JoinString, stdout, st
 }
 
 // joinCluster gets a server id and a certificate, and stores them.
-func joinCluster(ctx context.Context, s *setupFlags, j client.JoinString) (id, path string, err error) {
+func joinCluster(ctx context.Context, s *setupFlags, replace string, j client.JoinString) (id, path string, err error) {
 	key, err := tlsconf.NewKey()
 	if err != nil {
 		return "", "", err
@@ -102,7 +109,7 @@ func joinCluster(ctx context.Context, s *setupFlags, j client.JoinString) (id, p
 	if err != nil {
 		return "", "", err
 	}
-	resp, err := client.JoinCoordinator(ctx, client.Config{UserAgent: "dtaskd"}, j, &own, s.hosts)
+	resp, err := client.JoinCoordinator(ctx, client.Config{UserAgent: "dtaskd"}, j, &own, s.hosts, replace)
 	if errors.Is(err, client.ErrRefused) {
 		return "", "", &refusedError{err}
 	}
@@ -110,6 +117,9 @@ func joinCluster(ctx context.Context, s *setupFlags, j client.JoinString) (id, p
 		return "", "", err
 	}
 	id = resp.GetIdentity().GetName()
+	if resp.GetReplaces() != replace {
+		return "", "", &refusedError{fmt.Errorf("the leader runs a version of dtask without --replace: join without it, and run dtaskctl cluster remove %s", replace)}
+	}
 	cert, roots, err := joined(j, resp)
 	if err != nil {
 		return "", "", fmt.Errorf("joining the cluster: %w", err)
@@ -127,7 +137,9 @@ func joinCluster(ctx context.Context, s *setupFlags, j client.JoinString) (id, p
 	if err := tlsconf.Save(dir, cert, key, roots...); err != nil {
 		return "", "", err
 	}
-	path, err = s.settings(id, peersOf(resp, id, s.advertise)).write()
+	settings := s.settings(id, peersOf(resp, id, s.advertise))
+	settings.Replace = replace
+	path, err = settings.write()
 	return id, path, err
 }
 
@@ -156,7 +168,7 @@ func joined(j client.JoinString, resp *dtaskv1.JoinResponse) (cert *x509.Certifi
 func peersOf(resp *dtaskv1.JoinResponse, id, advertise string) []string {
 	var peers []string
 	for _, m := range resp.GetMembers() {
-		if m.GetServerId() != id {
+		if m.GetServerId() != id && m.GetServerId() != resp.GetReplaces() {
 			peers = append(peers, m.GetServerId()+"="+m.GetAddress())
 		}
 	}

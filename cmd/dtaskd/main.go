@@ -154,6 +154,7 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.BoolVar(&s.auditReads, "audit-reads", false, "record calls that only read in the audit log, too")
 	f.Int64Var(&s.auditFileBytes, "audit-file-bytes", coordinator.DefaultAuditFileBytes, "size in bytes from which on a file of the audit log is followed by another one")
 	f.IntVar(&s.auditFiles, "audit-files", coordinator.DefaultAuditFiles, "files of the audit log that are kept, 2 or more")
+	f.StringVar(&s.replace, "replace", "", "server id of the lost member whose place this new replica takes (dtaskd join --replace stores it)")
 	f.BoolVar(&s.autoRejoin, "auto-rejoin", false, "rejoin under a new server id, such as n2-1, if the data directory is lost or damaged")
 	f.StringVar(&s.logLevel, "log-level", "info", "log level: debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "log format: text or json")

@@ -25,6 +25,7 @@ type settings struct {
 	args           []string // of the process
 	dev            bool
 	autoRejoin     bool
+	replace        string
 	audit          string
 	auditReads     bool
 	auditFileBytes int64
@@ -65,11 +66,12 @@ type settings struct {
 	webhookRanges  []netip.Prefix // of webhookAllow
 	logLevel       string
 	logFormat      string
+	tail           *program.LogTail // set by logger
 }
 
 // run validates the settings and runs what they describe.
 func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
-	log, err := program.NewLogger(stderr, s.logLevel, s.logFormat)
+	log, err := s.logger(stderr)
 	if err != nil {
 		return &program.UsageError{Err: err}
 	}
@@ -81,6 +83,7 @@ func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr
 		return &program.UsageError{Err: err}
 	}
 	cfg := s.coordinator(log.With("replica", s.id), peers)
+	cfg.Settings = config.Redacted(flags)
 	if err := instrument(&cfg); err != nil {
 		return &program.UsageError{Err: err}
 	}
@@ -96,6 +99,15 @@ func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr
 	ctx, stop := program.UntilSignal(ctx, log)
 	defer stop()
 	return runNotifying(ctx, cfg)
+}
+
+// logTailBytes is how much of the log is kept in memory for debug bundles.
+const logTailBytes = 1 << 20
+
+// logger makes the logger, whose last lines are kept.
+func (s *settings) logger(stderr io.Writer) (*slog.Logger, error) {
+	s.tail = program.NewLogTail(stderr, logTailBytes)
+	return program.NewLogger(s.tail, s.logLevel, s.logFormat)
 }
 
 // summarize logs the version and settings in one line.
@@ -160,7 +172,7 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, HTTPHosts: s.httpHosts, Advertise: s.advertise, Peers: peers, TLSDir: s.tlsDir,
 		MaxConnsPerAddress: s.maxConns,
 		Version:            buildinfo.Version(), Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
-		AutoRejoin: s.autoRejoin, UpgradeAfter: s.upgradeAfter, Command: commandLine(s.args),
+		AutoRejoin: s.autoRejoin, Replace: s.replace, UpgradeAfter: s.upgradeAfter, Command: commandLine(s.args),
 		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout, StartTimeout: s.startTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs,
 		MinFree:    &coordinator.MinFree{Bytes: s.minFree, Percent: s.minFreePercent},
@@ -169,6 +181,9 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		DeadLetterWebhook: s.deadWebhook, DeadLetterCommand: s.deadCommand, WebhookSecretFile: s.secretFile,
 		WebhookAllow: s.webhookRanges,
 		Audit:        coordinator.AuditMode(s.audit), AuditReads: s.auditReads, AuditFileBytes: s.auditFileBytes, AuditFiles: s.auditFiles,
+	}
+	if s.tail != nil {
+		cfg.LogTail = s.tail.Bytes
 	}
 	if s.retriesSet {
 		cfg.MaxRetries = &s.maxRetries

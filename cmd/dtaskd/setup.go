@@ -202,6 +202,7 @@ type replicaSettings struct {
 	HTTP      string   `yaml:"http"`
 	TLSDir    string   `yaml:"tls-dir"`
 	Peers     []string `yaml:"peers,omitempty"`
+	Replace   string   `yaml:"replace,omitempty"`
 }
 
 // write stores the settings, and returns the path of the file.
@@ -275,12 +276,13 @@ func loadSettings(path, logLevel string, stderr io.Writer) (coordinator.Config, 
 	if err != nil {
 		return coordinator.Config{}, &program.UsageError{Err: err}
 	}
-	log, errLog := program.NewLogger(stderr, s.logLevel, s.logFormat)
+	log, errLog := s.logger(stderr)
 	peers, errPeers := parsePeers(s.peers)
 	if err := errors.Join(errLog, errPeers, s.check()); err != nil {
 		return coordinator.Config{}, &program.UsageError{Err: err}
 	}
 	cfg := s.coordinator(log.With("replica", s.id), peers)
+	cfg.Settings = config.Redacted(flags)
 	if err := errors.Join(instrument(&cfg), cfg.Validate()); err != nil {
 		return coordinator.Config{}, &program.UsageError{Err: err}
 	}

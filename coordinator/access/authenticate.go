@@ -188,6 +188,7 @@ func (r *Registry) enter(ctx context.Context, method string, h hash, kind fsm.Cr
 func tellsState(method string) bool {
 	switch method {
 	case dtaskv1.ClusterService_Status_FullMethodName, dtaskv1.ClusterService_Identify_FullMethodName,
+		dtaskv1.AdminService_Debug_FullMethodName, dtaskv1.AdminService_DiskUsage_FullMethodName,
 		healthv1.Health_Check_FullMethodName, healthv1.Health_List_FullMethodName, healthv1.Health_Watch_FullMethodName:
 		return true
 	}

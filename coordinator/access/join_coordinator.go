@@ -32,6 +32,13 @@ func (s *Service) joinCoordinator(ctx context.Context, recorder Recorder, op seq
 	if err != nil || !presents(ctx, r.GetPublicKey()) {
 		return nil, invalid("invalid public_key: must be the key of the connection's certificate")
 	}
+	// Before the use of the string is counted, and once only: a repeated call with the same
+	// key has its answer, also after the exchange.
+	if replace := r.GetReplaceServer(); replace != "" && s.madeBefore(op) == "" {
+		if err := s.cfg.CheckReplace(ctx, replace); err != nil {
+			return nil, err
+		}
+	}
 	resp, err := s.nameCoordinator(ctx, recorder, op)
 	if err != nil {
 		return nil, err
@@ -44,7 +51,7 @@ func (s *Service) joinCoordinator(ctx context.Context, recorder Recorder, op seq
 	if err := recorder.PinReplica(ctx, id, op.Credential.Hash); err != nil {
 		return nil, fmt.Errorf("recording the key of %s: %w", id, err)
 	}
-	resp.Certificate, resp.CaKey = issued.Certificate, issued.CAKey
+	resp.Certificate, resp.CaKey, resp.Replaces = issued.Certificate, issued.CAKey, r.GetReplaceServer()
 	for _, m := range s.cfg.Members() {
 		resp.Members = append(resp.Members, &dtaskv1.JoinMember{ServerId: m.ServerID, Address: m.Address})
 	}

@@ -59,6 +59,9 @@ type ServiceConfig struct {
 	// Issue issues the certificate of a coordinator that joins. It returns a *RefusedError
 	// if this replica has not the key of the CA.
 	Issue func(serverID string, hosts []string, key crypto.PublicKey) (Issued, error)
+	// CheckReplace returns an error unless a coordinator that joins can take the place of a
+	// member. The error is of package membership.
+	CheckReplace func(ctx context.Context, serverID string) error
 	// Rotation replaces the CA. nil: the cluster has none.
 	Rotation Rotation
 }

@@ -25,8 +25,8 @@ type Backups struct {
 }
 
 const (
-	// backupMessage is how many bytes a message of a backup has.
-	backupMessage = 256 << 10
+	// messageBytes is how many bytes a message of a stream of bytes has.
+	messageBytes = 256 << 10
 	// backupSyncTimeout is how long the history may take to write what left the state.
 	backupSyncTimeout = 30 * time.Second
 	// backupRetryDelay is when a caller may ask again after another backup.
@@ -53,7 +53,7 @@ func (a *admin) Backup(r *dtaskv1.BackupRequest, stream grpc.ServerStreamingServ
 	if err := a.awaitBarrier(ctx); err != nil {
 		return err
 	}
-	out := &backupStream{ctx: ctx, send: stream.Send}
+	out := &byteStream{ctx: ctx, what: "backup", send: func(data []byte) error { return stream.Send(&dtaskv1.BackupResponse{Data: data}) }}
 	err := a.writeBackup(ctx, out, r)
 	if err == nil {
 		err = out.flush()
@@ -162,36 +162,5 @@ func (a *admin) writeHistory(ctx context.Context, w *backup.Writer, after, to ui
 	if err == nil && !complete {
 		err = errHistoryIncomplete
 	}
-	return err
-}
-
-// backupStream sends what is written to it in messages of backupMessage bytes.
-type backupStream struct {
-	ctx  context.Context //nolint:containedctx // of the call: io.Writer has none
-	send func(*dtaskv1.BackupResponse) error
-	b    []byte
-}
-
-// Write implements io.Writer.
-func (s *backupStream) Write(b []byte) (int, error) {
-	s.b = append(s.b, b...)
-	if len(s.b) < backupMessage {
-		return len(b), nil
-	}
-	if err := s.flush(); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
-
-func (s *backupStream) flush() error {
-	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
-	}
-	if len(s.b) == 0 {
-		return nil
-	}
-	err := s.send(&dtaskv1.BackupResponse{Data: s.b})
-	s.b = nil // gRPC may still read it
 	return err
 }

@@ -112,7 +112,17 @@ type Config struct {
 	History *history.History
 	// Backups is what backups need; nil: they are refused.
 	Backups *Backups
-	Logger  *slog.Logger
+	// Load returns how much the leader does, in the term that it leads; nil outside of one.
+	// nil: calls of Load are busy.
+	Load func() *Load
+	// Disk measures the files of this replica. Unlike the other functions, it may wait for
+	// the disk. nil: calls of DiskUsage are busy.
+	Disk func() (Disk, error)
+	// Debug calls file for each file of a debug bundle, one after the other, which may
+	// take longer than the CPU profile that it includes; 0 = without one. It ends with ctx,
+	// and returns the first error of file. nil: calls of Debug are busy.
+	Debug  func(ctx context.Context, profile time.Duration, file DebugFile) error
+	Logger *slog.Logger
 
 	// Totals returns the sequencer's counters over all terms.
 	Totals func() sequencer.Stats

@@ -78,6 +78,7 @@ var methods = map[string]method{
 	dtaskv1.JobService_ListDeadLetters_FullMethodName:  {accessRead, repeatRead, true, rowsEach},
 	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: {accessLeader, repeatKeyed, true, rowsEach},
 	dtaskv1.JobService_Logs_FullMethodName:             {accessLeader, repeatRead, true, rowsJob},
+	dtaskv1.JobService_WatchEvents_FullMethodName:      {accessReplica, repeatRead, false, rowsEach},
 
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   {accessRead, repeatRead, false, rowsEach},
 	dtaskv1.AdminService_DrainWorker_FullMethodName:   {accessPropose, repeatReplaces, false, rowsNone},
@@ -86,6 +87,9 @@ var methods = map[string]method{
 	dtaskv1.AdminService_History_FullMethodName:       {accessReplica, repeatRead, false, rowsNone},
 	dtaskv1.AdminService_Backup_FullMethodName:        {accessReplica, repeatRead, false, rowsNone},
 	dtaskv1.AdminService_Barrier_FullMethodName:       {accessLeader, repeatRead, false, rowsNone},
+	dtaskv1.AdminService_DiskUsage_FullMethodName:     {accessReplica, repeatRead, false, rowsNone},
+	dtaskv1.AdminService_Load_FullMethodName:          {accessPropose, repeatRead, false, rowsNone},
+	dtaskv1.AdminService_Debug_FullMethodName:         {accessReplica, repeatRead, false, rowsNone},
 }
 
 // Limits of fields that mean the same in every request.

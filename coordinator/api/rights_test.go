@@ -32,14 +32,15 @@ var rightsRows = map[string]string{
 	"Health.Check":      "+ + + + + + + +",
 	"Health.Watch List": ". + + + + + + +",
 
-	"JobService.GetJob GetJobSpec ListJobs ListTasks WatchJob WaitJobs GetResult ListDeadLetters Logs": ". n n + + . . .",
-	"JobService.Submit Cancel Update Retry PurgeDeadLetters":                                           ". . n + + . . .",
+	"JobService.GetJob GetJobSpec ListJobs ListTasks WatchJob WaitJobs GetResult ListDeadLetters Logs WatchEvents": ". n n + + . . .",
+	"JobService.Submit Cancel Update Retry PurgeDeadLetters":                                                       ". . n + + . . .",
 
 	"AdminService.ListWorkers":               ". n n + + . . .",
 	"AdminService.DrainWorker UndrainWorker": ". . . + + . . .",
-	"AdminService.Stats":                     ". + + + + . + .",
+	"AdminService.Stats Load":                ". + + + + . + .",
 	"AdminService.History Barrier":           ". . . . . . + .",
-	"AdminService.Backup":                    ". . . . + . . .",
+	"AdminService.Backup Debug":              ". . . . + . . .",
+	"AdminService.DiskUsage":                 ". . . + + . . .",
 
 	"ClusterService.Identify":      ". + + + + + + .",
 	"ClusterService.Status":        ". + + + + . + .",
@@ -158,7 +159,7 @@ func wantDenied(t *testing.T, what string, err error, anonymous bool) {
 // of an unknown one. The others have tests of their own for each of their jobs.
 func namesJob(d protoreflect.MethodDescriptor) bool {
 	m, own := methods["/"+string(d.Parent().FullName())+"/"+string(d.Name())]
-	each := []protoreflect.Name{"Submit", "ListJobs", "WaitJobs", "ListWorkers"}
+	each := []protoreflect.Name{"Submit", "ListJobs", "WaitJobs", "ListWorkers", "WatchEvents"}
 	return own && m.rows != rowsNone && !slices.Contains(each, d.Name())
 }
 

@@ -51,6 +51,8 @@ type Server struct {
 
 	leaderWaits *semaphore.Weighted // calls that wait for a leader
 	backups     *semaphore.Weighted // backups that are being written: one
+	sizings     *semaphore.Weighted // calls that measure the state: one
+	debugging   *semaphore.Weighted // calls of Debug: one
 
 	cluster         atomic.Pointer[metadata.MD] // see clusterHeader
 	refused         busyCounts
@@ -72,7 +74,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, health: health.NewServer(), started: time.Now(),
 		uploads: semaphore.NewWeighted(cfg.UploadBytes), waits: semaphore.NewWeighted(maxWaits), limit: newRateLimits(cfg.SubmitRate, cfg.SubmitBurst),
-		leaderWaits: semaphore.NewWeighted(maxLeaderWaits), backups: semaphore.NewWeighted(1), stopping: make(chan struct{}),
+		leaderWaits: semaphore.NewWeighted(maxLeaderWaits), backups: semaphore.NewWeighted(1), sizings: semaphore.NewWeighted(1), debugging: semaphore.NewWeighted(1), stopping: make(chan struct{}),
 	}
 	s.grpc = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(s.clusterUnary, s.unary),

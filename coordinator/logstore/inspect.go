@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -17,6 +18,9 @@ import (
 // FileName is the name of the bbolt file in a data directory. Changing it loses
 // existing data.
 const FileName = "raft.db"
+
+// Owns reports whether a name in a data directory is one of the log.
+func Owns(name string) bool { return strings.HasPrefix(name, FileName) || name == segmentsDir }
 
 // Keys and buckets that raft and raft-boltdb use in raft.db.
 var (

@@ -48,6 +48,8 @@ func (s *Service) Admit(ctx context.Context, r *dtaskv1.AdmitRequest) (*dtaskv1.
 		return nil, unsupported
 	case r.GetRejoin():
 		return s.rejoin(ctx, recorder, node, clusterID, r)
+	case r.GetReplaces() != "" && (!known || rec.Instance == r.GetInstance() && rec.Replaces == r.GetReplaces()):
+		return s.replace(ctx, recorder, node, clusterID, r)
 	case known && rec.Instance != r.GetInstance():
 		return nil, otherInstance(r.GetServerId())
 	case known:
@@ -125,7 +127,8 @@ func (s *Service) verify(ctx context.Context, node Node, r *dtaskv1.AdmitRequest
 func (s *Service) hasJoined(serverID string) (joined bool) {
 	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
 		i := st.IdentityByName(serverID, false)
-		joined = i != nil && i.Role == fsm.RoleReplica
+		_, replaced := st.ReplicaReplacing(serverID)
+		joined = i != nil && i.Role == fsm.RoleReplica && !replaced
 	})
 	return joined
 }

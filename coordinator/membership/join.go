@@ -43,6 +43,7 @@ type Candidate struct {
 	Advertise  string            // HOST:PORT that the others dial
 	Configured []raftnode.Server // --peers; empty = this server alone
 	AutoRejoin bool              // ask for a new server id if the old one is refused
+	Replace    string            // server id of the lost member whose place this replica takes; empty if none
 	// Members returns the cluster's configuration; empty until Raft runs.
 	Members func() []raftnode.Server
 	Machine *fsm.Machine
@@ -60,7 +61,9 @@ func (c *Candidate) Form(ctx context.Context, quarantined []string) (founders []
 	decided, clusterID, err := decide(ctx, bootstrapConfig{
 		Self: self, Peers: c.Configured, Logger: c.Logger, Quarantined: quarantined, Identify: c.Peers.Identify,
 		AskAdmission: func(ctx context.Context) (string, error) {
-			a, err := c.askAny(ctx, c.request())
+			q := c.request()
+			q.Replaces = c.Replace
+			a, err := c.askAny(ctx, q)
 			refused, ok := errors.AsType[*transport.RefusedError](err)
 			if !ok || !c.AutoRejoin {
 				return a.GetClusterId(), err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/tlsconf"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -39,27 +40,36 @@ func (s *Service) rejoin(ctx context.Context, recorder Recorder, node Node, clus
 	if err != nil {
 		return nil, err
 	}
-	if err := record(ctx, recorder, next); err != nil {
+	if err := s.exchange(ctx, recorder, node, next, r.GetAddress()); err != nil {
 		return nil, err
+	}
+	return &dtaskv1.AdmitResponse{ClusterId: clusterID, ServerId: next.ServerID}, nil
+}
+
+// exchange records a replica, removes the member that it replaces, and adds it as a
+// non-voter. It continues what an earlier call has begun. The caller holds changing.
+func (s *Service) exchange(ctx context.Context, recorder Recorder, node Node, next fsm.Replica, address string) error {
+	if err := record(ctx, recorder, next); err != nil {
+		return err
 	}
 	members := node.Servers()
 	if indexOf(members, next.ServerID) >= 0 {
-		return &dtaskv1.AdmitResponse{ClusterId: clusterID, ServerId: next.ServerID}, nil
+		return nil
 	}
 	if m, found := nonvoter(members); found && m.ID != next.Replaces {
-		return nil, catchingUp(m.ID)
+		return catchingUp(m.ID)
 	}
 	if indexOf(members, next.Replaces) >= 0 {
 		if err := s.changeError(node.Remove(ctx, next.Replaces)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := s.changeError(node.AddNonvoter(ctx, next.ServerID, r.GetAddress())); err != nil {
-		return nil, err
+	if err := s.changeError(node.AddNonvoter(ctx, next.ServerID, address)); err != nil {
+		return err
 	}
-	s.cfg.Logger.InfoContext(ctx, "replica rejoined under a new server id",
-		"server_id", next.ServerID, "replaces", next.Replaces, "address", r.GetAddress())
-	return &dtaskv1.AdmitResponse{ClusterId: clusterID, ServerId: next.ServerID}, nil
+	s.cfg.Logger.InfoContext(ctx, "replica took the place of another one",
+		"server_id", next.ServerID, "replaces", next.Replaces, "address", address)
+	return nil
 }
 
 // successor finds or makes the record of the replica that replaces a lost one.
@@ -101,7 +111,8 @@ func (s *Service) successor(ctx context.Context, node Node, r *dtaskv1.AdmitRequ
 // lastOf finds the member that is a server or its latest successor.
 func lastOf(st *fsm.State, members []raftnode.Server, id string) (last raftnode.Server) {
 	for _, m := range members {
-		if descends(st, m.ID, id) && (last.ID == "" || descends(st, m.ID, last.ID)) {
+		// A coordinator that joined in its place is another machine.
+		if tlsconf.Covers(id, m.ID) && descends(st, m.ID, id) && (last.ID == "" || descends(st, m.ID, last.ID)) {
 			last = m
 		}
 	}

@@ -69,6 +69,9 @@ type Self struct {
 	Alarms      []*dtaskv1.Alarm
 	AuditHead   *dtaskv1.AuditHead      // nil: no audit log
 	Certificate *dtaskv1.OwnCertificate // nil: plaintext
+	// DiskFree and DiskSize describe the disk of the data directory, in bytes; DiskSize
+	// is 0 if it is unknown.
+	DiskFree, DiskSize uint64
 }
 
 // Config is what a Service needs. Everything is required. The functions are called
@@ -153,6 +156,7 @@ func (s *Service) identify() *dtaskv1.IdentifyResponse {
 		Applied: s.cfg.Machine.Index(), WallMs: self.WallMS,
 		Alarms: self.Alarms, LastIndex: self.LastIndex, Certificate: self.Certificate,
 		MinLevel: uint32(fsm.MinLevel), MaxLevel: uint32(s.cfg.Machine.MaxLevel()), AuditHead: self.AuditHead,
+		DiskFree: self.DiskFree, DiskSize: self.DiskSize,
 	}
 	if node := s.cfg.Node(); node != nil {
 		resp.Term, resp.State, resp.LastIndex = node.Term(), node.State(), node.LastIndex()

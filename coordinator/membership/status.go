@@ -39,7 +39,9 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 	answers := s.askMembers(ctx, members, self)
 	leader := leaderOf(answers)
 
+	level, _ := s.level()
 	resp := &dtaskv1.StatusResponse{
+		Level:     uint32(level),
 		Leader:    leader.GetServerId(),
 		ClusterId: self.GetClusterId(), Replica: s.cfg.ServerID,
 	}
@@ -62,10 +64,10 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 	return resp, nil
 }
 
-// hideHTTP removes the addresses of the members that only operators need.
+// hideHTTP removes the addresses and disks of the members, which only operators need.
 func hideHTTP(resp *dtaskv1.StatusResponse) {
 	for _, m := range resp.GetMembers() {
-		m.HttpAddress = ""
+		m.HttpAddress, m.DiskFree, m.DiskSize = "", 0, 0
 	}
 }
 
@@ -135,6 +137,8 @@ func memberStatus(m raftnode.Server, a *dtaskv1.IdentifyResponse, furthest uint6
 	}
 	view.Applied, view.Version, view.HttpAddress = a.GetApplied(), a.GetVersion(), a.GetHttpAddress()
 	view.MinLevel, view.MaxLevel = a.GetMinLevel(), a.GetMaxLevel()
+	view.TlsNotAfter = a.GetCertificate().GetExpiresAt()
+	view.DiskFree, view.DiskSize = a.GetDiskFree(), a.GetDiskSize()
 	view.Lag = furthest - min(furthest, a.GetApplied())
 	return view
 }

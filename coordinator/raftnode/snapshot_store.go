@@ -27,6 +27,9 @@ const (
 	stateName    = "state.bin" // in the directory of a snapshot
 )
 
+// OwnsSnapshots reports whether a name in a data directory is that of the snapshots.
+func OwnsSnapshots(name string) bool { return name == snapshotsDir }
+
 // snapshotRetain is how many snapshots are kept: if the newest cannot be read, raft
 // restores the one before it.
 const snapshotRetain = 2

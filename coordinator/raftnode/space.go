@@ -34,6 +34,9 @@ func (l SpaceLimit) of(size uint64) uint64 { return max(l.Bytes, size/100*l.Perc
 // directory, and the size of the disk; a size of 0 means unknown.
 type SpaceFunc func(dir string) (free, size uint64, err error)
 
+// DiskSpace is the SpaceFunc of released programs.
+func DiskSpace(dir string) (free, size uint64, err error) { return diskSpace(dir) }
+
 // spaceMonitor measures the free space of the data directory's disk. A full disk ends
 // the process at the next write, and the replicas one after the other. So two limits
 // come before that:
@@ -53,7 +56,7 @@ type spaceMonitor struct {
 	limiter  loglimit.Limiter
 
 	low, critical atomic.Bool
-	free          atomic.Uint64
+	free, size    atomic.Uint64
 }
 
 // update measures the free space. A disk that cannot be measured has enough.
@@ -79,6 +82,7 @@ func (m *spaceMonitor) update() {
 	}
 	m.critical.Store(free < limit/2)
 	m.free.Store(free)
+	m.size.Store(size)
 }
 
 // run measures until ctx is done. If the space is critical while this replica leads, it

@@ -75,6 +75,10 @@ func (n *Node) Stats() Stats {
 // be refused, and what ends or deletes work still be accepted.
 func (n *Node) LowSpace() bool { return n.space.low.Load() }
 
+// DiskSpace returns the free and the total bytes of the data directory's disk; size is 0 if
+// they are unknown.
+func (n *Node) DiskSpace() (free, size uint64) { return n.space.free.Load(), n.space.size.Load() }
+
 // AppliedIndex returns the index of the last entry that the FSM has applied. It stays
 // below CommitIndex if the last entries are raft's own.
 func (n *Node) AppliedIndex() uint64 { return n.fsm.applied.Load() }

@@ -145,8 +145,9 @@ func (x *outcomes) fail(
 	if r == fsm.Accepted {
 		x.cfg.Totals.Failures.Add(1)
 		x.cfg.Totals.Failed.add(b.view.TaskType(h.TaskRef), f.Kind)
+		// The text may quote the output of a command, which is for those who may see the job.
 		x.cfg.Logger.Info("attempt failed", "job_id", uint64(h.Job), "task_id", b.view.Name(h.TaskRef),
-			"attempt", h.Attempt, "worker_id", uint32(h.Worker), "err", text, "retry", it.Next == fsm.NextRetry)
+			"attempt", h.Attempt, "worker_id", uint32(h.Worker), "reason", f.Kind.String(), "retry", it.Next == fsm.NextRetry)
 	}
 	return r
 }

@@ -173,3 +173,13 @@ type Stats struct {
 	Losses                             uint64
 	StealRequests, Steals              uint64
 }
+
+// Since returns what was counted after earlier counters of the same process.
+func (s Stats) Since(before Stats) Stats {
+	return Stats{
+		Entries: s.Entries - before.Entries, Operations: s.Operations - before.Operations, Bytes: s.Bytes - before.Bytes,
+		Assignments: s.Assignments - before.Assignments, Completions: s.Completions - before.Completions, Failures: s.Failures - before.Failures,
+		Requeues: s.Requeues - before.Requeues, WorkersDown: s.WorkersDown - before.WorkersDown, Submissions: s.Submissions - before.Submissions,
+		Losses: s.Losses - before.Losses, StealRequests: s.StealRequests - before.StealRequests, Steals: s.Steals - before.Steals,
+	}
+}

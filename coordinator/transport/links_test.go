@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,12 +48,22 @@ func (p *pair) keep(t *testing.T, peers ...Peer) (dials int64) {
 
 // breakAll breaks all connections at the peer's end, and returns when this end knows.
 func (p *pair) breakAll() {
+	for noted(p.peer.stream) < noted(p.stream) { // the peer notes a connection after it has replied
+		runtime.Gosched()
+	}
 	p.peer.stream.mu.Lock()
 	for conn := range p.peer.stream.conns {
 		_ = conn.Conn.Close()
 	}
 	p.peer.stream.mu.Unlock()
 	p.stream.links.readers.Wait()
+}
+
+// noted is how many connections a side has in its list.
+func noted(s *streamLayer) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
 }
 
 func (p *pair) asks(t *testing.T, term uint64) {

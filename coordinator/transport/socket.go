@@ -13,8 +13,8 @@ const unackedTimeout = 3 * time.Second
 // sent.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3}
 
-// DialTCP opens a connection that detects a vanished peer soon. It is the default of
-// Config.Dial.
+// DialTCP opens a connection that detects a vanished peer soon. It waits for the name
+// server if the address has a name; a Dialer does not.
 func DialTCP(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	conn, err := dialer.DialContext(ctx, "tcp", address)

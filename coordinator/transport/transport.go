@@ -38,7 +38,7 @@ type Config struct {
 	Advertise string
 	// Admission decides which peers are accepted.
 	Admission Admission
-	// Dial opens a connection to an address. Optional: DialTCP.
+	// Dial opens a connection to an address. Optional: that of a Dialer.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// TLS secures the connections that this replica opens. Optional: plaintext. The Mux
 	// must have the same (Mux.Secure).
@@ -98,7 +98,7 @@ var _ raft.Transport = (*Transport)(nil)
 // New returns a transport. It receives no connections until Mux.Attach.
 func New(cfg Config) *Transport {
 	if cfg.Dial == nil {
-		cfg.Dial = DialTCP
+		cfg.Dial = NewDialer().Dial
 	}
 	stream := newStreamLayer(&cfg)
 	// With MaxRPCsInFlight 1 there is no pipeline: a pipeline can leave a follower

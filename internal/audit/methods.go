@@ -48,6 +48,7 @@ var classes = map[string]Class{
 	dtaskv1.JobService_ListDeadLetters_FullMethodName:  Read,
 	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: Change,
 	dtaskv1.JobService_Logs_FullMethodName:             Read,
+	dtaskv1.JobService_WatchEvents_FullMethodName:      Read,
 
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   Read,
 	dtaskv1.AdminService_DrainWorker_FullMethodName:   Change,
@@ -56,6 +57,9 @@ var classes = map[string]Class{
 	dtaskv1.AdminService_History_FullMethodName:       DenialsOnly,
 	dtaskv1.AdminService_Backup_FullMethodName:        Always, // it has everything
 	dtaskv1.AdminService_Barrier_FullMethodName:       DenialsOnly,
+	dtaskv1.AdminService_DiskUsage_FullMethodName:     Read,
+	dtaskv1.AdminService_Load_FullMethodName:          DenialsOnly, // dtaskctl top asks each second
+	dtaskv1.AdminService_Debug_FullMethodName:         Always,      // it has the log
 
 	dtaskv1.ClusterService_Status_FullMethodName:             Always,
 	dtaskv1.ClusterService_Identify_FullMethodName:           DenialsOnly,

@@ -61,6 +61,7 @@ var table = map[string]row{
 	dtaskv1.JobService_ListDeadLetters_FullMethodName:  readJobs,
 	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: changeJobs,
 	dtaskv1.JobService_Logs_FullMethodName:             readJobs,
+	dtaskv1.JobService_WatchEvents_FullMethodName:      readJobs,
 
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   readJobs,
 	dtaskv1.AdminService_DrainWorker_FullMethodName:   operate,
@@ -69,6 +70,9 @@ var table = map[string]row{
 	dtaskv1.AdminService_History_FullMethodName:       replicas,
 	dtaskv1.AdminService_Backup_FullMethodName:        administer,
 	dtaskv1.AdminService_Barrier_FullMethodName:       replicas,
+	dtaskv1.AdminService_DiskUsage_FullMethodName:     operate,
+	dtaskv1.AdminService_Load_FullMethodName:          clusterWay,
+	dtaskv1.AdminService_Debug_FullMethodName:         administer,
 
 	dtaskv1.ClusterService_Status_FullMethodName:             clusterWay,
 	dtaskv1.ClusterService_Identify_FullMethodName:           identify,

@@ -78,6 +78,17 @@ func ChangedValues(flags *pflag.FlagSet) []any {
 	return values(flags, func(f *pflag.Flag) bool { return f.Value.String() != f.DefValue })
 }
 
+// Redacted is Values by name, for debug bundles.
+func Redacted(flags *pflag.FlagSet) map[string]string {
+	table := make(map[string]string)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if settable(f.Name) || f.Name == FileFlag {
+			table[f.Name] = withoutSecret(f.Value.String())
+		}
+	})
+	return table
+}
+
 func values(flags *pflag.FlagSet, wanted func(*pflag.Flag) bool) []any {
 	var list []any
 	flags.VisitAll(func(f *pflag.Flag) {

@@ -6,6 +6,7 @@ import dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 type Cluster struct {
 	ID      string   `json:"cluster_id"` // empty if unknown
 	Leader  string   `json:"leader"`     // ID; empty = none
+	Level   uint32   `json:"level"`      // feature level; 0 = unknown
 	Term    uint64   `json:"term"`
 	Members []Member `json:"members"`
 	Alarms  []Alarm  `json:"alarms"` // what an operator must know; empty = nothing
@@ -31,6 +32,9 @@ type Member struct {
 	// MinLevel and MaxLevel are the feature levels that it supports; 0 = unknown.
 	MinLevel uint32 `json:"min_level"`
 	MaxLevel uint32 `json:"max_level"`
+	// TLSNotAfter is when its certificate expires; null = it has none, or it is unknown.
+	TLSNotAfter *string `json:"tls_not_after"`
+	DiskFree    *uint64 `json:"disk_free"` // bytes; null = unknown
 }
 
 // Status is the cluster and the jobs that have not ended.
@@ -91,7 +95,7 @@ type Versions struct {
 // NewCluster converts the status of a cluster.
 func NewCluster(s *dtaskv1.StatusResponse) Cluster {
 	return Cluster{
-		ID: s.GetClusterId(), Leader: s.GetLeader(), Term: s.GetTerm(), Members: list(s.GetMembers(), newMember),
+		ID: s.GetClusterId(), Leader: s.GetLeader(), Level: s.GetLevel(), Term: s.GetTerm(), Members: list(s.GetMembers(), newMember),
 		Alarms: list(s.GetAlarms(), newAlarm),
 	}
 }
@@ -105,10 +109,17 @@ func newAlarm(a *dtaskv1.Alarm) Alarm {
 }
 
 func newMember(m *dtaskv1.Member) Member {
-	return Member{
+	doc := Member{
 		ID: m.GetId(), Address: m.GetAddress(), State: m.GetState(), Applied: m.GetApplied(), Lag: m.GetLag(),
 		Voter: m.GetVoter(), Version: m.GetVersion(), MinLevel: m.GetMinLevel(), MaxLevel: m.GetMaxLevel(),
 	}
+	if m.GetTlsNotAfter() != 0 {
+		doc.TLSNotAfter = new(Time(m.GetTlsNotAfter()))
+	}
+	if m.GetDiskSize() != 0 {
+		doc.DiskFree = new(m.GetDiskFree())
+	}
+	return doc
 }
 
 // NewStatus converts the status of a cluster and a list of jobs.

@@ -2,6 +2,7 @@ package document
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -98,6 +99,11 @@ func conversions() map[string]conversion {
 		"status": from(new(dtaskv1.StatusResponse), func(m *dtaskv1.StatusResponse) any {
 			return NewStatus(m, []*dtaskv1.Job{filled})
 		}, "replica"),
+		"load":      from(new(dtaskv1.LoadResponse), NewLoad),
+		"log_event": from(new(dtaskv1.Event), NewLogEvent),
+		"replica_usage": from(new(dtaskv1.DiskUsageResponse), func(m *dtaskv1.DiskUsageResponse) any {
+			return NewReplicaUsage("n1", "10.0.0.1:7460", m, errors.New("error"))
+		}, "server_id"),
 		"workers": from(new(dtaskv1.ListWorkersResponse), func(m *dtaskv1.ListWorkersResponse) any {
 			return NewWorkers(m.GetWorkers(), m.GetNextPageToken() != "")
 		}, "freshness"),
@@ -119,6 +125,7 @@ func plain() map[string]any {
 		"added_member": new(AddedMember), "removed_member": new(RemovedMember), "leader_transfer": new(LeaderTransfer),
 		"versions": new(Versions), "logs": new(Logs), "bench": new(Bench),
 		"context": new(Context), "contexts": new(Contexts),
+		"disk_usage": new(DiskUsage), "saved_debug": new(SavedDebug), "debug_manifest": new(DebugManifest),
 	}
 }
 

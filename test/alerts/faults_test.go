@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dtask/dtask/internal/audit"
 	"github.com/dtask/dtask/test/chaos/proxy"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
@@ -74,6 +75,14 @@ func faults() []fault {
 				b.follower.AddArgs("--min-free-bytes", "1000000000000000")
 				clustertest.Must(t, b.follower.Start(t.Context()))
 			},
+		},
+		{
+			name: "a certificate expires soon", fires: []string{"DtaskCertificate"}, config: cluster.Config{TLS: true},
+			inject: expireSoon,
+		},
+		{
+			name: "an audit log can't be written", fires: []string{"DtaskAuditFailing"}, may: []string{"DtaskReplicaDown"},
+			config: cluster.Config{TLS: true}, inject: blockAudit,
 		},
 		{name: "more tasks arrive than start", fires: []string{"DtaskQueueGrowing"}, may: []string{"DtaskBacklogOld"}, inject: submitMore},
 		{
@@ -250,6 +259,24 @@ func restoreOldCopies(t *testing.T, b *bed) {
 	clustertest.Must(t, all[0].Start(ctx))
 }
 
+// expireSoon gives a running follower a certificate that is valid for five days.
+func expireSoon(t *testing.T, b *bed) {
+	t.Helper()
+	ca := filepath.Join(b.Dir, cluster.SecretsDir, "ca")
+	own := filepath.Join(b.Dir, cluster.SecretsDir, b.follower.Name)
+	clustertest.Must(t, b.Run(t.Context(), "tls", "issue", "--ca", ca, "--replica", b.follower.Name, "--out", own, "--days", "5").Err())
+}
+
+// blockAudit puts a file where a follower keeps its audit log.
+func blockAudit(t *testing.T, b *bed) {
+	t.Helper()
+	clustertest.Must(t, b.follower.Kill())
+	logs := filepath.Join(b.follower.DataDir, audit.Directory)
+	clustertest.Must(t, os.RemoveAll(logs))
+	clustertest.Must(t, os.WriteFile(logs, nil, 0o600))
+	clustertest.Must(t, b.follower.Start(t.Context()))
+}
+
 func submitMore(t *testing.T, b *bed) {
 	t.Helper()
 	submitJobs(t, b, 500*time.Millisecond, func(i int) string { return cluster.JobFile(fmt.Sprint("more-", i), tasks(300, "sleep", long)...) })
@@ -277,12 +304,17 @@ func orphan(t *testing.T, b *bed) {
 	t.Helper()
 	ctx := t.Context()
 	clustertest.Submit(t, b.Ctl, cluster.JobFile("long", tasks(8, "sleep", long)...))
-	clustertest.Must(t, cluster.Until(ctx, "all slots are in use", startLimit, func(ctx context.Context) error {
-		running, err := b.query(ctx, "sum(dtask_worker_attempts_running) == 8")
-		if err == nil && len(running) == 0 {
-			err = cluster.ErrNotYet
+	clustertest.Must(t, cluster.Until(ctx, "both workers run tasks", startLimit, func(ctx context.Context) error {
+		list, err := b.ListWorkers(ctx)
+		if err != nil {
+			return err
 		}
-		return err
+		for _, w := range list {
+			if w.Running == 0 {
+				return fmt.Errorf("%s runs nothing: %w", w.Name, cluster.ErrNotYet)
+			}
+		}
+		return nil
 	}))
 	clustertest.Must(t, b.Workers()[1].Kill())
 }

@@ -33,29 +33,40 @@ type fault struct {
 	fires, may []string
 }
 
-// A bed is a cluster of three coordinators and two workers, with Prometheus.
+// A bed is a cluster of three coordinators and two workers.
 type bed struct {
 	*cluster.Cluster
 
-	*server
+	*server // nil: no Prometheus
+
+	workers []string // addresses of --http
 
 	leader, follower *cluster.Coordinator
 	cut              func(t *testing.T) // see fault "cut off"
 }
 
-// newBed starts a cluster in which no alert fires.
+// newBed starts a cluster with Prometheus, in which no alert fires.
 func newBed(t *testing.T, f *fault) *bed {
+	t.Helper()
+	b := startBed(t, f)
+	b.server = monitor(t, b.Cluster, b.workers)
+	clustertest.Must(t, cluster.Pause(t.Context(), settleTime))
+	b.mustHaveFired(t, nil, nil)
+	return b
+}
+
+// startBed starts a cluster for a fault, without Prometheus.
+func startBed(t *testing.T, f *fault) *bed {
 	t.Helper()
 	f.config.Workers = 2
 	// Without a leader for 2 s is an alert here: a busy machine must not cause elections.
 	f.config.CoordinatorFlags = append(slices.Clone(f.config.CoordinatorFlags), "--raft-heartbeat", "10s")
 	b := &bed{Cluster: clustertest.New(t, f.config)}
-	var workers []string
 	for _, w := range b.Workers() {
 		address, err := cluster.FreePort(t.Context())
 		clustertest.Must(t, err)
 		w.AddArgs("--http", address)
-		workers = append(workers, address)
+		b.workers = append(b.workers, address)
 	}
 	if f.prepare != nil {
 		f.prepare(t, b)
@@ -63,9 +74,6 @@ func newBed(t *testing.T, f *fault) *bed {
 	clustertest.Must(t, b.Start(t.Context()))
 	b.leader = clustertest.Leader(t, b.Cluster)
 	b.follower = b.Followers(b.leader)[0]
-	b.server = monitor(t, b.Cluster, workers)
-	clustertest.Must(t, cluster.Pause(t.Context(), settleTime))
-	b.mustHaveFired(t, nil, nil)
 	return b
 }
 

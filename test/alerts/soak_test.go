@@ -23,7 +23,7 @@ func TestNoAlertFiresUnderLoad(t *testing.T) {
 		soak, err = time.ParseDuration(text)
 		clustertest.Must(t, err)
 	}
-	b := newBed(t, &fault{})
+	b := newBed(t, &fault{config: cluster.Config{TLS: true}}) // with certificates and audit logs
 	ctx := t.Context()
 	submitJobs(t, b, 200*time.Millisecond, mixed)
 	began := time.Now()

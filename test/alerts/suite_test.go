@@ -13,12 +13,13 @@ const (
 	suiteVariable   = "DTASK_ALERTS"      // 1: run it
 	programVariable = "DTASK_PROMETHEUS"  // directory of prometheus and promtool; default: PATH
 	soakVariable    = "DTASK_ALERTS_SOAK" // duration of the soak; default defaultSoak
+	runbookVariable = "DTASK_RUNBOOKS"    // 1: run the commands of the runbooks
 )
 
 const defaultSoak = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	if os.Getenv(suiteVariable) == "" {
+	if os.Getenv(suiteVariable) == "" && os.Getenv(runbookVariable) == "" {
 		os.Exit(m.Run()) // no test needs the programs
 	}
 	os.Exit(clustertest.Main(m))

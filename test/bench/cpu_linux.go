@@ -76,3 +76,28 @@ func timesOf(pid, first int) (time.Duration, error) {
 	}
 	return total, nil
 }
+
+// residentOf returns the resident memory of a process in MB.
+func residentOf(pid int) (float64, error) { return statusOf(pid, "VmRSS:") }
+
+// peakOf returns the most resident memory that a running process has had, in MB. The Maxrss
+// of an ended one includes that of its parent before it was executed.
+func peakOf(pid int) (float64, error) { return statusOf(pid, "VmHWM:") }
+
+// statusOf returns an amount of memory from proc(5) in MB.
+func statusOf(pid int, field string) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("reading memory of process %d: %w", pid, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, field); ok {
+			kilobytes, err := strconv.ParseFloat(strings.Fields(value)[0], 64)
+			if err != nil {
+				return 0, fmt.Errorf("reading memory of process %d: %w", pid, err)
+			}
+			return kilobytes / 1024, nil
+		}
+	}
+	return 0, fmt.Errorf("reading memory of process %d: it has ended", pid)
+}

@@ -12,3 +12,9 @@ func cpuOf(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
 
 // treeCPU requires /proc.
 func treeCPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
+
+// residentOf requires /proc.
+func residentOf(int) (float64, error) { return 0, errors.ErrUnsupported }
+
+// peakOf requires /proc.
+func peakOf(int) (float64, error) { return 0, errors.ErrUnsupported }

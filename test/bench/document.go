@@ -83,7 +83,7 @@ func (t *table) origin() string {
 	}
 	b.WriteString(".")
 	if t.Quick {
-		b.WriteString(" A quick run: sizes are small, and spreads large.")
+		b.WriteString("\nA quick run: sizes are small, and spreads large.")
 	}
 	if m.Note != "" {
 		fmt.Fprintf(&b, " %s", m.Note)

@@ -11,6 +11,7 @@
 //	make bench ARGS=-quick                         all, smaller: a few minutes
 //	make bench ARGS='-only throughput,latency'     some sections
 //	make bench-docs                                put the last run into docs/performance.md
+//	make sizing                                    the section sizing, into docs/tuning.md
 //
 // Nothing is asserted about the figures. A section fails if its measurement is
 // invalid: tasks failed, were lost, or started twice.
@@ -22,6 +23,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -54,7 +56,11 @@ var sections = []section{
 	{"model", "cost of a task and of an entry", model},
 	{"logstore", "comparison of the log stores", logstore},
 	{"parts", "parts of the programs alone", parts},
+	{apart, "memory, CPU and sizes of the programs, for docs/tuning.md", sizing},
 }
+
+// apart is the section that runs with -only alone: its figures are in docs/tuning.md.
+const apart = "sizing"
 
 // A bench is one run.
 type bench struct {
@@ -111,7 +117,7 @@ func run(ctx context.Context, o options) error {
 // choose returns the requested sections, in their own order.
 func choose(only string) ([]section, error) {
 	if only == "" {
-		return sections, nil
+		return slices.DeleteFunc(slices.Clone(sections), func(s section) bool { return s.name == apart }), nil
 	}
 	wanted := map[string]bool{}
 	for name := range strings.SplitSeq(only, ",") {

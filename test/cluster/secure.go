@@ -24,16 +24,19 @@ type security struct {
 	opened bool // the token is valid, and the join string is in its file
 }
 
-// Names in the directory of secrets.
+// SecretsDir is where a cluster with TLS has its secrets, in its directory: the CA in ca,
+// and the files of each coordinator under its name.
+const SecretsDir = "tls"
+
+// Names in SecretsDir.
 const (
-	secretsDir = "tls"
-	tokenFile  = "admin.token"
-	joinFile   = "worker.join"
+	tokenFile = "admin.token"
+	joinFile  = "worker.join"
 )
 
 // newSecurity makes the identities of a cluster.
 func newSecurity(dir string) (*security, error) {
-	s := &security{dir: filepath.Join(dir, secretsDir)}
+	s := &security{dir: filepath.Join(dir, SecretsDir)}
 	var err error
 	if s.Set, err = identities.New(s.dir); err != nil {
 		return nil, err //nolint:wrapcheck // says what it does

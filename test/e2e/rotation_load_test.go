@@ -137,12 +137,12 @@ func (s *secured) client() *client.Client {
 		} `yaml:"contexts"`
 	}
 	clustertest.Must(s.t, yaml.Unmarshal(text, &saved))
-	context := saved.Contexts[0]
-	token, err := os.ReadFile(filepath.Join(dir, context.TokenFile))
+	in := saved.Contexts[0]
+	token, err := os.ReadFile(filepath.Join(dir, in.TokenFile))
 	clustertest.Must(s.t, err)
-	creds, err := client.Trust{CA: context.CA}.FollowCA(func(string) {})
+	creds, err := client.Trust{CA: in.CA}.FollowCA(func(string) {})
 	clustertest.Must(s.t, err)
-	c, err := client.New(client.Config{Addrs: context.Addresses, Credentials: creds, Token: client.Secret(string(token[:len(token)-1]))})
+	c, err := client.New(client.Config{Addrs: in.Addresses, Credentials: creds, Token: client.Secret(string(token[:len(token)-1]))})
 	clustertest.Must(s.t, err)
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c

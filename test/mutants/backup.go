@@ -76,6 +76,11 @@ func inBackup() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/api", Run: "WhatWasAcknowledgedBefore"}},
 		},
 		{
+			Name:   "a-backup-that-nobody-reads-keeps-its-replica-from-others",
+			Edits:  []Edit{{"coordinator/api/byte_stream.go", `time.NewTimer(streamStallTimeout)`, `time.NewTimer(24 * time.Hour)`}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "NobodyReads"}},
+		},
+		{
 			Name: "a-backup-lacks-history-silently",
 			Edits: []Edit{{"coordinator/api/backup.go", `		if !complete {
 			return errHistoryIncomplete

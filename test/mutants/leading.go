@@ -24,6 +24,16 @@ func inLeading() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "Election|Failover|Reset|Quick|Leader"}},
 		},
 		{
+			Name:   "a-known-address-waits-for-the-name-server",
+			Edits:  []Edit{{"coordinator/transport/dialer.go", `			r.add(known)`, `			r.add(known[:0])`}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "NameServer"}},
+		},
+		{
+			Name:   "a-name-is-not-looked-up-again-without-an-answer",
+			Edits:  []Edit{{"coordinator/transport/names.go", `now.Sub(h.began) >= lookupInterval`, `now.Sub(h.began) >= lookupTimeout`}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "NameServer"}},
+		},
+		{
 			Name:   "the-fast-path-gives-up-on-a-slow-link",
 			Edits:  []Edit{{"coordinator/transport/links.go", `return min(minAskTimeout+askRoundTrips*l.longest(), maxAskTimeout)`, `return minAskTimeout`}},
 			Caught: []Checker{{Package: "./test/simulation", Run: "DistantLeader"}},

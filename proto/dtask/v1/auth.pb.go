@@ -586,8 +586,11 @@ type JoinRequest struct {
 	// For coordinators, whose name the cluster chooses: the public key that gets a
 	// certificate, which must be that of the connection (SubjectPublicKeyInfo, DER), and the
 	// DNS names and IP addresses that the certificate should have.
-	PublicKey     []byte   `protobuf:"bytes,9,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
-	Hosts         []string `protobuf:"bytes,10,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	PublicKey []byte   `protobuf:"bytes,9,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	Hosts     []string `protobuf:"bytes,10,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// For coordinators: the server id of the lost member whose place this one takes; empty
+	// if none.
+	ReplaceServer string `protobuf:"bytes,11,opt,name=replace_server,json=replaceServer,proto3" json:"replace_server,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -692,6 +695,13 @@ func (x *JoinRequest) GetHosts() []string {
 	return nil
 }
 
+func (x *JoinRequest) GetReplaceServer() string {
+	if x != nil {
+		return x.ReplaceServer
+	}
+	return ""
+}
+
 type JoinResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Identity  *Identity              `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
@@ -700,9 +710,12 @@ type JoinResponse struct {
 	Roots     [][]byte               `protobuf:"bytes,4,rep,name=roots,proto3" json:"roots,omitempty"`         // the cluster's CA certificates, DER
 	// For coordinators: the certificate (DER), the key of the CA (PKCS #8; empty if it is
 	// kept elsewhere), and the members of the cluster.
-	Certificate   []byte        `protobuf:"bytes,5,opt,name=certificate,proto3" json:"certificate,omitempty"`
-	CaKey         []byte        `protobuf:"bytes,6,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"`
-	Members       []*JoinMember `protobuf:"bytes,7,rep,name=members,proto3" json:"members,omitempty"`
+	Certificate []byte        `protobuf:"bytes,5,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	CaKey       []byte        `protobuf:"bytes,6,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"`
+	Members     []*JoinMember `protobuf:"bytes,7,rep,name=members,proto3" json:"members,omitempty"`
+	// The replace_server of the request, which can be replaced; empty also if the
+	// coordinator that answered is older than this field.
+	Replaces      string `protobuf:"bytes,8,opt,name=replaces,proto3" json:"replaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -784,6 +797,13 @@ func (x *JoinResponse) GetMembers() []*JoinMember {
 		return x.Members
 	}
 	return nil
+}
+
+func (x *JoinResponse) GetReplaces() string {
+	if x != nil {
+		return x.Replaces
+	}
+	return ""
 }
 
 // JoinMember is a coordinator of the cluster.
@@ -2186,7 +2206,7 @@ const file_dtask_v1_auth_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\":\n" +
 	"\x10RotateKeyRequest\x12&\n" +
 	"\x0fpublic_key_hash\x18\x01 \x01(\fR\rpublicKeyHash\"\x13\n" +
-	"\x11RotateKeyResponse\"\xa3\x02\n" +
+	"\x11RotateKeyResponse\"\xca\x02\n" +
 	"\vJoinRequest\x12\x1d\n" +
 	"\n" +
 	"join_token\x18\x01 \x01(\x04R\tjoinToken\x12\x1f\n" +
@@ -2202,7 +2222,8 @@ const file_dtask_v1_auth_proto_rawDesc = "" +
 	"\n" +
 	"public_key\x18\t \x01(\fR\tpublicKey\x12\x14\n" +
 	"\x05hosts\x18\n" +
-	" \x03(\tR\x05hosts\"\xfa\x01\n" +
+	" \x03(\tR\x05hosts\x12%\n" +
+	"\x0ereplace_server\x18\v \x01(\tR\rreplaceServer\"\x96\x02\n" +
 	"\fJoinResponse\x12.\n" +
 	"\bidentity\x18\x01 \x01(\v2\x12.dtask.v1.IdentityR\bidentity\x12\x1d\n" +
 	"\n" +
@@ -2211,7 +2232,8 @@ const file_dtask_v1_auth_proto_rawDesc = "" +
 	"\x05roots\x18\x04 \x03(\fR\x05roots\x12 \n" +
 	"\vcertificate\x18\x05 \x01(\fR\vcertificate\x12\x15\n" +
 	"\x06ca_key\x18\x06 \x01(\fR\x05caKey\x12.\n" +
-	"\amembers\x18\a \x03(\v2\x14.dtask.v1.JoinMemberR\amembers\"C\n" +
+	"\amembers\x18\a \x03(\v2\x14.dtask.v1.JoinMemberR\amembers\x12\x1a\n" +
+	"\breplaces\x18\b \x01(\tR\breplaces\"C\n" +
 	"\n" +
 	"JoinMember\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x18\n" +

@@ -179,6 +179,7 @@ type StatusResponse struct {
 	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Replica       string                 `protobuf:"bytes,5,opt,name=replica,proto3" json:"replica,omitempty"` // server id of the replica that answered
 	Alarms        []*Alarm               `protobuf:"bytes,6,rep,name=alarms,proto3" json:"alarms,omitempty"`   // of all members; an operator must act
+	Level         uint32                 `protobuf:"varint,7,opt,name=level,proto3" json:"level,omitempty"`    // feature level, as far as the replica that answered knows; 0 = it is older than this field
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -255,6 +256,13 @@ func (x *StatusResponse) GetAlarms() []*Alarm {
 	return nil
 }
 
+func (x *StatusResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 type Member struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -267,8 +275,12 @@ type Member struct {
 	Voter       bool                   `protobuf:"varint,8,opt,name=voter,proto3" json:"voter,omitempty"` // false while it catches up
 	// Feature levels that its build supports; 0 if it is unreachable, or older than
 	// feature levels: then it supports level 1.
-	MinLevel      uint32 `protobuf:"varint,9,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
-	MaxLevel      uint32 `protobuf:"varint,10,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	MinLevel    uint32 `protobuf:"varint,9,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	MaxLevel    uint32 `protobuf:"varint,10,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	TlsNotAfter int64  `protobuf:"varint,11,opt,name=tls_not_after,json=tlsNotAfter,proto3" json:"tls_not_after,omitempty"` // end of its certificate, Unix milliseconds; 0 = it has none, or it is unknown
+	// Free and total space of its data directory's disk, in bytes; both 0 = unknown.
+	DiskFree      uint64 `protobuf:"varint,12,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`
+	DiskSize      uint64 `protobuf:"varint,13,opt,name=disk_size,json=diskSize,proto3" json:"disk_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -369,6 +381,27 @@ func (x *Member) GetMinLevel() uint32 {
 func (x *Member) GetMaxLevel() uint32 {
 	if x != nil {
 		return x.MaxLevel
+	}
+	return 0
+}
+
+func (x *Member) GetTlsNotAfter() int64 {
+	if x != nil {
+		return x.TlsNotAfter
+	}
+	return 0
+}
+
+func (x *Member) GetDiskFree() uint64 {
+	if x != nil {
+		return x.DiskFree
+	}
+	return 0
+}
+
+func (x *Member) GetDiskSize() uint64 {
+	if x != nil {
+		return x.DiskSize
 	}
 	return 0
 }
@@ -1665,6 +1698,8 @@ type IdentifyResponse struct {
 	MaxLevel      uint32          `protobuf:"varint,17,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
 	AuditHead     *AuditHead      `protobuf:"bytes,18,opt,name=audit_head,json=auditHead,proto3" json:"audit_head,omitempty"` // of this replica's audit log; absent: it has none
 	Certificate   *OwnCertificate `protobuf:"bytes,19,opt,name=certificate,proto3" json:"certificate,omitempty"`              // absent: it has none, or it is older than this field
+	DiskFree      uint64          `protobuf:"varint,20,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`   // of the data directory's disk, in bytes; see disk_size
+	DiskSize      uint64          `protobuf:"varint,21,opt,name=disk_size,json=diskSize,proto3" json:"disk_size,omitempty"`   // 0 = unknown, or it is older than this field
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1830,6 +1865,20 @@ func (x *IdentifyResponse) GetCertificate() *OwnCertificate {
 		return x.Certificate
 	}
 	return nil
+}
+
+func (x *IdentifyResponse) GetDiskFree() uint64 {
+	if x != nil {
+		return x.DiskFree
+	}
+	return 0
+}
+
+func (x *IdentifyResponse) GetDiskSize() uint64 {
+	if x != nil {
+		return x.DiskSize
+	}
+	return 0
 }
 
 // AuditHead is a line of an audit log.
@@ -2126,12 +2175,15 @@ type AdmitRequest struct {
 	ClusterId string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty while unknown
 	Address   string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`                      // HOST:PORT that the others dial; required to rejoin
 	// The data directory of this id was lost: replace the id by a new one.
-	Rejoin        bool   `protobuf:"varint,5,opt,name=rejoin,proto3" json:"rejoin,omitempty"`
-	Stored        bool   `protobuf:"varint,6,opt,name=stored,proto3" json:"stored,omitempty"`                        // the data directory has Raft state
-	LastIndex     uint64 `protobuf:"varint,7,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"` // of its log
-	MinLevel      uint32 `protobuf:"varint,8,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`    // feature levels that its build supports; 0 = 1
-	MaxLevel      uint32 `protobuf:"varint,9,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
-	Version       string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"` // of its build
+	Rejoin    bool   `protobuf:"varint,5,opt,name=rejoin,proto3" json:"rejoin,omitempty"`
+	Stored    bool   `protobuf:"varint,6,opt,name=stored,proto3" json:"stored,omitempty"`                        // the data directory has Raft state
+	LastIndex uint64 `protobuf:"varint,7,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"` // of its log
+	MinLevel  uint32 `protobuf:"varint,8,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`    // feature levels that its build supports; 0 = 1
+	MaxLevel  uint32 `protobuf:"varint,9,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	Version   string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"` // of its build
+	// The member that this replica, which joined with a join string, takes the place of;
+	// empty if none. Older coordinators ignore it.
+	Replaces      string `protobuf:"bytes,11,opt,name=replaces,proto3" json:"replaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2232,6 +2284,13 @@ func (x *AdmitRequest) GetMaxLevel() uint32 {
 func (x *AdmitRequest) GetVersion() string {
 	if x != nil {
 		return x.Version
+	}
+	return ""
+}
+
+func (x *AdmitRequest) GetReplaces() string {
+	if x != nil {
+		return x.Replaces
 	}
 	return ""
 }
@@ -2626,6 +2685,725 @@ func (x *BarrierResponse) GetIndex() uint64 {
 	return 0
 }
 
+type DiskUsageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskUsageRequest) Reset() {
+	*x = DiskUsageRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskUsageRequest) ProtoMessage() {}
+
+func (x *DiskUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskUsageRequest.ProtoReflect.Descriptor instead.
+func (*DiskUsageRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
+}
+
+type DiskUsageResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	AppliedIndex  uint64                 `protobuf:"varint,2,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	State         []*Size                `protobuf:"bytes,3,rep,name=state,proto3" json:"state,omitempty"`                                         // by kind of data, as in a snapshot
+	Files         []*Size                `protobuf:"bytes,4,rep,name=files,proto3" json:"files,omitempty"`                                         // by part: log, snapshots, history, audit, other, quarantined
+	HeapBytes     uint64                 `protobuf:"varint,5,opt,name=heap_bytes,json=heapBytes,proto3" json:"heap_bytes,omitempty"`               // live heap of the process
+	DiskFreeBytes uint64                 `protobuf:"varint,6,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"` // available to the process; with the next field 0: unknown
+	DiskBytes     uint64                 `protobuf:"varint,7,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskUsageResponse) Reset() {
+	*x = DiskUsageResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskUsageResponse) ProtoMessage() {}
+
+func (x *DiskUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskUsageResponse.ProtoReflect.Descriptor instead.
+func (*DiskUsageResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *DiskUsageResponse) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *DiskUsageResponse) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *DiskUsageResponse) GetState() []*Size {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *DiskUsageResponse) GetFiles() []*Size {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *DiskUsageResponse) GetHeapBytes() uint64 {
+	if x != nil {
+		return x.HeapBytes
+	}
+	return 0
+}
+
+func (x *DiskUsageResponse) GetDiskFreeBytes() uint64 {
+	if x != nil {
+		return x.DiskFreeBytes
+	}
+	return 0
+}
+
+func (x *DiskUsageResponse) GetDiskBytes() uint64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+type Size struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Size) Reset() {
+	*x = Size{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Size) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Size) ProtoMessage() {}
+
+func (x *Size) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Size.ProtoReflect.Descriptor instead.
+func (*Size) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Size) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Size) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type LoadRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadRequest) Reset() {
+	*x = LoadRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadRequest) ProtoMessage() {}
+
+func (x *LoadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadRequest.ProtoReflect.Descriptor instead.
+func (*LoadRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{45}
+}
+
+type LoadResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"` // server id
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`                             // time of the leader, Unix milliseconds
+	Windows       []*LoadWindow          `protobuf:"bytes,4,rep,name=windows,proto3" json:"windows,omitempty"`                    // of 1 minute, 5 minutes and 1 hour
+	Totals        *LoadCounts            `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`                      // since the leader's process started, for the rates between two calls
+	Ready         []*ReadyTasks          `protobuf:"bytes,6,rep,name=ready,proto3" json:"ready,omitempty"`                        // by priority, the most urgent first
+	OldestMs      int64                  `protobuf:"varint,7,opt,name=oldest_ms,json=oldestMs,proto3" json:"oldest_ms,omitempty"` // how long the oldest ready task has been ready
+	Unplaceable   uint64                 `protobuf:"varint,8,opt,name=unplaceable,proto3" json:"unplaceable,omitempty"`           // ready tasks that no worker could run
+	Running       uint64                 `protobuf:"varint,9,opt,name=running,proto3" json:"running,omitempty"`                   // attempts on workers, queued ones included
+	Orphaned      uint64                 `protobuf:"varint,10,opt,name=orphaned,proto3" json:"orphaned,omitempty"`                // of these, those on workers without a session
+	Workers       uint64                 `protobuf:"varint,11,opt,name=workers,proto3" json:"workers,omitempty"`                  // with a session
+	Slots         uint64                 `protobuf:"varint,12,opt,name=slots,proto3" json:"slots,omitempty"`                      // of the workers that are up
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadResponse) Reset() {
+	*x = LoadResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadResponse) ProtoMessage() {}
+
+func (x *LoadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadResponse.ProtoReflect.Descriptor instead.
+func (*LoadResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *LoadResponse) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *LoadResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *LoadResponse) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *LoadResponse) GetWindows() []*LoadWindow {
+	if x != nil {
+		return x.Windows
+	}
+	return nil
+}
+
+func (x *LoadResponse) GetTotals() *LoadCounts {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+func (x *LoadResponse) GetReady() []*ReadyTasks {
+	if x != nil {
+		return x.Ready
+	}
+	return nil
+}
+
+func (x *LoadResponse) GetOldestMs() int64 {
+	if x != nil {
+		return x.OldestMs
+	}
+	return 0
+}
+
+func (x *LoadResponse) GetUnplaceable() uint64 {
+	if x != nil {
+		return x.Unplaceable
+	}
+	return 0
+}
+
+func (x *LoadResponse) GetRunning() uint64 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *LoadResponse) GetOrphaned() uint64 {
+	if x != nil {
+		return x.Orphaned
+	}
+	return 0
+}
+
+func (x *LoadResponse) GetWorkers() uint64 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *LoadResponse) GetSlots() uint64 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+// LoadWindow is what happened within a time until now.
+type LoadWindow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WindowMs      int64                  `protobuf:"varint,1,opt,name=window_ms,json=windowMs,proto3" json:"window_ms,omitempty"`
+	CoveredMs     int64                  `protobuf:"varint,2,opt,name=covered_ms,json=coveredMs,proto3" json:"covered_ms,omitempty"` // how much of it the leader knows; at most 5 % more than the window
+	Counts        *LoadCounts            `protobuf:"bytes,3,opt,name=counts,proto3" json:"counts,omitempty"`
+	Wait          *Latency               `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"` // from ready to sent to a worker; sampled under load
+	Run           *Latency               `protobuf:"bytes,5,opt,name=run,proto3" json:"run,omitempty"`   // of attempts that succeeded
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadWindow) Reset() {
+	*x = LoadWindow{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadWindow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadWindow) ProtoMessage() {}
+
+func (x *LoadWindow) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadWindow.ProtoReflect.Descriptor instead.
+func (*LoadWindow) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *LoadWindow) GetWindowMs() int64 {
+	if x != nil {
+		return x.WindowMs
+	}
+	return 0
+}
+
+func (x *LoadWindow) GetCoveredMs() int64 {
+	if x != nil {
+		return x.CoveredMs
+	}
+	return 0
+}
+
+func (x *LoadWindow) GetCounts() *LoadCounts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *LoadWindow) GetWait() *Latency {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *LoadWindow) GetRun() *Latency {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+type LoadCounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Submitted     uint64                 `protobuf:"varint,1,opt,name=submitted,proto3" json:"submitted,omitempty"` // jobs
+	Assigned      uint64                 `protobuf:"varint,2,opt,name=assigned,proto3" json:"assigned,omitempty"`   // attempts
+	Completed     uint64                 `protobuf:"varint,3,opt,name=completed,proto3" json:"completed,omitempty"` // tasks
+	Failed        uint64                 `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`       // attempts
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadCounts) Reset() {
+	*x = LoadCounts{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadCounts) ProtoMessage() {}
+
+func (x *LoadCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadCounts.ProtoReflect.Descriptor instead.
+func (*LoadCounts) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *LoadCounts) GetSubmitted() uint64 {
+	if x != nil {
+		return x.Submitted
+	}
+	return 0
+}
+
+func (x *LoadCounts) GetAssigned() uint64 {
+	if x != nil {
+		return x.Assigned
+	}
+	return 0
+}
+
+func (x *LoadCounts) GetCompleted() uint64 {
+	if x != nil {
+		return x.Completed
+	}
+	return 0
+}
+
+func (x *LoadCounts) GetFailed() uint64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+// Latency is the distribution of durations in microseconds; at most 13 % too high.
+type Latency struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Count         uint64                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	P50Us         int64                  `protobuf:"varint,2,opt,name=p50_us,json=p50Us,proto3" json:"p50_us,omitempty"`
+	P95Us         int64                  `protobuf:"varint,3,opt,name=p95_us,json=p95Us,proto3" json:"p95_us,omitempty"`
+	P99Us         int64                  `protobuf:"varint,4,opt,name=p99_us,json=p99Us,proto3" json:"p99_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Latency) Reset() {
+	*x = Latency{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Latency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Latency) ProtoMessage() {}
+
+func (x *Latency) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Latency.ProtoReflect.Descriptor instead.
+func (*Latency) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *Latency) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Latency) GetP50Us() int64 {
+	if x != nil {
+		return x.P50Us
+	}
+	return 0
+}
+
+func (x *Latency) GetP95Us() int64 {
+	if x != nil {
+		return x.P95Us
+	}
+	return 0
+}
+
+func (x *Latency) GetP99Us() int64 {
+	if x != nil {
+		return x.P99Us
+	}
+	return 0
+}
+
+type ReadyTasks struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Priority      Priority               `protobuf:"varint,1,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`
+	Tasks         uint64                 `protobuf:"varint,2,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadyTasks) Reset() {
+	*x = ReadyTasks{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadyTasks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadyTasks) ProtoMessage() {}
+
+func (x *ReadyTasks) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadyTasks.ProtoReflect.Descriptor instead.
+func (*ReadyTasks) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ReadyTasks) GetPriority() Priority {
+	if x != nil {
+		return x.Priority
+	}
+	return Priority_PRIORITY_UNSPECIFIED
+}
+
+func (x *ReadyTasks) GetTasks() uint64 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+type DebugRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ProfileMs     int64                  `protobuf:"varint,1,opt,name=profile_ms,json=profileMs,proto3" json:"profile_ms,omitempty"` // duration of the CPU profile, 0–30,000; 0 = none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DebugRequest) Reset() {
+	*x = DebugRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DebugRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DebugRequest) ProtoMessage() {}
+
+func (x *DebugRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DebugRequest.ProtoReflect.Descriptor instead.
+func (*DebugRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *DebugRequest) GetProfileMs() int64 {
+	if x != nil {
+		return x.ProfileMs
+	}
+	return 0
+}
+
+// DebugResponse has the next bytes of a file. The bytes of a file follow each other.
+type DebugResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // of the replica that answers
+	File          string                 `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`                         // name
+	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`                         // may be empty
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DebugResponse) Reset() {
+	*x = DebugResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DebugResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DebugResponse) ProtoMessage() {}
+
+func (x *DebugResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DebugResponse.ProtoReflect.Descriptor instead.
+func (*DebugResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *DebugResponse) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *DebugResponse) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *DebugResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // HistoryRequest asks for the jobs after a position in the order in which finished
 // jobs left the replicated state.
 type HistoryRequest struct {
@@ -2639,7 +3417,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +3429,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +3442,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *HistoryRequest) GetAfterIndex() uint64 {
@@ -2700,7 +3478,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +3490,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +3503,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *HistoryResponse) GetChunks() []*HistoryChunk {
@@ -2757,7 +3535,7 @@ type HistoryChunk struct {
 
 func (x *HistoryChunk) Reset() {
 	*x = HistoryChunk{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +3547,7 @@ func (x *HistoryChunk) String() string {
 func (*HistoryChunk) ProtoMessage() {}
 
 func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +3560,7 @@ func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
 func (*HistoryChunk) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *HistoryChunk) GetIndex() uint64 {
@@ -2833,7 +3611,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x13AwaitLeaderResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12%\n" +
 	"\x0eleader_address\x18\x02 \x01(\tR\rleaderAddress\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xca\x01\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe0\x01\n" +
 	"\x0eStatusResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12*\n" +
@@ -2841,7 +3619,8 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x18\n" +
 	"\areplica\x18\x05 \x01(\tR\areplica\x12'\n" +
-	"\x06alarms\x18\x06 \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\"\x81\x02\n" +
+	"\x06alarms\x18\x06 \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\x12\x14\n" +
+	"\x05level\x18\a \x01(\rR\x05level\"\xdf\x02\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -2853,7 +3632,10 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x05voter\x18\b \x01(\bR\x05voter\x12\x1b\n" +
 	"\tmin_level\x18\t \x01(\rR\bminLevel\x12\x1b\n" +
 	"\tmax_level\x18\n" +
-	" \x01(\rR\bmaxLevel\"I\n" +
+	" \x01(\rR\bmaxLevel\x12\"\n" +
+	"\rtls_not_after\x18\v \x01(\x03R\vtlsNotAfter\x12\x1b\n" +
+	"\tdisk_free\x18\f \x01(\x04R\bdiskFree\x12\x1b\n" +
+	"\tdisk_size\x18\r \x01(\x04R\bdiskSize\"I\n" +
 	"\x10AddMemberRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\")\n" +
@@ -2949,7 +3731,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x0eleader_changes\x18\t \x01(\x04R\rleaderChanges\x12\x1b\n" +
 	"\trss_bytes\x18\n" +
 	" \x01(\x04R\brssBytes\"\x11\n" +
-	"\x0fIdentifyRequest\"\xee\x04\n" +
+	"\x0fIdentifyRequest\"\xa8\x05\n" +
 	"\x10IdentifyResponse\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -2973,7 +3755,9 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\tmax_level\x18\x11 \x01(\rR\bmaxLevel\x122\n" +
 	"\n" +
 	"audit_head\x18\x12 \x01(\v2\x13.dtask.v1.AuditHeadR\tauditHead\x12:\n" +
-	"\vcertificate\x18\x13 \x01(\v2\x18.dtask.v1.OwnCertificateR\vcertificate\"^\n" +
+	"\vcertificate\x18\x13 \x01(\v2\x18.dtask.v1.OwnCertificateR\vcertificate\x12\x1b\n" +
+	"\tdisk_free\x18\x14 \x01(\x04R\bdiskFree\x12\x1b\n" +
+	"\tdisk_size\x18\x15 \x01(\x04R\bdiskSize\"^\n" +
 	"\tAuditHead\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x12\n" +
@@ -2993,7 +3777,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xa3\x02\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xbf\x02\n" +
 	"\fAdmitRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -3007,7 +3791,8 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\tmin_level\x18\b \x01(\rR\bminLevel\x12\x1b\n" +
 	"\tmax_level\x18\t \x01(\rR\bmaxLevel\x12\x18\n" +
 	"\aversion\x18\n" +
-	" \x01(\tR\aversion\"a\n" +
+	" \x01(\tR\aversion\x12\x1a\n" +
+	"\breplaces\x18\v \x01(\tR\breplaces\"a\n" +
 	"\rAdmitResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -3028,7 +3813,66 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x10\n" +
 	"\x0eBarrierRequest\"'\n" +
 	"\x0fBarrierResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"i\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"\x12\n" +
+	"\x10DiskUsageRequest\"\x87\x02\n" +
+	"\x11DiskUsageResponse\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12#\n" +
+	"\rapplied_index\x18\x02 \x01(\x04R\fappliedIndex\x12$\n" +
+	"\x05state\x18\x03 \x03(\v2\x0e.dtask.v1.SizeR\x05state\x12$\n" +
+	"\x05files\x18\x04 \x03(\v2\x0e.dtask.v1.SizeR\x05files\x12\x1d\n" +
+	"\n" +
+	"heap_bytes\x18\x05 \x01(\x04R\theapBytes\x12&\n" +
+	"\x0fdisk_free_bytes\x18\x06 \x01(\x04R\rdiskFreeBytes\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\a \x01(\x04R\tdiskBytes\"0\n" +
+	"\x04Size\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\r\n" +
+	"\vLoadRequest\"\xf9\x02\n" +
+	"\fLoadResponse\x12\x16\n" +
+	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12.\n" +
+	"\awindows\x18\x04 \x03(\v2\x14.dtask.v1.LoadWindowR\awindows\x12,\n" +
+	"\x06totals\x18\x05 \x01(\v2\x14.dtask.v1.LoadCountsR\x06totals\x12*\n" +
+	"\x05ready\x18\x06 \x03(\v2\x14.dtask.v1.ReadyTasksR\x05ready\x12\x1b\n" +
+	"\toldest_ms\x18\a \x01(\x03R\boldestMs\x12 \n" +
+	"\vunplaceable\x18\b \x01(\x04R\vunplaceable\x12\x18\n" +
+	"\arunning\x18\t \x01(\x04R\arunning\x12\x1a\n" +
+	"\borphaned\x18\n" +
+	" \x01(\x04R\borphaned\x12\x18\n" +
+	"\aworkers\x18\v \x01(\x04R\aworkers\x12\x14\n" +
+	"\x05slots\x18\f \x01(\x04R\x05slots\"\xc2\x01\n" +
+	"\n" +
+	"LoadWindow\x12\x1b\n" +
+	"\twindow_ms\x18\x01 \x01(\x03R\bwindowMs\x12\x1d\n" +
+	"\n" +
+	"covered_ms\x18\x02 \x01(\x03R\tcoveredMs\x12,\n" +
+	"\x06counts\x18\x03 \x01(\v2\x14.dtask.v1.LoadCountsR\x06counts\x12%\n" +
+	"\x04wait\x18\x04 \x01(\v2\x11.dtask.v1.LatencyR\x04wait\x12#\n" +
+	"\x03run\x18\x05 \x01(\v2\x11.dtask.v1.LatencyR\x03run\"|\n" +
+	"\n" +
+	"LoadCounts\x12\x1c\n" +
+	"\tsubmitted\x18\x01 \x01(\x04R\tsubmitted\x12\x1a\n" +
+	"\bassigned\x18\x02 \x01(\x04R\bassigned\x12\x1c\n" +
+	"\tcompleted\x18\x03 \x01(\x04R\tcompleted\x12\x16\n" +
+	"\x06failed\x18\x04 \x01(\x04R\x06failed\"d\n" +
+	"\aLatency\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x04R\x05count\x12\x15\n" +
+	"\x06p50_us\x18\x02 \x01(\x03R\x05p50Us\x12\x15\n" +
+	"\x06p95_us\x18\x03 \x01(\x03R\x05p95Us\x12\x15\n" +
+	"\x06p99_us\x18\x04 \x01(\x03R\x05p99Us\"R\n" +
+	"\n" +
+	"ReadyTasks\x12.\n" +
+	"\bpriority\x18\x01 \x01(\x0e2\x12.dtask.v1.PriorityR\bpriority\x12\x14\n" +
+	"\x05tasks\x18\x02 \x01(\x04R\x05tasks\"-\n" +
+	"\fDebugRequest\x12\x1d\n" +
+	"\n" +
+	"profile_ms\x18\x01 \x01(\x03R\tprofileMs\"T\n" +
+	"\rDebugResponse\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"i\n" +
 	"\x0eHistoryRequest\x12\x1f\n" +
 	"\vafter_index\x18\x01 \x01(\x04R\n" +
 	"afterIndex\x12\x1b\n" +
@@ -3056,7 +3900,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\vHoldUpgrade\x12\x1c.dtask.v1.HoldUpgradeRequest\x1a\x1d.dtask.v1.HoldUpgradeResponse\x12>\n" +
 	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse\x12G\n" +
 	"\n" +
-	"AuditHeads\x12\x1b.dtask.v1.AuditHeadsRequest\x1a\x1c.dtask.v1.AuditHeadsResponse2\xf3\x03\n" +
+	"AuditHeads\x12\x1b.dtask.v1.AuditHeadsRequest\x1a\x1c.dtask.v1.AuditHeadsResponse2\xac\x05\n" +
 	"\fAdminService\x12J\n" +
 	"\vListWorkers\x12\x1c.dtask.v1.ListWorkersRequest\x1a\x1d.dtask.v1.ListWorkersResponse\x12J\n" +
 	"\vDrainWorker\x12\x1c.dtask.v1.DrainWorkerRequest\x1a\x1d.dtask.v1.DrainWorkerResponse\x12P\n" +
@@ -3064,7 +3908,10 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x05Stats\x12\x16.dtask.v1.StatsRequest\x1a\x17.dtask.v1.StatsResponse\x12@\n" +
 	"\aHistory\x12\x18.dtask.v1.HistoryRequest\x1a\x19.dtask.v1.HistoryResponse0\x01\x12=\n" +
 	"\x06Backup\x12\x17.dtask.v1.BackupRequest\x1a\x18.dtask.v1.BackupResponse0\x01\x12>\n" +
-	"\aBarrier\x12\x18.dtask.v1.BarrierRequest\x1a\x19.dtask.v1.BarrierResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\aBarrier\x12\x18.dtask.v1.BarrierRequest\x1a\x19.dtask.v1.BarrierResponse\x12D\n" +
+	"\tDiskUsage\x12\x1a.dtask.v1.DiskUsageRequest\x1a\x1b.dtask.v1.DiskUsageResponse\x125\n" +
+	"\x04Load\x12\x15.dtask.v1.LoadRequest\x1a\x16.dtask.v1.LoadResponse\x12:\n" +
+	"\x05Debug\x12\x16.dtask.v1.DebugRequest\x1a\x17.dtask.v1.DebugResponse0\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_cluster_proto_rawDescOnce sync.Once
@@ -3078,7 +3925,7 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),              // 0: dtask.v1.StatusRequest
 	(*AwaitLeaderRequest)(nil),         // 1: dtask.v1.AwaitLeaderRequest
@@ -3122,76 +3969,103 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*BackupResponse)(nil),             // 39: dtask.v1.BackupResponse
 	(*BarrierRequest)(nil),             // 40: dtask.v1.BarrierRequest
 	(*BarrierResponse)(nil),            // 41: dtask.v1.BarrierResponse
-	(*HistoryRequest)(nil),             // 42: dtask.v1.HistoryRequest
-	(*HistoryResponse)(nil),            // 43: dtask.v1.HistoryResponse
-	(*HistoryChunk)(nil),               // 44: dtask.v1.HistoryChunk
-	nil,                                // 45: dtask.v1.Worker.LabelsEntry
-	nil,                                // 46: dtask.v1.Worker.ResourcesEntry
-	(Consistency)(0),                   // 47: dtask.v1.Consistency
-	(*Freshness)(nil),                  // 48: dtask.v1.Freshness
-	(*timestamppb.Timestamp)(nil),      // 49: google.protobuf.Timestamp
+	(*DiskUsageRequest)(nil),           // 42: dtask.v1.DiskUsageRequest
+	(*DiskUsageResponse)(nil),          // 43: dtask.v1.DiskUsageResponse
+	(*Size)(nil),                       // 44: dtask.v1.Size
+	(*LoadRequest)(nil),                // 45: dtask.v1.LoadRequest
+	(*LoadResponse)(nil),               // 46: dtask.v1.LoadResponse
+	(*LoadWindow)(nil),                 // 47: dtask.v1.LoadWindow
+	(*LoadCounts)(nil),                 // 48: dtask.v1.LoadCounts
+	(*Latency)(nil),                    // 49: dtask.v1.Latency
+	(*ReadyTasks)(nil),                 // 50: dtask.v1.ReadyTasks
+	(*DebugRequest)(nil),               // 51: dtask.v1.DebugRequest
+	(*DebugResponse)(nil),              // 52: dtask.v1.DebugResponse
+	(*HistoryRequest)(nil),             // 53: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),            // 54: dtask.v1.HistoryResponse
+	(*HistoryChunk)(nil),               // 55: dtask.v1.HistoryChunk
+	nil,                                // 56: dtask.v1.Worker.LabelsEntry
+	nil,                                // 57: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                   // 58: dtask.v1.Consistency
+	(*Freshness)(nil),                  // 59: dtask.v1.Freshness
+	(*timestamppb.Timestamp)(nil),      // 60: google.protobuf.Timestamp
+	(Priority)(0),                      // 61: dtask.v1.Priority
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
 	32, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
 	4,  // 2: dtask.v1.UpgradeStatusResponse.members:type_name -> dtask.v1.Member
-	47, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	58, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
 	19, // 4: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	48, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
-	45, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	46, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	59, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
+	56, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	57, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
 	19, // 8: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	19, // 9: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	32, // 10: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
 	28, // 11: dtask.v1.IdentifyResponse.audit_head:type_name -> dtask.v1.AuditHead
 	31, // 12: dtask.v1.IdentifyResponse.certificate:type_name -> dtask.v1.OwnCertificate
 	28, // 13: dtask.v1.AuditHeadsResponse.heads:type_name -> dtask.v1.AuditHead
-	49, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	60, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
 	37, // 15: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	44, // 16: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 17: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	26, // 18: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	1,  // 19: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
-	33, // 20: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	5,  // 21: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	7,  // 22: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	9,  // 23: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	11, // 24: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
-	13, // 25: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
-	15, // 26: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
-	35, // 27: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	29, // 28: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
-	17, // 29: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	20, // 30: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	22, // 31: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	24, // 32: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	42, // 33: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	38, // 34: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
-	40, // 35: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
-	3,  // 36: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	27, // 37: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	2,  // 38: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
-	34, // 39: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	6,  // 40: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	8,  // 41: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	10, // 42: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	12, // 43: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
-	14, // 44: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
-	16, // 45: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
-	36, // 46: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	30, // 47: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
-	18, // 48: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	21, // 49: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	23, // 50: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	25, // 51: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	43, // 52: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	39, // 53: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
-	41, // 54: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
-	36, // [36:55] is the sub-list for method output_type
-	17, // [17:36] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	44, // 16: dtask.v1.DiskUsageResponse.state:type_name -> dtask.v1.Size
+	44, // 17: dtask.v1.DiskUsageResponse.files:type_name -> dtask.v1.Size
+	47, // 18: dtask.v1.LoadResponse.windows:type_name -> dtask.v1.LoadWindow
+	48, // 19: dtask.v1.LoadResponse.totals:type_name -> dtask.v1.LoadCounts
+	50, // 20: dtask.v1.LoadResponse.ready:type_name -> dtask.v1.ReadyTasks
+	48, // 21: dtask.v1.LoadWindow.counts:type_name -> dtask.v1.LoadCounts
+	49, // 22: dtask.v1.LoadWindow.wait:type_name -> dtask.v1.Latency
+	49, // 23: dtask.v1.LoadWindow.run:type_name -> dtask.v1.Latency
+	61, // 24: dtask.v1.ReadyTasks.priority:type_name -> dtask.v1.Priority
+	55, // 25: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 26: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	26, // 27: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	1,  // 28: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
+	33, // 29: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	5,  // 30: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	7,  // 31: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	9,  // 32: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	11, // 33: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
+	13, // 34: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
+	15, // 35: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
+	35, // 36: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	29, // 37: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
+	17, // 38: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	20, // 39: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	22, // 40: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	24, // 41: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	53, // 42: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	38, // 43: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
+	40, // 44: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
+	42, // 45: dtask.v1.AdminService.DiskUsage:input_type -> dtask.v1.DiskUsageRequest
+	45, // 46: dtask.v1.AdminService.Load:input_type -> dtask.v1.LoadRequest
+	51, // 47: dtask.v1.AdminService.Debug:input_type -> dtask.v1.DebugRequest
+	3,  // 48: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	27, // 49: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 50: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	34, // 51: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	6,  // 52: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	8,  // 53: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	10, // 54: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	12, // 55: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
+	14, // 56: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
+	16, // 57: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
+	36, // 58: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	30, // 59: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
+	18, // 60: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	21, // 61: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	23, // 62: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	25, // 63: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	54, // 64: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	39, // 65: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
+	41, // 66: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
+	43, // 67: dtask.v1.AdminService.DiskUsage:output_type -> dtask.v1.DiskUsageResponse
+	46, // 68: dtask.v1.AdminService.Load:output_type -> dtask.v1.LoadResponse
+	52, // 69: dtask.v1.AdminService.Debug:output_type -> dtask.v1.DebugResponse
+	48, // [48:70] is the sub-list for method output_type
+	26, // [26:48] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }
@@ -3206,7 +4080,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -592,6 +592,9 @@ const (
 	AdminService_History_FullMethodName       = "/dtask.v1.AdminService/History"
 	AdminService_Backup_FullMethodName        = "/dtask.v1.AdminService/Backup"
 	AdminService_Barrier_FullMethodName       = "/dtask.v1.AdminService/Barrier"
+	AdminService_DiskUsage_FullMethodName     = "/dtask.v1.AdminService/DiskUsage"
+	AdminService_Load_FullMethodName          = "/dtask.v1.AdminService/Load"
+	AdminService_Debug_FullMethodName         = "/dtask.v1.AdminService/Debug"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -620,6 +623,16 @@ type AdminServiceClient interface {
 	// before the call. The leader answers; another replica that has applied the index has
 	// no older state.
 	Barrier(ctx context.Context, in *BarrierRequest, opts ...grpc.CallOption) (*BarrierResponse, error)
+	// DiskUsage returns how much space the state and the files of the replica that answers
+	// take. It encodes the state, for one caller at a time.
+	DiskUsage(ctx context.Context, in *DiskUsageRequest, opts ...grpc.CallOption) (*DiskUsageResponse, error)
+	// Load returns how much the cluster does, and how long tasks wait
+	// and run. The leader answers, for the time since it began to lead.
+	Load(ctx context.Context, in *LoadRequest, opts ...grpc.CallOption) (*LoadResponse, error)
+	// Debug streams files about the replica that answers, for the diagnosis of problems:
+	// state, settings without secrets, metrics, goroutines, heap, a CPU profile and the end
+	// of its log. Any replica answers, with or without a leader, one caller at a time.
+	Debug(ctx context.Context, in *DebugRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DebugResponse], error)
 }
 
 type adminServiceClient struct {
@@ -718,6 +731,45 @@ func (c *adminServiceClient) Barrier(ctx context.Context, in *BarrierRequest, op
 	return out, nil
 }
 
+func (c *adminServiceClient) DiskUsage(ctx context.Context, in *DiskUsageRequest, opts ...grpc.CallOption) (*DiskUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiskUsageResponse)
+	err := c.cc.Invoke(ctx, AdminService_DiskUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) Load(ctx context.Context, in *LoadRequest, opts ...grpc.CallOption) (*LoadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LoadResponse)
+	err := c.cc.Invoke(ctx, AdminService_Load_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) Debug(ctx context.Context, in *DebugRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DebugResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[2], AdminService_Debug_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[DebugRequest, DebugResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_DebugClient = grpc.ServerStreamingClient[DebugResponse]
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -744,6 +796,16 @@ type AdminServiceServer interface {
 	// before the call. The leader answers; another replica that has applied the index has
 	// no older state.
 	Barrier(context.Context, *BarrierRequest) (*BarrierResponse, error)
+	// DiskUsage returns how much space the state and the files of the replica that answers
+	// take. It encodes the state, for one caller at a time.
+	DiskUsage(context.Context, *DiskUsageRequest) (*DiskUsageResponse, error)
+	// Load returns how much the cluster does, and how long tasks wait
+	// and run. The leader answers, for the time since it began to lead.
+	Load(context.Context, *LoadRequest) (*LoadResponse, error)
+	// Debug streams files about the replica that answers, for the diagnosis of problems:
+	// state, settings without secrets, metrics, goroutines, heap, a CPU profile and the end
+	// of its log. Any replica answers, with or without a leader, one caller at a time.
+	Debug(*DebugRequest, grpc.ServerStreamingServer[DebugResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -774,6 +836,15 @@ func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreami
 }
 func (UnimplementedAdminServiceServer) Barrier(context.Context, *BarrierRequest) (*BarrierResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Barrier not implemented")
+}
+func (UnimplementedAdminServiceServer) DiskUsage(context.Context, *DiskUsageRequest) (*DiskUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DiskUsage not implemented")
+}
+func (UnimplementedAdminServiceServer) Load(context.Context, *LoadRequest) (*LoadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Load not implemented")
+}
+func (UnimplementedAdminServiceServer) Debug(*DebugRequest, grpc.ServerStreamingServer[DebugResponse]) error {
+	return status.Error(codes.Unimplemented, "method Debug not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -908,6 +979,53 @@ func _AdminService_Barrier_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_DiskUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiskUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).DiskUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_DiskUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).DiskUsage(ctx, req.(*DiskUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_Load_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LoadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Load(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Load_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Load(ctx, req.(*LoadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_Debug_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(DebugRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).Debug(m, &grpc.GenericServerStream[DebugRequest, DebugResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_DebugServer = grpc.ServerStreamingServer[DebugResponse]
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -935,6 +1053,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Barrier",
 			Handler:    _AdminService_Barrier_Handler,
 		},
+		{
+			MethodName: "DiskUsage",
+			Handler:    _AdminService_DiskUsage_Handler,
+		},
+		{
+			MethodName: "Load",
+			Handler:    _AdminService_Load_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -945,6 +1071,11 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Backup",
 			Handler:       _AdminService_Backup_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Debug",
+			Handler:       _AdminService_Debug_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -4438,6 +4438,238 @@ func (x *LogPiece) GetData() []byte {
 	return nil
 }
 
+type WatchEventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only events of later log entries; 0 = from the oldest one that the replica keeps. An
+	// index whose later events it does not all keep is refused as COMPACTED.
+	AfterIndex    uint64 `protobuf:"varint,1,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
+	Namespace     string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // only events of jobs in this one; empty = all that the caller may see
+	Follow        bool   `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`      // continue with new events; else the stream ends after those that are kept
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsRequest) Reset() {
+	*x = WatchEventsRequest{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsRequest) ProtoMessage() {}
+
+func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
+func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *WatchEventsRequest) GetAfterIndex() uint64 {
+	if x != nil {
+		return x.AfterIndex
+	}
+	return 0
+}
+
+func (x *WatchEventsRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+// WatchEventsResponse is sent at least every 5 s while the log grows. The first one comes at
+// once.
+type WatchEventsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"` // ascending by index; those of one log entry are in one response
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`  // of a log entry up to which the caller has got everything: continue after it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsResponse) Reset() {
+	*x = WatchEventsResponse{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsResponse) ProtoMessage() {}
+
+func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
+func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *WatchEventsResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *WatchEventsResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+type Event struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`        // of the log entry
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`              // time of the entry, Unix milliseconds
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`           // stable words, such as job.submitted: see docs/operations.md
+	Job           string                 `protobuf:"bytes,4,opt,name=job,proto3" json:"job,omitempty"`             // ID; empty: it is about no job
+	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`           // of the job, worker or leader
+	Namespace     string                 `protobuf:"bytes,6,opt,name=namespace,proto3" json:"namespace,omitempty"` // of the job
+	Task          string                 `protobuf:"bytes,7,opt,name=task,proto3" json:"task,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,8,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Worker        string                 `protobuf:"bytes,9,opt,name=worker,proto3" json:"worker,omitempty"`   // ID, decimal; that of the attempt, or of the worker that it is about
+	Number        uint64                 `protobuf:"varint,10,opt,name=number,proto3" json:"number,omitempty"` // term or feature level
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Event) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Event) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Event) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Event) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Event) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Event) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Event) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *Event) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Event) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *Event) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 var File_dtask_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_jobs_proto_rawDesc = "" +
@@ -4876,7 +5108,27 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06stream\x18\x01 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x17\n" +
 	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data*U\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"k\n" +
+	"\x12WatchEventsRequest\x12\x1f\n" +
+	"\vafter_index\x18\x01 \x01(\x04R\n" +
+	"afterIndex\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x16\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\"T\n" +
+	"\x13WatchEventsResponse\x12'\n" +
+	"\x06events\x18\x01 \x03(\v2\x0f.dtask.v1.EventR\x06events\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\xe3\x01\n" +
+	"\x05Event\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x10\n" +
+	"\x03job\x18\x04 \x01(\tR\x03job\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12\x1c\n" +
+	"\tnamespace\x18\x06 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04task\x18\a \x01(\tR\x04task\x12\x18\n" +
+	"\aattempt\x18\b \x01(\rR\aattempt\x12\x16\n" +
+	"\x06worker\x18\t \x01(\tR\x06worker\x12\x16\n" +
+	"\x06number\x18\n" +
+	" \x01(\x04R\x06number*U\n" +
 	"\tOnFailure\x12\x1a\n" +
 	"\x16ON_FAILURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fON_FAILURE_STOP\x10\x01\x12\x17\n" +
@@ -4894,7 +5146,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tLogStream\x12\x1a\n" +
 	"\x16LOG_STREAM_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_STREAM_STDOUT\x10\x01\x12\x15\n" +
-	"\x11LOG_STREAM_STDERR\x10\x022\xc5\a\n" +
+	"\x11LOG_STREAM_STDERR\x10\x022\x93\b\n" +
 	"\n" +
 	"JobService\x12?\n" +
 	"\x06Submit\x12\x17.dtask.v1.SubmitRequest\x1a\x18.dtask.v1.SubmitResponse(\x010\x01\x120\n" +
@@ -4911,7 +5163,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05Retry\x12\x16.dtask.v1.RetryRequest\x1a\x17.dtask.v1.RetryResponse\x12V\n" +
 	"\x0fListDeadLetters\x12 .dtask.v1.ListDeadLettersRequest\x1a!.dtask.v1.ListDeadLettersResponse\x12Y\n" +
 	"\x10PurgeDeadLetters\x12!.dtask.v1.PurgeDeadLettersRequest\x1a\".dtask.v1.PurgeDeadLettersResponse\x127\n" +
-	"\x04Logs\x12\x15.dtask.v1.LogsRequest\x1a\x16.dtask.v1.LogsResponse0\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\x04Logs\x12\x15.dtask.v1.LogsRequest\x1a\x16.dtask.v1.LogsResponse0\x01\x12L\n" +
+	"\vWatchEvents\x12\x1c.dtask.v1.WatchEventsRequest\x1a\x1d.dtask.v1.WatchEventsResponse0\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_jobs_proto_rawDescOnce sync.Once
@@ -4926,7 +5179,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -4980,43 +5233,46 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*LogsRequest)(nil),              // 49: dtask.v1.LogsRequest
 	(*LogsResponse)(nil),             // 50: dtask.v1.LogsResponse
 	(*LogPiece)(nil),                 // 51: dtask.v1.LogPiece
-	nil,                              // 52: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 53: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 54: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 55: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 56: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 57: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 58: dtask.v1.Job.LabelsEntry
-	nil,                              // 59: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 60: dtask.v1.Job.ParamsEntry
-	nil,                              // 61: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 62: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 63: dtask.v1.Priority
-	(JobState)(0),                    // 64: dtask.v1.JobState
-	(*ErrorDetail)(nil),              // 65: dtask.v1.ErrorDetail
-	(*Freshness)(nil),                // 66: dtask.v1.Freshness
-	(Consistency)(0),                 // 67: dtask.v1.Consistency
-	(TaskState)(0),                   // 68: dtask.v1.TaskState
+	(*WatchEventsRequest)(nil),       // 52: dtask.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),      // 53: dtask.v1.WatchEventsResponse
+	(*Event)(nil),                    // 54: dtask.v1.Event
+	nil,                              // 55: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 56: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 57: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 58: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 59: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 60: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 61: dtask.v1.Job.LabelsEntry
+	nil,                              // 62: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 63: dtask.v1.Job.ParamsEntry
+	nil,                              // 64: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 65: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 66: dtask.v1.Priority
+	(JobState)(0),                    // 67: dtask.v1.JobState
+	(*ErrorDetail)(nil),              // 68: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 69: dtask.v1.Freshness
+	(Consistency)(0),                 // 70: dtask.v1.Consistency
+	(TaskState)(0),                   // 71: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	10, // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	63, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	52, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	53, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	66, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	55, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	56, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	8,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	54, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	57, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
 	7,  // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
 	6,  // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
 	2,  // 10: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
-	64, // 11: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
-	63, // 12: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	55, // 13: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	67, // 11: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	66, // 12: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	58, // 13: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	9,  // 14: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,  // 15: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	56, // 16: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	57, // 17: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	59, // 16: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	60, // 17: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
 	13, // 18: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
 	11, // 19: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
 	2,  // 20: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
@@ -5028,87 +5284,90 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	2,  // 26: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
 	18, // 27: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
 	19, // 28: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	65, // 29: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	63, // 30: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	64, // 31: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	58, // 32: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	59, // 33: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	66, // 34: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	64, // 35: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	68, // 29: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	66, // 30: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	67, // 31: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	61, // 32: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	62, // 33: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	69, // 34: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	67, // 35: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
 	21, // 36: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	60, // 37: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	63, // 37: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
 	7,  // 38: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
-	61, // 39: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	67, // 40: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	67, // 41: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	64, // 39: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	70, // 40: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	70, // 41: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
 	15, // 42: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	66, // 43: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	64, // 44: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	62, // 45: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	67, // 46: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	69, // 43: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	67, // 44: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	65, // 45: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	70, // 46: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	20, // 47: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	66, // 48: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	68, // 49: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	69, // 48: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	71, // 49: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
 	40, // 50: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
 	2,  // 51: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	67, // 52: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	68, // 53: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	70, // 52: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	71, // 53: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
 	27, // 54: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	66, // 55: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	69, // 55: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
 	20, // 56: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	67, // 57: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	70, // 57: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
 	20, // 58: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
 	27, // 59: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	67, // 60: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	70, // 60: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	20, // 61: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	66, // 62: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	63, // 63: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	69, // 62: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	66, // 63: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
 	20, // 64: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
 	20, // 65: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
 	40, // 66: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	67, // 67: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	70, // 67: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
 	41, // 68: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	66, // 69: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	67, // 70: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	68, // 71: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	69, // 69: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	70, // 70: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	71, // 71: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
 	20, // 72: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
 	47, // 73: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
 	3,  // 74: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
 	51, // 75: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
 	3,  // 76: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
-	14, // 77: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	22, // 78: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	23, // 79: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	25, // 80: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	28, // 81: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	30, // 82: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	32, // 83: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	34, // 84: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	36, // 85: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	46, // 86: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	38, // 87: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	42, // 88: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	44, // 89: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	49, // 90: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	17, // 91: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	20, // 92: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	24, // 93: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	26, // 94: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	29, // 95: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	31, // 96: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	33, // 97: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	35, // 98: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	37, // 99: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	48, // 100: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	39, // 101: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	43, // 102: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	45, // 103: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	50, // 104: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	91, // [91:105] is the sub-list for method output_type
-	77, // [77:91] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	54, // 77: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
+	14, // 78: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	22, // 79: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	23, // 80: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	25, // 81: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	28, // 82: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	30, // 83: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	32, // 84: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	34, // 85: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	36, // 86: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	46, // 87: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	38, // 88: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	42, // 89: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	44, // 90: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	49, // 91: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	52, // 92: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	17, // 93: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	20, // 94: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	24, // 95: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	26, // 96: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	29, // 97: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	31, // 98: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	33, // 99: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	35, // 100: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	37, // 101: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	48, // 102: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	39, // 103: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	43, // 104: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	45, // 105: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	50, // 106: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	53, // 107: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	93, // [93:108] is the sub-list for method output_type
+	78, // [78:93] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -5125,7 +5384,7 @@ func file_dtask_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   59,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

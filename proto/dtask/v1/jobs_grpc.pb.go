@@ -33,6 +33,7 @@ const (
 	JobService_ListDeadLetters_FullMethodName  = "/dtask.v1.JobService/ListDeadLetters"
 	JobService_PurgeDeadLetters_FullMethodName = "/dtask.v1.JobService/PurgeDeadLetters"
 	JobService_Logs_FullMethodName             = "/dtask.v1.JobService/Logs"
+	JobService_WatchEvents_FullMethodName      = "/dtask.v1.JobService/WatchEvents"
 )
 
 // JobServiceClient is the client API for JobService service.
@@ -84,6 +85,11 @@ type JobServiceClient interface {
 	PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error)
 	// Logs streams the output of an attempt, read from its worker.
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsResponse], error)
+	// WatchEvents streams what happened to jobs, tasks, workers and the cluster, in the order
+	// of the log. Every replica answers from what it keeps: the last 100,000 events since it
+	// restored a snapshot. All replicas have the same events at the same log indexes, so that
+	// a caller can continue at another one.
+	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 }
 
 type jobServiceClient struct {
@@ -282,6 +288,25 @@ func (c *jobServiceClient) Logs(ctx context.Context, in *LogsRequest, opts ...gr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type JobService_LogsClient = grpc.ServerStreamingClient[LogsResponse]
 
+func (c *jobServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[6], JobService_WatchEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchEventsRequest, WatchEventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type JobService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
+
 // JobServiceServer is the server API for JobService service.
 // All implementations must embed UnimplementedJobServiceServer
 // for forward compatibility.
@@ -331,6 +356,11 @@ type JobServiceServer interface {
 	PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error)
 	// Logs streams the output of an attempt, read from its worker.
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogsResponse]) error
+	// WatchEvents streams what happened to jobs, tasks, workers and the cluster, in the order
+	// of the log. Every replica answers from what it keeps: the last 100,000 events since it
+	// restored a snapshot. All replicas have the same events at the same log indexes, so that
+	// a caller can continue at another one.
+	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	mustEmbedUnimplementedJobServiceServer()
 }
 
@@ -382,6 +412,9 @@ func (UnimplementedJobServiceServer) PurgeDeadLetters(context.Context, *PurgeDea
 }
 func (UnimplementedJobServiceServer) Logs(*LogsRequest, grpc.ServerStreamingServer[LogsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Logs not implemented")
+}
+func (UnimplementedJobServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
 }
 func (UnimplementedJobServiceServer) mustEmbedUnimplementedJobServiceServer() {}
 func (UnimplementedJobServiceServer) testEmbeddedByValue()                    {}
@@ -610,6 +643,17 @@ func _JobService_Logs_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type JobService_LogsServer = grpc.ServerStreamingServer[LogsResponse]
 
+func _JobService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(JobServiceServer).WatchEvents(m, &grpc.GenericServerStream[WatchEventsRequest, WatchEventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type JobService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
+
 // JobService_ServiceDesc is the grpc.ServiceDesc for JobService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -680,6 +724,11 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Logs",
 			Handler:       _JobService_Logs_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchEvents",
+			Handler:       _JobService_WatchEvents_Handler,
 			ServerStreams: true,
 		},
 	},

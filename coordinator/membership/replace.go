@@ -1,0 +1,83 @@
+package membership
+
+import (
+	"context"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// replace lets a replica that joined with a join string take the place of a lost member on
+// another machine (ADR 0015). The steps are those of rejoin, and so is their order. If they
+// are interrupted, the replica asks again: it has no log yet, and its settings name the
+// member that it replaces.
+func (s *Service) replace(ctx context.Context, recorder Recorder, node Node, clusterID string, r *dtaskv1.AdmitRequest) (*dtaskv1.AdmitResponse, error) {
+	id, old := r.GetServerId(), r.GetReplaces()
+	switch {
+	case !isAddress(r.GetAddress()):
+		return nil, invalid("address: must be the HOST:PORT that the others dial")
+	case id == old:
+		return nil, invalid("replaces: a server can't replace itself")
+	case !s.hasJoined(id):
+		return nil, refused("server %s can't replace %s: it has not joined with a join string, or was replaced itself; run dtaskd join STRING --replace %s", id, old, old)
+	}
+	if !s.changing.TryLock() {
+		return nil, errChanging
+	}
+	defer s.changing.Unlock()
+	if by, replaced := s.replacedBy(old); indexOf(node.Servers(), id) < 0 && (!replaced || by != id) {
+		if err := s.checkReplace(ctx, node, old); err != nil {
+			return nil, err
+		}
+	}
+	next := fsm.Replica{ServerID: id, Instance: r.GetInstance(), Replaces: old}
+	if err := s.exchange(ctx, recorder, node, next, r.GetAddress()); err != nil {
+		return nil, err
+	}
+	return &dtaskv1.AdmitResponse{ClusterId: clusterID, ServerId: id}, nil
+}
+
+// CheckReplace returns an *Error unless this replica leads, and a new coordinator can take
+// the place of a member now: the member is lost, and the others are a majority without it.
+func (s *Service) CheckReplace(ctx context.Context, serverID string) error {
+	_, node, err := s.leading(ctx)
+	if err != nil {
+		return err
+	}
+	return s.checkReplace(ctx, node, serverID)
+}
+
+func (s *Service) checkReplace(ctx context.Context, node Node, id string) error {
+	members := node.Servers()
+	i := indexOf(members, id)
+	_, rec, known := s.recorded(id)
+	by, replaced := s.replacedBy(id)
+	switch {
+	case i < 0 && replaced:
+		return refused("server %s was already replaced by %s: to add another coordinator, join without --replace", id, by)
+	case i < 0 && known:
+		return refused("server %s was already removed: join without --replace", id)
+	case i < 0:
+		return refused("server %q is not a member of this cluster: dtaskctl cluster status lists the members", id)
+	case id == s.cfg.ServerID || s.alive(ctx, members[i], rec):
+		return refused("server %[1]s runs at %[2]s, so it is not replaced: if its machine is to be retired, join without --replace, "+
+			"wait for the vote, and run dtaskctl cluster remove %[1]s; if it is broken, stop it first", id, members[i].Address)
+	case time.Since(node.LastContactOf(id)) < lostAfter:
+		return busy("server %s answered less than %s ago at %s: it may still run", id, lostAfter, members[i].Address)
+	}
+	if m, found := nonvoter(members); found && m.ID != id {
+		return catchingUp(m.ID)
+	}
+	return s.checkMajorityWithout(ctx, members, members[i])
+}
+
+// replacedBy returns the replica that is recorded in the place of another one.
+func (s *Service) replacedBy(id string) (by string, replaced bool) {
+	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
+		var r fsm.Replica
+		r, replaced = st.ReplicaReplacing(id)
+		by = r.ServerID
+	})
+	return by, replaced
+}

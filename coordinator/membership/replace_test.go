@@ -1,0 +1,87 @@
+package membership
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// joinedAs makes the identity that a coordinator has once it used a join string.
+func (r *replica) joinedAs(t *testing.T, ids ...string) {
+	t.Helper()
+	r.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	for _, id := range ids {
+		hash := [32]byte{}
+		copy(hash[:], id)
+		r.op(t, &fsm.CreateIdentity{Name: id, Grant: fsm.Grant{Role: fsm.RoleReplica}, Credential: fsm.Credential{Kind: fsm.KeyCredential, Hash: hash}, CreatedMS: r.nowMS})
+	}
+}
+
+func replacing(id, instance, old string) *dtaskv1.AdmitRequest {
+	return &dtaskv1.AdmitRequest{ServerId: id, Instance: instance, Address: id + ":1", Replaces: old, MaxLevel: uint32(fsm.MaxLevel)}
+}
+
+// The leader of each step may be another one: all that is known is in the state and in the
+// configuration.
+func TestALostMemberIsReplacedOnAnotherMachine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, n := ofThree(t)
+		n.add(t, "n3:1", running("n3", "c"))
+		r.joinedAs(t, "n2", "n4", "n5")
+		r.heard = map[string]time.Time{"n2": time.Now()}
+		wantError(t, r.CheckReplace(t.Context(), "n2"), Busy, "may still run")
+		time.Sleep(lostAfter)
+		if err := r.CheckReplace(t.Context(), "n2"); err != nil {
+			t.Fatal(err)
+		}
+		r.changeErr = errors.New("interrupted")
+		_, err := r.admitted(t, replacing("n4", thirdInstance, "n2"))
+		wantError(t, err, Busy, "interrupted")
+		r.changeErr = nil
+		for range 2 { // it continues after the interruption; then a repeat
+			if got, err := r.admitted(t, replacing("n4", thirdInstance, "n2")); err != nil || got.GetServerId() != "n4" {
+				t.Fatalf("got %v, %v", got, err)
+			}
+		}
+		if want := []string{"remove n2", "add n4"}; !slices.Equal(r.changes, want) {
+			t.Errorf("changes of the members: %q, want %q", r.changes, want)
+		}
+		_, err = r.admitted(t, replacing("n5", strings.Repeat("5", 32), "n2"))
+		wantError(t, err, Refused, "already replaced by n4")
+		_, err = r.admitted(t, &dtaskv1.AdmitRequest{ServerId: "n2", Instance: secondInstance, Address: "n2:1", MaxLevel: uint32(fsm.MaxLevel)})
+		wantError(t, err, Refused, "was removed")
+		// n4 is another machine: n2 without its data directory has no claim to its place.
+		_, err = r.admitted(t, &dtaskv1.AdmitRequest{ServerId: "n2", Instance: strings.Repeat("6", 32), Address: "n2:1", Rejoin: true, MaxLevel: uint32(fsm.MaxLevel)})
+		wantError(t, err, Refused, "cannot rejoin")
+	})
+}
+
+func TestAMemberIsReplacedOnlyIfItIsLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, n := ofThree(t)
+		r.joinedAs(t, "n4")
+		wantError(t, r.CheckReplace(t.Context(), "n2"), Refused, "not a majority")
+		n.add(t, "n3:1", running("n3", "c"))
+		time.Sleep(5 * time.Second) // until the connection is retried
+		wantError(t, r.CheckReplace(t.Context(), "n1"), Refused, "n1 runs at n1:1")
+		wantError(t, r.CheckReplace(t.Context(), "n3"), Refused, "n3 runs at n3:1")
+		wantError(t, r.CheckReplace(t.Context(), "n9"), Refused, "not a member")
+		_, err := r.admitted(t, replacing("n4", thirdInstance, "n4"))
+		wantError(t, err, Invalid, "itself")
+		_, err = r.admitted(t, replacing("n5", thirdInstance, "n2"))
+		wantError(t, err, Refused, "join string")
+		_, err = r.admitted(t, replacing("n4", thirdInstance, "n3"))
+		wantError(t, err, Refused, "n3 runs at n3:1")
+		if len(r.changes) != 0 {
+			t.Errorf("changes of the members: %q", r.changes)
+		}
+	})
+}
