@@ -164,7 +164,7 @@ chaos: ## break a real cluster in every way for MINUTES (5), from SEED if set
 	DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) $(RUN) -suite chaos go test -count=1 -v -timeout 0 -run '^TestNemesis$$' $(ARGS) ./test/chaos
 
 .PHONY: rotation
-rotation: ## replace 20 certificates and the CA under load, with 200 workers
+rotation: ## replace 20 certificates and the CA under load, with 50 workers
 	DTASK_ROTATION=long go test -count=1 -v -timeout 20m -run '^TestCertificatesAndTheCAAreReplacedUnderLoad$$' $(ARGS) ./test/e2e
 
 .PHONY: chaos-smoke

@@ -16,8 +16,10 @@ import (
 const maxProfile = 30 * time.Second
 
 func newDebug(a *app) *cobra.Command {
-	var out string
-	var profile time.Duration
+	var (
+		out     string
+		profile time.Duration
+	)
 	cmd := &cobra.Command{
 		Use:   "debug",
 		Short: "Save what is needed to diagnose the cluster",
@@ -33,7 +35,7 @@ it. tar xzf unpacks it, and go tool pprof reads the profiles.`,
   dtaskctl debug --out incident.tar.gz --profile 0s`,
 		Args: noArgs,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
-			file := &debugFile{path: out}
+			file := outFile{path: out}
 			if file.path == "" {
 				file.path = "dtask-debug-" + a.now().UTC().Format("20060102T150405Z") + ".tar.gz"
 			}
@@ -53,10 +55,10 @@ it. tar xzf unpacks it, and go tool pprof reads the profiles.`,
 				cluster = nil // the bundle says what is known
 			}
 			bundle := newDebugBundle(replicas, cluster, a.now())
-			if err := file.keep(bundle); err != nil {
+			if err := file.keep(bundle.write); err != nil {
 				return view{}, err
 			}
-			return a.savedDebug(file, bundle), nil
+			return a.savedDebug(file.path, bundle), nil
 		}),
 	}
 	fl := cmd.Flags()
@@ -66,8 +68,8 @@ it. tar xzf unpacks it, and go tool pprof reads the profiles.`,
 }
 
 // savedDebug is the view of a bundle that was written.
-func (a *app) savedDebug(file *debugFile, b *debugBundle) view {
-	text := []string{fmt.Sprintf("saved %s, %s", show.Clean(file.path), show.Size(uint64(file.bytes)))} //nolint:gosec // a size is positive
+func (a *app) savedDebug(path string, b *debugBundle) view {
+	text := []string{fmt.Sprintf("saved %s, %s", show.Clean(path), show.Size(b.size))}
 	for _, r := range b.manifest.Replicas {
 		name := show.Clean(r.ID)
 		if name == "" {
@@ -79,5 +81,5 @@ func (a *app) savedDebug(file *debugFile, b *debugBundle) view {
 			text = append(text, fmt.Sprintf("%s did not answer: %s", name, show.Clean(*r.Error)))
 		}
 	}
-	return lines(document.SavedDebug{File: file.path, Bytes: file.bytes, Replicas: b.manifest.Replicas}, text...)
+	return lines(document.SavedDebug{File: path, Bytes: b.size, Replicas: b.manifest.Replicas}, text...)
 }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"time"
 
@@ -31,6 +29,7 @@ type debugBundle struct {
 	cluster  *dtaskv1.StatusResponse // nil: unknown
 	replicas []client.ReplicaDebug   // in the order of the manifest
 	at       time.Time
+	size     uint64 // of the archive, in bytes; set by write
 }
 
 func newDebugBundle(replicas []client.ReplicaDebug, cluster *dtaskv1.StatusResponse, at time.Time) *debugBundle {
@@ -58,7 +57,7 @@ func newDebugBundle(replicas []client.ReplicaDebug, cluster *dtaskv1.StatusRespo
 
 // write writes the bundle as a compressed archive.
 func (b *debugBundle) write(to io.Writer) error {
-	packed := gzip.NewWriter(to)
+	packed := gzip.NewWriter(&countingWriter{to, &b.size})
 	archive := tar.NewWriter(packed)
 	err := b.addJSON(archive, "manifest.json", b.manifest)
 	if err == nil && b.cluster != nil {
@@ -93,46 +92,16 @@ func (b *debugBundle) add(archive *tar.Writer, name string, data []byte) error {
 	return nil
 }
 
-// A debugFile is a debug bundle that gets its name when it is complete.
-type debugFile struct {
-	path  string
-	temp  *os.File
-	bytes int64 // set by keep
+// countingWriter adds the bytes that are written to n.
+type countingWriter struct {
+	io.Writer
+
+	n *uint64
 }
 
-// open creates the file under a temporary name, with mode 0600. The caller calls discard.
-func (f *debugFile) open(a *app) (err error) {
-	f.path = a.created(f.path)
-	if _, err := os.Lstat(f.path); err == nil {
-		return usagef("--out %s exists: choose another file, or remove it", f.path)
-	}
-	f.temp, err = os.CreateTemp(filepath.Dir(f.path), ".dtaskctl-*")
-	if err != nil {
-		return fmt.Errorf("writing --out %s: %w", f.path, pathCause(err))
-	}
-	return nil
-}
-
-// keep writes the bundle and gives the file its name.
-func (f *debugFile) keep(b *debugBundle) error {
-	err := b.write(f.temp)
-	if err == nil {
-		f.bytes, err = f.temp.Seek(0, io.SeekCurrent)
-	}
-	err = errors.Join(err, f.temp.Sync(), f.temp.Close())
-	if err == nil {
-		err = os.Rename(f.temp.Name(), f.path)
-	}
-	if err != nil {
-		return fmt.Errorf("writing --out %s: %w", f.path, pathCause(err))
-	}
-	f.temp = nil
-	return nil
-}
-
-// discard removes the temporary file unless it was kept.
-func (f *debugFile) discard() {
-	if f.temp != nil {
-		_ = errors.Join(f.temp.Close(), os.Remove(f.temp.Name())) // nothing is lost
-	}
+// Write implements io.Writer.
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	*c.n += uint64(n) //nolint:gosec // not negative
+	return n, err
 }

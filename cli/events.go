@@ -20,7 +20,7 @@ func newEvents(a *app) *cobra.Command {
 		Short: "Print what happened to jobs, workers and the cluster",
 		Long: `Print what happened to jobs, workers and the cluster, in the order of the log: jobs that
 were submitted, retried or ended, tasks that failed, are retried or ended dead, workers that
-came and went, leaders and feature levels. Completions of single tasks are no events;
+came and went, leaders and feature levels. Completions of single tasks are not events;
 dtaskctl watch prints those of a job. Users see the events of jobs in their namespaces.
 
 Every coordinator keeps the last 100,000 events, and has the same ones at the same indexes.

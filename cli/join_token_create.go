@@ -26,7 +26,7 @@ func newJoinTokenCreate(a *app) *cobra.Command {
 		purpose auth.Purpose
 		role    = auth.Admin
 		labels  pairs
-		out     secretFile
+		out     outFile
 	)
 	cmd := &cobra.Command{
 		Use:   "create coordinator|worker|user",
@@ -85,7 +85,7 @@ limit it by --name, and revoke it with the image.`,
 	fl.Var(&labels, "label", "label `NAME=VALUE` granted to the workers that join (repeatable)")
 	bind(fl, &opts.TTL, "ttl", "1h", "`DURATION` for which the string works (0 = unlimited; then --uses or --name is required)", duration(0, math.MaxInt64))
 	bind(fl, &opts.Uses, "uses", "", "`N` uses (0 = unlimited; default: coordinator 2, user 1, worker 1000, also with --ttl 0)", integer[uint32](0, math.MaxInt32))
-	out.bind(fl, "join string")
+	out.bindSecret(fl, "join string")
 	return cmd
 }
 

@@ -29,7 +29,7 @@ func newTokenCreate(a *app) *cobra.Command {
 		opts client.TokenOptions
 		role auth.Role
 		life lifetime
-		out  secretFile
+		out  outFile
 	)
 	cmd := &cobra.Command{
 		Use:   "create --role ROLE --name NAME",
@@ -77,7 +77,7 @@ reads them; metrics reads metrics.`,
 	bind(fl, &opts.Name, "name", "", "`NAME` of the person or program: the owner of its jobs", parseIdentityName)
 	bindNamespaces(fl, &opts.Namespaces, "a submitter or reader")
 	life.bind(fl)
-	out.bind(fl, "token")
+	out.bindSecret(fl, "token")
 	return cmd
 }
 

@@ -17,7 +17,7 @@ func newTokenRotate(a *app) *cobra.Command {
 	var (
 		overlap time.Duration
 		life    lifetime
-		out     = secretFile{replace: true}
+		out     = outFile{replace: true}
 	)
 	cmd := &cobra.Command{
 		Use:   "rotate ID",
@@ -26,8 +26,7 @@ func newTokenRotate(a *app) *cobra.Command {
 once, alone on standard output. The old token works until the overlap has passed;
 dtaskctl token list shows when each was last used.
 
-If it is your own identity, of the context that is in use, the context gets the new token,
-too.`,
+If the identity is your own, the context that is in use gets the new token, too.`,
 		Example: "  dtaskctl token rotate 7 --out ci.token\n  dtaskctl token rotate 7 --overlap 0s",
 		Args:    oneArg,
 	}
@@ -70,31 +69,31 @@ too.`,
 	}
 	bind(fl, &overlap, "overlap", "24h", "`DURATION` for which the old token still works", duration(0, maxTTL))
 	life.bind(fl)
-	out.bind(fl, "token")
+	out.bindSecret(fl, "token")
 	return cmd
 }
 
-// ownContext returns the name of the context whose token the call has, and the file of that
-// token, if the context belongs to an identity; both are empty otherwise.
-func (a *app) ownContext(id uint64) (name string, file secretFile, err error) {
+// ownContext returns the context whose token the call has, and the file of that token, if the
+// context belongs to an identity; both are empty otherwise.
+func (a *app) ownContext(id uint64) (name string, file outFile, err error) {
 	saved, all, err := a.savedContext()
 	if err != nil || saved == nil || saved.ID != id {
-		return "", secretFile{}, err
+		return "", outFile{}, err
 	}
 	path := all.tokenPath(saved)
 	if _, used := a.tokenSource(all, saved); path == "" || used != path {
-		return "", secretFile{}, nil
+		return "", outFile{}, nil
 	}
-	return saved.Name, secretFile{path: path, replace: true}, nil
+	return saved.Name, outFile{path: path, what: "the token of context " + saved.Name, replace: true}, nil
 }
 
 // keepOwnToken gives a context the new token of its identity; without a name it does
 // nothing.
-func (a *app) keepOwnToken(name string, file *secretFile, token client.Secret) error {
+func (a *app) keepOwnToken(name string, file *outFile, token client.Secret) error {
 	if name == "" {
 		return nil
 	}
-	if err := file.keep(token); err != nil {
+	if err := file.keepSecret(token); err != nil {
 		return withHint(fmt.Errorf("the context %s has the old token: %w", name, err), "write the new token to %s before the old one expires", file.path)
 	}
 	a.note("context %s has the new token, too", name)

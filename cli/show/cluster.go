@@ -58,12 +58,12 @@ func (p *Printer) daysLeft(notAfter int64) string {
 	return fmt.Sprintf("%dd", int(left/(24*time.Hour)))
 }
 
-// diskFree is the free space of a member's disk in GiB; empty if it is unknown.
+// diskFree is the free space of a member's disk; empty if it is unknown.
 func diskFree(m *dtaskv1.Member) string {
 	if m.GetDiskSize() == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.1f GiB", float64(m.GetDiskFree())/(1<<30))
+	return Size(m.GetDiskFree())
 }
 
 // alarms adds a section with what an operator must know; nothing without alarms.

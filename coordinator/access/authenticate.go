@@ -184,9 +184,8 @@ func (r *Registry) enter(ctx context.Context, method string, h hash, kind fsm.Cr
 }
 
 // tellsState reports whether a method only says in which state the replica is. An isolated
-// replica answers it: when no replica can lead, these answers say why. It knows no revocation
-// that the others have committed since, so that an admin whose access has ended may still get
-// a bundle from it.
+// replica answers it: when no replica can lead, these answers say why. It doesn't know whose
+// access has ended since, so that a former admin may get a debug bundle from it.
 func tellsState(method string) bool {
 	switch method {
 	case dtaskv1.ClusterService_Status_FullMethodName, dtaskv1.ClusterService_Identify_FullMethodName,

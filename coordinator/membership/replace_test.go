@@ -37,7 +37,7 @@ func TestALostMemberIsReplacedOnAnotherMachine(t *testing.T) {
 		r.joinedAs(t, "n2", "n4", "n5")
 		r.heard = map[string]time.Time{"n2": time.Now()}
 		wantError(t, r.CheckReplace(t.Context(), "n2"), Busy, "may still run")
-		time.Sleep(lostAfter)
+		time.Sleep(lostAfter) // virtual time
 		if err := r.CheckReplace(t.Context(), "n2"); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestAMemberThatReturnedDuringItsReplacementStays(t *testing.T) {
 		wantError(t, err, Busy, "interrupted")
 		r.changeErr = nil
 		n.add(t, "n2:1", running("n2", secondInstance))
-		time.Sleep(5 * time.Second) // until the connection is retried
+		time.Sleep(5 * time.Second) // virtual time: until the connection is retried
 		_, err = r.admitted(t, replacing("n4", thirdInstance, "n2"))
 		wantError(t, err, Refused, "n2 runs at n2:1")
 		if len(r.changes) != 0 {
@@ -90,7 +90,7 @@ func TestAMemberIsReplacedOnlyIfItIsLost(t *testing.T) {
 		r.joinedAs(t, "n4")
 		wantError(t, r.CheckReplace(t.Context(), "n2"), Refused, "not a majority")
 		n.add(t, "n3:1", running("n3", "c"))
-		time.Sleep(5 * time.Second) // until the connection is retried
+		time.Sleep(5 * time.Second) // virtual time: until the connection is retried
 		wantError(t, r.CheckReplace(t.Context(), "n1"), Refused, "n1 runs at n1:1")
 		wantError(t, r.CheckReplace(t.Context(), "n3"), Refused, "n3 runs at n3:1")
 		wantError(t, r.CheckReplace(t.Context(), "n9"), Refused, "not a member")

@@ -34,7 +34,7 @@ func silent(ctx context.Context) ([]string, error) {
 // after answers with addresses after a delay; without addresses, with an error.
 func after(delay time.Duration, addresses ...string) func(context.Context) ([]string, error) {
 	return func(context.Context) ([]string, error) {
-		time.Sleep(delay)
+		time.Sleep(delay) // virtual time
 		if len(addresses) == 0 {
 			return nil, &net.DNSError{Err: "no such host", Name: "n3", IsNotFound: true}
 		}
@@ -185,7 +185,7 @@ func TestAReturningPeerIsReachedBehindASlowNameServer(t *testing.T) {
 				if !slices.Equal(h.tried, c.tried) || h.open != 0 {
 					t.Errorf("tried %v, want %v; %d connections are left open", h.tried, c.tried, h.open)
 				}
-				time.Sleep(lookupTimeout)
+				time.Sleep(lookupTimeout) // virtual time
 			})
 		})
 	}
@@ -208,7 +208,7 @@ func TestAPeerThatRefusesIsReportedThoughItsNameServerIsSilent(t *testing.T) {
 		if most := int64(103); s.asked.Load() > most {
 			t.Errorf("%d lookups, want at most %d: one in %v", s.asked.Load(), most, lookupInterval)
 		}
-		time.Sleep(lookupTimeout)
+		time.Sleep(lookupTimeout) // virtual time
 	})
 }
 
@@ -231,7 +231,7 @@ func TestACallForANameWithoutAnAnswerEndsWithItsContext(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || took != 10*time.Second || s.asked.Load() > 21 {
 			t.Errorf("after %v and %d lookups: %v", took, s.asked.Load(), err)
 		}
-		time.Sleep(lookupTimeout)
+		time.Sleep(lookupTimeout) // virtual time
 	})
 }
 

@@ -3,7 +3,7 @@ package document
 // SavedDebug is a debug bundle that was written.
 type SavedDebug struct {
 	File     string         `json:"file"`
-	Bytes    int64          `json:"bytes"`
+	Bytes    uint64         `json:"bytes"`
 	Replicas []DebugReplica `json:"replicas"`
 }
 

@@ -22,8 +22,8 @@ type Load struct {
 	Windows     []LoadWindow      `json:"windows"`
 }
 
-// LoadWindow is what happened in the last minute, five minutes or hour. Rates are per second of the time that the leader
-// knows.
+// LoadWindow is what happened in the last minute, five minutes or hour. Rates are per second
+// of the time that the leader knows.
 type LoadWindow struct {
 	Window    string     `json:"window"` // 1m0s, 5m0s or 1h0m0s
 	CoveredMS int64      `json:"covered_ms"`

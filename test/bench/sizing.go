@@ -198,7 +198,7 @@ func (b *bench) installed(ctx context.Context) error {
 	}
 	out, err := exec.CommandContext(ctx, "docker", "image", "inspect", "-f", "{{.Size}}", "dtask:latest").Output()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "        left out: there is no image; make image builds it")
+		fmt.Fprintln(os.Stderr, "        left out: no image was built; make image builds it")
 		return nil //nolint:nilerr // the image is optional
 	}
 	size, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)

@@ -58,7 +58,7 @@ func (s *replacement) isolate(name string, change func(ctx context.Context, from
 // leader returns the server ID of the leader, once it isn't one.
 func (s *replacement) leader(not string) (id string) {
 	s.t.Helper()
-	s.until("there is a leader", func() error {
+	s.until("a coordinator leads", func() error {
 		var status cluster.Status
 		err := s.machines["you"].run("", "dtaskctl cluster status -o json").Into(&status)
 		if id = status.Leader; err == nil && (id == "" || id == not) {

@@ -27,7 +27,7 @@ type rotationScale struct {
 
 func scaleOfRotation() rotationScale {
 	if os.Getenv("DTASK_ROTATION") == "long" {
-		return rotationScale{workers: 200, slots: 16, batch: 20_000, leaves: 20, each: true}
+		return rotationScale{workers: 50, slots: 8, batch: 10_000, leaves: 20, each: true}
 	}
 	return rotationScale{workers: 4, slots: 16, batch: 500, leaves: 3}
 }
