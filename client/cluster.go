@@ -62,7 +62,7 @@ func (c *Client) ClusterStatus(ctx context.Context) (*dtaskv1.StatusResponse, er
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, why.as("reading the cluster status: no coordinator responded: ")
+		return nil, why.as("reading the cluster status")
 	}
 	for _, m := range best.GetMembers() {
 		c.book.learn(m.GetAddress())
@@ -167,7 +167,7 @@ func (c *Client) Stats(ctx context.Context) ([]ReplicaStats, error) {
 		return t.admin().Stats(ctx, &dtaskv1.StatsRequest{})
 	}, nil)
 	if len(answers) == 0 {
-		return nil, why.as("reading counters: no coordinator responded: ")
+		return nil, why.as("reading counters")
 	}
 	out := make([]ReplicaStats, 0, len(answers))
 	for _, a := range answers {
@@ -183,7 +183,7 @@ func (c *Client) Identify(ctx context.Context) (*dtaskv1.IdentifyResponse, error
 		return t.cluster().Identify(ctx, &dtaskv1.IdentifyRequest{})
 	}, func(*dtaskv1.IdentifyResponse) bool { return true })
 	if len(answers) == 0 {
-		return nil, why.as("no coordinator responded: ")
+		return nil, why.as("identifying a coordinator")
 	}
 	return answers[0].value, nil
 }
@@ -234,23 +234,26 @@ func askAll[T any](ctx context.Context, c *Client, addrs []string, ask func(cont
 // unanswered are the errors of coordinators that were asked.
 type unanswered []error
 
-// as returns the error of a call that no coordinator has answered.
+// as returns the error of an operation for which no coordinator has sent an answer. What one
+// of them refuses, all would: that outranks those that are silent, and followers that only
+// name the leader, as one does that doesn't know a new token yet.
 func (u unanswered) as(what string) error {
-	texts, foreign := make([]string, 0, len(u)+1), false
-	var kind error // that all errors have
-	for i, err := range u {
-		texts = append(texts, err.Error())
-		once, ok := errors.AsType[*onceError](err)
-		switch {
-		case !ok || i > 0 && once.kind != kind: //nolint:errorlint // the kind itself
-			kind = ErrUnreachable
-		case i == 0:
+	texts, kinds := make([]string, 0, len(u)+1), make([]error, 0, len(u))
+	for _, err := range u {
+		kind := ErrUnreachable
+		if once, ok := errors.AsType[*onceError](err); ok {
 			kind = once.kind
 		}
-		foreign = foreign || ok && once.kind == ErrForeignCluster //nolint:errorlint // the kind itself
+		if kind == ErrRefused || kind == ErrUnauthenticated { //nolint:errorlint // the kinds themselves
+			return &Error{Kind: kind, Message: what + ": " + err.Error()}
+		}
+		texts, kinds = append(texts, err.Error()), append(kinds, kind)
 	}
-	if foreign {
+	if slices.Contains(kinds, ErrForeignCluster) {
 		texts = append(texts, foreignAdvice)
 	}
-	return &Error{Kind: cmp.Or(kind, ErrUnreachable), Message: what + strings.Join(texts, "; ")}
+	if kinds = slices.Compact(kinds); len(kinds) != 1 {
+		kinds = []error{ErrUnreachable}
+	}
+	return &Error{Kind: kinds[0], Message: what + ": no coordinator responded: " + strings.Join(texts, "; ")}
 }

@@ -35,3 +35,24 @@ func TestACallThatIsDeniedIsNotRepeated(t *testing.T) {
 		}
 	}
 }
+
+// A follower that doesn't know a new token yet names the leader, and another coordinator may
+// be silent. Neither hides that the leader refused.
+func TestARefusalOfOneCoordinatorOutranksTheSilenceOfOthers(t *testing.T) {
+	t.Parallel()
+	n := &network{listeners: make(map[string]*bufconn.Listener)}
+	denied := refusal(codes.PermissionDenied, "ann may not call this", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_REFUSED})
+	n.serve(t, "n1:1", &fake{denies: notLeader("n2:1")})
+	n.serve(t, "n2:1", &fake{denies: denied})
+	c, err := New(Config{Addrs: []string{"n1:1", "n2:1", "n3:1"}, Dial: n.dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Identify(t.Context())
+	if want := "identifying a coordinator: n2:1: ann may not call this"; !errors.Is(err, ErrRefused) || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -63,7 +63,7 @@ func askMembers[T any](ctx context.Context, c *Client, what string, limit time.D
 		}
 	}
 	if len(why) == len(answers) {
-		return nil, why.as(what + ": no coordinator responded: ")
+		return nil, why.as(what)
 	}
 	for _, m := range rest {
 		if !slices.ContainsFunc(answers, func(a memberAnswer[T]) bool { return a.id == m.id }) {
