@@ -91,6 +91,14 @@ func (c *Connections) release(conn *connection, healthy bool) {
 	}
 }
 
+// releaseKept releases the connection that the last session left open.
+func (w *Worker) releaseKept() {
+	if w.kept != nil {
+		w.conns.release(w.kept, true)
+		w.kept = nil
+	}
+}
+
 // open returns the slot of a new session. The stream is opened with the first
 // session and after it has ended.
 func (c *connection) open(ctx context.Context) *streamSlot {

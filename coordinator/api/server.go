@@ -27,6 +27,8 @@ const (
 	// window gRPC does not measure the bandwidth, which would cost a ping for each
 	// message that arrives: two more messages for each report of a worker.
 	window = 1 << 20
+	// readBuffer is the buffer of a connection, in bytes. Longer frames are read past it.
+	readBuffer = 8 << 10
 	// maxStreams bounds the calls of one connection, which the sessions of many workers
 	// may share.
 	maxStreams = 20_000
@@ -82,6 +84,9 @@ func NewServer(cfg Config) (*Server, error) {
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
+		// Most connections are idle: thousands of workers must not hold the usual 64 KB each.
+		grpc.ReadBufferSize(readBuffer),
+		grpc.SharedWriteBuffer(true),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.InTapHandle(s.enter),
