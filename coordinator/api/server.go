@@ -28,7 +28,7 @@ const (
 	// message that arrives: two more messages for each report of a worker.
 	window = 1 << 20
 	// readBuffer is the buffer of a connection, in bytes. Longer frames are read past it.
-	readBuffer = 8 << 10
+	readBuffer = 2 << 10
 	// maxStreams bounds the calls of one connection, which the sessions of many workers
 	// may share.
 	maxStreams = 20_000

@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 
 	// The component that decides and remembers.
 	"coordinator/logstore":   {"internal/durable", "internal/mmap"},
-	"coordinator/transport":  {"internal/connlimit", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
+	"coordinator/transport":  {"internal/connlimit", "internal/loglimit", "internal/timescale", "internal/tlsconf", "internal/turns"},
 	"coordinator/raftnode":   {"coordinator/logstore", "coordinator/membership/datadir", "coordinator/transport", "internal/durable", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
 	"coordinator/leader":     {"internal/timescale"},
 	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/exitstatus", "internal/timescale"},
@@ -79,6 +79,7 @@ var mayImport = map[string][]string{
 	"internal/telemetry":   {"internal/connlimit"},
 	"internal/timescale":   {},
 	"internal/tlsconf":     {"internal/durable"},
+	"internal/turns":       {},
 	"internal/program":     {},
 	"internal/taskbody":    {"proto/dtask/v1"},
 	"internal/exitstatus":  {},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,8 @@ type session struct {
 	stream *muxStream
 	number uint32      // in the stream
 	queued atomic.Bool // in the stream's queue
+
+	release func() // others may open a session now
 
 	greeted      bool // hello was sent
 	welcomed     bool
@@ -107,11 +110,18 @@ func isBusy(err error) bool {
 
 // session opens one session, and returns why it ended.
 func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, err error) {
+	select {
+	case w.l.opening <- struct{}{}:
+	case <-ctx.Done():
+		return false, context.Cause(ctx) //nolint:wrapcheck // the load ends
+	}
+	release := sync.OnceFunc(func() { <-w.l.opening })
+	defer release()
 	conn, err := w.l.conns.acquire(addr, w.index)
 	if err != nil {
 		return false, err
 	}
-	s := &session{w: w, addr: addr, conn: conn, over: make(chan error, 1), lastContact: time.Now()}
+	s := &session{w: w, addr: addr, conn: conn, release: release, over: make(chan error, 1), lastContact: time.Now()}
 	err = w.hold(ctx, s)
 	w.mu.Lock()
 	w.s = nil
@@ -169,6 +179,7 @@ func (w *simulated) handle(s *session, m *dtaskv1.SessionResponse) error {
 	s.conn.lastContact.Store(now.UnixNano())
 	if !s.welcomed {
 		s.welcomed = true
+		s.release()
 		w.l.conns.setLeader(s.addr)
 		w.l.noteOpen()
 	}
