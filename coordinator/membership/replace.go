@@ -26,6 +26,9 @@ func (s *Service) replace(ctx context.Context, recorder Recorder, node Node, clu
 		return nil, errChanging
 	}
 	defer s.changing.Unlock()
+	if err := s.checkNotRemoved(ctx, node, id); err != nil {
+		return nil, err
+	}
 	// Until the lost member is removed, it may have returned, and another one may be lost.
 	members := node.Servers()
 	by, replaced := s.replacedBy(old)
@@ -83,4 +86,39 @@ func (s *Service) replacedBy(id string) (by string, replaced bool) {
 		by = r.ServerID
 	})
 	return by, replaced
+}
+
+// removedMark is the low-water mark of a replacement that is removed before it has stored
+// anything. Marks of stored entries are higher.
+const removedMark = 1
+
+// markRemoved records that a replica which takes the place of another one is removed, and
+// returns false if no mark is needed. A replica without a log asks again for its place, as
+// after an interruption: the mark tells the two apart. It precedes the removal: if that is
+// interrupted, the replica is still a member, and keeps its place.
+func (s *Service) markRemoved(ctx context.Context, recorder Recorder, id string) (marked bool, err error) {
+	_, rec, known := s.recorded(id)
+	if !known || rec.Replaces == "" || rec.LowWaterMark > 0 {
+		return false, nil
+	}
+	rec.LowWaterMark = removedMark
+	if err := record(ctx, recorder, rec); err != nil {
+		return false, err
+	}
+	s.cfg.Logger.InfoContext(ctx, "replacement marked as removed", "server_id", id, "replaces", rec.Replaces)
+	return true, nil
+}
+
+// checkNotRemoved refuses a replacement that was removed: its place is not given to it
+// again.
+func (s *Service) checkNotRemoved(ctx context.Context, node Node, id string) error {
+	_, rec, known := s.recorded(id)
+	if !known || rec.LowWaterMark == 0 {
+		return nil // it was not a member yet
+	}
+	member, err := isMember(ctx, node, id)
+	if err == nil && !member {
+		err = wasRemoved(id)
+	}
+	return err
 }
