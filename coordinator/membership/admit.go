@@ -82,7 +82,7 @@ func (s *Service) stale(r *dtaskv1.AdmitRequest) (clusterID string, stale bool) 
 		return clusterID, false
 	}
 	stored := node.DurableIndex(rec.ServerID)
-	if rec.LowWaterMark > removedMark {
+	if rec.LowWaterMark > removedMark { // which promises no entry
 		stored = max(stored, rec.LowWaterMark)
 	}
 	return clusterID, r.GetLastIndex() < stored

@@ -33,6 +33,11 @@ func restore(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
+		for _, w := range c.Workers() { // of the cluster that is backed up
+			if err := w.Kill(); err != nil {
+				return err //nolint:wrapcheck // says what it did
+			}
+		}
 		waiting, err := b.fill(ctx, c)
 		if err != nil {
 			return err
