@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -82,6 +83,42 @@ func TestAMemberThatReturnedDuringItsReplacementStays(t *testing.T) {
 			t.Errorf("changes of the members: %q", r.changes)
 		}
 	})
+}
+
+// Two machines begin to take the same place, one after another, and are interrupted. The first
+// one that continues gets it.
+func TestOneOfTwoReplacementsGetsThePlace(t *testing.T) {
+	t.Parallel()
+	for _, first := range []string{"n4", "n5"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r, n := ofThree(t)
+				n.add(t, "n3:1", running("n3", "c"))
+				r.joinedAs(t, "n4", "n5")
+				asks := map[string]*dtaskv1.AdmitRequest{"n4": replacing("n4", thirdInstance, "n2"), "n5": replacing("n5", strings.Repeat("5", 32), "n2")}
+				r.changeErr = errors.New("interrupted")
+				for _, id := range []string{"n4", "n5"} {
+					_, err := r.admitted(t, asks[id])
+					wantError(t, err, Busy, "interrupted")
+				}
+				r.changeErr = nil
+				// One of them has removed it.
+				r.servers = slices.DeleteFunc(r.servers, func(m raftnode.Server) bool { return m.ID == "n2" })
+				for range 2 { // the second call is a repeat
+					if _, err := r.admitted(t, asks[first]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.servers[2].Voter = true
+				delete(asks, first)
+				for _, ask := range asks {
+					_, err := r.admitted(t, ask)
+					wantError(t, err, Refused, "already replaced by "+first)
+				}
+			})
+		})
+	}
 }
 
 func TestAMemberIsReplacedOnlyIfItIsLost(t *testing.T) {

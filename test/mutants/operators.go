@@ -6,7 +6,7 @@ func inOperators() []Mutant {
 	return []Mutant{
 		{
 			Name:   "a-member-that-has-returned-is-replaced",
-			Edits:  []Edit{{"coordinator/membership/replace.go", `replaced && by == id && indexOf(members, old) < 0; indexOf`, `replaced && by == id; indexOf`}},
+			Edits:  []Edit{{"coordinator/membership/replace.go", `rec.Replaces == old && indexOf(members, old) < 0 && indexOf`, `rec.Replaces == old && indexOf`}},
 			Caught: []Checker{{Package: "./coordinator/membership", Run: "AMemberThatReturnedDuringItsReplacement"}},
 		},
 		{
