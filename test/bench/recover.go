@@ -49,6 +49,8 @@ func recovery(ctx context.Context, b *bench) error {
 // loseMajority loses two of three coordinators in the middle of a job, and lets it complete
 // in a new cluster.
 func (b *bench) loseMajority(ctx context.Context, c *cluster.Cluster, tasks int) (r rebuilding, l majorityLoss, err error) {
+	ctx, cancel := context.WithTimeout(ctx, failoverLimit)
+	defer cancel()
 	begins := new(begins)
 	begins.reset(tasks)
 	stop, err := b.ownWorkers(ctx, c, begins)
