@@ -28,6 +28,9 @@ func (c *yearCluster) start(ctx context.Context) *client.Client {
 			ID: p.ID, DataDir: filepath.Join(c.dirs[i], "data"), Listen: p.Address, Peers: c.peers, TLSDir: filepath.Join(c.dirs[i], "tls"),
 			MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
 		}
+		if c.clocks != nil {
+			cfg.Wall = c.clocks[p.ID].now
+		}
 		sockets[p.ID] = "unix:" + cfg.Socket()
 		go func() { done <- Run(ctx, cfg) }()
 	}

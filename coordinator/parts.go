@@ -61,6 +61,7 @@ type replica struct {
 	sessions     *session.Service
 	identities   *access.Service
 	clock        *clockMonitor
+	clusterClock *clusterClock
 	notifier     *notifier
 	leadership   *leadership
 	load         *loadRecorder
@@ -79,6 +80,7 @@ func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.Can
 		alarms: new(membership.Alarms),
 		stop:   stop, fatals: make(chan *FatalError, 1),
 	}
+	r.clusterClock = newClusterClock(cfg.Wall)
 	r.audit = r.newAudit()
 	r.machine.SupportLevel(cfg.Seams.MaxLevel)
 	r.notifier = &notifier{
@@ -103,12 +105,12 @@ func (r *replica) connect() (err error) {
 	}
 	r.clock = &clockMonitor{
 		serverID: id, wall: r.cfg.Wall, members: r.servers,
-		peers: r.peers, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log,
+		peers: r.peers, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log, cluster: r.clusterClock,
 	}
 	r.load = r.newLoadRecorder()
 	r.leadership = &leadership{
 		cfg: &r.cfg, newClusterID: r.security.newClusterID, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
-		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, checkAudit: r.checkAuditSpace, halt: r.fatal, log: r.log,
+		reconciler: r.reconciler, clock: r.clock, credentialClock: r.clusterClock.now, notifier: r.notifier, historyBusy: r.history.Busy, checkAudit: r.checkAuditSpace, halt: r.fatal, log: r.log,
 	}
 	sessions := session.New(session.Config{
 		Current: func() session.Leader { return orNil[session.Leader](r.leadership.term.Load()) },

@@ -153,7 +153,7 @@ func (r *replica) adoptTrust(ctx context.Context) error {
 		return err
 	}
 	r.security.files.Lock()
-	err = current.Adopt(r.cfg.TLSDir, ca, r.cfg.Wall())
+	err = current.Adopt(r.cfg.TLSDir, ca, r.clusterClock.now())
 	r.security.files.Unlock()
 	if err != nil {
 		return err

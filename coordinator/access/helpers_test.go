@@ -40,6 +40,7 @@ type fixture struct {
 	leads    bool
 	isolated bool
 	noCAKey  bool
+	noTime   bool   // the clocks are not compared yet
 	removed  string // server id
 }
 
@@ -58,7 +59,7 @@ func setup(t *testing.T) *fixture {
 	own := f.replica("n1")
 	f.registry = New(Config{
 		Machine: f.machine, Replica: func() *tlsconf.Replica { return own }, Logger: slog.New(slog.DiscardHandler),
-		Wall:  func() time.Time { return time.UnixMilli(f.clock()) },
+		Now: func() time.Time { return time.UnixMilli(f.clock()) }, TimeKnown: func() bool { return !f.noTime },
 		Leads: func() bool { return f.leads }, Isolated: func() bool { return f.isolated },
 		Removed: func(id string) bool { return id == f.removed },
 	})

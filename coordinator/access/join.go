@@ -46,7 +46,7 @@ func (l *joinLimit) take() error {
 
 // Join implements AuthService.
 func (s *Service) Join(ctx context.Context, r *dtaskv1.JoinRequest) (*dtaskv1.JoinResponse, error) {
-	recorder, err := s.recorder()
+	recorder, err := s.timedRecorder()
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (s *Service) checkJoin(op sequencer.Join) error {
 	case t.Purpose != op.Purpose:
 		return fail("is for a %s", t.Purpose)
 	case t.IsExpired(s.now()):
-		return fail("expired at %s, and the leader's clock shows %s", timeText(t.ExpiresMS), timeText(s.now()))
+		return fail("expired at %s, and the cluster's clock shows %s", timeText(t.ExpiresMS), timeText(s.now()))
 	case !t.MatchesName(op.Name):
 		return fail("is for names like %s, not for %s", t.NamePattern, op.Name)
 	case op.Replace && old != nil && !covers(t.Namespaces, old.Namespaces):
@@ -207,7 +207,7 @@ func timeText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC
 
 // CreateJoinToken implements AuthService.
 func (s *Service) CreateJoinToken(ctx context.Context, r *dtaskv1.CreateJoinTokenRequest) (*dtaskv1.CreateJoinTokenResponse, error) {
-	recorder, err := s.recorder()
+	recorder, err := s.timedRecorder()
 	if err != nil {
 		return nil, err
 	}

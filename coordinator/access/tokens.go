@@ -20,7 +20,7 @@ var nameRE = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
 
 // CreateToken implements AuthService.
 func (s *Service) CreateToken(ctx context.Context, r *dtaskv1.CreateTokenRequest) (*dtaskv1.CreateTokenResponse, error) {
-	recorder, err := s.recorder()
+	recorder, err := s.timedRecorder()
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func page(limit uint32, token string) (n int, after uint64, err error) {
 
 // RotateToken implements AuthService.
 func (s *Service) RotateToken(ctx context.Context, r *dtaskv1.RotateTokenRequest) (*dtaskv1.RotateTokenResponse, error) {
-	recorder, err := s.recorder()
+	recorder, err := s.timedRecorder()
 	if err != nil {
 		return nil, err
 	}
