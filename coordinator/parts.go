@@ -61,6 +61,7 @@ type replica struct {
 	sessions     *session.Service
 	identities   *access.Service
 	clock        *clockMonitor
+	trustName    atomic.Pointer[string] // of the CAs, for clients; nil in plaintext
 	clusterClock *clusterClock
 	notifier     *notifier
 	leadership   *leadership
@@ -197,7 +198,7 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	return api.Config{
 		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
 		Backups: r.backups(), Disk: r.disk, Debug: r.debugFiles, Load: r.load.read,
-		ClusterID: r.clusterID, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon, Audit: r.auditor(),
+		ClusterID: r.clusterID, Trust: r.trust, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon, Audit: r.auditor(),
 		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
 		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },
 		Totals: r.totals.Stats,
