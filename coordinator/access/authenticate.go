@@ -55,8 +55,8 @@ func (e *UnauthenticatedError) Error() string { return e.Reason }
 var ErrAskLeader = errors.New("access: this replica does not know the credential, or takes it for expired")
 
 // errTimeUnknown is returned by a leader that does not know the cluster's time yet, which takes
-// it a moment. The caller tries again.
-var errTimeUnknown = fmt.Errorf("the clocks of the coordinators are not compared yet: %w", ErrAskLeader)
+// it a moment.
+var errTimeUnknown = &BusyError{Reason: "the clocks of the coordinators are not compared yet", RetryAfter: 200 * time.Millisecond}
 
 // Registry authenticates callers and keeps their open calls. Safe for concurrent use.
 type Registry struct {
@@ -89,7 +89,7 @@ var open = &auth.Principal{Role: auth.Admin, Via: auth.ViaOpen}
 // context that it returns is the call's. Its auth.Access ends, with an
 // *UnauthenticatedError as its cause, when the credential stops counting, and the context
 // itself cutDelay later. Errors: *UnauthenticatedError for a credential that does not
-// count, ErrAskLeader.
+// count, ErrAskLeader, *BusyError.
 func (r *Registry) Authenticate(ctx context.Context, method string) (context.Context, *auth.Principal, error) {
 	if r.cfg.Replica == nil {
 		return ctx, open, nil
@@ -175,8 +175,11 @@ func (r *Registry) enter(ctx context.Context, method string, h hash, kind fsm.Cr
 			}
 		}
 		if err := r.expired(p); err != nil {
-			if !r.cfg.Leads() || !r.cfg.TimeKnown() {
-				return ctx, nil, ErrAskLeader // the wrong clock of one replica must lock nobody out
+			switch { // the wrong clock of one replica must lock nobody out
+			case !r.cfg.Leads():
+				err = ErrAskLeader
+			case !r.cfg.TimeKnown():
+				err = errTimeUnknown
 			}
 			return ctx, nil, err
 		}

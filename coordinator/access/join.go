@@ -31,15 +31,18 @@ type joinLimit struct{ limiter *rate.Limiter }
 func newJoinLimit() *joinLimit { return &joinLimit{rate.NewLimiter(joinRate, joinBurst)} }
 
 // BusyError means that the call can be repeated after a pause; nothing has happened.
-type BusyError struct{ RetryAfter time.Duration }
+type BusyError struct {
+	Reason     string
+	RetryAfter time.Duration
+}
 
-// Error describes the limit.
-func (e *BusyError) Error() string { return "too many attempts to join" }
+// Error returns the reason.
+func (e *BusyError) Error() string { return e.Reason }
 
 // take returns a *BusyError if there were too many calls.
 func (l *joinLimit) take() error {
 	if !l.limiter.Allow() {
-		return &BusyError{RetryAfter: time.Second}
+		return &BusyError{Reason: "too many attempts to join", RetryAfter: time.Second}
 	}
 	return nil
 }
