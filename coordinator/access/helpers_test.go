@@ -40,6 +40,7 @@ type fixture struct {
 	leads    bool
 	isolated bool
 	noCAKey  bool
+	members  []Member
 	noTime   bool   // the clocks are not compared yet
 	removed  string // server id
 }
@@ -52,7 +53,7 @@ var (
 
 func setup(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, machine: fsm.NewMachine(), nowMS: startMS, leads: true, cluster: tlsconf.NewClusterID()}
+	f := &fixture{t: t, machine: fsm.NewMachine(), nowMS: startMS, leads: true, cluster: tlsconf.NewClusterID(), members: []Member{{"n1", "m1:7460"}}}
 	ca, err := tlsconf.NewCA(f.cluster, time.UnixMilli(startMS))
 	must(t, err)
 	f.ca = ca
@@ -71,7 +72,7 @@ func setup(t *testing.T) *fixture {
 			return &memRecorder{f}
 		},
 		Confirm: func(context.Context) error { return nil }, ClusterID: func() string { return f.cluster },
-		Members: func() []Member { return []Member{{"n1", "m1:7460"}} },
+		Members: func() []Member { return f.members },
 		CheckIssue: func() error {
 			if f.noCAKey {
 				return &RefusedError{Reason: "the key of the CA is elsewhere"}

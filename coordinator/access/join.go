@@ -81,6 +81,9 @@ func (s *Service) redeem(ctx context.Context, recorder Recorder, op sequencer.Jo
 	if err != nil {
 		return nil, err
 	}
+	if identity.GetState() == stateRevoked { // a repeated request: nobody gets a certificate, or the key of the CA, by it
+		return nil, unusable(op, "was used for %s before, whose access was revoked", identity.GetName())
+	}
 	s.cfg.Logger.InfoContext(ctx, "identity joined", "identity", identity.GetId(), "name", identity.GetName(), "role", identity.GetRole(), "join_token", uint64(op.Token))
 	resp := &dtaskv1.JoinResponse{Identity: identity, ClusterId: s.cfg.ClusterID(), Addresses: s.addresses()}
 	own := s.cfg.Registry.cfg.Replica()

@@ -194,6 +194,10 @@ func (s *Service) RevokeToken(ctx context.Context, r *dtaskv1.RevokeTokenRequest
 	if err != nil {
 		return nil, err
 	}
+	if name := before.GetName(); before.GetRole() == auth.Replica.String() && slices.ContainsFunc(s.cfg.Members(), func(m Member) bool { return m.ServerID == name }) {
+		return nil, &RefusedError{Reason: fmt.Sprintf("identity %[1]d is the coordinator %[2]s, whose certificate counts as long as it is a member: run dtaskctl cluster remove %[2]s; "+
+			"if others have controlled its machine, which has the key of the CA, then run dtaskctl tls rotate-ca --compromised", r.GetId(), name)}
+	}
 	s.outlive(ctx, r.GetId())
 	if err := recorder.RevokeIdentity(ctx, callerName(ctx), fsm.IdentityID(r.GetId())); err != nil {
 		return nil, err
