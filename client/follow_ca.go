@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,27 +105,27 @@ func (c *clusterCAs) learn(presented []*x509.Certificate) {
 
 // supersedes reports whether presented CAs are those of a later step of a rotation than the
 // trusted ones: it adds a newer CA, and then drops the older one. A coordinator may lag
-// behind another one by some seconds, and a client must not return to a dropped CA.
+// behind another one by some seconds, and a client must not return to a dropped CA. CAs that
+// were made within a second can't be told apart.
 func supersedes(presented, trusted []*x509.Certificate) bool {
 	if len(presented) == 0 || len(trusted) == 0 {
 		return len(presented) > 0
 	}
-	newest, known := newestCA(presented), newestCA(trusted)
-	if newest.Equal(known) {
-		return len(presented) < len(trusted)
+	added := slices.DeleteFunc(slices.Clone(presented), func(ca *x509.Certificate) bool { return slices.ContainsFunc(trusted, ca.Equal) })
+	if len(added) > 0 {
+		return !lastMade(added).Before(lastMade(trusted))
 	}
-	return newest.NotBefore.After(known.NotBefore)
+	return len(presented) < len(trusted) && !lastMade(presented).Before(lastMade(trusted))
 }
 
-// newestCA returns the CA that was made last.
-func newestCA(list []*x509.Certificate) *x509.Certificate {
-	newest := list[0]
-	for _, ca := range list[1:] {
-		if ca.NotBefore.After(newest.NotBefore) {
-			newest = ca
+// lastMade returns when the newest CA was made.
+func lastMade(list []*x509.Certificate) (last time.Time) {
+	for _, ca := range list {
+		if ca.NotBefore.After(last) {
+			last = ca.NotBefore
 		}
 	}
-	return newest
+	return last
 }
 
 // mayLearn reports whether a handshake should be made because a coordinator that trusts

@@ -153,7 +153,8 @@ func (c *clockMonitor) compare(ctx context.Context) comparison {
 			found.agree++
 		}
 	}
-	if offset, ok := majorityOffset(ahead, len(members)); ok {
+	offset, ok := majorityOffset(ahead, len(members))
+	if ok || found.agree > found.of/2 {
 		found.majority = &clockReading{wall: to.Add(offset), at: at}
 	}
 	c.cluster.note(found)
@@ -175,8 +176,8 @@ func distance(at, from, to time.Time) time.Duration {
 }
 
 // majorityOffset returns how far the clocks of more than half of the members are ahead of this
-// replica's, of which ahead has those that are known: 0 if this replica's agrees with as many.
-// ok is false if there are not as many clocks that agree.
+// replica's, of which ahead has those that are known: 0 if this replica's agrees with them. ok
+// is false if there are not as many clocks within maxSkew.
 func majorityOffset(ahead []time.Duration, members int) (offset time.Duration, ok bool) {
 	need := members/2 + 1
 	sorted := slices.Sorted(slices.Values(ahead))
@@ -188,6 +189,9 @@ func majorityOffset(ahead []time.Duration, members int) (offset time.Duration, o
 		if middle := group[need/2]; !ok || middle.Abs() < offset.Abs() {
 			offset, ok = middle, true
 		}
+	}
+	if offset.Abs() <= maxSkew {
+		offset = 0
 	}
 	return offset, ok
 }
