@@ -11,6 +11,7 @@
 //	parts.go           builds the parts and connects them
 //	leadership.go      the duty that runs a sequencer for each term
 //	clock.go           the duty that compares wall clocks
+//	cluster_clock.go   the time by which credentials expire
 //	notifications.go   webhooks and dead-letter hooks, beside the sequencer
 //	history.go         the history and where to fetch missing jobs
 //	replicated.go      the state machine as raftnode needs it

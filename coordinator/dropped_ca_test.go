@@ -3,11 +3,15 @@ package coordinator
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +31,9 @@ func (c *yearCluster) start(ctx context.Context) *client.Client {
 		cfg := Config{
 			ID: p.ID, DataDir: filepath.Join(c.dirs[i], "data"), Listen: p.Address, Peers: c.peers, TLSDir: filepath.Join(c.dirs[i], "tls"),
 			MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
+		}
+		if c.clocks != nil {
+			cfg.Wall = c.clocks[p.ID].now
 		}
 		sockets[p.ID] = "unix:" + cfg.Socket()
 		go func() { done <- Run(ctx, cfg) }()
@@ -170,4 +177,112 @@ func wantOpen(t *testing.T, which string, conns []<-chan struct{}) {
 		default:
 		}
 	}
+}
+
+// dialed keeps the connections that a client opens.
+type dialed struct {
+	mu   sync.Mutex // guards open
+	open map[net.Conn]struct{}
+}
+
+func (d *dialed) dial(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open[conn] = struct{}{}
+	return notedConn{conn, d}, nil
+}
+
+// all returns the open connections.
+func (d *dialed) all() []net.Conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.open))
+}
+
+// notedConn is a connection of dialed.
+type notedConn struct {
+	net.Conn
+	of *dialed
+}
+
+func (c notedConn) Close() error {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	delete(c.of.open, c.Conn)
+	return c.Conn.Close()
+}
+
+// follower returns a client of all replicas, with a connection to each.
+func (c *yearCluster) follower(admin *client.Client) (*client.Client, *dialed) {
+	c.t.Helper()
+	creds, err := client.Trust{CA: tlsconf.EncodeRoots(c.trust.Roots)}.Credentials()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	conns := &dialed{open: make(map[net.Conn]struct{})}
+	cfg := client.Config{Token: createToken(c.t, admin, "ci", time.Hour), Credentials: creds, Dial: conns.dial}
+	for _, p := range c.peers {
+		cfg.Addrs = append(cfg.Addrs, p.Address)
+	}
+	user, err := client.New(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = user.Close() })
+	if _, err := user.Stats(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+	return user, conns
+}
+
+// A client that trusts the old CA only learns the new one from the coordinators, and doesn't
+// stay connected to those, real or not, that have no certificate of it.
+func TestAClientLeavesConnectionsOfADroppedCA(t *testing.T) {
+	t.Parallel()
+	c := newYearCluster(t, time.Now())
+	admin := c.start(t.Context())
+	user, conns := c.follower(admin)
+	before := conns.all()
+	if len(before) < len(c.peers) {
+		t.Fatalf("the client has %d connections, want one to each replica", len(before))
+	}
+	rotate(t, admin, false)
+	if _, err := user.WhoAmI(t.Context()); err != nil {
+		t.Errorf("while both CAs are trusted: %v", err)
+	}
+	rotate(t, admin, true)
+	until(t, "the old connections end", func() error {
+		if _, err := user.WhoAmI(t.Context()); err != nil {
+			t.Fatalf("the client was not able to follow: %v", err)
+		}
+		for _, open := range conns.all() {
+			if slices.Contains(before, open) {
+				return fmt.Errorf("one to %v is open", open.RemoteAddr())
+			}
+		}
+		return nil
+	})
+}
+
+// Nobody who trusts a CA whose key is known to others can tell coordinators from impostors.
+func TestAClientThatCannotVerifyTheNewCALeaves(t *testing.T) {
+	t.Parallel()
+	c := newYearCluster(t, time.Now())
+	admin := c.start(t.Context())
+	user, _ := c.follower(admin)
+	until(t, "the level allows it", func() error {
+		_, err := admin.RotateCA(t.Context(), false, true)
+		return err
+	})
+	until(t, "the client is refused", func() error {
+		_, err := user.WhoAmI(t.Context())
+		if !errors.Is(err, client.ErrUntrusted) {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
 }

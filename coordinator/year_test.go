@@ -43,6 +43,8 @@ type yearCluster struct {
 	peers []Peer
 	dirs  []string
 	trust tlsconf.Trust
+	// clocks are those of the replicas that start runs; nil: all are right.
+	clocks map[string]*wrongClock
 }
 
 // newYearCluster issues certificates of 90 days at a time.

@@ -118,7 +118,7 @@ func (w *Worker) connect(addr string) (*connection, error) {
 			creds = credentials.NewTLS(w.cfg.TLS)
 		}
 		if w.member != nil {
-			creds = memberCredentials{creds, w.secured}
+			creds = w.secured.Track(creds) // a dropped CA ends them
 		}
 		// passthrough: the dialer resolves the name, again for each connection.
 		conn, err := grpc.NewClient("passthrough:///"+addr,

@@ -103,6 +103,10 @@ type Config struct {
 	Machine  *fsm.Machine
 	// ClusterID returns the id of the cluster, which never changes; empty while unknown.
 	ClusterID func() string
+	// Trust returns a text that changes with the CAs that this replica trusts, at most 16
+	// hexadecimal digits; empty in plaintext. Clients learn from it that they have others.
+	// Optional.
+	Trust func() string
 	// Leader returns the current term; the nil interface outside of one.
 	Leader func() Leader
 	// Raft returns the running node; the nil interface until Raft runs.

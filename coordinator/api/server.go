@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -56,7 +55,7 @@ type Server struct {
 	sizings     *semaphore.Weighted // calls that measure the state: one
 	debugging   *semaphore.Weighted // calls of Debug: one
 
-	cluster         atomic.Pointer[metadata.MD] // see clusterHeader
+	header          atomic.Pointer[responseHeader] // see clusterHeader
 	refused         busyCounts
 	aggregatedCache aggregatedCache
 	levelsCache     levelsCache
