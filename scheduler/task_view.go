@@ -18,7 +18,6 @@ const (
 // hold, and the tasks before it. It is taken in the Scheduler's goroutine, in about 0.1 µs
 // for each worker. Its methods may be called in any other, but only in one at a time.
 type TaskView struct {
-	task     TaskRef
 	class    *class
 	priority Priority
 	avoid    WorkerID
@@ -55,11 +54,12 @@ type aheadQueue struct {
 // changes nothing.
 func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid func(TaskRef) bool) *TaskView {
 	p = p.orNormal()
-	v := &TaskView{task: t, class: s.classes[c].copyDemand(), priority: p, avoid: avoid, seq: math.MaxUint64}
+	v := &TaskView{class: s.classes[c].copyDemand(), priority: p, avoid: avoid, seq: math.MaxUint64}
 	v.copyWorkers(s)
 	scan := scanner{s: s, valid: valid, left: maxScanned}
-	if e, seq, ok := scan.find(&s.classes[c].queues[p], t); ok {
-		v.queued, v.seq, v.avoid = true, seq, e.avoid
+	e, seq, found := scan.find(&s.classes[c].queues[p], t)
+	if v.queued = found; found {
+		v.seq, v.avoid = seq, e.avoid
 	}
 	for higher := Urgent; higher > p; higher-- {
 		v.position.Higher += uint64(s.depth[higher]) //nolint:gosec // not negative
@@ -92,8 +92,10 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 			}
 		}
 	}
-	v.position.AtLeast = scan.left <= 0
-	v.cut = scan.left <= 0
+	v.position.AtLeast, v.cut = scan.left <= 0, scan.left <= 0
+	if v.cut && !found {
+		v.position.Earlier = scan.passed
+	}
 	return v
 }
 
@@ -127,6 +129,8 @@ type scanner struct {
 	s     *Scheduler
 	valid func(TaskRef) bool
 	left  int
+	// passed is the number of tasks that find has read.
+	passed uint64
 }
 
 // runs calls f with each run of a queue, oldest first, until it returns false or nothing
@@ -150,6 +154,7 @@ func (r *scanner) runs(q *readyQueue, f func(e *entry) bool) {
 func (r *scanner) find(q *readyQueue, t TaskRef) (found entry, seq uint64, ok bool) {
 	r.runs(q, func(e *entry) bool {
 		if e.job != t.Job || t.Index < e.index || t.Index-e.index >= e.n {
+			r.passed += uint64(e.n)
 			return true
 		}
 		found, seq = *e, e.seq+uint64(t.Index-e.index)
@@ -226,6 +231,10 @@ func (v *TaskView) Fits() bool {
 		return w.ranked() && !v.class.full() && w.fits(v.class)
 	})
 }
+
+// Starts reports whether the task would get a free slot at once if it were ready, and
+// Next had nothing else to do.
+func (v *TaskView) Starts() bool { return !v.class.full() && v.placed(v.class) }
 
 // EverFits reports whether a worker that accepts tasks could take the task if it were
 // idle.

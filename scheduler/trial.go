@@ -18,8 +18,8 @@ type trial struct {
 	w    worker  // with the change, and what was assigned to it
 	held map[ClassID]uint32
 	next []int // first task of each aheadQueue that was not assigned; below 0: none fits any more
-	// step is the least further amount of watch with which a task that did not fit would
-	// have; 0: none.
+	// step is the least further amount of the resource watch with which a task would fit
+	// that did not; 0: none.
 	watch resourceID
 	step  int64
 }

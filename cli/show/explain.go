@@ -36,7 +36,8 @@ func (p *Printer) Explanation(e *dtaskv1.ExplainResponse) {
 
 // changes adds the single changes after which the task would start.
 func (p *Printer) changes(e *dtaskv1.ExplainResponse) {
-	waits := e.GetState() == dtaskv1.TaskState_TASK_STATE_PENDING
+	reasons := e.GetReasons()
+	waits := e.GetState() == dtaskv1.TaskState_TASK_STATE_PENDING && len(reasons) > 0 && reasons[0].GetCode() != "being_assigned"
 	switch {
 	case len(e.GetChanges()) > 0:
 		p.Line("\nAny one of these changes would start it now:")
@@ -47,7 +48,7 @@ func (p *Printer) changes(e *dtaskv1.ExplainResponse) {
 		p.wrapped("  - ", "    ", c.GetText())
 	}
 	if waits && !e.GetComplete() {
-		p.Line("\nThere may be other changes that would start it: too much is before it to find all.")
+		p.Line("\nNot all changes that would start it are known.")
 	}
 }
 

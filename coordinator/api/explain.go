@@ -48,18 +48,17 @@ func (j *jobs) Explain(ctx context.Context, r *dtaskv1.ExplainRequest) (*dtaskv1
 		if !x.agrees() && try < explainTries {
 			continue
 		}
-		_, _, inState := j.progress(id)
-		x.archived = !inState
-		x.resp.Index = max(index, soft.Index)
+		x.archived = !j.inState(id)
+		x.resp.Index = index
 		x.explain()
 		return x.resp, nil
 	}
 }
 
-// progress returns whether the state still has a job: it may be of the history.
-func (s *Server) progress(id fsm.JobID) (state fsm.JobState, completed uint32, ok bool) {
-	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) { state, completed, ok = st.Progress(id) })
-	return state, completed, ok
+// inState reports whether a job is in the state: others are in the history.
+func (s *Server) inState(id fsm.JobID) (ok bool) {
+	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) { _, _, ok = st.Progress(id) })
+	return ok
 }
 
 // An explainer makes one answer. Each reason, obstacle and change has a row in
@@ -70,6 +69,7 @@ type explainer struct {
 	at       fsm.TaskRef
 	task     fsm.Task
 	soft     *sequencer.Explanation
+	capacity *sequencer.Capacity // may be nil
 	caller   *auth.Principal
 	archived bool
 	resp     *dtaskv1.ExplainResponse
@@ -99,6 +99,9 @@ func (x *explainer) add(r *dtaskv1.Reason) {
 func (x *explainer) explain() {
 	if !x.agrees() {
 		x.soft, x.resp.Complete = &sequencer.Explanation{}, false
+	}
+	if x.soft.Capacity != nil {
+		x.capacity = x.soft.Capacity(x.sees)
 	}
 	switch x.task.State {
 	case fsm.Blocked:
@@ -187,7 +190,7 @@ func (x *explainer) ended() {
 // startsAfter reports whether an operation makes the task ready, and a worker could take
 // it now. It is tried on a fork of the state.
 func (x *explainer) startsAfter(op fsm.Op) bool {
-	if c := x.soft.Capacity; x.archived || c == nil || !c.Fits || x.soft.Paused || x.soft.Busy {
+	if c := x.capacity; x.archived || c == nil || !c.Starts || x.soft.Paused || x.soft.Busy {
 		return false
 	}
 	fork := x.st.Fork()
@@ -196,6 +199,12 @@ func (x *explainer) startsAfter(op fsm.Op) bool {
 	}
 	_, ready := fork.Ready(x.at)
 	return ready
+}
+
+// sees reports whether the caller may know of a worker.
+func (x *explainer) sees(id fsm.WorkerID) bool {
+	w := x.st.Worker(id)
+	return w != nil && servesCaller(w, x.caller)
 }
 
 // change adds a change.

@@ -17,14 +17,8 @@ func (x *explainer) blocked() {
 	case x.job.Waiting:
 		x.waitsForJobs()
 	case x.task.Cleanup && x.job.Outcome == 0:
-		open := uint32(0)
 		counts, _ := x.st.CountStates(x.job.ID, 0, x.job.Ordinary)
-		for state, n := range counts {
-			if !fsm.TaskState(state).Terminal() { //nolint:gosec // a state
-				open += n
-			}
-		}
-		x.add(&dtaskv1.Reason{Code: "waits_for_ordinary_tasks", Want: int64(open), Total: int64(x.job.Ordinary), Unit: "tasks"})
+		x.add(&dtaskv1.Reason{Code: "waits_for_ordinary_tasks", Want: unended(counts[:]), Total: int64(x.job.Ordinary), Unit: "tasks"})
 	default:
 		x.waitsForTasks()
 	}
@@ -56,13 +50,7 @@ func (x *explainer) waitsForTasks() {
 		walked[head] = true
 		ref := x.ref(head)
 		counts, _ := x.st.CountStates(x.job.ID, head, head+x.st.Span(ref))
-		open := uint32(0)
-		for state, n := range counts {
-			if !fsm.TaskState(state).Terminal() { //nolint:gosec // a state
-				open += n
-			}
-		}
-		switch {
+		switch open := unended(counts[:]); {
 		case open == 0:
 		case counts[fsm.Blocked] > 0:
 			todo = append(todo, x.st.Dependencies(ref)...)
@@ -78,10 +66,20 @@ func (x *explainer) waitsForTasks() {
 	}
 }
 
+// unended is the number of tasks that have not ended, of those counted by state.
+func unended(counts []uint32) (n int64) {
+	for state, count := range counts {
+		if !fsm.TaskState(state).Terminal() { //nolint:gosec // a state
+			n += int64(count)
+		}
+	}
+	return n
+}
+
 // waitsForTask is a task, or an array with open tasks, that the task waits for.
-func (x *explainer) waitsForTask(ref fsm.TaskRef, open uint32) *dtaskv1.Reason {
+func (x *explainer) waitsForTask(ref fsm.TaskRef, open int64) *dtaskv1.Reason {
 	if a, ok := x.st.ArrayTask(ref); ok {
-		return &dtaskv1.Reason{Code: "waits_for_array", Task: a.Name, Want: int64(open), Total: int64(a.Count), Unit: "tasks"}
+		return &dtaskv1.Reason{Code: "waits_for_array", Task: a.Name, Want: open, Total: int64(a.Count), Unit: "tasks"}
 	}
 	t, _ := x.st.Task(ref)
 	return &dtaskv1.Reason{Code: "waits_for_task", Task: x.st.Name(ref), Detail: stateName(x.state(ref.Index, t.AttemptState()))}

@@ -11,7 +11,7 @@ import (
 
 // pending explains a task that waits for a worker.
 func (x *explainer) pending() {
-	c := x.soft.Capacity
+	c := x.capacity
 	if c == nil { // the task changes faster than it can be explained
 		x.add(&dtaskv1.Reason{Code: "being_assigned"})
 		x.resp.Complete = false
@@ -22,7 +22,6 @@ func (x *explainer) pending() {
 		x.add(r)
 	}
 	if c.Higher+c.Earlier > 0 && !c.Fits {
-		// A lower bound of the earlier ones is shown as it is: the text has "at least".
 		r := &dtaskv1.Reason{Code: "tasks_ahead", Want: int64(c.Higher), Total: int64(c.Higher + c.Earlier), Unit: "tasks"} //nolint:gosec // counts
 		if c.AtLeast {
 			r.Code = "many_tasks_ahead"
@@ -32,7 +31,8 @@ func (x *explainer) pending() {
 	if x.soft.QueueTimeout > 0 {
 		x.add(&dtaskv1.Reason{Code: "queue_timeout", Until: x.soft.QueueTimeout})
 	}
-	if x.soft.HeldUntil == 0 && !x.soft.Paused {
+	// While more is ready than the leader can assign, the order of the others is not known.
+	if x.resp.Complete = !x.soft.Busy && !x.soft.Paused && x.soft.HeldUntil == 0; x.resp.GetComplete() {
 		x.capacityChanges(c)
 	}
 }
@@ -52,17 +52,12 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 		}
 		return append(list, r)
 	}
-	up := 0
-	for _, g := range c.Groups {
-		_, n := x.visible(g.Workers)
-		up += int(n)
-	}
 	switch {
 	case c.Fits && x.soft.Busy:
 		return append(list, &dtaskv1.Reason{Code: "assignment_busy"})
 	case c.Fits:
 		return append(list, &dtaskv1.Reason{Code: "being_assigned"})
-	case up == 0:
+	case len(c.Groups) == 0:
 		return append(list, &dtaskv1.Reason{Code: "no_worker"})
 	case !c.EverFits:
 		return append(list, &dtaskv1.Reason{Code: "fits_no_worker"})
@@ -70,36 +65,31 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 	return append(list, &dtaskv1.Reason{Code: "no_free_capacity"})
 }
 
-// visible returns the names of the workers that the caller may know of.
-func (x *explainer) visible(ids []fsm.WorkerID) (names []string, n uint32) {
-	for _, id := range ids {
-		w := x.st.Worker(id)
-		if w == nil || !servesCaller(w, x.caller) {
-			continue
-		}
-		if n++; n <= maxExplainedNames {
+// names returns the names of the first workers.
+func (x *explainer) names(ids []fsm.WorkerID) (names []string) {
+	for _, id := range ids[:min(len(ids), maxExplainedNames)] {
+		if w := x.st.Worker(id); w != nil {
 			names = append(names, w.Name)
 		}
 	}
-	return names, n
+	return names
 }
 
 // groups adds the workers by their obstacles, and those that are down.
 func (x *explainer) groups(c *sequencer.Capacity) {
 	show := func(ids []fsm.WorkerID, obstacles ...*dtaskv1.Reason) {
-		names, n := x.visible(ids)
-		if n == 0 || len(x.resp.GetWorkers()) == maxExplained {
+		if len(ids) == 0 || len(x.resp.GetWorkers()) == maxExplained {
 			return
 		}
 		for _, o := range obstacles {
 			o.Text = reasonText(o)
 		}
-		x.resp.Workers = append(x.resp.Workers, &dtaskv1.WorkerGroup{Workers: n, Names: names, Obstacles: obstacles})
+		x.resp.Workers = append(x.resp.Workers, &dtaskv1.WorkerGroup{Workers: uint32(len(ids)), Names: x.names(ids), Obstacles: obstacles}) //nolint:gosec // a count
 	}
 	for _, g := range c.Groups {
 		obstacles := make([]*dtaskv1.Reason, len(g.Obstacles))
 		for i, o := range g.Obstacles {
-			obstacles[i] = &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total}
+			obstacles[i] = &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total, Varies: o.Varies}
 			switch o.Code {
 			case "no_free_slot":
 				obstacles[i].Unit = "slots"
@@ -113,7 +103,7 @@ func (x *explainer) groups(c *sequencer.Capacity) {
 	}
 	var down []fsm.WorkerID
 	for w := range x.st.Workers() {
-		if w.State != fsm.WorkerUp {
+		if w.State != fsm.WorkerUp && x.sees(w.ID) {
 			down = append(down, w.ID)
 		}
 	}
@@ -131,42 +121,39 @@ var changeUnits = map[string]string{
 // capacityChanges adds the changes after which the task gets a free slot. Equal changes of
 // several workers are one.
 func (x *explainer) capacityChanges(c *sequencer.Capacity) {
-	x.resp.Complete = x.resp.GetComplete() && c.Complete && !c.Fits && !x.soft.Busy
+	x.resp.Complete = c.Complete
 	type key struct {
 		code, name, value string
 		amount            int64
 	}
 	var order []key
-	workers := make(map[key][]fsm.WorkerID)
+	workers, first, offers := make(map[key][]fsm.WorkerID), make(map[string]int), make(map[key]*sequencer.NewWorker)
 	for _, s := range c.Changes {
 		if s.Code == "add_namespace" {
 			s.Name = cmp.Or(s.Name, fsm.DefaultNamespace)
 		}
 		k := key{s.Code, s.Name, s.Value, s.Amount}
-		if s.Worker == 0 {
-			x.change(&dtaskv1.StartChange{Code: s.Code, Name: s.Name, Value: s.Value, Amount: s.Amount, Unit: changeUnits[s.Code], Worker: showOffer(s.New)})
-			continue
-		}
-		if workers[k] == nil {
+		if _, known := workers[k]; !known {
 			order = append(order, k)
 		}
-		workers[k] = append(workers[k], s.Worker)
+		if _, known := first[s.Code+s.Name]; !known {
+			first[s.Code+s.Name] = len(first)
+		}
+		workers[k], offers[k] = append(workers[k], s.Worker), s.New
 	}
 	slices.SortStableFunc(order, func(a, b key) int {
-		if a.code == b.code && a.name == b.name {
-			return cmp.Compare(a.amount, b.amount)
-		}
-		return 0
+		return cmp.Or(cmp.Compare(first[a.code+a.name], first[b.code+b.name]), cmp.Compare(a.amount, b.amount))
 	})
 	for _, k := range order {
-		names, n := x.visible(workers[k])
-		switch {
-		case n == 0:
-		case len(x.resp.GetChanges()) == maxExplained:
-			x.resp.Complete = false
-		default:
-			x.change(&dtaskv1.StartChange{Code: k.code, Name: k.name, Value: k.value, Amount: k.amount, Unit: changeUnits[k.code], Workers: n, Names: names})
+		change := &dtaskv1.StartChange{Code: k.code, Name: k.name, Value: k.value, Amount: k.amount, Unit: changeUnits[k.code], Worker: showOffer(offers[k])}
+		if workers[k][0] != 0 {
+			change.Names, change.Workers = x.names(workers[k]), uint32(len(workers[k])) //nolint:gosec // a count
 		}
+		if len(x.resp.GetChanges()) == maxExplained {
+			x.resp.Complete = false
+			return
+		}
+		x.change(change)
 	}
 }
 

@@ -33,6 +33,11 @@ func (r *replica) explainTask(t *testing.T, name string) (e *dtaskv1.ExplainResp
 	return e, strings.Join(lines, "\n")
 }
 
+// capacityOf is a capacity that the leader knows.
+func capacityOf(c *sequencer.Capacity) func(func(fsm.WorkerID) bool) *sequencer.Capacity {
+	return func(func(fsm.WorkerID) bool) *sequencer.Capacity { return c }
+}
+
 func TestATaskInEachStateHasAReason(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -42,7 +47,7 @@ func TestATaskInEachStateHasAReason(t *testing.T) {
 			e.Attached, e.Before = true, 2
 			return
 		}
-		e.Capacity = &sequencer.Capacity{EverFits: true, Complete: true, Groups: []sequencer.WorkerGroup{{Workers: []fsm.WorkerID{1}, Obstacles: []sequencer.Obstacle{{Code: "no_free_slot", Want: 1, Total: 4}}}}}
+		e.Capacity = capacityOf(&sequencer.Capacity{EverFits: true, Complete: true, Groups: []sequencer.WorkerGroup{{Workers: []fsm.WorkerID{1}, Obstacles: []sequencer.Obstacle{{Code: "no_free_slot", Want: 1, Total: 4}}}}})
 	}
 	for name, want := range map[string]string{
 		"done":            "completed: attempt 1 completed",
@@ -108,7 +113,9 @@ func TestATaskThatWouldStartWhenRetriedSaysSo(t *testing.T) {
 	r := setup(t)
 	r.inAllStates(t)
 	fits := true
-	r.leader.explain = func(e *sequencer.Explanation) { e.Capacity = &sequencer.Capacity{Fits: fits, EverFits: true} }
+	r.leader.explain = func(e *sequencer.Explanation) {
+		e.Capacity = &sequencer.Capacity{Fits: fits, Starts: fits, EverFits: true}
+	}
 	code := func(task string) string {
 		e, _ := r.explainTask(t, task)
 		if len(e.GetChanges()) == 0 {
@@ -145,13 +152,13 @@ func TestChangesOfSeveralWorkersAreOne(t *testing.T) {
 	}
 	r.leader.explain = func(e *sequencer.Explanation) {
 		e.QueueTimeout = 9_000_000
-		e.Capacity = &sequencer.Capacity{
+		e.Capacity = capacityOf(&sequencer.Capacity{
 			Higher: 1, Earlier: 2, EverFits: true, Complete: true,
 			Changes: []sequencer.StartChange{
 				slots(1, 2), slots(2, 1), slots(3, 2), {Code: "lower_resource", Name: "memory", Amount: 6 << 30 * 1000},
 				{Code: "add_worker", New: &sequencer.NewWorker{Slots: 4, Resources: []fsm.Resource{{Name: "gpu", Amount: 1500}}, Labels: []fsm.Label{{Key: fsm.SecretLabel, Value: "db"}}}},
 			},
-		}
+		})
 	}
 	e, reasons := r.explainTask(t, "a")
 	if want := "no_worker: no worker is up\ntasks_ahead: at most 3 tasks before it, 1 of a higher priority\nqueue_timeout: its queue timeout ends at 1970-01-01 02:30:00Z"; reasons != want {
@@ -162,8 +169,8 @@ func TestChangesOfSeveralWorkersAreOne(t *testing.T) {
 		got = append(got, c.GetText())
 	}
 	want := []string{
-		"it needs at most 6 GiB memory", "another worker joins, with 4 slots, 1.5 gpu, the secret db",
 		"worker w2 has 1 more slot", "any of the workers w1, w3 has 2 more slots",
+		"it needs at most 6 GiB memory", "another worker joins, with 4 slots, 1.5 gpu, the secret db",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -183,10 +190,15 @@ func TestWorkersOfOtherNamespacesAreNotExplained(t *testing.T) {
 		Labels: []fsm.Label{{Key: fsm.NamespaceLabel, Value: "elsewhere"}},
 	})
 	r.leader.explain = func(e *sequencer.Explanation) {
-		both := []fsm.WorkerID{w, w + 1}
-		e.Capacity = &sequencer.Capacity{
-			EverFits: true, Complete: true, Groups: []sequencer.WorkerGroup{{Workers: both, Obstacles: []sequencer.Obstacle{{Code: "worker_drains"}}}},
-			Changes: []sequencer.StartChange{{Code: "undrain_worker", Worker: w}, {Code: "undrain_worker", Worker: w + 1}},
+		e.Capacity = func(sees func(fsm.WorkerID) bool) *sequencer.Capacity {
+			c := &sequencer.Capacity{EverFits: true, Complete: true, Groups: []sequencer.WorkerGroup{{Obstacles: []sequencer.Obstacle{{Code: "worker_drains"}}}}}
+			for _, id := range []fsm.WorkerID{w, w + 1} {
+				if sees(id) {
+					c.Groups[0].Workers = append(c.Groups[0].Workers, id)
+					c.Changes = append(c.Changes, sequencer.StartChange{Code: "undrain_worker", Worker: id})
+				}
+			}
+			return c
 		}
 	}
 	for name, want := range map[string]uint32{"reader": 1, "submitter": 1, "operator": 2, "admin": 2} {

@@ -41,23 +41,23 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 
 	// Scheduled.
 	"retry_delay": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("attempt %d starts no earlier than %s: %s", r.GetAttempt(), moment(r.GetUntil()), firstLine(r.GetDetail()))
+		return fmt.Sprintf("attempt %d starts no earlier than %s: %s", r.GetAttempt(), formatTime(r.GetUntil()), firstLine(r.GetDetail()))
 	},
-	"start_time": func(r *dtaskv1.Reason) string { return "it starts no earlier than " + moment(r.GetUntil()) },
+	"start_time": func(r *dtaskv1.Reason) string { return "it starts no earlier than " + formatTime(r.GetUntil()) },
 
 	// Pending.
-	"assignment_paused": text("the leader assigns no tasks, because replicas disagree: see dtaskctl cluster status"),
-	"assignment_busy":   text("a worker can take it, and more tasks are ready than the leader assigns at once"),
-	"being_assigned":    text("a worker can take it: it is about to be assigned"),
+	"assignment_paused": fixed("the leader assigns no tasks, because replicas disagree: see dtaskctl cluster status"),
+	"assignment_busy":   fixed("a worker can take it, and more tasks are ready than the leader assigns at once"),
+	"being_assigned":    fixed("a worker can take it: it is about to be assigned"),
 	"waits_for_stopping": func(r *dtaskv1.Reason) string {
-		return "a cleanup task: it waits until cancelled attempts of its job have stopped, at most until " + moment(r.GetUntil())
+		return "a cleanup task: it waits until cancelled attempts of its job have stopped, at most until " + formatTime(r.GetUntil())
 	},
 	"max_parallel": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("array %s has %s, and max_parallel is %d", r.GetTask(), plural(r.GetFree(), "attempt"), r.GetTotal())
 	},
-	"no_worker":        text("no worker is up"),
-	"fits_no_worker":   text("no worker that accepts tasks could run it, even if it were idle"),
-	"no_free_capacity": text("no worker that could run it has a free slot with what it needs"),
+	"no_worker":        fixed("no worker is up"),
+	"fits_no_worker":   fixed("no worker that accepts tasks could run it, even if it were idle"),
+	"no_free_capacity": fixed("no worker that could run it has a free slot with what it needs"),
 	"tasks_ahead": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("at most %s before it, %d of a higher priority", plural(r.GetTotal(), "task"), r.GetWant())
 	},
@@ -65,17 +65,20 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return fmt.Sprintf("at least %s before it, %d of a higher priority", plural(r.GetTotal(), "task"), r.GetWant())
 	},
 	"queue_timeout": func(r *dtaskv1.Reason) string {
-		return "its queue timeout ends at " + moment(r.GetUntil())
+		return "its queue timeout ends at " + formatTime(r.GetUntil())
 	},
 
 	// Obstacles at workers.
-	"worker_drains":        text("drains"),
-	"worker_not_connected": text("not connected to the leader"),
-	"worker_shuts_down":    text("shuts down"),
-	"worker_down":          text("down"),
+	"worker_drains":        fixed("drains"),
+	"worker_not_connected": fixed("not connected to the leader"),
+	"worker_shuts_down":    fixed("shuts down"),
+	"worker_down":          fixed("down"),
 	"no_free_slot": func(r *dtaskv1.Reason) string {
-		if r.GetTotal() == 0 {
+		switch {
+		case r.GetTotal() == 0:
 			return "has no slots"
+		case r.GetVaries():
+			return "no free slot"
 		}
 		return fmt.Sprintf("no free slot of %d", r.GetTotal())
 	},
@@ -84,7 +87,11 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"label_missing":     func(r *dtaskv1.Reason) string { return "lacks the label " + r.GetName() + "=" + r.GetValue() },
 	"secret_missing":    func(r *dtaskv1.Reason) string { return "lacks the secret " + r.GetName() },
 	"resource_short": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("%s needed, %s of %s free", quantity(r.GetName(), r.GetWant()), amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal()))
+		most := ""
+		if r.GetVaries() {
+			most = "at most "
+		}
+		return fmt.Sprintf("%s needed, %s%s of %s free", quantity(r.GetName(), r.GetWant()), most, amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal()))
 	},
 
 	// Assigned and running.
@@ -104,10 +111,10 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		if r.GetUntil() == 0 {
 			return fmt.Sprintf("worker %s is down", r.GetWorker())
 		}
-		return fmt.Sprintf("worker %s is not connected, and is marked down at %s unless it returns", r.GetWorker(), moment(r.GetUntil()))
+		return fmt.Sprintf("worker %s is not connected, and is marked down at %s unless it returns", r.GetWorker(), formatTime(r.GetUntil()))
 	},
 	"lease": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("worker %s is down and may still run the attempt: the task ends as lost at %s", r.GetWorker(), moment(r.GetUntil()))
+		return fmt.Sprintf("worker %s is down and may still run the attempt: the task ends as lost at %s", r.GetWorker(), formatTime(r.GetUntil()))
 	},
 
 	// Ended.
@@ -175,7 +182,7 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 	"retry_task": func(_ *dtaskv1.StartChange, task string) string { return "retry it: dtaskctl retry " + task },
 }
 
-func text(s string) func(*dtaskv1.Reason) string { return func(*dtaskv1.Reason) string { return s } }
+func fixed(s string) func(*dtaskv1.Reason) string { return func(*dtaskv1.Reason) string { return s } }
 
 // reasonText and changeText need a row for each code, which a test demands.
 func reasonText(r *dtaskv1.Reason) string { return reasonTexts[r.GetCode()](r) }
@@ -242,8 +249,8 @@ func plural(n int64, noun string) string {
 	return strconv.FormatInt(n, 10) + " " + noun + "s"
 }
 
-// moment formats a time.
-func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05Z") }
+// formatTime formats a time.
+func formatTime(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05Z") }
 
 // firstLine is the first line of an error, which may have the last output of a command.
 func firstLine(s string) string {

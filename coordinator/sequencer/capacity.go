@@ -1,7 +1,6 @@
 package sequencer
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/dtask/dtask/fsm"
@@ -15,13 +14,14 @@ type Capacity struct {
 	AtLeast         bool   // Earlier is a lower bound
 
 	Limit, Held uint32 // attempts of its array that may run at once, 0 = any number; and that do
-	Fits        bool   // a worker could take it now
+	Fits        bool   // a worker could take it now, maybe to wait there for a slot
+	Starts      bool   // it would get a free slot now if it were ready
 	EverFits    bool   // a worker that accepts tasks could take it if that were idle
 
-	// Groups has all workers that are up, by equal obstacles, the largest group first.
+	// Groups has all workers that are up, by obstacles, the largest group first.
 	Groups []WorkerGroup
-	// Changes are all single changes after which it gets a slot at once, if Fits is false.
-	// Complete: there are no others.
+	// Changes are all single changes after which it gets a slot at once; none if Fits is
+	// true. Complete: there are no others.
 	Changes  []StartChange
 	Complete bool
 }
@@ -30,11 +30,14 @@ type Capacity struct {
 // the list of them.
 type Obstacle struct {
 	Code, Name, Value string
-	// Want, Free and Total are slots, or thousandths of the unit of a resource.
+	// Want, Free and Total are slots, or thousandths of the unit of a resource. Varies: Free
+	// and Total are those of the worker of the group that has most free.
 	Want, Free, Total int64
+	Varies            bool
 }
 
-// A WorkerGroup has workers with equal obstacles; without any, it fits.
+// A WorkerGroup has workers with the same obstacles, apart from their Free and Total;
+// without any, the task fits.
 type WorkerGroup struct {
 	Obstacles []Obstacle
 	Workers   []fsm.WorkerID // ascending
@@ -60,18 +63,19 @@ type NewWorker struct {
 }
 
 // newCapacity reads a view of the scheduler. down has the workers that accept no tasks.
-func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal) *Capacity {
+func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, sees func(fsm.WorkerID) bool) *Capacity {
 	at := v.Position()
-	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), EverFits: v.EverFits()}
+	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
 	c.Limit, c.Held = v.Group()
-	c.group(v.Workers(), down)
-	if c.Fits {
+	c.group(slices.DeleteFunc(v.Workers(), func(f scheduler.WorkerFit) bool { return !sees(fsm.WorkerID(f.Worker)) }), down)
+	if c.Complete = true; c.Fits {
 		return c
 	}
 	var changes []scheduler.Change
 	changes, c.Complete = v.Changes()
 	for i := range changes {
-		if x, ok := showChange(&changes[i], down[changes[i].Worker]); ok {
+		x, ok := showChange(&changes[i], down[changes[i].Worker])
+		if ok && (x.Worker == 0 || sees(x.Worker)) {
 			c.Changes = append(c.Changes, x)
 		}
 	}
@@ -84,16 +88,38 @@ func (c *Capacity) group(fits []scheduler.WorkerFit, down map[scheduler.WorkerID
 	var key []byte
 	for _, fit := range fits {
 		obstacles := showObstacles(fit.Obstacles, down[fit.Worker])
-		key = fmt.Appendf(key[:0], "%#v", obstacles)
+		key = key[:0]
+		for _, o := range obstacles {
+			// The length of a part does not matter: no name has a NUL.
+			key = append(append(append(append(append(append(key, o.Code...), 0), o.Name...), 0), o.Value...), 0)
+			if o.Total == 0 {
+				key = append(key, '0')
+			}
+		}
 		at, known := groups[string(key)]
 		if !known {
 			at = len(c.Groups)
 			groups[string(key)] = at
 			c.Groups = append(c.Groups, WorkerGroup{Obstacles: obstacles})
 		}
-		c.Groups[at].Workers = append(c.Groups[at].Workers, fsm.WorkerID(fit.Worker))
+		g := &c.Groups[at]
+		g.Workers = append(g.Workers, fsm.WorkerID(fit.Worker))
+		for i := range obstacles {
+			g.Obstacles[i].include(&obstacles[i])
+		}
 	}
 	slices.SortStableFunc(c.Groups, func(a, b WorkerGroup) int { return len(b.Workers) - len(a.Workers) })
+}
+
+// include adds the same obstacle at another worker.
+func (o *Obstacle) include(x *Obstacle) {
+	if o.Free == x.Free && o.Total == x.Total {
+		return
+	}
+	o.Varies = true
+	if x.Free > o.Free {
+		o.Free, o.Total = x.Free, x.Total
+	}
 }
 
 // showObstacles returns the obstacles at one worker. The limit of a group is none of a

@@ -22,7 +22,10 @@ type Explanation struct {
 	// Of a pending task.
 	HeldUntil    int64 // Unix ms; a cleanup task waits for cancelled attempts until then; 0 = it does not
 	QueueTimeout int64 // Unix ms; 0 = none
-	Capacity     *Capacity
+	// Capacity returns what decides whether the task gets a free slot, or would if it were
+	// ready: of a task that is not assigned, nil otherwise. It knows only workers that the
+	// caller may see. It takes some milliseconds with thousands of workers.
+	Capacity func(sees func(fsm.WorkerID) bool) *Capacity
 
 	// Of an assigned task.
 	Attached    bool  // its worker has a session
@@ -48,7 +51,7 @@ type refusal struct{ drains, detached, leaving bool }
 
 // Explain returns why a task is in its state, as far as the leader knows more than the
 // state. It waits for the commit of everything that the answer takes into account. What
-// takes long is done by the caller's goroutine, on a copy. Errors: *BusyError, ErrTermEnded,
+// takes long is done by Explanation.Capacity, on a copy. Errors: *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown, and that of ctx.
 func (s *Sequencer) Explain(ctx context.Context, t fsm.TaskRef) (*Explanation, error) {
 	q := &question{s: s, task: t, answer: make(chan answered[*Explanation], 1)}
@@ -61,7 +64,7 @@ func (s *Sequencer) Explain(ctx context.Context, t fsm.TaskRef) (*Explanation, e
 			return nil, r.err
 		}
 		if q.view != nil {
-			r.value.Capacity = newCapacity(q.view, q.down)
+			r.value.Capacity = func(sees func(fsm.WorkerID) bool) *Capacity { return newCapacity(q.view, q.down, sees) }
 		}
 		return r.value, nil
 	case <-ctx.Done():

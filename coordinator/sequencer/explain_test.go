@@ -14,17 +14,28 @@ import (
 // keep is a worker that runs what it gets until the test ends it.
 func keep(fsm.AssignItem) *dtaskv1.Outcome { return nil }
 
-func mustExplain(tb testing.TB, s *sequencer.Sequencer, id fsm.JobID, i uint32) *sequencer.Explanation {
+// An explained is an Explanation for a caller who sees all workers.
+type explained struct {
+	*sequencer.Explanation
+
+	Capacity *sequencer.Capacity
+}
+
+func mustExplain(tb testing.TB, s *sequencer.Sequencer, id fsm.JobID, i uint32) explained {
 	tb.Helper()
 	e, err := s.Explain(tb.Context(), fsm.TaskRef{Job: id, Index: i})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return e
+	x := explained{Explanation: e}
+	if e.Capacity != nil {
+		x.Capacity = e.Capacity(func(fsm.WorkerID) bool { return true })
+	}
+	return x
 }
 
 // codes are the codes of the changes that would start a task.
-func codes(e *sequencer.Explanation) (list map[string]int64) {
+func codes(e explained) (list map[string]int64) {
 	list = make(map[string]int64)
 	for _, c := range e.Capacity.Changes {
 		list[c.Code] = c.Amount

@@ -31,6 +31,9 @@ type Reason struct {
 	Unit    string  `json:"unit,omitempty"`
 	Until   *string `json:"until,omitempty"`
 	Detail  string  `json:"detail,omitempty"`
+	// Varies is true if the workers of a group differ: Free and Total are those of the worker
+	// that has most free.
+	Varies bool `json:"varies,omitempty"`
 }
 
 // WorkerGroup has workers with equal obstacles: their number, and the names of some.
@@ -76,7 +79,7 @@ func NewExplanation(e *dtaskv1.ExplainResponse) Explanation {
 func newReason(r *dtaskv1.Reason) Reason {
 	doc := Reason{
 		Code: r.GetCode(), Text: r.GetText(), Job: r.GetJob(), Task: r.GetTask(), Worker: r.GetWorker(), Attempt: r.GetAttempt(),
-		Name: r.GetName(), Value: r.GetValue(), Unit: r.GetUnit(), Until: optionalTime(r.GetUntil()), Detail: r.GetDetail(),
+		Name: r.GetName(), Value: r.GetValue(), Unit: r.GetUnit(), Until: optionalTime(r.GetUntil()), Detail: r.GetDetail(), Varies: r.GetVaries(),
 	}
 	if r.GetUnit() != "" {
 		doc.Want, doc.Free, doc.Total = new(r.GetWant()), new(r.GetFree()), new(r.GetTotal())

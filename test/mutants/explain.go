@@ -21,7 +21,7 @@ func inExplain() []Mutant {
 		},
 		{
 			Name:   "explain-names-workers-of-other-namespaces",
-			Edits:  []Edit{{"coordinator/api/explain_pending.go", "if w == nil || !servesCaller(w, x.caller) {", "if w == nil {"}},
+			Edits:  []Edit{{"coordinator/api/explain.go", "return w != nil && servesCaller(w, x.caller)", "return w != nil"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestWorkersOfOtherNamespaces"}},
 		},
 	}
