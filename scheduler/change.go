@@ -52,9 +52,9 @@ type Change struct {
 // this one compete with it for what the change makes free, and for nothing else. If Fits
 // is true, that is not the state.
 //
-// To start is to get a free slot. A change after which the task would only wait at a
-// worker for a slot, ahead of others, is none. More slots, labels and so on than the least
-// are not listed. A higher priority is never enough: a task of any priority gets a free
+// To start is to get a free slot. Changes after which the task would only wait at a
+// worker for a slot, even ahead of others, are not listed, and neither are larger amounts
+// than the least. A higher priority is never enough: a task of any priority gets a free
 // slot if it fits.
 func (v *TaskView) Changes() (list []Change, complete bool) {
 	if v.class.full() {

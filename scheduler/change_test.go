@@ -260,7 +260,7 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 		again(t.priority, d)
 	case scheduler.AddWorker:
 		f.addWorker(99, c.Capacity)
-	case 0: // a higher priority, which is no kind of change: it never suffices
+	case 0: // a higher priority, which is not a kind of change because it never suffices
 		again(scheduler.Priority(c.Amount), d) //nolint:gosec // 1 to 4
 	default:
 		panic("unknown kind of change")
@@ -404,7 +404,7 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 }
 
 // View.Fits is false only if nothing is about to be assigned, and the answer about a task
-// that waits is never empty: each worker has an obstacle, or there is none.
+// that waits is never empty: each worker has an obstacle.
 func TestAWaitingTaskHasAnObstacleAtEachWorker(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {

@@ -122,8 +122,8 @@ func (o *Obstacle) include(x *Obstacle) {
 	}
 }
 
-// showObstacles returns the obstacles at one worker. The limit of a group is none of a
-// worker.
+// showObstacles returns the obstacles at one worker. The limit of a group is the same at
+// all workers, and left out.
 func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 	var shown []Obstacle
 	for _, o := range list {
