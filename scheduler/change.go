@@ -124,11 +124,11 @@ func mergeSorted[T labelID | typeID | namespaceID](a, b []T) []T {
 // raiseLimit returns the least limit of the task's group with which it starts: the tasks
 // of the group before it start first.
 func (v *TaskView) raiseLimit() []Change {
-	before, free := int64(0), int64(0)
+	before, free, avoids := int64(0), int64(0), v.avoid != 0
 	for _, a := range v.ahead {
 		if a.class.id == v.class.id {
 			before += int64(len(a.seqs))
-			v.undecided = v.undecided || a.more
+			avoids, v.undecided = avoids || a.avoids, v.undecided || a.more
 		}
 	}
 	for i := range v.workers {
@@ -139,7 +139,11 @@ func (v *TaskView) raiseLimit() []Change {
 	switch {
 	case v.cut || v.undecided:
 		return nil
-	case before == 0 && !v.placed(v.class), before > 0 && free <= before:
+	case before == 0 && !v.placed(v.class):
+		return nil
+	case before > 0 && free <= before:
+		// A task may wait elsewhere rather than start at the worker that it avoids.
+		v.undecided = avoids
 		return nil
 	}
 	return []Change{{Kind: RaiseLimit, Amount: int64(v.class.held) + before + 1}}

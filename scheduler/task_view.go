@@ -46,6 +46,7 @@ type aheadQueue struct {
 	priority Priority
 	seqs     []uint64 // ascending; at most maxListed
 	more     bool     // there are further ones
+	avoids   bool     // some of seqs avoid a worker
 }
 
 // View copies what decides about a task of class c, priority p and, as in Push, a worker
@@ -196,7 +197,7 @@ func (r *scanner) list(q *readyQueue, before uint64, to *aheadQueue) bool {
 				to.more = true
 				return false
 			}
-			to.seqs = append(to.seqs, seq)
+			to.seqs, to.avoids = append(to.seqs, seq), to.avoids || e.avoid != 0
 		}
 		return true
 	})
