@@ -389,7 +389,9 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 		slices.SortFunc(want, order)
 		if !complete {
 			undecided++
-			want = slices.DeleteFunc(want, func(c scheduler.Change) bool { return c.Kind == scheduler.RaiseLimit && !slices.Contains(kindsOf(changes), c.Kind) })
+			want = slices.DeleteFunc(want, func(c scheduler.Change) bool {
+				return c.Kind == scheduler.RaiseLimit && !slices.Contains(kindsOf(changes), c.Kind)
+			})
 		}
 		if diff := gocmp.Diff(want, changes); diff != "" && (len(want) > 0 || len(changes) > 0) {
 			t.Errorf("%s: changes (-brute force +view):\n%s", what, diff)

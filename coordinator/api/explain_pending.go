@@ -48,7 +48,7 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 	if c.Limit > 0 && c.Held >= c.Limit {
 		r := &dtaskv1.Reason{Code: "max_parallel", Free: int64(c.Held), Total: int64(c.Limit), Unit: "attempts"}
 		if a, ok := x.st.ArrayTask(x.at); ok {
-			r.Task = a.Name
+			r.Task, r.Tasks = a.Name, x.holders(a)
 		}
 		return append(list, r)
 	}
@@ -63,6 +63,19 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 		return append(list, &dtaskv1.Reason{Code: "fits_no_worker"})
 	}
 	return append(list, &dtaskv1.Reason{Code: "no_free_capacity"})
+}
+
+// holders returns the first tasks of an array that have an attempt.
+func (x *explainer) holders(a fsm.ArrayTask) (names []string) {
+	for i, t := range x.st.AttemptStates(x.job.ID, a.First, a.First+a.Count) {
+		if t.State == fsm.Assigned {
+			names = append(names, x.st.Name(x.ref(i)))
+		}
+		if len(names) == maxExplainedNames {
+			break
+		}
+	}
+	return names
 }
 
 // names returns the names of the first workers.

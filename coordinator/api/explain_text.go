@@ -53,7 +53,7 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return "a cleanup task: it waits until cancelled attempts of its job have stopped, at most until " + formatTime(r.GetUntil())
 	},
 	"max_parallel": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("array %s has %s, and max_parallel is %d", r.GetTask(), plural(r.GetFree(), "attempt"), r.GetTotal())
+		return fmt.Sprintf("array %s has %s, and max_parallel is %d: %s", r.GetTask(), plural(r.GetFree(), "attempt"), r.GetTotal(), strings.Join(r.GetTasks(), ", "))
 	},
 	"no_worker":        fixed("no worker is up"),
 	"fits_no_worker":   fixed("no worker that accepts tasks could run it, even if it were idle"),

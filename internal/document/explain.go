@@ -33,7 +33,8 @@ type Reason struct {
 	Detail  string  `json:"detail,omitempty"`
 	// Varies is true if the workers of a group differ: Free and Total are those of the worker
 	// that has most free.
-	Varies bool `json:"varies,omitempty"`
+	Varies bool     `json:"varies,omitempty"`
+	Tasks  []string `json:"tasks,omitempty"`
 }
 
 // WorkerGroup has workers with equal obstacles: their number, and the names of some.
@@ -79,7 +80,7 @@ func NewExplanation(e *dtaskv1.ExplainResponse) Explanation {
 func newReason(r *dtaskv1.Reason) Reason {
 	doc := Reason{
 		Code: r.GetCode(), Text: r.GetText(), Job: r.GetJob(), Task: r.GetTask(), Worker: r.GetWorker(), Attempt: r.GetAttempt(),
-		Name: r.GetName(), Value: r.GetValue(), Unit: r.GetUnit(), Until: optionalTime(r.GetUntil()), Detail: r.GetDetail(), Varies: r.GetVaries(),
+		Name: r.GetName(), Value: r.GetValue(), Unit: r.GetUnit(), Until: optionalTime(r.GetUntil()), Detail: r.GetDetail(), Varies: r.GetVaries(), Tasks: r.GetTasks(),
 	}
 	if r.GetUnit() != "" {
 		doc.Want, doc.Free, doc.Total = new(r.GetWant()), new(r.GetFree()), new(r.GetTotal())
