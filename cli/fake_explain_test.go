@@ -22,7 +22,7 @@ func (f *fakeLeader) Explain(_ context.Context, r *dtaskv1.ExplainRequest) (*dta
 		e.State = dtaskv1.TaskState_TASK_STATE_PENDING
 		e.Reasons = []*dtaskv1.Reason{
 			{Code: "no_free_capacity", Text: "no worker that could run it has a free slot with what it needs"},
-			{Code: "tasks_ahead", Text: "at most 3 tasks before it, 1 of a higher priority", Want: 1, Total: 3, Unit: "tasks"},
+			{Code: "tasks_ahead", Text: "at most 3 ready tasks before it, 1 of a higher priority", Want: 1, Total: 3, Unit: "tasks"},
 			{Code: "queue_timeout", Text: "its queue timeout ends at 2026-05-01 12:10:00Z", Until: noon.UnixMilli() + 600_000},
 		}
 		e.Workers = []*dtaskv1.WorkerGroup{

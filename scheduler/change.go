@@ -124,7 +124,7 @@ func mergeSorted[T labelID | typeID | namespaceID](a, b []T) []T {
 // raiseLimit returns the least limit of the task's group with which it starts: the tasks
 // of the group before it start first.
 func (v *TaskView) raiseLimit() []Change {
-	before, free, avoids := int64(0), int64(0), v.avoid != 0
+	before, free, avoided, avoids := int64(0), int64(0), int64(0), v.avoid != 0
 	for _, a := range v.ahead {
 		if a.class.id == v.class.id {
 			before += int64(len(a.seqs))
@@ -132,7 +132,11 @@ func (v *TaskView) raiseLimit() []Change {
 		}
 	}
 	for i := range v.workers {
-		if w := &v.workers[i]; w.id != v.avoid && w.ranked() {
+		switch w := &v.workers[i]; {
+		case !w.ranked():
+		case w.id == v.avoid && v.class.prefetchable:
+			avoided = w.freeSlotsFor(v.class)
+		default:
 			free += w.freeSlotsFor(v.class)
 		}
 	}
@@ -143,7 +147,7 @@ func (v *TaskView) raiseLimit() []Change {
 		return nil
 	case before > 0 && free <= before:
 		// A task may wait elsewhere rather than start at the worker that it avoids.
-		v.undecided = avoids
+		v.undecided = avoids && v.class.prefetchable && free+avoided > 0
 		return nil
 	}
 	return []Change{{Kind: RaiseLimit, Amount: int64(v.class.held) + before + 1}}

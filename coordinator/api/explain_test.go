@@ -114,7 +114,7 @@ func TestATaskThatWouldStartWhenRetriedSaysSo(t *testing.T) {
 	r.inAllStates(t)
 	fits := true
 	r.leader.explain = func(e *sequencer.Explanation) {
-		e.Capacity = &sequencer.Capacity{Fits: fits, Starts: fits, EverFits: true}
+		e.Capacity = capacityOf(&sequencer.Capacity{Fits: fits, Starts: fits, EverFits: true})
 	}
 	code := func(task string) string {
 		e, _ := r.explainTask(t, task)
@@ -161,7 +161,7 @@ func TestChangesOfSeveralWorkersAreOne(t *testing.T) {
 		})
 	}
 	e, reasons := r.explainTask(t, "a")
-	if want := "no_worker: no worker is up\ntasks_ahead: at most 3 tasks before it, 1 of a higher priority\nqueue_timeout: its queue timeout ends at 1970-01-01 02:30:00Z"; reasons != want {
+	if want := "no_worker: no worker is up\ntasks_ahead: at most 3 ready tasks before it, 1 of a higher priority\nqueue_timeout: its queue timeout ends at 1970-01-01 02:30:00Z"; reasons != want {
 		t.Errorf("got\n%s\nwant\n%s", reasons, want)
 	}
 	var got []string
@@ -222,6 +222,7 @@ func TestWhatCannotBeExplainedIsAnError(t *testing.T) {
 		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 	}
 	r.leading(false)
+	r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state = "n2", "n2:1", "follower" })
 	_, err := r.jobs.Explain(t.Context(), &dtaskv1.ExplainRequest{Job: "1", Task: "a"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
 }

@@ -59,10 +59,10 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"fits_no_worker":   fixed("no worker that accepts tasks could run it, even if it were idle"),
 	"no_free_capacity": fixed("no worker that could run it has a free slot with what it needs"),
 	"tasks_ahead": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("at most %s before it, %d of a higher priority", plural(r.GetTotal(), "task"), r.GetWant())
+		return fmt.Sprintf("at most %s before it, %d of a higher priority", plural(r.GetTotal(), "ready task"), r.GetWant())
 	},
 	"many_tasks_ahead": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("at least %s before it, %d of a higher priority", plural(r.GetTotal(), "task"), r.GetWant())
+		return fmt.Sprintf("at least %s before it, %d of a higher priority", plural(r.GetTotal(), "ready task"), r.GetWant())
 	},
 	"queue_timeout": func(r *dtaskv1.Reason) string {
 		return "its queue timeout ends at " + formatTime(r.GetUntil())
@@ -184,8 +184,8 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 
 func fixed(s string) func(*dtaskv1.Reason) string { return func(*dtaskv1.Reason) string { return s } }
 
-// reasonText and changeText need a row for each code, which a test demands.
-func reasonText(r *dtaskv1.Reason) string { return reasonTexts[r.GetCode()](r) }
+// sentence and changeText need a row for each code, which a test demands.
+func sentence(r *dtaskv1.Reason) string { return reasonTexts[r.GetCode()](r) }
 
 func changeText(c *dtaskv1.StartChange, job, task string) string {
 	return changeTexts[c.GetCode()](c, job+"/"+task)
