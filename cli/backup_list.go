@@ -16,15 +16,15 @@ func newBackupList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list DIR",
 		Short: "List the backups in a directory",
-		Long: `List the backups that dtaskctl backup save --to has added to DIR, the newest first, and
-whether the files with their history are there. It needs no cluster. dtaskd backup verify
-reads and checks the newest one.`,
+		Long: `List the backups that dtaskctl backup save --to, or a schedule of backups, has added to
+DIR, the newest first, and whether the files with their history are there. It needs no
+cluster. dtaskd backup verify reads and checks the newest one.`,
 		Example: `  dtaskctl backup list /mnt/backups
   dtaskctl backup list /mnt/backups -o json`,
 		Args: oneArg,
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := a.created(args[0])
-			dir, err := backup.OpenDirectory(path, partialBackup)
+			dir, err := backup.OpenDirectory(path, partialFile)
 			if err != nil {
 				return err
 			}

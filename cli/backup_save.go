@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/backup"
 	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/internal/durable"
 )
 
 // toStdout is the file name that stands for standard output.
@@ -84,6 +87,29 @@ func (a *app) backupToFile(ctx context.Context, c *client.Client, o client.Backu
 	return savedDocument(file.Path(), saved), nil
 }
 
+// createBackup begins the file of a backup. The caller calls Discard.
+func (a *app) createBackup(path string, replace bool) (*backup.File, error) {
+	if path == "" {
+		return nil, usagef("FILE must not be empty")
+	}
+	path = a.created(path)
+	switch info, err := os.Lstat(path); {
+	case err == nil && info.IsDir():
+		return nil, usagef("%s is a directory: name a file in it", path)
+	case err == nil && !replace:
+		return nil, usagef("%s exists: choose another file, or use --replace", path)
+	}
+	return backup.CreateFile(path, partialFile)
+}
+
+// savedDocument describes a backup that was saved.
+func savedDocument(path string, s backup.Saved) document.SavedBackup {
+	return document.SavedBackup{
+		File: path, Bytes: s.Totals.Bytes, SHA256: s.SHA256, ClusterID: s.ClusterID, ServerID: s.ServerID,
+		CreatedAt: document.Time(s.CreatedAt.UnixMilli()), Index: s.Index, Level: s.Level, History: s.History, HistoryJobs: s.Totals.Jobs,
+	}
+}
+
 // savedBackup is the view of a backup.
 func (a *app) savedBackup(doc document.SavedBackup, err error) (view, error) {
 	if err != nil {
@@ -139,7 +165,7 @@ func (m *meter) Write(b []byte) (int, error) {
 		m.a.note("saving: %s bytes", show.Count(m.bytes))
 	}
 	if err != nil {
-		return n, fmt.Errorf("writing the backup: %w", pathCause(err))
+		return n, fmt.Errorf("writing the backup: %w", durable.Cause(err))
 	}
 	return n, nil
 }

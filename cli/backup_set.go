@@ -12,7 +12,7 @@ import (
 
 // backupToSet adds a backup to those in a directory, and keeps the newest states; 0 = all.
 func (a *app) backupToSet(ctx context.Context, c *client.Client, path string, keep int) (doc document.SavedBackup, err error) {
-	dir, err := backup.OpenDirectory(a.created(path), partialBackup)
+	dir, err := backup.OpenDirectory(a.created(path), partialFile)
 	if err != nil {
 		return doc, err
 	}

@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/status"
 
 	"github.com/dtask/dtask/coordinator/api"
+	"github.com/dtask/dtask/coordinator/membership"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -42,7 +45,9 @@ type scheduledBackups struct {
 	write func(ctx context.Context, member raftnode.Server, schedule fsm.BackupSchedule) (*dtaskv1.BackupRun, error)
 	wall  func() time.Time
 	scale timescale.Factor
-	log   *slog.Logger
+	// alarms shows that the last run failed.
+	alarms *membership.Alarms
+	log    *slog.Logger
 }
 
 // backupRecorder records the end of a run.
@@ -57,7 +62,7 @@ func (r *replica) backupDuty() *scheduledBackups {
 	return &scheduledBackups{
 		serverID: r.dir.serverID, machine: r.machine, members: r.servers, write: r.writeBackup,
 		recorder: func() backupRecorder { return orNil[backupRecorder](r.leadership.term.Load()) },
-		wall:     r.cfg.Wall, scale: r.cfg.TimeScale, log: r.log,
+		wall:     r.cfg.Wall, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log,
 	}
 }
 
@@ -98,6 +103,7 @@ func (*scheduledBackups) Name() string { return "backups" }
 
 // Run implements leader.Duty.
 func (b *scheduledBackups) Run(ctx context.Context, _ uint64) error {
+	defer b.alarms.Clear(membership.AlarmBackup)
 	tick := time.NewTicker(b.scale.Scale(backupCheckInterval))
 	defer tick.Stop()
 	var ended *fsm.BackupRun // a run that is not recorded yet
@@ -127,28 +133,24 @@ func (b *scheduledBackups) runIfDue(ctx context.Context) *fsm.BackupRun {
 		due          time.Time
 		schedule     fsm.BackupSchedule
 		last, failed fsm.BackupRun
-		set          bool
+		set, failing bool
 	)
 	b.machine.Read(func(st *fsm.State, _ uint64) {
 		due, set = api.NextBackup(st)
 		schedule, _ = st.BackupSchedule()
 		last, _ = st.LastBackup()
-		failed, _ = st.FailedBackup()
+		failed, failing = st.FailedBackup()
 	})
+	b.alarm(failed, failing)
 	every := time.Duration(schedule.EveryMS) * time.Millisecond
 	// A time far ahead was recorded by a leader whose clock was wrong.
 	if now := b.wall(); !set || now.Before(due) && due.Sub(now) <= every {
 		return nil
 	}
 	member := b.choose(last.ServerID, failed.ServerID)
-	limited, cancel := context.WithTimeout(ctx, b.scale.Scale(max(every, minBackupTimeout)))
-	defer cancel()
-	got, err := b.write(limited, member, schedule)
+	got, err := b.writeWhileSet(ctx, member, schedule)
 	if ctx.Err() != nil {
 		return nil
-	}
-	if err != nil && limited.Err() != nil {
-		err = errSlowBackup
 	}
 	run := &fsm.BackupRun{
 		ScheduleMS: schedule.AtMS, ServerID: member.ID, To: schedule.To, File: got.GetFile(), Index: got.GetIndex(), Bytes: got.GetBytes(),
@@ -162,8 +164,56 @@ func (b *scheduledBackups) runIfDue(ctx context.Context) *fsm.BackupRun {
 	return run
 }
 
-// errSlowBackup is recorded for a run that did not end within its limit.
-var errSlowBackup = errors.New("the backup took too long: the directory may be slow, or hang")
+// alarm shows in the status of the cluster that the last run failed.
+func (b *scheduledBackups) alarm(failed fsm.BackupRun, failing bool) {
+	if !failing {
+		b.alarms.Clear(membership.AlarmBackup)
+		return
+	}
+	b.alarms.RaiseSince(membership.AlarmBackup, fmt.Sprintf("the last scheduled backup failed on %s: %s; it is repeated: see dtaskctl backup status", failed.ServerID, failed.Error),
+		time.UnixMilli(failed.AtMS))
+}
+
+var (
+	// errSlowBackup is recorded for a run that did not end within its limit.
+	errSlowBackup = errors.New("the backup took too long: the directory may be slow, or hang")
+	// errReplacedSchedule ends a run whose schedule was replaced or deleted.
+	errReplacedSchedule = errors.New("the schedule was replaced or deleted")
+)
+
+// writeWhileSet has a member write a backup within a limit, and while its schedule is set: a
+// directory that hangs must not delay the schedule that replaces it.
+func (b *scheduledBackups) writeWhileSet(ctx context.Context, member raftnode.Server, s fsm.BackupSchedule) (run *dtaskv1.BackupRun, err error) {
+	limit := max(time.Duration(s.EveryMS)*time.Millisecond, minBackupTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, b.scale.Scale(limit), errSlowBackup)
+	defer cancel()
+	ctx, abandon := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { b.awaitReplaced(ctx, s); abandon(errReplacedSchedule) })
+	defer watch.Wait()
+	defer abandon(nil)
+	if run, err = b.write(ctx, member, s); err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return run, err
+}
+
+// awaitReplaced returns when a schedule is not set any more, or ctx is done.
+func (b *scheduledBackups) awaitReplaced(ctx context.Context, s fsm.BackupSchedule) {
+	tick := time.NewTicker(b.scale.Scale(backupCheckInterval))
+	defer tick.Stop()
+	for set := true; set; {
+		select {
+		case <-tick.C:
+			b.machine.Read(func(st *fsm.State, _ uint64) {
+				now, _ := st.BackupSchedule()
+				set = now == s
+			})
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // backupError is what is recorded of an error: UTF-8, which its messages must be. Names of
 // files may be something else, and the cut may be within a character.

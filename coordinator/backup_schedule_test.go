@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dtask/dtask/coordinator/membership"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -29,8 +30,9 @@ type backedUp struct {
 	members []raftnode.Server
 	began   time.Time
 	// takes is how long a member writes, and fails why it can't; nil: it writes at once.
-	takes func(server string) time.Duration
-	fails func(server string) error
+	takes  func(server string) time.Duration
+	fails  func(server string) error
+	alarms membership.Alarms
 
 	mu     sync.Mutex // guards the fields below, and changes of machine
 	wrote  []string   // servers that began to write, with the time since the begin
@@ -106,7 +108,7 @@ func (b *backedUp) lead(server string, d time.Duration) {
 	defer cancel()
 	duty := &scheduledBackups{
 		serverID: server, machine: b.machine, members: func() []raftnode.Server { return b.members },
-		recorder: func() backupRecorder { return b }, write: b.write, wall: time.Now, log: slog.New(slog.DiscardHandler),
+		recorder: func() backupRecorder { return b }, write: b.write, wall: time.Now, alarms: &b.alarms, log: slog.New(slog.DiscardHandler),
 	}
 	if err := duty.Run(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
 		b.Errorf("the duty ended: %v", err)
@@ -191,20 +193,53 @@ func TestABackupThatTakesTooLongIsRepeatedByAnother(t *testing.T) {
 	})
 }
 
-func TestABackupOfAReplacedScheduleIsNotThatOfTheNext(t *testing.T) {
+// Its directory may hang, which is why it was replaced.
+func TestABackupOfAReplacedScheduleIsAbandoned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackedUp(t, time.Hour)
 		b.takes = func(string) time.Duration { return 10 * time.Minute }
 		replaced := time.AfterFunc(5*time.Minute, func() { b.set(2 * time.Hour) })
 		defer replaced.Stop()
-		b.lead("n1", 15*time.Minute)
-		b.wants("", "", "n2 0s", "n2 10m0s")
+		b.lead("n1", 10*time.Minute)
+		b.wants("", "", "n2 0s", "n2 5m0s")
 		b.lead("n1", time.Hour)
-		b.wants("n2", "", "n2 0s", "n2 10m0s", "n2 15m0s")
+		b.wants("n2", "", "n2 0s", "n2 5m0s", "n2 10m0s")
 		b.apply(&fsm.DeleteBackupSchedule{})
 		b.lead("n1", 10*time.Hour)
-		b.wants("n2", "", "n2 0s", "n2 10m0s", "n2 15m0s")
+		b.wants("n2", "", "n2 0s", "n2 5m0s", "n2 10m0s")
+	})
+}
+
+func TestTheLeaderShowsThatTheLastBackupFailed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackedUp(t, time.Hour)
+		seen := make(map[string]bool) // messages of alarms, from within the term
+		b.takes = func(string) time.Duration {
+			for _, a := range b.alarms.Of("n1") {
+				seen[a.GetKind()+": "+a.GetMessage()] = true
+			}
+			return 0
+		}
+		b.fails = func(server string) error {
+			if server == "n2" {
+				return errors.New("no space")
+			}
+			return nil
+		}
+		b.lead("n1", 3*time.Hour)
+		b.wants("n3", "", "n2 0s", "n3 1m0s", "n3 1h1m0s", "n3 2h1m0s")
+		if len(seen) != 1 || !seen["backup: the last scheduled backup failed on n2: no space; it is repeated: see dtaskctl backup status"] {
+			t.Errorf("alarms %v", seen)
+		}
+		b.apply(&fsm.RecordBackup{BackupRun: fsm.BackupRun{
+			ScheduleMS: b.began.UnixMilli(), AtMS: time.Now().UnixMilli(), ServerID: "n3", To: "file:///mnt", Error: "gone",
+		}})
+		b.lead("n1", 10*time.Second)
+		if left := b.alarms.Of("n1"); len(left) > 0 {
+			t.Errorf("after the term: %v", left)
+		}
 	})
 }
 

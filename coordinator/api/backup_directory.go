@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"time"
 
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/backup"
@@ -23,7 +24,8 @@ func (a *admin) WriteBackup(ctx context.Context, r *dtaskv1.WriteBackupRequest) 
 // WriteBackup writes a backup of this replica, with the history, into the directory that a
 // file:// URL names, and removes the oldest states beyond keep; 0 = none. The directory must
 // exist. The backup gets its name after its state was read back and built in memory. After
-// an error the directory has no incomplete file under the name of a backup.
+// an error the directory has no incomplete file under the name of a backup. It waits up to
+// a minute for the end of another backup.
 func (s *Server) WriteBackup(ctx context.Context, to string, keep uint32) (*dtaskv1.BackupRun, error) {
 	path, err := backup.ParseTarget(to)
 	if err != nil {
@@ -32,12 +34,12 @@ func (s *Server) WriteBackup(ctx context.Context, to string, keep uint32) (*dtas
 	if s.cfg.Backups == nil || s.cfg.History == nil {
 		return nil, errNoBackups
 	}
-	if !s.backups.TryAcquire(1) {
-		return nil, errBackupRuns
-	}
-	defer s.backups.Release(1)
 	ctx, cancel := s.untilStopping(ctx)
 	defer cancel()
+	if err := s.awaitOtherBackup(ctx); err != nil {
+		return nil, err
+	}
+	defer s.backups.Release(1)
 	a := &admin{Server: s}
 	if err := a.awaitBarrier(ctx); err != nil {
 		return nil, err
@@ -54,6 +56,24 @@ func (s *Server) WriteBackup(ctx context.Context, to string, keep uint32) (*dtas
 	return &dtaskv1.BackupRun{
 		ServerId: s.cfg.ServerID, To: to, File: filepath.Base(added.State), Index: added.Index, Bytes: added.Bytes,
 	}, nil
+}
+
+// otherBackupTimeout is how long a backup of the schedule waits for the end of another one:
+// that of a caller, or one whose leader was lost and which is being read back.
+const otherBackupTimeout = time.Minute
+
+// awaitOtherBackup returns when this replica may write a backup. The caller releases backups.
+func (s *Server) awaitOtherBackup(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, otherBackupTimeout)
+	defer cancel()
+	err := s.backups.Acquire(limited, 1)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return errBackupRuns
+	}
+	return nil
 }
 
 // isOwn reports whether an error already says what it means to the caller.
@@ -84,7 +104,11 @@ func (a *admin) addTo(ctx context.Context, path string, keep int) (added backup.
 	if added, err = dir.Add(whole, a.checkState); err != nil {
 		return added, err
 	}
-	return added, dir.Prune(keep)
+	// A run that failed would be repeated, and add another backup each time.
+	if err := dir.Prune(keep); err != nil {
+		a.cfg.Logger.WarnContext(ctx, "old backups not removed", "dir", path, "err", err)
+	}
+	return added, nil
 }
 
 // checkState builds the state of a backup in memory, as a restore does.

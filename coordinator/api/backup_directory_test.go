@@ -7,8 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 
 	"github.com/dtask/dtask/fsm"
@@ -127,25 +131,85 @@ func TestABackupWhoseCallerIsGoneLeavesNothing(t *testing.T) {
 	wantFiles(t, dir)
 }
 
-func TestAReplicaThatIsWritingABackupRefusesAnother(t *testing.T) {
+func TestABackupWaitsForTheEndOfAnother(t *testing.T) {
 	t.Parallel()
 	_, change := withHistory(t, true, nil)
 	dir := t.TempDir()
+	second := make(chan error, 1) // its result
+	var once sync.Once
 	var r *replica
-	var second error
 	r = build(t, change, withBackups(func() (uint64, error) {
-		_, second = r.WriteBackup(t.Context(), "file://"+dir, 0)
+		once.Do(func() {
+			go func() {
+				_, err := r.WriteBackup(t.Context(), "file://"+dir, 0)
+				second <- err
+			}()
+		})
 		return r.machine.Index(), nil
 	}))
 	r.leading(false)
 	r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state = "n2", "n2:1", "follower" })
-	if _, err := r.WriteBackup(t.Context(), "file://"+dir, 0); err != nil || !errors.Is(second, errBackupRuns) {
-		t.Errorf("got %v, and meanwhile %v", err, second)
+	if _, err := r.WriteBackup(t.Context(), "file://"+dir, 0); err != nil {
+		t.Error(err)
+	}
+	if err := <-second; err != nil {
+		t.Errorf("the other one: %v", err)
 	}
 	wantFiles(t, dir, backup.NewStateFile(r.machine.Index()).Name)
 	if _, err := setup(t).WriteBackup(t.Context(), "file://"+dir, 0); !errors.Is(err, errNoBackups) {
 		t.Errorf("without a history: got %v", err)
 	}
+}
+
+func TestABackupDoesNotWaitLongForTheEndOfAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{backups: semaphore.NewWeighted(1)}
+		if err := s.awaitOtherBackup(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := s.awaitOtherBackup(t.Context()); !errors.Is(err, errBackupRuns) || time.Since(began) != otherBackupTimeout {
+			t.Errorf("after %v: got %v", time.Since(began), err)
+		}
+		killed := errors.New("killed")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(killed)
+		if err := s.awaitOtherBackup(ctx); !errors.Is(err, killed) {
+			t.Errorf("its caller is gone: got %v", err)
+		}
+	})
+}
+
+// Otherwise each repetition would add a backup.
+func TestABackupIsOneAlsoIfAnOldOneCanNotBeRemoved(t *testing.T) {
+	t.Parallel()
+	_, change := withHistory(t, true, nil)
+	r := setup(t, change, withBackups(nil))
+	dir := t.TempDir()
+	old := backup.NewStateFile(1).Name
+	if err := os.MkdirAll(filepath.Join(dir, old, "in use"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	first, err := r.writeTo(t, dir, 0)
+	if err == nil || first != nil {
+		t.Fatalf("the newest state is a directory: got %v, %v", first, err)
+	}
+	if err := os.Rename(filepath.Join(dir, old), filepath.Join(dir, "aside")); err != nil {
+		t.Fatal(err)
+	}
+	if first, err = r.writeTo(t, dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, old)); err != nil {
+		t.Fatal(err)
+	}
+	r.advance(t)
+	second, err := r.writeTo(t, dir, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFiles(t, dir, old, first.GetFile(), second.GetFile())
 }
 
 func TestTheScheduleOfBackupsIsSetAndShown(t *testing.T) {

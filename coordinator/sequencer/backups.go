@@ -7,12 +7,13 @@ import (
 )
 
 // SetBackupSchedule replaces the schedule of backups, and returns it with the time at which
-// it was set, which no schedule before has. Errors: *RejectedError with Malformed or
+// it was set: neither the schedule before nor that of the last success has the same. Errors: *RejectedError with Malformed or
 // AboveLevel, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) SetBackupSchedule(ctx context.Context, schedule fsm.BackupSchedule) (fsm.BackupSchedule, error) {
 	return do(ctx, s.inbox, classWorker, func(b *batch) (fsm.BackupSchedule, error) {
 		before, _ := b.view.BackupSchedule()
-		schedule.AtMS = max(b.entry.NowMS(), before.AtMS+1)
+		last, _ := b.view.LastBackup()
+		schedule.AtMS = max(b.entry.NowMS(), before.AtMS+1, last.ScheduleMS+1)
 		_, err := settled(b.entry.Do(&fsm.SetBackupSchedule{BackupSchedule: schedule}), false)
 		return schedule, err
 	})

@@ -46,7 +46,7 @@ func OpenDirectory(path, prefix string) (*Directory, error) {
 	d := &Directory{path: path, prefix: prefix}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening directory %s: %w", path, withoutPath(err))
+		return nil, fmt.Errorf("opening directory %s: %w", path, durable.Cause(err))
 	}
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
@@ -118,20 +118,20 @@ func (d *Directory) Add(whole *File, check Check) (added Added, err error) {
 		return added, err
 	}
 	defer segment.Discard()
-	if err := split(whole.temp, state, segment, to); err != nil {
-		return added, fmt.Errorf("adding to %s: %w", d.path, withoutPath(err))
+	if err := split(whole, state, segment, to); err != nil {
+		return added, fmt.Errorf("adding to %s: %w", d.path, durable.Cause(err))
 	}
 	if all.Totals.Jobs > 0 {
 		part, err := segment.Keep(nil)
 		if err != nil {
 			return added, err
 		}
-		added.Segment, added.Bytes = segment.path, part.Totals.Bytes
+		added.Segment, added.Bytes = segment.Path(), part.Totals.Bytes
 	}
 	if added.Saved, err = state.Keep(check); err != nil {
 		return added, err
 	}
-	added.State = state.path
+	added.State = state.Path()
 	added.Bytes += added.Totals.Bytes
 	added.Totals.Jobs = all.Totals.Jobs
 	d.cluster = added.ClusterID
