@@ -169,17 +169,22 @@ func split(whole io.ReadSeeker, state, segment io.Writer, to uint64) error {
 	return errors.Join(now.Close(), history.Close())
 }
 
-// Prune removes the oldest states beyond the newest ones, if keep is not 0. The segments
-// stay, because newer states need them.
+// Prune removes the oldest states beyond the newest ones, if keep is not 0. One that can't be
+// removed does not keep it from removing others. The segments stay, because newer states need
+// them.
 func (d *Directory) Prune(keep int) error {
 	if keep == 0 || len(d.States) <= keep {
 		return nil
 	}
+	var errs []error
 	for _, old := range d.States[:len(d.States)-keep] {
 		if err := os.Remove(filepath.Join(d.path, old.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("removing an old backup: %w", err)
+			errs = append(errs, err)
 		}
 	}
 	d.States = d.States[len(d.States)-keep:]
-	return durable.SyncDir(d.path)
+	if err := errors.Join(append(errs, durable.SyncDir(d.path))...); err != nil {
+		return fmt.Errorf("removing old backups: %w", err)
+	}
+	return nil
 }

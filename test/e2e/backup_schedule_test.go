@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,17 +38,15 @@ func awaitBackups(t *testing.T, c *cluster.Cluster, what string, cond func(s *ba
 	t.Helper()
 	clustertest.Must(t, cluster.Until(t.Context(), what, guard, func(ctx context.Context) error {
 		a := c.Run(ctx, "backup", "status", "-o", "json")
-		if err := a.Err(); err != nil {
-			return err
-		}
 		s = backupStatus{}
-		if err := json.Unmarshal([]byte(a.Stdout), &s); err != nil {
-			return err
+		err := a.Err()
+		if err == nil {
+			err = a.Into(&s)
 		}
-		if !cond(&s) {
-			return fmt.Errorf("%w: %s", cluster.ErrNotYet, a)
+		if err == nil && !cond(&s) {
+			err = fmt.Errorf("%w: %s", cluster.ErrNotYet, a)
 		}
-		return nil
+		return err
 	}))
 	return s
 }
