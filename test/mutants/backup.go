@@ -93,6 +93,11 @@ func inBackup() []Mutant {
 			Caught: []Checker{{Package: "./coordinator", Run: "IsRepeatedByTheNextFollower"}},
 		},
 		{
+			Name:   "a-directory-that-hangs-delays-the-next-schedule-of-backups",
+			Edits:  []Edit{{"coordinator/backup_schedule.go", `b.awaitReplaced(ctx, s); abandon(errReplacedSchedule) })`, `b.awaitReplaced(ctx, s) })`}},
+			Caught: []Checker{{Package: "./coordinator", Run: "ReplacedScheduleIsAbandoned"}},
+		},
+		{
 			Name:   "a-scheduled-backup-gets-its-name-unchecked",
 			Edits:  []Edit{{"internal/backup/directory.go", `state.Keep(check)`, `state.Keep(nil)`}},
 			Caught: []Checker{{Package: "./internal/backup", Run: "CanNotBeBuilt"}},
