@@ -19,7 +19,7 @@ func (s *Sequencer) SetBackupSchedule(ctx context.Context, schedule fsm.BackupSc
 	})
 }
 
-// DeleteBackupSchedule removes the schedule of backups; already means that there is none.
+// DeleteBackupSchedule removes the schedule of backups; already means that none is set.
 // Errors: *RejectedError with AboveLevel, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) DeleteBackupSchedule(ctx context.Context) (already bool, err error) {
 	return do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
