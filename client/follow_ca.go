@@ -105,8 +105,8 @@ func (c *clusterCAs) learn(presented []*x509.Certificate) {
 
 // supersedes reports whether presented CAs are those of a later step of a rotation than the
 // trusted ones: it adds a newer CA, and then drops the older one. A coordinator may lag
-// behind another one by some seconds, and a client must not return to a dropped CA. CAs that
-// were made within a second can't be told apart.
+// behind another one by some seconds, and a client must not return to a dropped CA. Of CAs
+// that were made within a second, each may be the newer one.
 func supersedes(presented, trusted []*x509.Certificate) bool {
 	if len(presented) == 0 || len(trusted) == 0 {
 		return len(presented) > 0

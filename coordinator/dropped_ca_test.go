@@ -20,13 +20,12 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// start runs the cluster until the test ends, and returns an administrator on the leader's
-// machine.
-func (c *yearCluster) start(ctx context.Context) *client.Client {
+// start runs the cluster until the test ends.
+func (c *yearCluster) start(ctx context.Context) {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(ctx)
 	done := make(chan error, len(c.peers)) // the results of Run
-	sockets := make(map[string]string)
+	c.admins = make(map[string]*client.Client)
 	for i, p := range c.peers {
 		cfg := Config{
 			ID: p.ID, DataDir: filepath.Join(c.dirs[i], "data"), Listen: p.Address, Peers: c.peers, TLSDir: filepath.Join(c.dirs[i], "tls"),
@@ -35,7 +34,12 @@ func (c *yearCluster) start(ctx context.Context) *client.Client {
 		if c.clocks != nil {
 			cfg.Wall = c.clocks[p.ID].now
 		}
-		sockets[p.ID] = "unix:" + cfg.Socket()
+		admin, err := client.New(client.Config{Addrs: []string{"unix:" + cfg.Socket()}})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() { _ = admin.Close() })
+		c.admins[p.ID] = admin
 		go func() { done <- Run(ctx, cfg) }()
 	}
 	c.t.Cleanup(func() {
@@ -49,19 +53,32 @@ func (c *yearCluster) start(ctx context.Context) *client.Client {
 	for _, p := range c.peers {
 		c.passes(ctx, p, func(ctx context.Context, p Peer) error { return c.ask(ctx, p, time.Now) })
 	}
-	connect := func(id string) *client.Client {
-		admin, err := client.New(client.Config{Addrs: []string{sockets[id]}})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.t.Cleanup(func() { _ = admin.Close() })
-		return admin
-	}
-	status, err := connect("n1").ClusterStatus(ctx)
+}
+
+// lead returns the replica that leads now, and an administrator on its machine.
+func (c *yearCluster) lead() (Peer, *client.Client, error) {
+	status, err := c.admins[c.peers[0].ID].ClusterStatus(c.t.Context())
 	if err != nil {
-		c.t.Fatal(err)
+		return Peer{}, nil, err
 	}
-	return connect(status.GetLeader())
+	i := slices.IndexFunc(c.peers, func(p Peer) bool { return p.ID == status.GetLeader() })
+	if i < 0 {
+		return Peer{}, nil, errors.New("no leader")
+	}
+	return c.peers[i], c.admins[status.GetLeader()], nil
+}
+
+// administer calls the leader until it has done something. A busy machine may elect another
+// one at any time.
+func (c *yearCluster) administer(what string, call func(ctx context.Context, admin *client.Client) error) {
+	c.t.Helper()
+	until(c.t, what, func() error {
+		_, admin, err := c.lead()
+		if err == nil {
+			err = call(c.t.Context(), admin)
+		}
+		return err
+	})
 }
 
 // hold opens an HTTP/2 connection to a replica. The channel is closed when it breaks.
@@ -92,14 +109,14 @@ func hold(t *testing.T, addr string, cfg *tls.Config) (broken <-chan struct{}) {
 
 // rotate replaces the CA; finish drops the old one. It waits until all replicas say that
 // they have done that.
-func rotate(t *testing.T, admin *client.Client, finish bool) {
-	t.Helper()
-	until(t, "the level allows it", func() error {
-		_, err := admin.RotateCA(t.Context(), finish, false)
+func (c *yearCluster) rotate(finish bool) {
+	c.t.Helper()
+	c.administer("the level allows it", func(ctx context.Context, admin *client.Client) error {
+		_, err := admin.RotateCA(ctx, finish, false)
 		return err
 	})
-	until(t, "all replicas use the new CA", func() error {
-		st, err := admin.TLSStatus(t.Context())
+	c.administer("all replicas use the new CA", func(ctx context.Context, admin *client.Client) error {
+		st, err := admin.TLSStatus(ctx)
 		if err == nil && !allCurrent(st) {
 			err = fmt.Errorf("finish = %t: %v", finish, st.GetReplicas())
 		}
@@ -145,7 +162,7 @@ func TestConnectionsOfADroppedCAEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin := c.start(t.Context())
+	c.start(t.Context())
 	peering := tlsconf.Peering{Source: func() *tlsconf.Replica { return old }}
 	var ended []<-chan struct{}
 	var stay []<-chan struct{}
@@ -153,11 +170,11 @@ func TestConnectionsOfADroppedCAEnd(t *testing.T) {
 		ended = append(ended, hold(t, c.peers[i].Address, peering.GRPCClient()))
 		stay = append(stay, hold(t, c.peers[i].Address, c.trust.Config(&worker, nil)), hold(t, c.peers[i].Address, c.trust.Config(nil, nil)))
 	}
-	rotate(t, admin, false)
+	c.rotate(false)
 	stay = append(stay, ended...)
 	wantOpen(t, "while both CAs are trusted", stay)
 	stay = stay[:len(stay)-len(ended)]
-	rotate(t, admin, true)
+	c.rotate(true)
 	for _, broken := range ended {
 		select {
 		case <-broken:
@@ -217,14 +234,14 @@ func (c notedConn) Close() error {
 }
 
 // follower returns a client of all replicas, with a connection to each.
-func (c *yearCluster) follower(admin *client.Client) (*client.Client, *dialed) {
+func (c *yearCluster) follower() (*client.Client, *dialed) {
 	c.t.Helper()
 	creds, err := client.Trust{CA: tlsconf.EncodeRoots(c.trust.Roots)}.Credentials()
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	conns := &dialed{open: make(map[net.Conn]struct{})}
-	cfg := client.Config{Token: createToken(c.t, admin, "ci", time.Hour), Credentials: creds, Dial: conns.dial}
+	cfg := client.Config{Token: c.createToken("ci", time.Hour), Credentials: creds, Dial: conns.dial}
 	for _, p := range c.peers {
 		cfg.Addrs = append(cfg.Addrs, p.Address)
 	}
@@ -244,17 +261,17 @@ func (c *yearCluster) follower(admin *client.Client) (*client.Client, *dialed) {
 func TestAClientLeavesConnectionsOfADroppedCA(t *testing.T) {
 	t.Parallel()
 	c := newYearCluster(t, time.Now())
-	admin := c.start(t.Context())
-	user, conns := c.follower(admin)
+	c.start(t.Context())
+	user, conns := c.follower()
 	before := conns.all()
 	if len(before) < len(c.peers) {
 		t.Fatalf("the client has %d connections, want one to each replica", len(before))
 	}
-	rotate(t, admin, false)
+	c.rotate(false)
 	if _, err := user.WhoAmI(t.Context()); err != nil {
 		t.Errorf("while both CAs are trusted: %v", err)
 	}
-	rotate(t, admin, true)
+	c.rotate(true)
 	until(t, "the old connections end", func() error {
 		if _, err := user.WhoAmI(t.Context()); err != nil {
 			t.Fatalf("the client was not able to follow: %v", err)
@@ -272,10 +289,10 @@ func TestAClientLeavesConnectionsOfADroppedCA(t *testing.T) {
 func TestAClientThatCannotVerifyTheNewCALeaves(t *testing.T) {
 	t.Parallel()
 	c := newYearCluster(t, time.Now())
-	admin := c.start(t.Context())
-	user, _ := c.follower(admin)
-	until(t, "the level allows it", func() error {
-		_, err := admin.RotateCA(t.Context(), false, true)
+	c.start(t.Context())
+	user, _ := c.follower()
+	c.administer("the level allows it", func(ctx context.Context, admin *client.Client) error {
+		_, err := admin.RotateCA(ctx, false, true)
 		return err
 	})
 	until(t, "the client is refused", func() error {
