@@ -61,7 +61,7 @@ type Load struct {
 	counts  counts
 	latency Latency
 	opened  chan struct{} // size 1: a session was opened
-	// opening has room for the workers that open sessions at a time.
+	// opening has capacity for the workers that open sessions at a time.
 	opening chan struct{}
 
 	mu      sync.Mutex // guards reasons
