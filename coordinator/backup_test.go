@@ -67,7 +67,7 @@ func TestABackupOfASecuredClusterIsWrittenByAFollowerAndRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status := a.status(); status.GetLeader() == report.ServerID {
+	if a.status().GetLeader() == report.ServerID {
 		t.Errorf("%s leads and wrote the backup", report.ServerID)
 	}
 	if len(report.Members) != 3 || report.Jobs["pending"] < 1 || report.Identities != 1 {
