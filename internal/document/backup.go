@@ -15,6 +15,7 @@ type SavedBackup struct {
 	History     bool   `json:"history"`
 	HistoryJobs uint64 `json:"history_jobs"`
 	HistoryFile string `json:"history_file"` // with --to: file that was added for them; empty = none
+	Encrypted   bool   `json:"encrypted"`
 }
 
 // BackupStatus is the schedule of backups and its last runs.
