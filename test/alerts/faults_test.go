@@ -282,8 +282,14 @@ func blockAudit(t *testing.T, b *bed) {
 // alert comes after two intervals, which can't be shorter than a minute each.
 func removeBackups(t *testing.T, b *bed) {
 	t.Helper()
+	clustertest.Must(t, os.RemoveAll(scheduleBackups(t, b)))
+}
+
+// scheduleBackups sets a schedule of backups, and returns its directory after the first one.
+func scheduleBackups(t *testing.T, b *bed) (dir string) {
+	t.Helper()
 	ctx := t.Context()
-	dir := filepath.Join(b.Dir, "backups")
+	dir = filepath.Join(b.Dir, "backups")
 	clustertest.Must(t, os.Mkdir(dir, 0o700))
 	clustertest.Must(t, cluster.Until(ctx, "the schedule is set", startLimit, func(ctx context.Context) error {
 		return b.Run(ctx, "backup", "schedule", "--every", "1m", "--to", "file://"+dir).Err()
@@ -295,7 +301,7 @@ func removeBackups(t *testing.T, b *bed) {
 		}
 		return a.Err()
 	}))
-	clustertest.Must(t, os.RemoveAll(dir))
+	return dir
 }
 
 func submitMore(t *testing.T, b *bed) {
