@@ -22,10 +22,11 @@ func newBackupSchedule(a *app) *cobra.Command {
 schedule before. Only admins may. dtaskctl backup status shows the schedule and its runs.
 
 URL names a directory on the machines of the coordinators, such as file:///mnt/backups. It
-must exist. The leader chooses a follower, or itself if there is none, and stays with that
-one. Each run adds a state and the finished jobs that are new, as dtaskctl backup save --to
-does; the state is read back and built in memory before it gets its name. A run that fails
-or is interrupted is repeated by another follower after a minute.
+must exist. The leader chooses a follower, or itself without one, and stays with its
+choice. Each run adds a state and the finished jobs that are new, as dtaskctl backup save
+--to does; the state is read back and built in memory before it gets its name. A run that
+fails is repeated by another follower after a minute, and one that is interrupted by the
+next leader.
 
 The files are not encrypted, and only the user of dtaskd can read them. Use a directory
 that all coordinators share, on other disks than theirs.`,

@@ -13,8 +13,8 @@ type BackupSchedule struct {
 	AtMS    int64  // when it was set, by the leader's clock
 }
 
-// BackupRun is one run of a schedule: a backup that was written and read back, or why there
-// is none.
+// BackupRun is one run of a schedule: a backup that was written and read back, or why that
+// failed.
 type BackupRun struct {
 	ScheduleMS int64  // AtMS of its schedule
 	AtMS       int64  // when it ended, by the leader's clock

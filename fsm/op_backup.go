@@ -26,7 +26,7 @@ func (*DeleteBackupSchedule) kind() opKind { return 50 }
 func (*DeleteBackupSchedule) fields(*coder) {}
 
 // apply removes the schedule. The last success stays known.
-// Rejects: AlreadyEnded if there is none.
+// Rejects: AlreadyEnded without a schedule.
 func (*DeleteBackupSchedule) apply(s *State, _ *Effects) Reason {
 	if _, set := s.BackupSchedule(); !set {
 		return AlreadyEnded

@@ -44,7 +44,7 @@ func (a *admin) DeleteBackupSchedule(ctx context.Context, _ *dtaskv1.DeleteBacku
 	if err == nil {
 		already, err = leader.DeleteBackupSchedule(ctx)
 	}
-	if isRejected(err, fsm.AboveLevel) { // then there is none
+	if isRejected(err, fsm.AboveLevel) { // then none can be set
 		already, err = true, nil
 	}
 	if err != nil {

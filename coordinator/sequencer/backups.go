@@ -7,8 +7,8 @@ import (
 )
 
 // SetBackupSchedule replaces the schedule of backups, and returns it with the time at which
-// it was set: neither the schedule before nor that of the last success has the same. Errors: *RejectedError with Malformed or
-// AboveLevel, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+// it was set: neither the schedule before nor that of the last success has the same. Errors:
+// *RejectedError with Malformed or AboveLevel, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) SetBackupSchedule(ctx context.Context, schedule fsm.BackupSchedule) (fsm.BackupSchedule, error) {
 	return do(ctx, s.inbox, classWorker, func(b *batch) (fsm.BackupSchedule, error) {
 		before, _ := b.view.BackupSchedule()
@@ -19,7 +19,7 @@ func (s *Sequencer) SetBackupSchedule(ctx context.Context, schedule fsm.BackupSc
 	})
 }
 
-// DeleteBackupSchedule removes the schedule of backups; already means that there is none.
+// DeleteBackupSchedule removes the schedule of backups; already means that none is set.
 // Errors: *RejectedError with AboveLevel, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) DeleteBackupSchedule(ctx context.Context) (already bool, err error) {
 	return do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {

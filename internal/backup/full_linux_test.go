@@ -35,7 +35,7 @@ func onDisk(t *testing.T, path string, bytes int, do func() error) {
 	}
 }
 
-// A backup that does not fit is no backup, whatever of it fits.
+// Nothing of a backup that does not fit gets a name.
 func TestAFullDiskGetsNoBackup(t *testing.T) {
 	t.Parallel()
 	const whole = 2 * stateFrame
