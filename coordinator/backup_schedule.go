@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dtask/dtask/coordinator/api"
@@ -28,6 +29,8 @@ const (
 	// minBackupTimeout is how long the replica that writes a backup has at least. It has
 	// the interval of the schedule if that is longer.
 	minBackupTimeout = 10 * time.Minute
+	// backupAnswerTimeout is how long members may take to answer before one is chosen.
+	backupAnswerTimeout = 500 * time.Millisecond
 	// maxBackupError is how many bytes of an error are recorded.
 	maxBackupError = 512
 )
@@ -39,7 +42,9 @@ type scheduledBackups struct {
 	serverID string
 	machine  *fsm.Machine
 	members  func() []raftnode.Server
-	recorder func() backupRecorder // the nil interface until the term has a sequencer
+	// answering returns those of some members that answer now.
+	answering func(ctx context.Context, members []raftnode.Server) []raftnode.Server
+	recorder  func() backupRecorder // the nil interface until the term has a sequencer
 	// write makes a member write a backup into a directory. It returns when the backup was
 	// read back.
 	write func(ctx context.Context, member raftnode.Server, schedule fsm.BackupSchedule) (*dtaskv1.BackupRun, error)
@@ -60,7 +65,7 @@ var _ backupRecorder = (*sequencer.Sequencer)(nil)
 // backupDuty makes the duty.
 func (r *replica) backupDuty() *scheduledBackups {
 	return &scheduledBackups{
-		serverID: r.dir.serverID, machine: r.machine, members: r.servers, write: r.writeBackup,
+		serverID: r.dir.serverID, machine: r.machine, members: r.servers, answering: r.answering, write: r.writeBackup,
 		recorder: func() backupRecorder { return orNil[backupRecorder](r.leadership.term.Load()) },
 		wall:     r.cfg.Wall, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log,
 	}
@@ -76,7 +81,20 @@ func (r *replica) writeBackup(ctx context.Context, member raftnode.Server, s fsm
 		return nil, err
 	}
 	got, err := dtaskv1.NewAdminServiceClient(conn).WriteBackup(ctx, &dtaskv1.WriteBackupRequest{To: s.To, Keep: s.Keep})
+	if st, failed := status.FromError(err); failed && st.Code() == codes.Unavailable && len(st.Details()) == 0 { // not its own error
+		return nil, fmt.Errorf("%s does not answer at %s, or has stopped", member.ID, member.Address)
+	}
 	return got.GetRun(), err
+}
+
+// answering returns the members that answer now.
+func (r *replica) answering(ctx context.Context, members []raftnode.Server) (list []raftnode.Server) {
+	for i, answer := range r.peers.IdentifyAll(ctx, members, r.dir.serverID, backupAnswerTimeout) {
+		if answer != nil {
+			list = append(list, members[i])
+		}
+	}
+	return list
 }
 
 // writeOwnBackup writes a backup of this replica. A directory that hangs must not keep the
@@ -147,7 +165,7 @@ func (b *scheduledBackups) runIfDue(ctx context.Context) *fsm.BackupRun {
 	if now := b.wall(); !set || now.Before(due) && due.Sub(now) <= every {
 		return nil
 	}
-	member := b.choose(last.ServerID, failed.ServerID)
+	member := b.choose(ctx, last.ServerID, failed.ServerID)
 	got, err := b.writeWhileSet(ctx, member, schedule)
 	if ctx.Err() != nil {
 		return nil
@@ -227,12 +245,16 @@ func backupError(err error) string {
 
 // choose returns the voter that writes the next backup: the follower that has written the
 // last one, because a directory that is not shared has the files before; the follower after
-// that which has failed, by id; this leader only if there is no other voter.
-func (b *scheduledBackups) choose(last, failed string) raftnode.Server {
+// that which has failed, by id; this leader only if there is no other voter. Followers that
+// don't answer, such as the leader that was lost, are chosen only if none does.
+func (b *scheduledBackups) choose(ctx context.Context, last, failed string) raftnode.Server {
 	self := raftnode.Server{ID: b.serverID}
 	followers := slices.DeleteFunc(slices.Clone(b.members()), func(s raftnode.Server) bool { return !s.Voter || s.ID == b.serverID })
 	if len(followers) == 0 {
 		return self
+	}
+	if answering := b.answering(ctx, followers); len(answering) > 0 {
+		followers = answering
 	}
 	slices.SortFunc(followers, func(x, y raftnode.Server) int { return cmp.Compare(x.ID, y.ID) })
 	wanted := func(s raftnode.Server) bool { return s.ID == last }

@@ -33,6 +33,7 @@ type backedUp struct {
 	takes  func(server string) time.Duration
 	fails  func(server string) error
 	alarms membership.Alarms
+	dead   string // a member that does not answer
 
 	mu     sync.Mutex // guards the fields below, and changes of machine
 	wrote  []string   // servers that began to write, with the time since the begin
@@ -108,6 +109,9 @@ func (b *backedUp) lead(server string, d time.Duration) {
 	defer cancel()
 	duty := &scheduledBackups{
 		serverID: server, machine: b.machine, members: func() []raftnode.Server { return b.members },
+		answering: func(_ context.Context, members []raftnode.Server) []raftnode.Server {
+			return slices.DeleteFunc(slices.Clone(members), func(s raftnode.Server) bool { return s.ID == b.dead })
+		},
 		recorder: func() backupRecorder { return b }, write: b.write, wall: time.Now, alarms: &b.alarms, log: slog.New(slog.DiscardHandler),
 	}
 	if err := duty.Run(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
@@ -153,6 +157,20 @@ func TestABackupWhoseLeaderWasKilledIsWrittenByTheNext(t *testing.T) {
 		b.wants("n1", "", "n2 0s", "n1 5m0s")
 		b.lead("n3", time.Hour) // due an hour after the end of the second one
 		b.wants("n1", "", "n2 0s", "n1 5m0s", "n1 1h15m0s")
+	})
+}
+
+// The leader that was killed is a follower now, which would fail.
+func TestABackupIsWrittenByAFollowerThatAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackedUp(t, time.Hour)
+		b.dead = "n2"
+		b.lead("n1", time.Minute)
+		b.wants("n3", "", "n3 0s")
+		b.members = []raftnode.Server{{ID: "n1", Voter: true}, {ID: "n2", Voter: true}}
+		b.lead("n1", time.Hour) // nobody answers
+		b.wants("n2", "", "n3 0s", "n2 1h0m0s")
 	})
 }
 
