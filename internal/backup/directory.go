@@ -90,7 +90,7 @@ func (d *Directory) Clean() error {
 
 // Create begins a backup with the history after HistoryTo, which Add adds.
 func (d *Directory) Create() (*File, error) {
-	return CreateFile(filepath.Join(d.path, "whole"), d.prefix)
+	return CreateFile(filepath.Join(d.path, "backup"), d.prefix)
 }
 
 // Add adds the two parts of a backup with the history after HistoryTo. The segment gets its
