@@ -7,6 +7,7 @@ type SavedBackup struct {
 	File        string `json:"file"`
 	Bytes       uint64 `json:"bytes"`
 	SHA256      string `json:"sha256"` // of the file
+	Encrypted   bool   `json:"encrypted"`
 	ClusterID   string `json:"cluster_id"`
 	ServerID    string `json:"server_id"` // of the coordinator that wrote it
 	CreatedAt   string `json:"created_at"`
@@ -15,7 +16,6 @@ type SavedBackup struct {
 	History     bool   `json:"history"`
 	HistoryJobs uint64 `json:"history_jobs"`
 	HistoryFile string `json:"history_file"` // with --to: file that was added for them; empty = none
-	Encrypted   bool   `json:"encrypted"`
 }
 
 // BackupStatus is the schedule of backups and its last runs.
