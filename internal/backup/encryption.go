@@ -113,8 +113,7 @@ func (e *encrypter) Close() error {
 }
 
 // Decrypt returns what was encrypted. A file that is not encrypted is returned as it is, also
-// if there are identities. The error is ErrEncrypted if there are none and the file is
-// encrypted.
+// with identities. The error is ErrEncrypted for one that is, without identities.
 func Decrypt(from io.Reader, with Identities) (plain io.Reader, encrypted bool, err error) {
 	buffered := bufio.NewReaderSize(from, readBuffer)
 	start, _ := buffered.Peek(len(encryptedMagic)) // an error is that of the next read, too
