@@ -59,7 +59,7 @@ func ReadIdentities(path string) (Identities, error) {
 	defer func() { _ = file.Close() }() // read only
 	list, err := age.ParseIdentities(file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: it must have secret keys as age-keygen writes them, AGE-SECRET-KEY-…, without a passphrase", path, err)
+		return nil, fmt.Errorf("%s: not a file of identities: it must have secret keys as age-keygen writes them, AGE-SECRET-KEY-…, without a passphrase", path)
 	}
 	return list, nil
 }
@@ -153,5 +153,5 @@ func decryption(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%w: save it again, or use another one", ErrTruncated)
 	}
-	return damaged("%v", err)
+	return damaged("it was cut or changed after it was encrypted")
 }
