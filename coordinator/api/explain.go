@@ -194,7 +194,7 @@ func (x *explainer) startsAfter(op fsm.Op) bool {
 		return false
 	}
 	fork := x.st.Fork()
-	if fsm.NewEntryBuilder(fork, time.Now().UnixMilli(), new(fsm.Effects)).Do(op) != fsm.Accepted {
+	if fsm.NewEntryBuilder(fork, x.soft.NowMS, new(fsm.Effects)).Do(op) != fsm.Accepted {
 		return false
 	}
 	_, ready := fork.Ready(x.at)
