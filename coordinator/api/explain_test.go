@@ -265,7 +265,7 @@ func TestEachCodeOfAnExplanationIsDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range strings.SplitSeq(string(source), "\n") {
+		for line := range strings.SplitSeq(string(source), "\n") {
 			if !strings.Contains(line, "Code") {
 				continue
 			}
