@@ -166,7 +166,7 @@ func (r *replica) consensus(ctx context.Context) error {
 			Duties: []leader.Duty{
 				duty(r.leadership), duty(r.reconciler), duty(r.clock), duty(auditHeads{r}),
 				duty(&membership.Upgrader{Service: r.members, Scale: r.cfg.TimeScale}),
-				duty(r.pinner(node)),
+				duty(r.pinner(node)), duty(r.backupDuty()),
 				duty(r.leadership.watchdog(node)),
 			},
 		})

@@ -31,6 +31,7 @@ const (
 	maxRoot         = 4 << 10
 	maxPins         = 10_000 // replicas: their ids are never reused
 	maxAuditHeads   = 64     // coordinators, also those that have left
+	maxBackupTarget = 1 << 10
 )
 
 // MaxIdentities is how many identities a cluster can have, revoked ones too.

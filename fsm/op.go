@@ -70,6 +70,9 @@ var operations = [...]struct {
 	46: {"pin-replica", newOp[PinReplica], 2},
 	47: {"forget-identities", newOp[ForgetIdentities], 2},
 	48: {"record-audit-head", newOp[RecordAuditHead], 2},
+	49: {"set-backup-schedule", newOp[SetBackupSchedule], 3},
+	50: {"delete-backup-schedule", newOp[DeleteBackupSchedule], 3},
+	51: {"record-backup", newOp[RecordBackup], 3},
 }
 
 func newOp[T any, P interface {

@@ -34,6 +34,7 @@ const (
 	frameIdentities
 	frameJoinTokens
 	frameAuditHeads
+	frameBackups
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -63,6 +64,7 @@ func (f *frameWriter) state(s *State) {
 	f.identities(s)
 	f.joinTokens(s)
 	f.auditHeads(s)
+	f.backups(s)
 	for j := range s.jobs.all() {
 		f.job(j)
 	}

@@ -157,6 +157,10 @@ func (s *Server) auditObject(req any) (ns, object string) {
 		return strings.Join(r.GetNamespaces(), ","), fmt.Sprintf("%s %s", r.GetRole(), r.GetName())
 	case *dtaskv1.CreateJoinTokenRequest:
 		return strings.Join(r.GetNamespaces(), ","), fmt.Sprintf("for a %s, role %q, name %q", r.GetPurpose(), r.GetRole(), r.GetNamePattern())
+	case *dtaskv1.SetBackupScheduleRequest:
+		return "", "to " + r.GetSchedule().GetTo()
+	case *dtaskv1.WriteBackupRequest:
+		return "", "to " + r.GetTo()
 	case *dtaskv1.HoldUpgradeRequest:
 		return "", fmt.Sprintf("release %t", r.GetRelease())
 	case interface{ GetJob() string }:

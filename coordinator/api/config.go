@@ -52,6 +52,13 @@ type Leader interface {
 	// Undrain returns when the worker of this name may get work again. already: it was
 	// not draining. Errors as for Drain.
 	Undrain(ctx context.Context, name string) (already bool, err error)
+	// SetBackupSchedule returns when the schedule is stored, with the time at which it was
+	// set. It returns a *sequencer.RejectedError with AboveLevel if some replicas may not
+	// know it.
+	SetBackupSchedule(ctx context.Context, schedule fsm.BackupSchedule) (fsm.BackupSchedule, error)
+	// DeleteBackupSchedule returns when there is no schedule. already: there was none.
+	// Errors as for SetBackupSchedule.
+	DeleteBackupSchedule(ctx context.Context) (already bool, err error)
 	// Observed returns the tasks of a job that are observed to run, by index. The
 	// caller owns the map.
 	Observed(id fsm.JobID) map[uint32]sequencer.Observation

@@ -223,6 +223,19 @@ func (l *memLeader) Undrain(ctx context.Context, name string) (bool, error) {
 	}
 }
 
+func (l *memLeader) SetBackupSchedule(ctx context.Context, s fsm.BackupSchedule) (fsm.BackupSchedule, error) {
+	s.AtMS = 1_000_000
+	return s, l.propose(ctx, &fsm.SetBackupSchedule{BackupSchedule: s})
+}
+
+func (l *memLeader) DeleteBackupSchedule(ctx context.Context) (bool, error) {
+	err := l.propose(ctx, &fsm.DeleteBackupSchedule{})
+	if isRejected(err, fsm.AlreadyEnded) {
+		return true, nil
+	}
+	return false, err
+}
+
 // propose applies an operation.
 func (l *memLeader) propose(_ context.Context, op fsm.Op) error {
 	l.mu.Lock()

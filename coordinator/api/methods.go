@@ -90,6 +90,11 @@ var methods = map[string]method{
 	dtaskv1.AdminService_DiskUsage_FullMethodName:     {accessReplica, repeatRead, false, rowsNone},
 	dtaskv1.AdminService_Load_FullMethodName:          {accessPropose, repeatRead, false, rowsNone},
 	dtaskv1.AdminService_Debug_FullMethodName:         {accessReplica, repeatRead, false, rowsNone},
+
+	dtaskv1.AdminService_SetBackupSchedule_FullMethodName:    {accessPropose, repeatReplaces, false, rowsNone},
+	dtaskv1.AdminService_DeleteBackupSchedule_FullMethodName: {accessPropose, repeatHarmless, false, rowsNone},
+	dtaskv1.AdminService_BackupStatus_FullMethodName:         {accessRead, repeatRead, false, rowsNone},
+	dtaskv1.AdminService_WriteBackup_FullMethodName:          {accessReplica, repeatHarmless, false, rowsNone},
 }
 
 // Limits of fields that mean the same in every request.

@@ -41,6 +41,10 @@ var rightsRows = map[string]string{
 	"AdminService.History Barrier":           ". . . . . . + .",
 	"AdminService.Backup Debug":              ". . . . + . . .",
 	"AdminService.DiskUsage":                 ". . . + + . . .",
+	"AdminService.BackupStatus":              ". . . + + . . .",
+	"AdminService.WriteBackup":               ". . . . . . + .",
+
+	"AdminService.SetBackupSchedule DeleteBackupSchedule": ". . . . + . . .",
 
 	"ClusterService.Identify":      ". + + + + + + .",
 	"ClusterService.Status":        ". + + + + . + .",

@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 	"internal/array":       {"proto/dtask/v1"},
 	"internal/audit":       {"proto/dtask/v1"},
 	"internal/auth":        {"proto/dtask/v1"},
-	"internal/backup":      {},
+	"internal/backup":      {"internal/durable"},
 	"internal/buildinfo":   {},
 	"internal/columns":     {"proto/dtask/v1"},
 	"internal/config":      {},

@@ -61,6 +61,11 @@ var classes = map[string]Class{
 	dtaskv1.AdminService_Load_FullMethodName:          DenialsOnly, // dtaskctl top asks each second
 	dtaskv1.AdminService_Debug_FullMethodName:         Always,      // it has the log
 
+	dtaskv1.AdminService_SetBackupSchedule_FullMethodName:    Change,
+	dtaskv1.AdminService_DeleteBackupSchedule_FullMethodName: Change,
+	dtaskv1.AdminService_BackupStatus_FullMethodName:         Always,
+	dtaskv1.AdminService_WriteBackup_FullMethodName:          Change, // it leaves the cluster
+
 	dtaskv1.ClusterService_Status_FullMethodName:             Always,
 	dtaskv1.ClusterService_Identify_FullMethodName:           DenialsOnly,
 	dtaskv1.ClusterService_AwaitLeader_FullMethodName:        DenialsOnly,

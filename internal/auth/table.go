@@ -74,6 +74,11 @@ var table = map[string]row{
 	dtaskv1.AdminService_Load_FullMethodName:          clusterWay,
 	dtaskv1.AdminService_Debug_FullMethodName:         administer,
 
+	dtaskv1.AdminService_SetBackupSchedule_FullMethodName:    administer,
+	dtaskv1.AdminService_DeleteBackupSchedule_FullMethodName: administer,
+	dtaskv1.AdminService_BackupStatus_FullMethodName:         operate,
+	dtaskv1.AdminService_WriteBackup_FullMethodName:          replicas,
+
 	dtaskv1.ClusterService_Status_FullMethodName:             clusterWay,
 	dtaskv1.ClusterService_Identify_FullMethodName:           identify,
 	dtaskv1.ClusterService_AwaitLeader_FullMethodName:        hints,

@@ -104,6 +104,10 @@ func conversions() map[string]conversion {
 		"replica_usage": from(new(dtaskv1.DiskUsageResponse), func(m *dtaskv1.DiskUsageResponse) any {
 			return NewReplicaUsage("n1", "10.0.0.1:7460", m, errors.New("error"))
 		}, "server_id"),
+		"backup_status":           from(new(dtaskv1.BackupStatusResponse), NewBackupStatus, "freshness"),
+		"backup_schedule":         from(new(dtaskv1.BackupSchedule), NewBackupSchedule),
+		"backup_run":              from(new(dtaskv1.BackupRun), newBackupRun),
+		"deleted_backup_schedule": from(new(dtaskv1.DeleteBackupScheduleResponse), NewDeletedBackupSchedule),
 		"workers": from(new(dtaskv1.ListWorkersResponse), func(m *dtaskv1.ListWorkersResponse) any {
 			return NewWorkers(m.GetWorkers(), m.GetNextPageToken() != "")
 		}, "freshness"),

@@ -90,8 +90,8 @@ func inBackup() []Mutant {
 		},
 		{
 			Name: "an-incomplete-backup-gets-its-name",
-			Edits: []Edit{{"cli/backup_file.go", `		totals, err = r.Finish(nil)
-`, `		totals, _ = r.Finish(nil)
+			Edits: []Edit{{"internal/backup/file.go", `		saved.Totals, err = r.Finish(nil)
+`, `		saved.Totals, _ = r.Finish(nil)
 `}},
 			Caught: []Checker{{Package: "./cli", Run: "AnIncompleteBackup"}},
 		},
