@@ -58,6 +58,9 @@ type Leader interface {
 	// Workers returns what the leader knows about these workers, or about all if none
 	// is named; workers that are not up are missing. The caller owns the map.
 	Workers(ids ...fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus
+	// Explain returns what the leader knows about why a task is in its state, after the
+	// commit of everything that the answer takes into account. The caller owns it.
+	Explain(ctx context.Context, t fsm.TaskRef) (*sequencer.Explanation, error)
 }
 
 // Raft is what this package needs of Raft; *raftnode.Node has it.

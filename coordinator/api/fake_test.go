@@ -48,6 +48,7 @@ type memLeader struct {
 	hang     bool  // SubmitMany waits for its context
 	waiting  int   // jobs that SubmitMany was called with
 	observed map[fsm.JobID]map[uint32]sequencer.Observation
+	explain  func(*sequencer.Explanation) // may be nil
 	statuses map[fsm.WorkerID]sequencer.WorkerStatus
 }
 
@@ -247,6 +248,22 @@ func (l *memLeader) Workers(...fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerSt
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.statuses
+}
+
+// Explain knows of a task what the state has, and what the test adds.
+func (l *memLeader) Explain(_ context.Context, ref fsm.TaskRef) (*sequencer.Explanation, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return nil, l.fail
+	}
+	fork, _ := l.machine.Fork()
+	t, _ := fork.Task(ref)
+	e := &sequencer.Explanation{State: t.State, Attempt: t.Attempt}
+	if l.explain != nil {
+		l.explain(e)
+	}
+	return e, nil
 }
 
 // fakeRaft returns what a test sets.

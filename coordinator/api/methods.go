@@ -79,6 +79,7 @@ var methods = map[string]method{
 	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: {accessLeader, repeatKeyed, true, rowsEach},
 	dtaskv1.JobService_Logs_FullMethodName:             {accessLeader, repeatRead, true, rowsJob},
 	dtaskv1.JobService_WatchEvents_FullMethodName:      {accessReplica, repeatRead, false, rowsEach},
+	dtaskv1.JobService_Explain_FullMethodName:          {accessLeader, repeatRead, true, rowsJob},
 
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   {accessRead, repeatRead, false, rowsEach},
 	dtaskv1.AdminService_DrainWorker_FullMethodName:   {accessPropose, repeatReplaces, false, rowsNone},

@@ -49,6 +49,7 @@ var classes = map[string]Class{
 	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: Change,
 	dtaskv1.JobService_Logs_FullMethodName:             Read,
 	dtaskv1.JobService_WatchEvents_FullMethodName:      Read,
+	dtaskv1.JobService_Explain_FullMethodName:          Read,
 
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   Read,
 	dtaskv1.AdminService_DrainWorker_FullMethodName:   Change,

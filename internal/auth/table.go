@@ -62,6 +62,7 @@ var table = map[string]row{
 	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: changeJobs,
 	dtaskv1.JobService_Logs_FullMethodName:             readJobs,
 	dtaskv1.JobService_WatchEvents_FullMethodName:      readJobs,
+	dtaskv1.JobService_Explain_FullMethodName:          readJobs,
 
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   readJobs,
 	dtaskv1.AdminService_DrainWorker_FullMethodName:   operate,
