@@ -14,10 +14,7 @@ type Explanation struct {
 	State   fsm.TaskState // with all entries in flight
 	Attempt uint32        // its last
 	Index   uint64        // log index up to which the leader had applied everything
-<<<<<<< HEAD
 	NowMS   int64         // Unix ms; the time of that
-=======
->>>>>>> h-explain
 
 	// Paused: the leader assigns nothing, because replicas disagree or by order of its
 	// coordinator. Busy: more tasks are ready than one log entry takes.
@@ -104,11 +101,7 @@ func (s *Sequencer) explain(b *batch, q *question) *Explanation {
 	if !ok {
 		return e
 	}
-<<<<<<< HEAD
 	e.State, e.Attempt, e.NowMS = t.State, t.Attempt, b.unixMS(b.now)
-=======
-	e.State, e.Attempt = t.State, t.Attempt
->>>>>>> h-explain
 	if t.State == fsm.Assigned {
 		s.explainAssigned(b, q.task, &t, e)
 		return e
