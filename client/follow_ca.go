@@ -147,16 +147,9 @@ func (c *clusterCAs) mayLearn(named string) bool {
 // meet connects to the coordinator at addr to learn the CAs that it presents. If its
 // certificate is not trusted any more, nobody can tell whom the open connections reach: they
 // end, and calls return why.
-func (c *clusterCAs) meet(closing <-chan struct{}, addr string, dial func(ctx context.Context, addr string) (net.Conn, error)) {
-	ctx, cancel := context.WithTimeout(context.Background(), learnTimeout)
+func (c *clusterCAs) meet(ctx context.Context, addr string, dial func(ctx context.Context, addr string) (net.Conn, error)) {
+	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
 	defer cancel()
-	go func() { // ends with ctx
-		select {
-		case <-closing:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	raw, err := dial(ctx, addr)
 	if err != nil {
 		return // its next answer names them again
@@ -169,9 +162,11 @@ func (c *clusterCAs) meet(closing <-chan struct{}, addr string, dial func(ctx co
 }
 
 // followCAs makes the client follow the CAs of its cluster, if its credentials can.
+//
+//nolint:contextcheck,nolintlint // its callers would be reported: the handshakes belong to the client, not to a call
 func (c *Client) followCAs() {
-	closing := make(chan struct{})
-	c.stop = sync.OnceFunc(func() { close(closing) })
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop = stop
 	following, ok := c.cfg.Credentials.(*followingCredentials)
 	if !ok {
 		return
@@ -186,7 +181,7 @@ func (c *Client) followCAs() {
 		defer c.mu.Unlock()
 		for addr, open := range c.conns { // none once the client is closed
 			if _, socket := socketPath(addr); open == conn && !socket {
-				c.running.Go(func() { following.cas.meet(closing, addr, c.cfg.Dial) })
+				c.running.Go(func() { following.cas.meet(ctx, addr, c.cfg.Dial) })
 			}
 		}
 	}

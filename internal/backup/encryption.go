@@ -72,13 +72,15 @@ func (to Recipients) ownIdentity() (age.Identity, age.Recipient, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("making a key: %w", err)
 		}
-		return own, own.Recipient(), nil
+		public := own.Recipient()
+		return own, public, nil
 	}
 	own, err := age.GenerateX25519Identity()
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a key: %w", err)
 	}
-	return own, own.Recipient(), nil
+	public := own.Recipient()
+	return own, public, nil
 }
 
 // Encrypt returns a writer that encrypts to recipients, of which there must be some. Nothing

@@ -183,8 +183,12 @@ func TestWhatIsNoPublicKeyIsRefusedAndNotRepeated(t *testing.T) {
 		keys []string
 		want string
 	}{
-		{[]string{secret}, "that is a secret key"}, {[]string{public, "age1"}, "number 2 must be a public key"}, {[]string{""}, "number 1 must be"},
-		{[]string{public[:len(public)-1]}, "number 1 must be"}, {[]string{public + "\n" + public}, "number 1 must be"}, {[]string{public, hybrid}, "can't be mixed"},
+		{[]string{secret}, "that is a secret key"},
+		{[]string{public, "age1"}, "number 2 must be a public key"},
+		{[]string{""}, "number 1 must be"},
+		{[]string{public[:len(public)-1]}, "number 1 must be"},
+		{[]string{public + "\n" + public}, "number 1 must be"},
+		{[]string{public, hybrid}, "can't be mixed"},
 	} {
 		if _, err := ParseRecipients(test.keys); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%q: got %v", test.keys, err)
