@@ -162,7 +162,7 @@ func (b *scheduledBackups) runIfDue(ctx context.Context) *fsm.BackupRun {
 	b.alarm(failed, failing)
 	every := time.Duration(schedule.EveryMS) * time.Millisecond
 	// A time far ahead was recorded by a leader whose clock was wrong.
-	if now := b.wall(); !set || now.Before(due) && due.Sub(now) <= every {
+	if now := b.wall(); !set || now.Before(due) && due.Sub(now) <= every+maxSkew {
 		return nil
 	}
 	member := b.choose(ctx, last.ServerID, failed.ServerID)

@@ -87,6 +87,11 @@ func TestAMemberIsRemovedAndNotRevoked(t *testing.T) {
 	if refused, ok := errors.AsType[*RefusedError](err); !ok || !strings.Contains(refused.Reason, "dtaskctl cluster remove n2") {
 		t.Errorf("got %v", err)
 	}
+	f.members[1].ServerID = "n2-1" // it has returned without its data directory
+	_, err = f.RevokeToken(t.Context(), &dtaskv1.RevokeTokenRequest{Id: resp.GetIdentity().GetId()})
+	if refused, ok := errors.AsType[*RefusedError](err); !ok || !strings.Contains(refused.Reason, "dtaskctl cluster remove n2-1") {
+		t.Errorf("under its next name: got %v", err)
+	}
 	f.members = f.members[:1] // removed
 	if got, err := f.RevokeToken(t.Context(), &dtaskv1.RevokeTokenRequest{Id: resp.GetIdentity().GetId()}); err != nil || got.GetIdentity().GetState() != stateRevoked {
 		t.Errorf("after its removal: %v, %v", got, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/auth"
+	"github.com/dtask/dtask/internal/tlsconf"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -194,9 +195,9 @@ func (s *Service) RevokeToken(ctx context.Context, r *dtaskv1.RevokeTokenRequest
 	if err != nil {
 		return nil, err
 	}
-	if name := before.GetName(); before.GetRole() == auth.Replica.String() && slices.ContainsFunc(s.cfg.Members(), func(m Member) bool { return m.ServerID == name }) {
+	if member := s.memberOf(before); member != "" {
 		return nil, &RefusedError{Reason: fmt.Sprintf("identity %[1]d is the coordinator %[2]s, whose certificate counts as long as it is a member: run dtaskctl cluster remove %[2]s; "+
-			"if others have controlled its machine, which has the key of the CA, then run dtaskctl tls rotate-ca --compromised", r.GetId(), name)}
+			"if others have controlled its machine, which has the key of the CA, then run dtaskctl tls rotate-ca --compromised", r.GetId(), member)}
 	}
 	s.outlive(ctx, r.GetId())
 	if err := recorder.RevokeIdentity(ctx, callerName(ctx), fsm.IdentityID(r.GetId())); err != nil {
@@ -206,6 +207,20 @@ func (s *Service) RevokeToken(ctx context.Context, r *dtaskv1.RevokeTokenRequest
 	return &dtaskv1.RevokeTokenResponse{
 		Identity: after, Already: before.GetState() == stateRevoked, LastAdmin: before.GetRole() == auth.Admin.String() && !s.hasAdmin(),
 	}, err
+}
+
+// memberOf returns the server id of the member whose certificate an identity has; empty if it
+// is not a member's.
+func (s *Service) memberOf(i *dtaskv1.Identity) string {
+	if i.GetRole() != auth.Replica.String() {
+		return ""
+	}
+	for _, m := range s.cfg.Members() {
+		if tlsconf.Covers(i.GetName(), m.ServerID) {
+			return m.ServerID
+		}
+	}
+	return ""
 }
 
 // outlive lets a call of an identity return its answer although it ends the access of that

@@ -84,8 +84,9 @@ func isOwn(err error) bool {
 
 // addTo adds a backup to a directory.
 func (a *admin) addTo(ctx context.Context, path string, keep int) (added backup.Added, err error) {
-	// No other server id has this prefix, so what has it was left behind by this replica.
-	dir, err := backup.OpenDirectory(path, ".dtaskd-"+a.cfg.ServerID+"@")
+	// No other replica of any cluster has this prefix, so what has it was left behind by this
+	// one.
+	dir, err := backup.OpenDirectory(path, ".dtaskd-"+a.cfg.ClusterID()+"-"+a.cfg.ServerID+"@")
 	if err == nil {
 		err = dir.Clean()
 	}
@@ -103,6 +104,9 @@ func (a *admin) addTo(ctx context.Context, path string, keep int) (added backup.
 	}
 	if added, err = dir.Add(whole, a.checkState); err != nil {
 		return added, err
+	}
+	if ctx.Err() != nil {
+		return added, nil // its schedule may have been replaced: the next run removes old backups
 	}
 	// A run that failed would be repeated, and add another backup each time.
 	if err := dir.Prune(keep); err != nil {

@@ -46,7 +46,9 @@ func TestACoordinatorAddsBackupsToADirectory(t *testing.T) {
 	r := setup(t, change, withBackups(nil))
 	r.archiveTwo(t)
 	dir := t.TempDir()
-	left := filepath.Join(dir, ".dtaskd-n1@123") // by a process that was killed
+	var cluster string
+	r.machine.Read(func(st *fsm.State, _ uint64) { cluster = st.ClusterID() })
+	left := filepath.Join(dir, ".dtaskd-"+cluster+"-n1@123") // by a process that was killed
 	if err := os.WriteFile(left, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,11 @@ const (
 	// explainTries is how often the leader is asked about a task that changes between its
 	// answer and the read of the state.
 	explainTries = 3
+	// maxExplains is how many calls are answered at a time; others wait.
+	maxExplains = 4
+	// maxScanned is how many dependencies are looked at to find the first cause of a
+	// cancellation.
+	maxScanned = 2_000_000
 	// maxExplained bounds the groups of workers, and the changes, of an answer.
 	maxExplained = 100
 	// maxExplainedNames is how many workers of a group, or tasks that are waited for, are
@@ -34,6 +39,10 @@ func (j *jobs) Explain(ctx context.Context, r *dtaskv1.ExplainRequest) (*dtaskv1
 	if err != nil {
 		return nil, err
 	}
+	if j.explains.Acquire(ctx, 1) != nil {
+		return nil, context.Cause(ctx)
+	}
+	defer j.explains.Release(1)
 	for try := 1; ; try++ {
 		soft, err := leader.Explain(ctx, ref)
 		if err != nil {
@@ -71,6 +80,7 @@ type explainer struct {
 	capacity *sequencer.Capacity // may be nil
 	caller   *auth.Principal
 	archived bool
+	scanned  int // dependencies; see maxScanned
 	resp     *dtaskv1.ExplainResponse
 }
 

@@ -91,7 +91,7 @@ func stateName(s dtaskv1.TaskState) string {
 }
 
 // firstCause follows the dependencies of a cancelled task to the task whose end is the
-// cause, and adds it.
+// cause, and adds it. If there are too many tasks between them, it is not found.
 func (x *explainer) firstCause() {
 	ref, found := x.at, false
 	for range maxWalked {
@@ -101,7 +101,7 @@ func (x *explainer) firstCause() {
 		}
 		ref, found = next, true
 	}
-	if found {
+	if found && x.scanned <= maxScanned {
 		t, _ := x.st.Task(ref)
 		x.add(&dtaskv1.Reason{
 			Code: "first_cause", Task: x.st.Name(ref), Attempt: t.Attempt,
@@ -110,13 +110,17 @@ func (x *explainer) firstCause() {
 	}
 }
 
-// cancelledBecauseOf returns the dependency because of which a task was cancelled.
+// cancelledBecauseOf returns the dependency because of which a task was cancelled; false if
+// maxScanned were looked at.
 func (x *explainer) cancelledBecauseOf(ref fsm.TaskRef) (fsm.TaskRef, bool) {
 	if t, _ := x.st.Task(ref); t.State != fsm.Cancelled || !strings.HasPrefix(x.st.Result(ref).Error, "dependency ") {
 		return ref, false
 	}
 	for _, head := range x.st.Dependencies(ref) {
 		for i, t := range x.st.AttemptStates(x.job.ID, head, head+x.st.Span(x.ref(head))) {
+			if x.scanned++; x.scanned > maxScanned {
+				return ref, false
+			}
 			switch t.State {
 			case fsm.Failed, fsm.Dead, fsm.Lost, fsm.Cancelled:
 				return x.ref(i), true

@@ -6,7 +6,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -36,6 +39,36 @@ func (r *replica) explainTask(t *testing.T, name string) (e *dtaskv1.ExplainResp
 // capacityOf is a capacity that the leader knows.
 func capacityOf(c *sequencer.Capacity) func(func(fsm.WorkerID) bool) *sequencer.Capacity {
 	return func(func(fsm.WorkerID) bool) *sequencer.Capacity { return c }
+}
+
+// Each call copies a part of the leader's scheduler: any number of them at a time would stop the
+// leader's work and use its memory.
+func TestFewCallsOfExplainAreAnsweredAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t)
+		r.inAllStates(t)
+		var entered atomic.Int32
+		leave := make(chan struct{})
+		r.leader.explain = func(*sequencer.Explanation) {
+			entered.Add(1)
+			<-leave
+		}
+		var asking sync.WaitGroup
+		for range 2 * maxExplains {
+			asking.Go(func() {
+				if _, err := r.jobs.Explain(t.Context(), &dtaskv1.ExplainRequest{Job: "1", Task: "run"}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := entered.Load(); n != maxExplains {
+			t.Errorf("%d are answered at a time, want %d", n, maxExplains)
+		}
+		close(leave)
+		asking.Wait()
+	})
 }
 
 func TestATaskInEachStateHasAReason(t *testing.T) {

@@ -266,15 +266,16 @@ func (l *memLeader) Workers(...fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerSt
 // Explain knows of a task what the state has, and what the test adds.
 func (l *memLeader) Explain(_ context.Context, ref fsm.TaskRef) (*sequencer.Explanation, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.fail != nil {
-		return nil, l.fail
+	fail, explain := l.fail, l.explain
+	l.mu.Unlock()
+	if fail != nil {
+		return nil, fail
 	}
 	fork, _ := l.machine.Fork()
 	t, _ := fork.Task(ref)
 	e := &sequencer.Explanation{State: t.State, Attempt: t.Attempt}
-	if l.explain != nil {
-		l.explain(e)
+	if explain != nil {
+		explain(e)
 	}
 	return e, nil
 }

@@ -41,6 +41,7 @@ type Explanation struct {
 type question struct {
 	s      *Sequencer
 	task   fsm.TaskRef
+	gone   <-chan struct{}             // closed when the caller has left
 	answer chan answered[*Explanation] // of size 1: the caller may have left
 
 	view *scheduler.TaskView
@@ -55,7 +56,7 @@ type refusal struct{ drains, detached, leaving bool }
 // takes long is done by Explanation.Capacity, on a copy. Errors: *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown, and that of ctx.
 func (s *Sequencer) Explain(ctx context.Context, t fsm.TaskRef) (*Explanation, error) {
-	q := &question{s: s, task: t, answer: make(chan answered[*Explanation], 1)}
+	q := &question{s: s, task: t, gone: ctx.Done(), answer: make(chan answered[*Explanation], 1)}
 	if err := s.inbox.put(classWorker, q); err != nil {
 		return nil, err
 	}
@@ -76,6 +77,11 @@ func (s *Sequencer) Explain(ctx context.Context, t fsm.TaskRef) (*Explanation, e
 // run defers the question to the end of the cycle: before, slots may be free that the
 // cycle is about to assign.
 func (q *question) run(*batch) bool {
+	select {
+	case <-q.gone:
+		return true
+	default:
+	}
 	q.s.questions = append(q.s.questions, q)
 	return true
 }
