@@ -34,6 +34,8 @@ const (
 	frameIdentities
 	frameJoinTokens
 	frameAuditHeads
+	frameSchedules
+	frameSchedule
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -63,6 +65,7 @@ func (f *frameWriter) state(s *State) {
 	f.identities(s)
 	f.joinTokens(s)
 	f.auditHeads(s)
+	f.schedules(s)
 	for j := range s.jobs.all() {
 		f.job(j)
 	}

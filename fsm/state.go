@@ -26,6 +26,7 @@ type State struct {
 	identityChanges uint64 // of these three, since this replica started; not replicated
 
 	auditHeads
+	schedules
 
 	digester
 	now int64 // ms; time stamp of the entry that is being applied
@@ -38,7 +39,7 @@ func New() *State {
 	return &State{
 		own: new(ownership), nextJob: 1,
 		cluster: cluster{epoch: 1}, level: level{current: 1}, workers: workers{next: 1}, notifications: notifications{next: 1},
-		identities: identities{next: 1}, joinTokens: joinTokens{next: 1},
+		identities: identities{next: 1}, joinTokens: joinTokens{next: 1}, schedules: schedules{next: 1},
 	}
 }
 

@@ -31,7 +31,11 @@ func (s *Sequencer) Audit(ctx context.Context) error {
 			return err
 		}
 		r.view = s.view.Fork()
-		r.rebuild(r.batches.next(r.view))
+		again := r.batches.next(r.view)
+		r.rebuild(again)
+		for len(r.schedules.unarmed) > 0 {
+			r.schedules.armSome(again)
+		}
 		return errors.Join(s.differsReady(r), s.differsTimers(r), s.differsHeld(r), s.differsCapacity(), s.differsMemory(r))
 	}}
 	if !s.ask(ctx, q) {
@@ -140,6 +144,9 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 		}
 		switch {
 		case t.kind == timerUpload: // for those of earlier terms
+		case t.kind == timerTick && t.task.Job == 0: // it sets the other ones
+		case t.kind == timerTick && slices.Contains(s.schedules.blocked, fsm.ScheduleID(t.task.Job)):
+		case t.kind == timerTick && slices.Contains(s.schedules.unarmed, fsm.ScheduleID(t.task.Job)):
 		case t.kind == timerQueue && slices.Contains(s.dispatch.results.pending, t.task):
 		case t.kind == timerQueue && s.dispatch.cleanups.holds(t.task): // it starts later
 		case t.kind == timerQueue && !slices.ContainsFunc(list, s.dispatch.queued.until[t.task].Equal):

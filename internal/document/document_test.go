@@ -120,7 +120,7 @@ func conversions() map[string]conversion {
 // plain are the documents that callers fill, by the name of their golden file.
 func plain() map[string]any {
 	return map[string]any{
-		"submission": new(Submission), "submissions": new(Submissions), "plan": new(Plan), "plans": new(Plans),
+		"submission": new(Submission), "submissions": new(Submissions), "plan": new(Plan), "plans": new(Plans), "ticks": new(Ticks),
 		"cancellation": new(Cancellation), "changed_jobs": new(ChangedJobs), "update": new(Update), "requeue": new(Requeue), "purge": new(Purge),
 		"added_member": new(AddedMember), "removed_member": new(RemovedMember), "leader_transfer": new(LeaderTransfer),
 		"versions": new(Versions), "logs": new(Logs), "bench": new(Bench),

@@ -33,7 +33,7 @@ type Checker struct {
 // All returns every planted bug.
 func All() []Mutant {
 	var all []Mutant
-	for _, group := range [][]Mutant{inState(), inLevels(), inIdentities(), inConditions(), inRunning(), inSequencer(), inStorage(), inSegments(), inCommitted(), inOffline(), inBackup(), inDeployment(), inLeading(), inRights(), inWorkers(), inSupervisors(), inRunAs(), inOutput(), notificationMutants()} {
+	for _, group := range [][]Mutant{inState(), inLevels(), inIdentities(), inConditions(), inCalendar(), inSchedules(), inRunning(), inSequencer(), inStorage(), inSegments(), inCommitted(), inOffline(), inBackup(), inDeployment(), inLeading(), inRights(), inWorkers(), inSupervisors(), inRunAs(), inOutput(), notificationMutants()} {
 		all = append(all, group...)
 	}
 	return all

@@ -1,0 +1,51 @@
+package spec
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dtask/dtask/internal/calendar"
+)
+
+// A Recurrence is when a schedule runs, as its file says, with the values of parameters in
+// place: what a cluster stores. Every leader makes a calendar of it by its own time zones.
+// Two files that mean the same by default have equal values. One of Cron, Every and At is
+// set.
+type Recurrence struct {
+	Cron        []string
+	Every       time.Duration // whole seconds
+	At          []string
+	Zone        string          // IANA name; empty = UTC
+	Gap         calendar.Gap    // 0 = RunAfter
+	Repeat      calendar.Repeat // 0 = Once
+	Jitter      time.Duration   // whole milliseconds
+	From, Until string          // empty = no bound
+	Except      []string
+}
+
+// recurrence returns the texts that a valid definition was read from.
+func recurrence(c *calendar.Config) Recurrence {
+	r := Recurrence{
+		Cron: texts(c.Cron), Every: c.Every, At: texts(c.At), Jitter: c.Jitter,
+		From: c.From.String(), Until: c.Until.String(), Except: texts(c.Except),
+	}
+	if c.Zone != time.UTC {
+		r.Zone = c.Zone.String()
+	}
+	if c.Gap != calendar.RunAfter {
+		r.Gap = c.Gap
+	}
+	if c.Repeat != calendar.Once {
+		r.Repeat = c.Repeat
+	}
+	return r
+}
+
+// texts returns parsed values as they were written; nil if there are none.
+func texts[T fmt.Stringer](list []T) []string {
+	var all []string
+	for _, v := range list {
+		all = append(all, v.String())
+	}
+	return all
+}
