@@ -74,7 +74,7 @@ func (c *clockMonitor) Run(ctx context.Context, _ uint64) error {
 		}
 		c.agreed.Store(now)
 		c.alarms.Set(membership.AlarmClockSkew, skewed && ctx.Err() == nil, fmt.Sprintf(
-			"the wall clock agrees with %d of %d members, so nothing expires by age: set the clocks of the machines", agree, of))
+			"the wall clock agrees with %d of %d members, so nothing expires by age and no schedule fires: set the clocks of the machines", agree, of))
 		switch {
 		case ctx.Err() != nil:
 		case skewed && !warned:

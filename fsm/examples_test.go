@@ -155,7 +155,7 @@ func TestEveryOperationHasARowAndAnExample(t *testing.T) {
 	names := make(map[string]bool)
 	for k, row := range operations {
 		if row.make == nil {
-			if k != 0 {
+			if k != 0 && (k < 49 || k > 51) { // those are of the schedule of backups
 				t.Errorf("kind %d: missing row", k)
 			}
 			continue

@@ -70,12 +70,12 @@ var operations = [...]struct {
 	46: {"pin-replica", newOp[PinReplica], 2},
 	47: {"forget-identities", newOp[ForgetIdentities], 2},
 	48: {"record-audit-head", newOp[RecordAuditHead], 2},
-	49: {"set-schedule", newOp[SetSchedule], 3},
-	50: {"delete-schedule", newOp[DeleteSchedule], 3},
-	51: {"pause-schedule", newOp[PauseSchedule], 3},
-	52: {"resume-schedule", newOp[ResumeSchedule], 3},
-	53: {"fire", newOp[Fire], 3},
-	54: {"run-schedule", newOp[RunSchedule], 3},
+	52: {"set-schedule", newOp[SetSchedule], 3},
+	53: {"delete-schedule", newOp[DeleteSchedule], 3},
+	54: {"pause-schedule", newOp[PauseSchedule], 3},
+	55: {"resume-schedule", newOp[ResumeSchedule], 3},
+	56: {"fire", newOp[Fire], 3},
+	57: {"run-schedule", newOp[RunSchedule], 3},
 }
 
 func newOp[T any, P interface {

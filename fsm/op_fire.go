@@ -20,7 +20,7 @@ type Fire struct {
 	Earlier  uint32 // missed ticks before it that are skipped with it
 }
 
-func (*Fire) kind() opKind { return 53 }
+func (*Fire) kind() opKind { return 56 }
 
 func (o *Fire) fields(c *coder) {
 	number(c, &o.Schedule)
@@ -152,7 +152,7 @@ type RunSchedule struct {
 	Digest     [16]byte // of the request
 }
 
-func (*RunSchedule) kind() opKind { return 54 }
+func (*RunSchedule) kind() opKind { return 57 }
 
 func (o *RunSchedule) fields(c *coder) {
 	number(c, &o.Schedule)

@@ -20,7 +20,7 @@ type SetSchedule struct {
 	AtMS      int64      // by the leader's clock
 }
 
-func (*SetSchedule) kind() opKind { return 49 }
+func (*SetSchedule) kind() opKind { return 52 }
 
 func (o *SetSchedule) fields(c *coder) {
 	number(c, &o.Upload)
@@ -157,7 +157,7 @@ type DeleteSchedule struct {
 	IfVersion uint32 // it must have this version; 0 = any
 }
 
-func (*DeleteSchedule) kind() opKind { return 50 }
+func (*DeleteSchedule) kind() opKind { return 53 }
 
 func (o *DeleteSchedule) fields(c *coder) {
 	number(c, &o.ID)
@@ -191,7 +191,7 @@ type PauseSchedule struct {
 	AtMS   int64  // by the leader's clock
 }
 
-func (*PauseSchedule) kind() opKind { return 51 }
+func (*PauseSchedule) kind() opKind { return 54 }
 
 func (o *PauseSchedule) fields(c *coder) {
 	number(c, &o.ID)
@@ -222,7 +222,7 @@ type ResumeSchedule struct {
 	AtMS int64 // by the leader's clock
 }
 
-func (*ResumeSchedule) kind() opKind { return 52 }
+func (*ResumeSchedule) kind() opKind { return 55 }
 
 func (o *ResumeSchedule) fields(c *coder) {
 	number(c, &o.ID)

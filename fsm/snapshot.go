@@ -34,6 +34,7 @@ const (
 	frameIdentities
 	frameJoinTokens
 	frameAuditHeads
+	_ // that of the schedule of backups
 	frameSchedules
 	frameSchedule
 )

@@ -131,7 +131,7 @@ func (r *reader) readWhen(root *yaml.Node, schedule *entry, name string) {
 	defer r.leave()
 	r.schedule = r.readSchedule(schedule.value, name)
 	if !r.scheduled {
-		r.fault(schedule.at, "a file with a schedule cannot be submitted", fmt.Sprintf("to run the job now, leave schedule out; dtaskctl schedule next %s shows when it would run", r.file))
+		r.fault(schedule.at, "a file with a schedule cannot be submitted", fmt.Sprintf("dtaskctl schedule set %s makes a schedule of it; to run the job once, leave schedule out", r.file))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/internal/calendar"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // A Recurrence is when a schedule runs, as its file says, with the values of parameters in
@@ -48,4 +49,15 @@ func texts[T fmt.Stringer](list []T) []string {
 		all = append(all, v.String())
 	}
 	return all
+}
+
+// Definition returns the schedule, without its job, as a cluster takes it.
+func (s *Schedule) Definition() *dtaskv1.ScheduleDefinition {
+	r := &s.Recurrence
+	return &dtaskv1.ScheduleDefinition{
+		Cron: r.Cron, EveryMs: r.Every.Milliseconds(), At: r.At, Timezone: r.Zone,
+		Gap: dtaskv1.ScheduleGap(r.Gap), Repeat: dtaskv1.ScheduleRepeat(r.Repeat), //nolint:gosec // 0 to 2
+		JitterMs: r.Jitter.Milliseconds(), From: r.From, Until: r.Until, Except: r.Except,
+		Overlap: dtaskv1.ScheduleOverlap(s.Overlap), Missed: dtaskv1.ScheduleMissed(s.Missed), MissedWithinMs: s.MissedWithin.Milliseconds(), //nolint:gosec // 1 to 5
+	}
 }

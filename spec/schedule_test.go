@@ -71,7 +71,7 @@ func TestAFileWithAScheduleIsNoJob(t *testing.T) {
 	t.Parallel()
 	_, err := Parse("nightly.yaml", []byte("job: {name: x, tasks: [{id: a, run: x}]}\nschedule: {cron: \"@daily\"}\n"), Options{})
 	const want = "nightly.yaml:2:1: schedule: a file with a schedule cannot be submitted; " +
-		"to run the job now, leave schedule out; dtaskctl schedule next nightly.yaml shows when it would run"
+		"dtaskctl schedule set nightly.yaml makes a schedule of it; to run the job once, leave schedule out"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}

@@ -159,6 +159,13 @@ func (s *Server) auditObject(req any) (ns, object string) {
 		return strings.Join(r.GetNamespaces(), ","), fmt.Sprintf("for a %s, role %q, name %q", r.GetPurpose(), r.GetRole(), r.GetNamePattern())
 	case *dtaskv1.HoldUpgradeRequest:
 		return "", fmt.Sprintf("release %t", r.GetRelease())
+	case *dtaskv1.SetScheduleRequest:
+		h := r.GetPart().GetHeader()
+		return h.GetNamespace(), "schedule " + h.GetName()
+	case *dtaskv1.GetScheduleRequest, *dtaskv1.PauseScheduleRequest, *dtaskv1.ResumeScheduleRequest, *dtaskv1.DeleteScheduleRequest,
+		*dtaskv1.RunScheduleRequest, *dtaskv1.BackfillScheduleRequest:
+		named, _ := r.(namedSchedule)
+		return named.GetNamespace(), "schedule " + named.GetName()
 	case interface{ GetJob() string }:
 		object = "job " + r.GetJob()
 		if t, ok := req.(interface{ GetTask() string }); ok && t.GetTask() != "" {

@@ -108,15 +108,15 @@ func next(v *fsm.State, s *schedule) (x *fsm.Schedule, tick calendar.Tick, ok bo
 		return x, calendar.Tick{}, false
 	}
 	tick, ok = s.calendar.Next(time.UnixMilli(x.AfterMS))
-	for ok && isPast(x, tick) {
+	for ok && IsPast(x, tick) {
 		tick, ok = s.calendar.Next(tick.At)
 	}
 	return x, tick, ok
 }
 
-// isPast reports whether the wall-clock time of a tick was decided before, by a leader with
-// other time zones.
-func isPast(x *fsm.Schedule, tick calendar.Tick) bool {
+// IsPast reports whether the wall-clock time of a tick was decided before, by a leader with
+// other time zones. It never fires then.
+func IsPast(x *fsm.Schedule, tick calendar.Tick) bool {
 	return x.Ordered && x.LastCivil != 0 && tick.Civil <= x.LastCivil
 }
 
@@ -237,8 +237,25 @@ func (t *schedules) decide(b *batch, x *fsm.Schedule, tick calendar.Tick, d fsm.
 	}
 	if r != fsm.Accepted {
 		b.cfg.Logger.Error("schedule does not fire", "schedule", x.Name, "namespace", x.Namespace, "tick", tick.At, "err", r)
+		return false
 	}
-	return r == fsm.Accepted
+	t.count(b, op, b.wall.Sub(tick.Start))
+	return true
+}
+
+// count counts what a decision does.
+func (t *schedules) count(b *batch, op *fsm.Fire, late time.Duration) {
+	totals := b.cfg.Totals
+	switch op.Decision {
+	case fsm.TickRuns:
+		totals.ScheduledRuns.Add(1)
+		totals.FireDelay.Observe(late)
+	case fsm.TickSkippedOpen:
+		totals.TicksSkipped.Add(1)
+	case fsm.TickSkippedMissed:
+		totals.TicksMissed.Add(1)
+	}
+	totals.TicksMissed.Add(uint64(op.Earlier))
 }
 
 // sweep sets the timers again if the wall clock was set.

@@ -60,6 +60,10 @@ func (s *Sequencer) SetSchedule(ctx context.Context, n NewSchedule) (*fsm.Schedu
 	}
 }
 
+// ClockAgrees reports whether the wall clock of this leader is believed to be right; no
+// schedule fires otherwise. It is safe for concurrent use.
+func (s *Sequencer) ClockAgrees() bool { return s.schedules.cfg.ClockAgrees() }
+
 // clockRefusal refuses requests that depend on the time while the clock is in doubt.
 func (t *schedules) clockRefusal() error {
 	if t.cfg.ClockAgrees() {
