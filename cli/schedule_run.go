@@ -34,12 +34,12 @@ run has not ended. The new job becomes @last.`,
 			if err != nil {
 				return view{}, err
 			}
-			a.remember(c, got.ID)
-			line := fmt.Sprintf("job %s started: a run of schedule %s", got.ID, show.Clean(n.Name))
+			a.remember(c, got.Job)
+			line := fmt.Sprintf("job %s started: a run of schedule %s", got.Job, show.Clean(n.Name))
 			if got.Existed {
 				line += ", started earlier with this key"
 			}
-			return a.submitted(ctx, c, document.Submission{ID: got.ID, Existed: got.Existed}, line, wait)
+			return a.submitted(ctx, c, document.Submission{ID: got.Job, Existed: got.Existed, TasksTotal: int(got.Tasks)}, line, wait)
 		}),
 	}
 	fl := cmd.Flags()

@@ -106,21 +106,28 @@ func (c *Client) DeleteSchedule(ctx context.Context, n ScheduleName, version uin
 	return err
 }
 
+// A ScheduleRun is a run of a schedule that was started now.
+type ScheduleRun struct {
+	Job     string // its ID
+	Existed bool   // an earlier call with the key started it
+	Tasks   uint32 // of the job; 0 = the schedule was deleted meanwhile
+}
+
 // RunSchedule starts a run of a schedule now, also of one that is paused. A repeated call
 // with the key returns the first run; a key is generated if it is empty, which covers the
 // retries of this call. The error is ErrConflict if earlier runs have not ended and the
 // schedule's rule for overlaps forbids another one.
-func (c *Client) RunSchedule(ctx context.Context, n ScheduleName, key string) (Submitted, error) {
+func (c *Client) RunSchedule(ctx context.Context, n ScheduleName, key string) (ScheduleRun, error) {
 	req := &dtaskv1.RunScheduleRequest{Namespace: n.Namespace, Name: n.Name, IdempotencyKey: key}
 	if err := fillKey(&req.IdempotencyKey, &req.GeneratedKey); err != nil {
-		return Submitted{}, err
+		return ScheduleRun{}, err
 	}
 	op := operation{name: "running schedule " + n.Name, key: req.GetIdempotencyKey()}
 	got, err := call(ctx, c, op, dtaskv1.ScheduleServiceClient.RunSchedule, req)
 	if err != nil {
-		return Submitted{}, err
+		return ScheduleRun{}, err
 	}
-	return Submitted{ID: got.GetJob(), Existed: got.GetExisted(), Key: req.GetIdempotencyKey()}, nil
+	return ScheduleRun{Job: got.GetJob(), Existed: got.GetExisted(), Tasks: got.GetTasks()}, nil
 }
 
 // BackfillSchedule starts a run for each tick from one instant to another, both included,

@@ -37,18 +37,19 @@ var (
 type memLeader struct {
 	Leader // nil; methods that no test calls are not implemented
 
-	mu       sync.Mutex
-	machine  *fsm.Machine
-	also     *fsm.Machine // applies the same; may be nil
-	nowMS    int64
-	last     sequencer.Submission
-	submits  int
-	requests int   // calls of Propose
-	fail     error // of the next calls
-	hang     bool  // SubmitMany waits for its context
-	waiting  int   // jobs that SubmitMany was called with
-	observed map[fsm.JobID]map[uint32]sequencer.Observation
-	statuses map[fsm.WorkerID]sequencer.WorkerStatus
+	mu           sync.Mutex
+	machine      *fsm.Machine
+	also         *fsm.Machine // applies the same; may be nil
+	nowMS        int64
+	last         sequencer.Submission
+	submits      int
+	requests     int   // calls of Propose
+	fail         error // of the next calls
+	hang         bool  // SubmitMany waits for its context
+	clockInDoubt bool
+	waiting      int // jobs that SubmitMany was called with
+	observed     map[fsm.JobID]map[uint32]sequencer.Observation
+	statuses     map[fsm.WorkerID]sequencer.WorkerStatus
 }
 
 // do applies one entry.
@@ -356,6 +357,8 @@ type replica struct {
 	jobs    dtaskv1.JobServiceClient
 	admin   dtaskv1.AdminServiceClient
 
+	schedules dtaskv1.ScheduleServiceClient
+
 	mu     sync.Mutex // guards the fields below
 	inTerm bool
 	noRaft bool
@@ -438,6 +441,7 @@ func (r *replica) serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.conn, r.jobs, r.admin = conn, dtaskv1.NewJobServiceClient(conn), dtaskv1.NewAdminServiceClient(conn)
+	r.schedules = dtaskv1.NewScheduleServiceClient(conn)
 	t.Cleanup(func() {
 		cancel()
 		_ = conn.Close()

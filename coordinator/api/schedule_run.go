@@ -36,7 +36,11 @@ func (s *schedules) RunSchedule(ctx context.Context, r *dtaskv1.RunScheduleReque
 	if err != nil {
 		return nil, err
 	}
-	return &dtaskv1.RunScheduleResponse{Job: formatJobID(got.ID), Existed: got.Existed}, nil
+	resp := &dtaskv1.RunScheduleResponse{Job: formatJobID(got.ID), Existed: got.Existed}
+	if run.schedule != nil {
+		resp.Tasks = run.schedule.Total()
+	}
+	return resp, nil
 }
 
 // manualRuns are the runs of a schedule that a request starts.
