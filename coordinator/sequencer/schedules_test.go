@@ -413,3 +413,28 @@ func TestTenThousandSchedulesFireInOneSecond(t *testing.T) {
 		}
 	})
 }
+
+func TestDecisionsAboutTicksAreCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, totals := newCluster(t), sequencer.NewTotals()
+		c.config = func(cfg *sequencer.Config) { cfg.Totals = totals }
+		s, end := c.lead()
+		raiseToSchedules(t, s)
+		n := everyTenSeconds("tick")
+		n.Overlap = fsm.OverlapSkip
+		mustSet(t, s, n)
+		<-time.After(25 * time.Second) // no worker ends the first run
+		_ = end()
+		<-time.After(time.Until(simEpoch.Add(94 * time.Second)))
+		c.lead()
+		<-time.After(time.Until(simEpoch.Add(105 * time.Second)))
+		if got, want := c.decisions("tick"), "10 runs; 20 open; 80 open after 5; 90 open; 100 open; "; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		delays := totals.FireDelay.Counts()
+		if runs, skipped, missed := totals.ScheduledRuns.Load(), totals.TicksSkipped.Load(), totals.TicksMissed.Load(); runs != 1 || skipped != 4 || missed != 5 || delays.N != 1 {
+			t.Errorf("counted %d runs, %d skipped and %d missed ticks, %d delays", runs, skipped, missed, delays.N)
+		}
+	})
+}

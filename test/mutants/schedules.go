@@ -40,5 +40,15 @@ func inSchedules() []Mutant {
 			Edits:  []Edit{{fire, "	for _, id := range waits {\n", "	for _, id := range waits[max(0, len(waits)-1):] {\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "AWaitingRunWaitsForAll"}},
 		},
+		{
+			Name:   "a-backfill-runs-a-tick-that-fires-later",
+			Edits:  []Edit{{"coordinator/api/schedule_run.go", "	case to.After(decided) && hasTickBetween(c, decided, to):", "	case to.After(decided) && false:"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "ABackfillStartsEachTickOnce"}},
+		},
+		{
+			Name:   "a-team-sees-the-schedules-of-others",
+			Edits:  []Edit{{"coordinator/api/schedules.go", "	if err == nil && !p.Sees(namespace) {", "	if err == nil && !p.Sees(namespace) && false {"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "SchedulesOfOtherNamespaces"}},
+		},
 	}
 }
