@@ -138,7 +138,7 @@ func (v *scheduleView) timing(t *calendar.Tick) []string {
 		why = append(why, fmt.Sprintf("its jitter of up to %s delays the start by %s: the name and the tick decide it", v.calendar.Jitter(), jitter))
 	}
 	if late := v.cfg.Wall().Sub(t.Start); late > time.Second {
-		why = append(why, fmt.Sprintf("it is %s overdue: the leader has no room for its tasks yet, or has just begun its term", late.Round(time.Second)))
+		why = append(why, fmt.Sprintf("it is %s overdue: the leader has no capacity for its tasks, or has just begun its term", late.Round(time.Second)))
 	}
 	return why
 }
