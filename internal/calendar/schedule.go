@@ -107,12 +107,18 @@ func (s *Schedule) tick(f found) Tick {
 	return Tick{At: at, Start: start, Civil: int64(f.civil), Note: s.note(f, start.Sub(at))}
 }
 
-// delay returns the jitter of a tick. It depends on the name of the schedule and on the
-// time of the tick alone, so that every replica and every preview computes the same.
+// delay returns the jitter of a tick. It depends on the name of the schedule, and on the
+// times of the tick and of the next one alone, so that every replica and every preview
+// computes the same. It ends before the next tick: otherwise that one would wait for this
+// one, and be late.
 func (s *Schedule) delay(at int64) time.Duration {
 	if s.jitter <= 0 {
 		return 0
 	}
+	bound := s.jitter
+	if next, ok := s.next(at + 1); ok {
+		bound = min(bound, time.Duration(next.at-at)*time.Second)
+	}
 	sum := sha256.Sum256([]byte(s.name + "\x00" + strconv.FormatInt(at, 10)))
-	return time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(s.jitter.Milliseconds())) * time.Millisecond //nolint:gosec // positive, and at most a day
+	return time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(bound.Milliseconds())) * time.Millisecond //nolint:gosec // positive, and at most a day
 }

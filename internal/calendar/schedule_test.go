@@ -314,3 +314,29 @@ func TestPointsHaveThreeForms(t *testing.T) {
 		}
 	}
 }
+
+// Ticks that start in another order would make each other late.
+func TestAJitterThatIsLongerThanTheTimeBetweenTicksKeepsTheirOrder(t *testing.T) {
+	t.Parallel()
+	e, err := ParseCron("*/10 8-9 * * *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Name: "often", Cron: []*Expression{e}, Jitter: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticks := s.Preview(time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), 500)
+	long := 0
+	for i, tick := range ticks[:len(ticks)-1] {
+		if !tick.Start.Before(ticks[i+1].At) {
+			t.Errorf("tick %v starts at %v, not before tick %v", tick.At, tick.Start, ticks[i+1].At)
+		}
+		if tick.Start.Sub(tick.At) > 10*time.Minute { // the last one of a day
+			long++
+		}
+	}
+	if long == 0 {
+		t.Error("no tick is delayed by more than 10 minutes")
+	}
+}
