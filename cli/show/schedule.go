@@ -245,3 +245,16 @@ func (p *Printer) Backfill(runs []*dtaskv1.BackfilledRun) {
 	}
 	p.Table(t)
 }
+
+// scheduledRun describes the run of a schedule that a job is; empty if it is not one.
+func scheduledRun(r *dtaskv1.ScheduledRun) string {
+	switch {
+	case r == nil:
+		return ""
+	case r.GetTickMs() == 0:
+		return r.GetSchedule() + ", started by a user"
+	case r.GetManual():
+		return r.GetSchedule() + ", backfill of the tick " + absolute(r.GetTickMs())
+	}
+	return r.GetSchedule() + ", tick " + absolute(r.GetTickMs())
+}
