@@ -135,7 +135,7 @@ func (v *scheduleView) since() string {
 func (v *scheduleView) timing(t *calendar.Tick) []string {
 	var why []string
 	if jitter := t.Start.Sub(t.At); jitter > 0 {
-		why = append(why, fmt.Sprintf("its jitter of up to %s delays the start by %s: the name and the tick decide it", v.calendar.Jitter(), jitter))
+		why = append(why, fmt.Sprintf("its jitter of up to %s delays the start by %s: the name and the tick decide it", wholeDuration(v.calendar.Jitter()), jitter))
 	}
 	if late := v.cfg.Wall().Sub(t.Start); late > time.Second {
 		why = append(why, fmt.Sprintf("it is %s overdue: the leader has no capacity for its tasks, or has just begun its term", late.Round(time.Second)))
@@ -177,7 +177,7 @@ func describeRecurrence(r *fsm.Recurrence) string {
 	text := ""
 	switch {
 	case r.EveryMS > 0:
-		return "every " + (time.Duration(r.EveryMS) * time.Millisecond).String()
+		return "every " + wholeDuration(time.Duration(r.EveryMS)*time.Millisecond)
 	case len(r.Cron) == 1:
 		text = fmt.Sprintf("cron %q", r.Cron[0])
 	case len(r.Cron) > 1:
@@ -189,6 +189,18 @@ func describeRecurrence(r *fsm.Recurrence) string {
 	}
 	if r.Zone != "" && !strings.HasSuffix(text, "Z") {
 		text += " in " + r.Zone
+	}
+	return text
+}
+
+// wholeDuration formats a duration without units that are zero.
+func wholeDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
 	}
 	return text
 }

@@ -84,7 +84,7 @@ func TestASchedulesShowsWhatHappenedToItsTicks(t *testing.T) {
 		t.Errorf("got %v", x)
 	}
 	want := []string{
-		"the first tick of every 10m0s after 1970-01-01T00:30:00Z, the last tick that was decided",
+		"the first tick of every 10m after 1970-01-01T00:30:00Z, the last tick that was decided",
 		"job " + list[1].GetJob() + " has not ended: a tick that is due before its end is skipped (overlap: skip)",
 	}
 	if diff := cmp.Diff(want, x.GetWhy()); diff != "" {
@@ -271,10 +271,10 @@ func TestInvalidSchedulesAreRefused(t *testing.T) {
 		`until: "2026-01-01" is before from`: func(m *dtaskv1.SetScheduleRequest) {
 			m.Definition.From, m.Definition.Until = "2026-02-01", "2026-01-01"
 		},
-		"definition: has ended: it has no tick after":            func(m *dtaskv1.SetScheduleRequest) { m.Definition.Until = "1970-01-01T00:15" },
-		"definition.overlap: unknown value 9":                    func(m *dtaskv1.SetScheduleRequest) { m.Definition.Overlap = 9 },
-		"definition.missed_within_ms: 1 is invalid":              func(m *dtaskv1.SetScheduleRequest) { m.Definition.Missed, m.Definition.MissedWithinMs = 3, 1 },
-		"definition: has 131093 bytes; must have at most 131072": func(m *dtaskv1.SetScheduleRequest) { m.Definition.From = strings.Repeat("2", maxDefinition) },
+		"definition: has ended: it has no tick after": func(m *dtaskv1.SetScheduleRequest) { m.Definition.Until = "1970-01-01T00:15" },
+		"definition.overlap: unknown value 9":         func(m *dtaskv1.SetScheduleRequest) { m.Definition.Overlap = 9 },
+		"definition.missed_within_ms: 1 is invalid":   func(m *dtaskv1.SetScheduleRequest) { m.Definition.Missed, m.Definition.MissedWithinMs = 3, 1 },
+		"must have at most 131072":                    func(m *dtaskv1.SetScheduleRequest) { m.Definition.From = strings.Repeat("2", maxDefinition) },
 	} {
 		m := everyTenMinutes("nightly", "etl")
 		change(m)
