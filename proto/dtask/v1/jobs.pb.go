@@ -1697,6 +1697,7 @@ type Job struct {
 	Needs             []*JobNeed        `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`                                                                             // jobs that must end before any task is ready
 	Waiting           bool              `protobuf:"varint,28,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                        // for a job of needs
 	Namespace         string            `protobuf:"bytes,29,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                                     // empty = default
+	Run               *ScheduledRun     `protobuf:"bytes,30,opt,name=run,proto3" json:"run,omitempty"`                                                                                 // the run of a schedule that the job is; unset = none
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1932,6 +1933,13 @@ func (x *Job) GetNamespace() string {
 		return x.Namespace
 	}
 	return ""
+}
+
+func (x *Job) GetRun() *ScheduledRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
 }
 
 // ArrayStatus is the progress of an array.
@@ -4825,7 +4833,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tStoredJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aexisted\x18\x02 \x01(\bR\aexisted\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"\xba\t\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"\xe4\t\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4858,7 +4866,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06params\x18\x1a \x03(\v2\x19.dtask.v1.Job.ParamsEntryR\x06params\x12'\n" +
 	"\x05needs\x18\x1b \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x12\x18\n" +
 	"\awaiting\x18\x1c \x01(\bR\awaiting\x12\x1c\n" +
-	"\tnamespace\x18\x1d \x01(\tR\tnamespace\x1a9\n" +
+	"\tnamespace\x18\x1d \x01(\tR\tnamespace\x12(\n" +
+	"\x03run\x18\x1e \x01(\v2\x16.dtask.v1.ScheduledRunR\x03run\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
@@ -5294,80 +5303,81 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	21, // 36: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
 	63, // 37: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
 	7,  // 38: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
-	64, // 39: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	70, // 40: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	70, // 41: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
-	15, // 42: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	69, // 43: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	67, // 44: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	65, // 45: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	70, // 46: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	20, // 47: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	69, // 48: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	71, // 49: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	40, // 50: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 51: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	70, // 52: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	71, // 53: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	27, // 54: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	69, // 55: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	20, // 56: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	70, // 57: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	20, // 58: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	27, // 59: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	70, // 60: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	20, // 61: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	69, // 62: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	66, // 63: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	20, // 64: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	20, // 65: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	40, // 66: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	70, // 67: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	41, // 68: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	69, // 69: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	70, // 70: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	71, // 71: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	20, // 72: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	47, // 73: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 74: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	51, // 75: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
-	3,  // 76: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
-	54, // 77: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
-	14, // 78: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	22, // 79: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	23, // 80: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	25, // 81: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	28, // 82: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	30, // 83: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	32, // 84: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	34, // 85: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	36, // 86: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	46, // 87: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	38, // 88: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	42, // 89: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	44, // 90: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	49, // 91: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	52, // 92: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	17, // 93: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	20, // 94: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	24, // 95: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	26, // 96: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	29, // 97: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	31, // 98: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	33, // 99: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	35, // 100: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	37, // 101: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	48, // 102: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	39, // 103: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	43, // 104: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	45, // 105: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	50, // 106: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	53, // 107: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	93, // [93:108] is the sub-list for method output_type
-	78, // [78:93] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	6,  // 39: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
+	64, // 40: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	70, // 41: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	70, // 42: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	15, // 43: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
+	69, // 44: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	67, // 45: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	65, // 46: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	70, // 47: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	20, // 48: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	69, // 49: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	71, // 50: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	40, // 51: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 52: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	70, // 53: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	71, // 54: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	27, // 55: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	69, // 56: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	20, // 57: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	70, // 58: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	20, // 59: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	27, // 60: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	70, // 61: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	20, // 62: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	69, // 63: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	66, // 64: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	20, // 65: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	20, // 66: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	40, // 67: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	70, // 68: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	41, // 69: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	69, // 70: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	70, // 71: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	71, // 72: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	20, // 73: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	47, // 74: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,  // 75: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	51, // 76: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
+	3,  // 77: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
+	54, // 78: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
+	14, // 79: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	22, // 80: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	23, // 81: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	25, // 82: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	28, // 83: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	30, // 84: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	32, // 85: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	34, // 86: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	36, // 87: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	46, // 88: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	38, // 89: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	42, // 90: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	44, // 91: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	49, // 92: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	52, // 93: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	17, // 94: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	20, // 95: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	24, // 96: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	26, // 97: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	29, // 98: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	31, // 99: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	33, // 100: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	35, // 101: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	37, // 102: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	48, // 103: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	39, // 104: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	43, // 105: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	45, // 106: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	50, // 107: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	53, // 108: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	94, // [94:109] is the sub-list for method output_type
+	79, // [79:94] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
