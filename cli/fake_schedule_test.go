@@ -72,7 +72,7 @@ func (f *fakeLeader) schedule(name string) (*dtaskv1.Schedule, error) {
 	return f.scheduled[i], nil
 }
 
-func checkVersion(x *dtaskv1.Schedule, version uint32) error {
+func checkScheduleVersion(x *dtaskv1.Schedule, version uint32) error {
 	if version == 0 || x.GetVersion() == version {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (f *fakeLeader) SetSchedule(stream grpc.ClientStreamingServer[dtaskv1.SetSc
 	if err != nil {
 		x = &dtaskv1.Schedule{Name: h.GetName(), Namespace: "default", CreatedAt: noon.UnixMilli(), State: "active", Tasks: first.GetPart().GetTotal(), Owner: h.GetOwner()}
 	}
-	if err := checkVersion(x, first.GetIfVersion()); err != nil {
+	if err := checkScheduleVersion(x, first.GetIfVersion()); err != nil {
 		return err
 	}
 	if x.GetVersion() == 0 {
@@ -156,7 +156,7 @@ func (f *fakeLeader) DeleteSchedule(_ context.Context, r *dtaskv1.DeleteSchedule
 	defer f.mu.Unlock()
 	x, err := f.schedule(r.GetName())
 	if err == nil {
-		err = checkVersion(x, r.GetIfVersion())
+		err = checkScheduleVersion(x, r.GetIfVersion())
 	}
 	if err != nil {
 		return nil, err
