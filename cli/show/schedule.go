@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -64,19 +65,40 @@ func (p *Printer) Schedule(x *dtaskv1.Schedule) {
 	p.field("overlap", document.ScheduleOverlap(d.GetOverlap()))
 	missed := document.ScheduleMissed(d.GetMissed())
 	if d.GetMissedWithinMs() > 0 {
-		missed += " within " + Duration(time.Duration(d.GetMissedWithinMs())*time.Millisecond)
+		missed += " within " + wholeDuration(d.GetMissedWithinMs())
 	}
 	p.field("missed", missed)
 	if x.GetPausedAt() != 0 {
 		p.field("paused", p.ago(x.GetPausedAt())+by(x.GetPausedBy())+reason(x.GetPauseReason()))
 	}
 	name := "why"
-	for _, line := range x.GetWhy() {
-		p.Line("  %-10s %s", name, Clean(line))
-		name = ""
+	for _, reason := range x.GetWhy() {
+		for _, line := range wrapped(reason) {
+			p.Line("  %-10s %s", name, Clean(line))
+			name = ""
+		}
 	}
 	p.NextTicks(x.GetNext())
 	p.outcomes(x.GetOutcomes())
+}
+
+// maxReason is the longest line of a reason, so that it fits into 100 columns.
+const maxReason = 87
+
+// wrapped breaks a text between words. Lines but the first are indented.
+func wrapped(text string) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > maxReason:
+			lines, line = append(lines, line), "  "+word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
 }
 
 func by(name string) string {
