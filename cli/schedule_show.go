@@ -19,7 +19,7 @@ func newScheduleShow(a *app) *cobra.Command {
 		Use:   "show NAME",
 		Short: "Show when a schedule fires, why, and its last runs",
 		Long: `Show the definition of a schedule, its next ticks, why the next one is when it is or why
-there is none, and what happened to the last 20 ticks.
+nothing fires, and what happened to the last 20 ticks.
 
 ` + staleHelp,
 		Example: `  dtaskctl schedule show nightly

@@ -151,7 +151,7 @@ func (s *State) progress(old *Schedule, change func(*Schedule)) {
 	s.mixScheduleProgress(&x)
 }
 
-// DeleteSchedule removes a schedule. Its jobs go on.
+// DeleteSchedule removes a schedule. Its jobs continue.
 type DeleteSchedule struct {
 	ID        ScheduleID
 	IfVersion uint32 // it must have this version; 0 = any

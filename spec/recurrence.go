@@ -42,7 +42,7 @@ func recurrence(c *calendar.Config) Recurrence {
 	return r
 }
 
-// texts returns parsed values as they were written; nil if there are none.
+// texts returns parsed values as they were written; nil for an empty list.
 func texts[T fmt.Stringer](list []T) []string {
 	var all []string
 	for _, v := range list {

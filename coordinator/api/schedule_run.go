@@ -132,7 +132,7 @@ func (s *schedules) BackfillSchedule(ctx context.Context, r *dtaskv1.BackfillSch
 	return resp, nil
 }
 
-// backfilled returns the ticks of a period, and the tick before them; 0 = there is none. A
+// backfilled returns the ticks of a period, and the tick before them; 0 = they are the first. A
 // tick that is not decided yet is not among them: it would run twice.
 func (s *schedules) backfilled(x *fsm.Schedule, r *dtaskv1.BackfillScheduleRequest) (ticks []int64, previous int64, err error) {
 	c, err := sequencer.Calendar(x.Name, &x.Recurrence)

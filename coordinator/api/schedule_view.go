@@ -90,7 +90,7 @@ func (v *scheduleView) ticks(n int) []calendar.Tick {
 	return slices.DeleteFunc(list, func(t calendar.Tick) bool { return sequencer.IsPast(v.schedule, t) })
 }
 
-// why explains why the next tick is when it is, or why there is none.
+// why explains why the next tick is when it is, or why nothing fires.
 func (v *scheduleView) why(ticks []calendar.Tick) []string {
 	x := v.schedule
 	var why []string

@@ -88,7 +88,7 @@ func (s *Sequencer) ResumeSchedule(ctx context.Context, id fsm.ScheduleID) (*fsm
 	})
 }
 
-// DeleteSchedule removes a schedule; its jobs go on. version is the one that it must have;
+// DeleteSchedule removes a schedule; its jobs continue. version is the one that it must have;
 // 0 = any. Errors: as for PauseSchedule, and *RejectedError with VersionMismatch.
 func (s *Sequencer) DeleteSchedule(ctx context.Context, id fsm.ScheduleID, version uint32) error {
 	_, err := s.changeSchedule(ctx, id, func(*batch) (fsm.Op, error) { return &fsm.DeleteSchedule{ID: id, IfVersion: version}, nil })

@@ -54,7 +54,7 @@ func (s *Schedule) Next(after time.Time) (Tick, bool) {
 }
 
 // Last returns the last tick after one instant and not after another. It returns false if
-// there is none. It takes as long as some 40 calls of Next.
+// nothing fires between them. It takes as long as some 40 calls of Next.
 func (s *Schedule) Last(after, until time.Time) (Tick, bool) {
 	first, end := max(after.Unix(), 0), min(until.Unix(), maxInstant)
 	if first >= end {

@@ -69,7 +69,7 @@ type ScheduleOutcome struct {
 	DecidedAt string  `json:"decided_at"`
 	Decision  string  `json:"decision"` // ran, skipped_open or skipped_missed
 	Job       *string `json:"job"`      // null: it was skipped
-	State     *string `json:"state"`    // of the job; null: there is none, it has expired, or it was not read
+	State     *string `json:"state"`    // of the job; null: no job, it has expired, or it was not read
 	Manual    bool    `json:"manual"`   // a user started it
 	Earlier   uint32  `json:"earlier"`  // missed ticks before it that were skipped with it
 }

@@ -504,7 +504,7 @@ type ScheduleOutcome struct {
 	DecidedAt     int64                  `protobuf:"varint,2,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
 	Decision      ScheduleDecision       `protobuf:"varint,3,opt,name=decision,proto3,enum=dtask.v1.ScheduleDecision" json:"decision,omitempty"`
 	Job           string                 `protobuf:"bytes,4,opt,name=job,proto3" json:"job,omitempty"`                             // empty = skipped
-	State         JobState               `protobuf:"varint,5,opt,name=state,proto3,enum=dtask.v1.JobState" json:"state,omitempty"` // of the job; unspecified = there is none, or it has expired
+	State         JobState               `protobuf:"varint,5,opt,name=state,proto3,enum=dtask.v1.JobState" json:"state,omitempty"` // of the job; unspecified = no job, or it has expired
 	Manual        bool                   `protobuf:"varint,6,opt,name=manual,proto3" json:"manual,omitempty"`                      // started by a user, for a tick or not
 	Earlier       uint32                 `protobuf:"varint,7,opt,name=earlier,proto3" json:"earlier,omitempty"`                    // missed ticks before it that were skipped with it; 1,000 = at least
 	unknownFields protoimpl.UnknownFields
@@ -607,7 +607,7 @@ type Schedule struct {
 	PausedBy      string             `protobuf:"bytes,12,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
 	PauseReason   string             `protobuf:"bytes,13,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
 	Next          []*ScheduleTick    `protobuf:"bytes,14,rep,name=next,proto3" json:"next,omitempty"`                         // the next ticks that fire; empty while it is paused or held
-	Why           []string           `protobuf:"bytes,15,rep,name=why,proto3" json:"why,omitempty"`                           // why the next tick is when it is, or why there is none; for people
+	Why           []string           `protobuf:"bytes,15,rep,name=why,proto3" json:"why,omitempty"`                           // why the next tick is when it is, or why nothing fires; for people
 	OpenJobs      []string           `protobuf:"bytes,16,rep,name=open_jobs,json=openJobs,proto3" json:"open_jobs,omitempty"` // its runs that have not ended, the oldest first
 	Last          *ScheduleOutcome   `protobuf:"bytes,17,opt,name=last,proto3" json:"last,omitempty"`                         // what happened last; unset = nothing yet
 	Outcomes      []*ScheduleOutcome `protobuf:"bytes,18,rep,name=outcomes,proto3" json:"outcomes,omitempty"`                 // the last 20, the newest first; only of GetSchedule
