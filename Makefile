@@ -230,6 +230,10 @@ upgrade: ## upgrade a cluster from BASE (the commit in test/upgrade/base) to thi
 deploy-test: ## set up a secured cluster on machines of its own, as documented, and test what it sends, stores and refuses; needs root
 	go test -count=1 -v -timeout 10m $(ARGS) ./test/deploy
 
+.PHONY: revocation
+revocation: ## end 3,000 open calls of tokens and workers that are revoked or expire, each within 0.2 s (99th percentile); needs root and a quiet machine
+	DTASK_REVOCATION=full go test -count=1 -v -timeout 20m -run '^TestOpenCallsEnd' $(ARGS) ./test/deploy
+
 .PHONY: units
 units: ## check the systemd units with systemd-analyze
 	go test -count=1 -v -run 'TestSystemd|TestTheUnits' $(ARGS) ./test/packaging

@@ -16,20 +16,21 @@ func newBackupList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list DIR",
 		Short: "List the backups in a directory",
-		Long: `List the backups that dtaskctl backup save --to has added to DIR, the newest first, and
-whether the files with their history are there. It needs no cluster. dtaskd backup verify
-reads and checks the newest one.`,
+		Long: `List the backups that dtaskctl backup save --to, or a schedule of backups, has added to
+DIR, the newest first, and whether the files with their history are there. It needs no
+cluster. dtaskd backup verify reads and checks the newest one.`,
 		Example: `  dtaskctl backup list /mnt/backups
   dtaskctl backup list /mnt/backups -o json`,
 		Args: oneArg,
 		RunE: func(_ *cobra.Command, args []string) error {
-			set := &backupSet{dir: args[0]}
-			if err := set.read(a); err != nil {
+			path := a.created(args[0])
+			dir, err := backup.OpenDirectory(path, partialFile)
+			if err != nil {
 				return err
 			}
-			doc := document.Backups{Dir: set.dir, Backups: []document.Backup{}}
-			for _, state := range slices.Backward(set.found.States) {
-				b, err := set.describe(state)
+			doc := document.Backups{Dir: path, Backups: []document.Backup{}}
+			for _, state := range slices.Backward(dir.States) {
+				b, err := describeBackup(path, &dir.Set, state)
 				if err != nil {
 					return err
 				}
@@ -40,20 +41,19 @@ reads and checks the newest one.`,
 	}
 }
 
-// describe describes a state and the segments that it needs.
-func (s *backupSet) describe(state backup.StateFile) (document.Backup, error) {
-	path := filepath.Join(s.dir, state.Name)
-	m, err := manifestOf(path)
+// describeBackup describes a state in a directory and the segments that it needs.
+func describeBackup(dir string, set *backup.Set, state backup.StateFile) (document.Backup, error) {
+	m, err := backup.ReadManifest(filepath.Join(dir, state.Name))
 	if err != nil {
 		return document.Backup{}, err
 	}
 	b := document.Backup{
 		File: state.Name, ClusterID: m.ClusterID, CreatedAt: document.Time(m.CreatedAt.UnixMilli()), Index: m.Index, HistoryFiles: []string{},
 	}
-	chain, complete := s.found.Chain(m.HistoryTo)
+	chain, complete := set.Chain(m.HistoryTo)
 	b.HistoryComplete = complete
 	for _, name := range append(namesOfSegments(chain), state.Name) {
-		info, err := os.Stat(filepath.Join(s.dir, name))
+		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
 			return b, err
 		}

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/backup"
 	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/internal/durable"
 )
 
 // toStdout is the file name that stands for standard output.
@@ -19,7 +22,8 @@ const toStdout = "-"
 func newBackupSave(a *app) *cobra.Command {
 	var o client.BackupOptions
 	var replace bool
-	set := &backupSet{}
+	var dir string
+	var keep int
 	cmd := &cobra.Command{
 		Use:   "save FILE|-",
 		Short: "Save a backup of the cluster",
@@ -42,40 +46,68 @@ the workers and in no backup. dtaskd restore makes a new cluster of FILE or DIR.
 		Args: argCount(0, 1),
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
 			switch {
-			case set.dir != "" && (len(args) > 0 || replace || o.History):
+			case dir != "" && (len(args) > 0 || replace || o.History):
 				return view{}, usagef("--to replaces FILE, --replace and --with-history")
-			case set.dir != "":
-				return a.savedBackup(a.backupToSet(ctx, c, set))
+			case dir != "":
+				return a.savedBackup(a.backupToSet(ctx, c, dir, keep))
 			case len(args) == 0:
 				return view{}, usagef("missing argument: name a FILE, or a directory with --to")
-			case set.keep > 0:
+			case keep > 0:
 				return view{}, usagef("--keep requires --to")
 			case args[0] == toStdout:
 				return view{}, a.backupToStdout(ctx, c, o)
 			}
-			return a.savedBackup(a.backupToFile(ctx, c, o, &backupFile{path: args[0], replace: replace}))
+			return a.savedBackup(a.backupToFile(ctx, c, o, args[0], replace))
 		}),
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&o.History, "with-history", false, "include the finished jobs that have left the state")
 	fl.BoolVar(&replace, "replace", false, "replace FILE if it exists")
-	fl.StringVar(&set.dir, "to", "", "add the backup to those in `DIR`")
-	bind(fl, &set.keep, "keep", "0", "with --to: keep the newest `N` states (0 = all)", integer[int](0, math.MaxInt32))
+	fl.StringVar(&dir, "to", "", "add the backup to those in `DIR`")
+	bind(fl, &keep, "keep", "0", "with --to: keep the newest `N` states (0 = all)", integer[int](0, math.MaxInt32))
 	return cmd
 }
 
 // backupSecrecy is what the user must know about the file.
 const backupSecrecy = "the backup is not encrypted and has all payloads, environments and results of jobs: keep it as secret as the cluster"
 
-func (a *app) backupToFile(ctx context.Context, c *client.Client, o client.BackupOptions, file *backupFile) (doc document.SavedBackup, err error) {
-	if err := file.open(a); err != nil {
+func (a *app) backupToFile(ctx context.Context, c *client.Client, o client.BackupOptions, path string, replace bool) (doc document.SavedBackup, err error) {
+	file, err := a.createBackup(path, replace)
+	if err != nil {
 		return doc, err
 	}
-	defer file.discard()
-	if err := c.Backup(ctx, o, func() (io.Writer, error) { return &meter{a: a, to: file}, file.restart() }); err != nil {
+	defer file.Discard()
+	if err := c.Backup(ctx, o, func() (io.Writer, error) { return &meter{a: a, to: file}, file.Restart() }); err != nil {
 		return doc, err
 	}
-	return file.keep()
+	saved, err := file.Keep(nil)
+	if err != nil {
+		return doc, err
+	}
+	return savedDocument(file.Path(), saved), nil
+}
+
+// createBackup begins the file of a backup. The caller calls Discard.
+func (a *app) createBackup(path string, replace bool) (*backup.File, error) {
+	if path == "" {
+		return nil, usagef("FILE must not be empty")
+	}
+	path = a.created(path)
+	switch info, err := os.Lstat(path); {
+	case err == nil && info.IsDir():
+		return nil, usagef("%s is a directory: name a file in it", path)
+	case err == nil && !replace:
+		return nil, usagef("%s exists: choose another file, or use --replace", path)
+	}
+	return backup.CreateFile(path, partialFile)
+}
+
+// savedDocument describes a backup that was saved.
+func savedDocument(path string, s backup.Saved) document.SavedBackup {
+	return document.SavedBackup{
+		File: path, Bytes: s.Totals.Bytes, SHA256: s.SHA256, ClusterID: s.ClusterID, ServerID: s.ServerID,
+		CreatedAt: document.Time(s.CreatedAt.UnixMilli()), Index: s.Index, Level: s.Level, History: s.History, HistoryJobs: s.Totals.Jobs,
+	}
 }
 
 // savedBackup is the view of a backup.
@@ -133,7 +165,7 @@ func (m *meter) Write(b []byte) (int, error) {
 		m.a.note("saving: %s bytes", show.Count(m.bytes))
 	}
 	if err != nil {
-		return n, fmt.Errorf("writing the backup: %w", pathCause(err))
+		return n, fmt.Errorf("writing the backup: %w", durable.Cause(err))
 	}
 	return n, nil
 }

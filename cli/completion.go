@@ -38,15 +38,16 @@ var jobArgs = map[string]struct {
 	tasks  bool               // JOB/TASK is possible
 	many   bool               // several are possible
 }{
-	"dtaskctl status": {tasks: true},
-	"dtaskctl result": {tasks: true},
-	"dtaskctl logs":   {tasks: true},
-	"dtaskctl watch":  {},
-	"dtaskctl rerun":  {},
-	"dtaskctl wait":   {many: true},
-	"dtaskctl cancel": {states: activeJobStates, tasks: true, many: true},
-	"dtaskctl update": {states: activeJobStates, tasks: true, many: true},
-	"dtaskctl retry":  {states: allJobStates[1:], tasks: true, many: true},
+	"dtaskctl status":  {tasks: true},
+	"dtaskctl result":  {tasks: true},
+	"dtaskctl logs":    {tasks: true},
+	"dtaskctl explain": {tasks: true},
+	"dtaskctl watch":   {},
+	"dtaskctl rerun":   {},
+	"dtaskctl wait":    {many: true},
+	"dtaskctl cancel":  {states: activeJobStates, tasks: true, many: true},
+	"dtaskctl update":  {states: activeJobStates, tasks: true, many: true},
+	"dtaskctl retry":   {states: allJobStates[1:], tasks: true, many: true},
 
 	"dtaskctl dlq show":    {tasks: true},
 	"dtaskctl dlq requeue": {tasks: true, many: true},

@@ -14,6 +14,7 @@ type fakeBackup struct {
 	cutBackup int    // bytes that are missing at its end
 	index     uint64 // of the state; it grows with each backup
 	foreign   bool   // it is that of another cluster
+	schedule  *dtaskv1.BackupSchedule
 }
 
 func (f *fakeLeader) Backup(r *dtaskv1.BackupRequest, s grpc.ServerStreamingServer[dtaskv1.BackupResponse]) error {

@@ -64,7 +64,7 @@ func newFakeSchedules() fakeSchedules {
 	return fakeSchedules{scheduled: []*dtaskv1.Schedule{nightly()}, startedFor: map[string]string{}}
 }
 
-func (f *fakeLeader) schedule(name string) (*dtaskv1.Schedule, error) {
+func (f *fakeLeader) scheduleNamed(name string) (*dtaskv1.Schedule, error) {
 	i := slices.IndexFunc(f.scheduled, func(x *dtaskv1.Schedule) bool { return x.GetName() == name })
 	if i < 0 {
 		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, fmt.Sprintf("schedule %q not found in the namespace \"default\"", name))
@@ -94,7 +94,7 @@ func (f *fakeLeader) SetSchedule(stream grpc.ClientStreamingServer[dtaskv1.SetSc
 	if h.GetName() == "refused" {
 		return refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid request", "definition: timezone: unknown time zone \"Mars/Base\"")
 	}
-	x, err := f.schedule(h.GetName())
+	x, err := f.scheduleNamed(h.GetName())
 	if err != nil {
 		x = &dtaskv1.Schedule{Name: h.GetName(), Namespace: "default", CreatedAt: noon.UnixMilli(), State: "active", Tasks: first.GetPart().GetTotal(), Owner: h.GetOwner()}
 	}
@@ -118,7 +118,7 @@ func (f *fakeLeader) ListSchedules(context.Context, *dtaskv1.ListSchedulesReques
 func (f *fakeLeader) GetSchedule(_ context.Context, r *dtaskv1.GetScheduleRequest) (*dtaskv1.GetScheduleResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	x, err := f.schedule(r.GetName())
+	x, err := f.scheduleNamed(r.GetName())
 	if err == nil && x.GetState() == "active" {
 		x.Next = hourly(int(r.GetNext()))
 	}
@@ -128,7 +128,7 @@ func (f *fakeLeader) GetSchedule(_ context.Context, r *dtaskv1.GetScheduleReques
 func (f *fakeLeader) PauseSchedule(_ context.Context, r *dtaskv1.PauseScheduleRequest) (*dtaskv1.PauseScheduleResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	x, err := f.schedule(r.GetName())
+	x, err := f.scheduleNamed(r.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (f *fakeLeader) PauseSchedule(_ context.Context, r *dtaskv1.PauseScheduleRe
 func (f *fakeLeader) ResumeSchedule(_ context.Context, r *dtaskv1.ResumeScheduleRequest) (*dtaskv1.ResumeScheduleResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	x, err := f.schedule(r.GetName())
+	x, err := f.scheduleNamed(r.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (f *fakeLeader) ResumeSchedule(_ context.Context, r *dtaskv1.ResumeSchedule
 func (f *fakeLeader) DeleteSchedule(_ context.Context, r *dtaskv1.DeleteScheduleRequest) (*dtaskv1.DeleteScheduleResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	x, err := f.schedule(r.GetName())
+	x, err := f.scheduleNamed(r.GetName())
 	if err == nil {
 		err = checkScheduleVersion(x, r.GetIfVersion())
 	}
@@ -177,7 +177,7 @@ func (f *fakeLeader) startRun(key string) (job string, existed bool) {
 func (f *fakeLeader) RunSchedule(_ context.Context, r *dtaskv1.RunScheduleRequest) (*dtaskv1.RunScheduleResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	x, err := f.schedule(r.GetName())
+	x, err := f.scheduleNamed(r.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (f *fakeLeader) RunSchedule(_ context.Context, r *dtaskv1.RunScheduleReques
 func (f *fakeLeader) BackfillSchedule(_ context.Context, r *dtaskv1.BackfillScheduleRequest) (*dtaskv1.BackfillScheduleResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, err := f.schedule(r.GetName()); err != nil {
+	if _, err := f.scheduleNamed(r.GetName()); err != nil {
 		return nil, err
 	}
 	resp := &dtaskv1.BackfillScheduleResponse{}

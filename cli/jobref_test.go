@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/auth"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
 )
 
 // leaderAndClient returns a leader and a client of it.
@@ -45,6 +47,30 @@ func TestAnIDIsResolvedWithoutACall(t *testing.T) {
 	for _, arg := range []string{"", "0", "-1", "etl", "4 2", "42@", "@", "@/a", "42/", "@etl/"} {
 		if r, err := a.ref(t.Context(), none, arg); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("%q: got %v, %v; want not found", arg, r, err)
+		}
+	}
+}
+
+// A client of several clusters will need CELL:JOB/TASK. Until then no name may look like one;
+// in the ID of a task, which follows the slash, a colon is clear.
+func TestAColonBeforeAJobIsReserved(t *testing.T) {
+	t.Parallel()
+	a, _, _ := setup(t, nil)
+	var none *client.Client // a call would panic
+	for _, arg := range []string{"prod:42", "prod:42/a", "42:", ":42", "prod:"} {
+		if r, err := a.ref(t.Context(), none, arg); !errors.Is(err, client.ErrNotFound) {
+			t.Errorf("%q: got %v, %v; want not found", arg, r, err)
+		}
+	}
+	if r, err := a.ref(t.Context(), none, "42/fetch:a"); err != nil || r.job != "42" || r.task != "fetch:a" {
+		t.Errorf("got %+v, %v; want task fetch:a of job 42", r, err)
+	}
+	const name = "prod:etl"
+	_, contextErr := parseContextName(name)
+	_, identityErr := parseIdentityName(name)
+	for what, err := range map[string]error{"job": spec.CheckName(name), "namespace": auth.CheckNamespace(name), "context": contextErr, "identity": identityErr} {
+		if err == nil {
+			t.Errorf("the name of a %s may have a colon", what)
 		}
 	}
 }

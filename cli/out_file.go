@@ -2,12 +2,15 @@ package cli
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+
+	"github.com/dtask/dtask/internal/durable"
 )
+
+// partialFile begins the temporary names of files that are being written.
+const partialFile = ".dtaskctl-"
 
 // An outFile is a file that a command writes, by default that of its flag --out. Only the
 // user can read it. It gets its name when it is complete, and whether it can be written is
@@ -16,7 +19,7 @@ type outFile struct {
 	path    string
 	what    string // for errors; empty: --out
 	replace bool   // the file may exist
-	temp    *os.File
+	file    *durable.File
 }
 
 // open creates the file under a temporary name, unless the path is empty. The caller calls
@@ -29,27 +32,23 @@ func (f *outFile) open(a *app) (err error) {
 	if _, err := os.Lstat(f.path); err == nil && !f.replace {
 		return usagef("%s exists: choose another file, or remove it", f.name())
 	}
-	f.temp, err = os.CreateTemp(filepath.Dir(f.path), ".dtaskctl-*") // has mode 0600
+	f.file, err = durable.CreateFile(f.path, partialFile)
 	return f.failed(err)
 }
 
 // keep writes the content and gives the file its name. It is called once, after open.
 func (f *outFile) keep(write func(io.Writer) error) error {
-	err := write(f.temp)
-	err = errors.Join(err, f.temp.Sync(), f.temp.Close())
+	err := write(f.file)
 	if err == nil {
-		err = os.Rename(f.temp.Name(), f.path)
-	}
-	if err == nil {
-		f.temp = nil
+		err = f.file.Keep()
 	}
 	return f.failed(err)
 }
 
 // discard removes the temporary file unless it was kept.
 func (f *outFile) discard() {
-	if f.temp != nil {
-		_ = errors.Join(f.temp.Close(), os.Remove(f.temp.Name())) // nothing is lost
+	if f.file != nil {
+		f.file.Discard()
 	}
 }
 
@@ -60,5 +59,5 @@ func (f *outFile) failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("writing %s: %w", f.name(), pathCause(err))
+	return fmt.Errorf("writing %s: %w", f.name(), durable.Cause(err))
 }

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"errors"
 	"io"
-	"io/fs"
 
 	"github.com/spf13/pflag"
 
@@ -46,12 +44,4 @@ func (a *app) deliver(f *outFile, secret client.Secret, doc func(text string) an
 	}
 	explain()
 	return nil
-}
-
-// pathCause removes the path of a temporary file from an error.
-func pathCause(err error) error {
-	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		return p.Err
-	}
-	return err
 }

@@ -17,7 +17,7 @@ func newTokenRevoke(a *app) *cobra.Command {
 		Long: `Take the access of a person, a program or a worker away, at once and for good. Open
 streams end, and the attempts of a worker are requeued. The name may be given again. Your
 own access and that of the last admin can be taken away, too: the sockets of the
-coordinators remain.`,
+coordinators remain. A coordinator is removed instead, with dtaskctl cluster remove.`,
 		Example: "  dtaskctl token revoke 7",
 		Args:    oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -127,6 +127,7 @@ type Client struct {
 	running   sync.WaitGroup // goroutines of streams
 	// handshakes are noted for diagnose.
 	handshakes handshakes
+	stop       context.CancelFunc // ends what no call waits for
 
 	mu      sync.Mutex                  // guards the rest
 	conns   map[string]*grpc.ClientConn // by address, created on first use
@@ -151,6 +152,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Cluster != "" {
 		c.identity.id.Store(&cfg.Cluster)
 	}
+	c.followCAs()
 	return c, nil
 }
 
@@ -160,6 +162,7 @@ func (c *Client) Close() error {
 	conns := c.conns
 	c.conns, c.closed = nil, true
 	c.mu.Unlock()
+	c.stop()
 	var errs []error
 	for _, conn := range conns {
 		errs = append(errs, conn.Close())

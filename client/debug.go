@@ -11,9 +11,12 @@ import (
 )
 
 const (
-	// debugTimeout is how long a coordinator may take to send a debug bundle, beside the
-	// CPU profile.
+	// debugTimeout is how long a coordinator may send nothing, beside the time of the CPU
+	// profile. The profile is the last file: a limit of the whole bundle would cut it off on
+	// a slow connection.
 	debugTimeout = 30 * time.Second
+	// maxDebugTime bounds the whole bundle of a coordinator, beside the CPU profile.
+	maxDebugTime = 10 * time.Minute
 	// maxDebugBytes bounds what is kept of a coordinator's debug bundle in memory.
 	maxDebugBytes = 256 << 20
 )
@@ -37,12 +40,8 @@ type ReplicaDebug struct {
 // by server ID. It works without a leader, and does not retry. Only admins may call it.
 // ErrUnreachable means that no coordinator responded.
 func (c *Client) Debug(ctx context.Context, profile time.Duration) ([]ReplicaDebug, error) {
-	answers, err := askMembers(ctx, c, "making a debug bundle", profile+debugTimeout, func(ctx context.Context, t try) (d ReplicaDebug, err error) {
-		stream, err := t.admin().Debug(ctx, &dtaskv1.DebugRequest{ProfileMs: profile.Milliseconds()})
-		if err != nil {
-			return d, err
-		}
-		err = d.receive(stream.Recv)
+	answers, err := askMembers(ctx, c, "making a debug bundle", profile+maxDebugTime, func(ctx context.Context, t try) (d ReplicaDebug, err error) {
+		err = d.ask(ctx, t, profile)
 		return d, err
 	}, func(d ReplicaDebug) string { return d.ServerID })
 	if err != nil {
@@ -53,6 +52,29 @@ func (c *Client) Debug(ctx context.Context, profile time.Duration) ([]ReplicaDeb
 		list = append(list, ReplicaDebug{ServerID: a.id, Address: a.addr, Files: a.value.Files, Err: a.err})
 	}
 	return list, nil
+}
+
+// ask asks a coordinator for all files. It ends if the coordinator is silent for longer than
+// the profile may take.
+func (d *ReplicaDebug) ask(ctx context.Context, t try, profile time.Duration) error {
+	limit := profile + debugTimeout
+	silent := fmt.Errorf("it sent nothing for %s", limit)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(limit, func() { cancel(silent) })
+	defer timer.Stop()
+	stream, err := t.admin().Debug(ctx, &dtaskv1.DebugRequest{ProfileMs: profile.Milliseconds()})
+	if err == nil {
+		err = d.receive(func() (*dtaskv1.DebugResponse, error) {
+			got, err := stream.Recv()
+			timer.Reset(limit)
+			return got, err
+		})
+	}
+	if err != nil && errors.Is(context.Cause(ctx), silent) {
+		return silent
+	}
+	return err
 }
 
 // receive receives all files.

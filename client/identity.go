@@ -35,7 +35,12 @@ func checkClusterID(id string) error {
 
 // identity is the cluster that a client belongs to. It is set once: by
 // Config.Cluster, or by the first coordinator that answers.
-type identity struct{ id atomic.Pointer[string] }
+type identity struct {
+	id atomic.Pointer[string]
+	// trusts is called with the CAs that a coordinator trusts, as its response names them;
+	// nil: the client has no CAs.
+	trusts func(conn *grpc.ClientConn, named string)
+}
 
 // get returns the cluster's ID; empty while unknown.
 func (i *identity) get() string {
@@ -47,7 +52,10 @@ func (i *identity) get() string {
 
 // admit adopts the cluster of a response if none is known, and returns a status
 // if the response is from another cluster.
-func (i *identity) admit(header metadata.MD) error {
+func (i *identity) admit(conn *grpc.ClientConn, header metadata.MD) error {
+	if named := header.Get(trustKey); i.trusts != nil && len(named) == 1 {
+		i.trusts(conn, named[0])
+	}
 	for _, id := range header.Get(clusterKey) {
 		if id != "" && !i.id.CompareAndSwap(nil, &id) && *i.id.Load() != id {
 			return foreignStatus(id)
@@ -78,7 +86,7 @@ func (i *identity) name(ctx context.Context) context.Context {
 func (i *identity) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	var header metadata.MD
 	err := invoke(i.name(ctx), method, req, reply, conn, append(slices.Clip(opts), grpc.Header(&header))...)
-	return cmp.Or(i.admit(header), err)
+	return cmp.Or(i.admit(conn, header), err)
 }
 
 // stream is the interceptor of streams.
@@ -91,7 +99,7 @@ func (i *identity) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc
 	// the server did not process again, and while that waits for a connection, it holds
 	// the lock that SendMsg, Encode and Context need. The callers retry by themselves.
 	_ = s.Context()
-	return &identifiedStream{ClientStream: s, identity: i}, nil
+	return &identifiedStream{ClientStream: s, identity: i, conn: conn}, nil
 }
 
 // An identifiedStream checks the cluster of the coordinator before it returns
@@ -100,6 +108,7 @@ type identifiedStream struct {
 	grpc.ClientStream
 
 	identity *identity
+	conn     *grpc.ClientConn
 	checked  bool
 }
 
@@ -111,7 +120,7 @@ func (s *identifiedStream) RecvMsg(m any) error {
 	}
 	s.checked = true
 	header, _ := s.Header() // has arrived, or the stream has ended with err
-	return cmp.Or(s.identity.admit(header), err)
+	return cmp.Or(s.identity.admit(s.conn, header), err)
 }
 
 // Cluster returns the ID of the client's cluster: Config.Cluster, or that of the first

@@ -27,34 +27,23 @@ type Trust struct {
 // must have a certificate that the CA issued to a replica, and it must be valid by the
 // clock of this machine. Host names are not checked, because the CA of a cluster issues
 // certificates to its replicas only.
+//
+// When the CA of the cluster is replaced, a Client that is connected follows: it trusts the
+// new CA from then on, and closes the connections to coordinators that only have a certificate
+// of a dropped one. The next process needs the new CA in the Trust.
 func (t Trust) Credentials() (credentials.TransportCredentials, error) {
-	trust, err := t.parse()
-	if err != nil {
-		return nil, err
-	}
-	return credentials.NewTLS(trust.Config(nil, nil)), nil
+	return t.FollowCA(nil)
 }
 
-// FollowCA is Credentials for a trust that the caller stores. It calls changed, from any
-// goroutine, with the CAs of the cluster in the form of Trust.CA if a coordinator that is
-// trusted presents others than these.
+// FollowCA is Credentials for a trust that the caller stores. It calls changed, unless it is
+// nil, from any goroutine, with the CAs of the cluster in the form of Trust.CA if a coordinator
+// that is trusted presents others than these. changed must not use the client.
 func (t Trust) FollowCA(changed func(ca string)) (credentials.TransportCredentials, error) {
 	trust, err := t.parse()
 	if err != nil {
 		return nil, err
 	}
-	cfg, known := trust.Config(nil, nil), tlsconf.BundleHash(trust.Roots)
-	verify := cfg.VerifyConnection
-	cfg.VerifyConnection = func(state tls.ConnectionState) error {
-		if err := verify(state); err != nil {
-			return err
-		}
-		if roots := tlsconf.PresentedRoots(state.PeerCertificates); len(roots) > 0 && tlsconf.BundleHash(roots) != known {
-			changed(tlsconf.EncodeRoots(roots))
-		}
-		return nil
-	}
-	return credentials.NewTLS(cfg), nil
+	return newFollowingCredentials(trust, changed), nil
 }
 
 // Keys returns the hash of the public key of each CA, in the form of CAKeys.

@@ -11,9 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/coordinator/offline"
 	"github.com/dtask/dtask/internal/tlsconf"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
 
@@ -163,5 +169,44 @@ func (a *attacked) startRestored(cfg Config) (secured, local *client.Client) {
 	case err := <-failed:
 		a.Fatalf("the restored coordinator did not start: %v", err)
 		return nil, nil
+	}
+}
+
+// The leader of a cluster with TLS has a follower write the backup, which is restored as any
+// other. A user with a token can't make a coordinator write one.
+func TestAScheduledBackupOfASecuredClusterIsWrittenByAFollower(t *testing.T) {
+	t.Parallel()
+	a := newAttacked(t)
+	dir := t.TempDir()
+	job := noop(t, a.calm, "before")
+	a.await("schedule", func() (bool, error) {
+		_, err := a.calm.SetBackupSchedule(t.Context(), client.BackupSchedule{Every: time.Hour, To: "file://" + dir})
+		return err == nil, err
+	})
+	var last *dtaskv1.BackupRun
+	a.await("backup", func() (bool, error) {
+		got, err := a.calm.BackupStatus(t.Context(), client.ReadOptions{})
+		if failed := got.GetFailed(); failed != nil {
+			err = errors.New(failed.GetError())
+		}
+		last = got.GetLast()
+		return last != nil, err
+	})
+	report, err := offline.InspectBackup(filepath.Join(dir, last.GetFile()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last.GetServerId() == a.leader || report.ServerID != last.GetServerId() || report.Index != last.GetIndex() || report.Jobs["pending"] != 1 {
+		t.Errorf("job %s, leader %s: got %v, %+v", job, a.leader, last, report)
+	}
+	conn, err := grpc.NewClient(a.address, grpc.WithTransportCredentials(a.creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", a.token.Header())
+	_, err = dtaskv1.NewAdminServiceClient(conn).WriteBackup(ctx, &dtaskv1.WriteBackupRequest{To: "file://" + dir})
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("an admin called WriteBackup: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,8 @@ const (
 	clockTimeout = 500 * time.Millisecond
 	// maxSkew is the largest difference between two wall clocks that agree.
 	maxSkew = 10 * time.Second
+	// followInterval is how often every replica compares its wall clock, once it has.
+	followInterval = 10 * time.Second
 )
 
 // clockMonitor is the leader's duty that compares its wall clock with those of the
@@ -34,6 +37,7 @@ type clockMonitor struct {
 	scale    timescale.Factor
 	alarms   *membership.Alarms
 	log      *slog.Logger
+	cluster  *clusterClock // told of every comparison
 
 	agreed atomic.Pointer[clockReading] // nil while this replica does not lead, or the clock is not confirmed
 }
@@ -67,14 +71,16 @@ func (c *clockMonitor) Run(ctx context.Context, _ uint64) error {
 	warned := false
 	for {
 		now := &clockReading{wall: c.wall().Round(0), at: time.Now()}
-		agree, of := c.compare(ctx)
+		found := c.compare(ctx)
+		agree, of := found.agree, found.of
 		skewed := agree <= of/2
 		if skewed {
 			now = nil
 		}
 		c.agreed.Store(now)
 		c.alarms.Set(membership.AlarmClockSkew, skewed && ctx.Err() == nil, fmt.Sprintf(
-			"the wall clock agrees with %d of %d members, so nothing expires by age and no schedule fires: set the clocks of the machines", agree, of))
+			"the wall clock agrees with %d of %d members, so nothing expires by age, no schedule fires, and tokens and join strings expire by %s: set the clocks of the machines",
+			agree, of, found.decides()))
 		switch {
 		case ctx.Err() != nil:
 		case skewed && !warned:
@@ -93,19 +99,99 @@ func (c *clockMonitor) Run(ctx context.Context, _ uint64) error {
 	}
 }
 
-// compare asks all members at once for their time, and returns how many agree, this
-// replica included.
-func (c *clockMonitor) compare(ctx context.Context) (agree, of int) {
+// watch compares the clocks until ctx is done, also while this replica does not lead: it must
+// know the cluster's time when it begins to.
+func (c *clockMonitor) watch(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+		wait := followInterval
+		if c.compare(ctx); !c.cluster.known() {
+			wait = clockInterval
+		}
+		timer.Reset(c.scale.Scale(wait))
+	}
+}
+
+// comparison is what a comparison of the wall clocks of the members has found.
+type comparison struct {
+	agree, of int           // members whose clocks agree with this replica's, it included
+	majority  *clockReading // the time on which more than half of the members agree; nil: on none
+}
+
+// decides names the clock by which credentials expire, for the alarm.
+func (c comparison) decides() string {
+	if c.majority == nil {
+		return "this clock"
+	}
+	return "the clock of the majority"
+}
+
+// compare asks all members at once for their time, and tells the clock of the cluster.
+func (c *clockMonitor) compare(ctx context.Context) comparison {
 	members := c.members()
-	from := c.wall()
+	from := c.wall().Round(0)
 	answers := c.peers.IdentifyAll(ctx, members, c.serverID, clockTimeout)
-	to := c.wall()
+	to, at := c.wall().Round(0), time.Now()
+	var ahead []time.Duration // of this replica's clock, by member
 	for i, a := range answers {
-		at := time.UnixMilli(a.GetWallMs())
-		agrees := a != nil && !at.Before(from.Add(-maxSkew)) && !at.After(to.Add(maxSkew))
-		if agrees || members[i].ID == c.serverID {
-			agree++
+		switch {
+		case members[i].ID == c.serverID:
+			ahead = append(ahead, 0)
+		case a != nil:
+			ahead = append(ahead, distance(time.UnixMilli(a.GetWallMs()), from, to))
 		}
 	}
-	return agree, len(members)
+	found := comparison{of: len(members)}
+	for _, d := range ahead {
+		if d.Abs() <= maxSkew {
+			found.agree++
+		}
+	}
+	offset, ok := majorityOffset(ahead, len(members))
+	if ok || found.agree > found.of/2 {
+		found.majority = &clockReading{wall: to.Add(offset), at: at}
+	}
+	c.cluster.note(found)
+	return found
+}
+
+// maxDistance bounds the difference of two clocks, so that sums of two can't overflow.
+const maxDistance = 100 * 365 * 24 * time.Hour
+
+// distance returns how far a time is after an interval; negative if it is before.
+func distance(at, from, to time.Time) time.Duration {
+	switch {
+	case at.Before(from):
+		return max(at.Sub(from), -maxDistance)
+	case at.After(to):
+		return min(at.Sub(to), maxDistance)
+	}
+	return 0
+}
+
+// majorityOffset returns how far the clocks of more than half of the members are ahead of this
+// replica's, of which ahead has those that are known: 0 if this replica's agrees with them. ok
+// is false if there are not as many clocks within maxSkew.
+func majorityOffset(ahead []time.Duration, members int) (offset time.Duration, ok bool) {
+	need := members/2 + 1
+	sorted := slices.Sorted(slices.Values(ahead))
+	for first := 0; first+need <= len(sorted); first++ {
+		group := sorted[first : first+need]
+		if group[need-1]-group[0] > maxSkew {
+			continue
+		}
+		if middle := group[need/2]; !ok || middle.Abs() < offset.Abs() {
+			offset, ok = middle, true
+		}
+	}
+	if offset.Abs() <= maxSkew {
+		offset = 0
+	}
+	return offset, ok
 }

@@ -33,7 +33,7 @@ func (r *replica) debugFiles(ctx context.Context, profile time.Duration, file ap
 		{"settings.json", func(w io.Writer) error { return writeJSON(w, r.cfg.Settings) }},
 		{"metrics.txt", r.debugMetrics},
 		{"goroutines.txt", debugGoroutines},
-		{"heap.pb.gz", func(w io.Writer) error { return pprof.Lookup("heap").WriteTo(w, 0) }},
+		{"heap.pb.gz", writeHeap},
 		{"log.txt", r.debugLog},
 		{"cpu.pb.gz", func(w io.Writer) error { return debugCPU(ctx, profile, w) }},
 	}
@@ -169,4 +169,11 @@ func debugCPU(ctx context.Context, profile time.Duration, w io.Writer) error {
 	pprof.StopCPUProfile()
 	_, err := b.WriteTo(w)
 	return err
+}
+
+// writeHeap writes a profile of the heap after a collection. The profile is as of the last
+// one, which on an idle coordinator may be old.
+func writeHeap(w io.Writer) error {
+	runtime.GC()
+	return pprof.Lookup("heap").WriteTo(w, 0)
 }

@@ -3,11 +3,15 @@ package coordinator
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,19 +20,26 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// start runs the cluster until the test ends, and returns an administrator on the leader's
-// machine.
-func (c *yearCluster) start(ctx context.Context) *client.Client {
+// start runs the cluster until the test ends.
+func (c *yearCluster) start(ctx context.Context) {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(ctx)
 	done := make(chan error, len(c.peers)) // the results of Run
-	sockets := make(map[string]string)
+	c.admins = make(map[string]*client.Client)
 	for i, p := range c.peers {
 		cfg := Config{
 			ID: p.ID, DataDir: filepath.Join(c.dirs[i], "data"), Listen: p.Address, Peers: c.peers, TLSDir: filepath.Join(c.dirs[i], "tls"),
 			MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
 		}
-		sockets[p.ID] = "unix:" + cfg.Socket()
+		if c.clocks != nil {
+			cfg.Wall = c.clocks[p.ID].now
+		}
+		admin, err := client.New(client.Config{Addrs: []string{"unix:" + cfg.Socket()}})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() { _ = admin.Close() })
+		c.admins[p.ID] = admin
 		go func() { done <- Run(ctx, cfg) }()
 	}
 	c.t.Cleanup(func() {
@@ -42,19 +53,32 @@ func (c *yearCluster) start(ctx context.Context) *client.Client {
 	for _, p := range c.peers {
 		c.passes(ctx, p, func(ctx context.Context, p Peer) error { return c.ask(ctx, p, time.Now) })
 	}
-	connect := func(id string) *client.Client {
-		admin, err := client.New(client.Config{Addrs: []string{sockets[id]}})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.t.Cleanup(func() { _ = admin.Close() })
-		return admin
-	}
-	status, err := connect("n1").ClusterStatus(ctx)
+}
+
+// lead returns the replica that leads now, and an administrator on its machine.
+func (c *yearCluster) lead() (Peer, *client.Client, error) {
+	status, err := c.admins[c.peers[0].ID].ClusterStatus(c.t.Context())
 	if err != nil {
-		c.t.Fatal(err)
+		return Peer{}, nil, err
 	}
-	return connect(status.GetLeader())
+	i := slices.IndexFunc(c.peers, func(p Peer) bool { return p.ID == status.GetLeader() })
+	if i < 0 {
+		return Peer{}, nil, errors.New("no leader")
+	}
+	return c.peers[i], c.admins[status.GetLeader()], nil
+}
+
+// administer calls the leader until it has done something. A busy machine may elect another
+// one at any time.
+func (c *yearCluster) administer(what string, call func(ctx context.Context, admin *client.Client) error) {
+	c.t.Helper()
+	until(c.t, what, func() error {
+		_, admin, err := c.lead()
+		if err == nil {
+			err = call(c.t.Context(), admin)
+		}
+		return err
+	})
 }
 
 // hold opens an HTTP/2 connection to a replica. The channel is closed when it breaks.
@@ -85,14 +109,14 @@ func hold(t *testing.T, addr string, cfg *tls.Config) (broken <-chan struct{}) {
 
 // rotate replaces the CA; finish drops the old one. It waits until all replicas say that
 // they have done that.
-func rotate(t *testing.T, admin *client.Client, finish bool) {
-	t.Helper()
-	until(t, "the level allows it", func() error {
-		_, err := admin.RotateCA(t.Context(), finish, false)
+func (c *yearCluster) rotate(finish bool) {
+	c.t.Helper()
+	c.administer("the level allows it", func(ctx context.Context, admin *client.Client) error {
+		_, err := admin.RotateCA(ctx, finish, false)
 		return err
 	})
-	until(t, "all replicas use the new CA", func() error {
-		st, err := admin.TLSStatus(t.Context())
+	c.administer("all replicas use the new CA", func(ctx context.Context, admin *client.Client) error {
+		st, err := admin.TLSStatus(ctx)
 		if err == nil && !allCurrent(st) {
 			err = fmt.Errorf("finish = %t: %v", finish, st.GetReplicas())
 		}
@@ -138,7 +162,7 @@ func TestConnectionsOfADroppedCAEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin := c.start(t.Context())
+	c.start(t.Context())
 	peering := tlsconf.Peering{Source: func() *tlsconf.Replica { return old }}
 	var ended []<-chan struct{}
 	var stay []<-chan struct{}
@@ -146,11 +170,11 @@ func TestConnectionsOfADroppedCAEnd(t *testing.T) {
 		ended = append(ended, hold(t, c.peers[i].Address, peering.GRPCClient()))
 		stay = append(stay, hold(t, c.peers[i].Address, c.trust.Config(&worker, nil)), hold(t, c.peers[i].Address, c.trust.Config(nil, nil)))
 	}
-	rotate(t, admin, false)
+	c.rotate(false)
 	stay = append(stay, ended...)
 	wantOpen(t, "while both CAs are trusted", stay)
 	stay = stay[:len(stay)-len(ended)]
-	rotate(t, admin, true)
+	c.rotate(true)
 	for _, broken := range ended {
 		select {
 		case <-broken:
@@ -170,4 +194,112 @@ func wantOpen(t *testing.T, which string, conns []<-chan struct{}) {
 		default:
 		}
 	}
+}
+
+// dialed keeps the connections that a client opens.
+type dialed struct {
+	mu   sync.Mutex // guards open
+	open map[net.Conn]struct{}
+}
+
+func (d *dialed) dial(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open[conn] = struct{}{}
+	return notedConn{conn, d}, nil
+}
+
+// all returns the open connections.
+func (d *dialed) all() []net.Conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.open))
+}
+
+// notedConn is a connection of dialed.
+type notedConn struct {
+	net.Conn
+	of *dialed
+}
+
+func (c notedConn) Close() error {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	delete(c.of.open, c.Conn)
+	return c.Conn.Close()
+}
+
+// follower returns a client of all replicas, with a connection to each.
+func (c *yearCluster) follower() (*client.Client, *dialed) {
+	c.t.Helper()
+	creds, err := client.Trust{CA: tlsconf.EncodeRoots(c.trust.Roots)}.Credentials()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	conns := &dialed{open: make(map[net.Conn]struct{})}
+	cfg := client.Config{Token: c.createToken("ci", time.Hour), Credentials: creds, Dial: conns.dial}
+	for _, p := range c.peers {
+		cfg.Addrs = append(cfg.Addrs, p.Address)
+	}
+	user, err := client.New(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = user.Close() })
+	if _, err := user.Stats(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+	return user, conns
+}
+
+// A client that trusts the old CA only learns the new one from the coordinators, and doesn't
+// stay connected to those, real or not, that have no certificate of it.
+func TestAClientLeavesConnectionsOfADroppedCA(t *testing.T) {
+	t.Parallel()
+	c := newYearCluster(t, time.Now())
+	c.start(t.Context())
+	user, conns := c.follower()
+	before := conns.all()
+	if len(before) < len(c.peers) {
+		t.Fatalf("the client has %d connections, want one to each replica", len(before))
+	}
+	c.rotate(false)
+	if _, err := user.WhoAmI(t.Context()); err != nil {
+		t.Errorf("while both CAs are trusted: %v", err)
+	}
+	c.rotate(true)
+	until(t, "the old connections end", func() error {
+		if _, err := user.WhoAmI(t.Context()); err != nil {
+			t.Fatalf("the client was not able to follow: %v", err)
+		}
+		for _, open := range conns.all() {
+			if slices.Contains(before, open) {
+				return fmt.Errorf("one to %v is open", open.RemoteAddr())
+			}
+		}
+		return nil
+	})
+}
+
+// Nobody who trusts a CA whose key is known to others can tell coordinators from impostors.
+func TestAClientThatCannotVerifyTheNewCALeaves(t *testing.T) {
+	t.Parallel()
+	c := newYearCluster(t, time.Now())
+	c.start(t.Context())
+	user, _ := c.follower()
+	c.administer("the level allows it", func(ctx context.Context, admin *client.Client) error {
+		_, err := admin.RotateCA(ctx, false, true)
+		return err
+	})
+	until(t, "the client is refused", func() error {
+		_, err := user.WhoAmI(t.Context())
+		if !errors.Is(err, client.ErrUntrusted) {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
 }

@@ -35,7 +35,7 @@ func (c *Config) Socket() string { return filepath.Join(c.DataDir, "dtaskd.sock"
 // newRegistry makes the registry of callers.
 func (r *replica) newRegistry() *access.Registry {
 	cfg := access.Config{
-		Machine: r.machine, Wall: r.cfg.Wall, Logger: r.log,
+		Machine: r.machine, Now: r.clusterClock.now, TimeKnown: r.clusterClock.known, Logger: r.log,
 		Leads:    func() bool { return r.leadership.term.Load() != nil },
 		Isolated: r.isolated, Removed: r.removed, Denied: r.auditHTTP,
 	}
@@ -113,7 +113,7 @@ func (r *replica) issue(serverID string, hosts []string, key crypto.PublicKey) (
 	if err != nil {
 		return access.Issued{}, err
 	}
-	cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: serverID, Hosts: hosts, Key: key, ClusterID: r.security.watcher.Current().ClusterID}, r.cfg.Wall())
+	cert, err := ca.IssueReplica(tlsconf.ReplicaRequest{ServerID: serverID, Hosts: hosts, Key: key, ClusterID: r.security.watcher.Current().ClusterID}, r.clusterClock.now())
 	if err != nil {
 		return access.Issued{}, err
 	}

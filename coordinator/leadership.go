@@ -28,6 +28,7 @@ type leadership struct {
 	totals             *sequencer.Totals
 	reconciler         *membership.Reconciler
 	clock              *clockMonitor
+	credentialClock    func() time.Time
 	notifier           *notifier
 	historyBusy        func() bool
 	checkAudit         func() error
@@ -52,7 +53,7 @@ func (l *leadership) Run(ctx context.Context, number uint64) error {
 	s, err := sequencer.New(sequencer.Config{
 		Members: l.reconciler.Unrecorded(ctx), ServerID: l.serverID, Instance: l.instance, Term: number,
 		Log: cfg.Seams.Log(ctx, proposer{node}), Machine: l.machine,
-		Logger: l.log.With("term", number), Totals: l.totals, Definite: neverProposed, WallClock: cfg.Wall,
+		Logger: l.log.With("term", number), Totals: l.totals, Definite: neverProposed, WallClock: cfg.Wall, CredentialClock: l.credentialClock,
 		NewClusterID: l.newClusterID, Seed: randomSeed(), TimeScale: cfg.TimeScale,
 		LivenessTimeout: cfg.livenessTimeout(), StartTimeout: cfg.StartTimeout, KeepFor: cfg.KeepFor, KeepJobs: cfg.KeepJobs,
 		HistoryAge: cfg.HistoryAge, HistoryBusy: l.historyBusy, ClockAgrees: l.clock.agrees,

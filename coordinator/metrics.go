@@ -133,8 +133,23 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	leads := m.leadership.term.Load() != nil
 	level := fsm.Level(0)
-	m.machine.Read(func(st *fsm.State, _ uint64) { level = st.Level() })
+	var schedule fsm.BackupSchedule
+	var backup fsm.BackupRun
+	m.machine.Read(func(st *fsm.State, _ uint64) {
+		level = st.Level()
+		schedule, _ = st.BackupSchedule()
+		backup, _ = st.LastBackup()
+	})
 	collectGauges(ch, []gauge{
+		{
+			"backup_last_success_timestamp_seconds",
+			"Unix time of the last backup of the schedule that was written and read back; 0 = none. The same on every replica.",
+			time.Duration(backup.AtMS * int64(time.Millisecond)).Seconds(),
+		},
+		{
+			"backup_interval_seconds", "Seconds between backups of the schedule; 0 = no schedule.",
+			time.Duration(schedule.EveryMS * int64(time.Millisecond)).Seconds(),
+		},
 		{"leader", "1 while this replica leads.", truth(leads)},
 		{"feature_level", "Feature level of the cluster, as far as this replica has applied the log.", float64(level)},
 		{"history_jobs", "Jobs in the history of this replica.", float64(h.Jobs)},

@@ -61,6 +61,8 @@ type replica struct {
 	sessions     *session.Service
 	identities   *access.Service
 	clock        *clockMonitor
+	trustName    atomic.Pointer[string] // of the CAs, for clients; nil in plaintext
+	clusterClock *clusterClock
 	notifier     *notifier
 	leadership   *leadership
 	load         *loadRecorder
@@ -79,6 +81,7 @@ func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.Can
 		alarms: new(membership.Alarms),
 		stop:   stop, fatals: make(chan *FatalError, 1),
 	}
+	r.clusterClock = newClusterClock(cfg.Wall)
 	r.audit = r.newAudit()
 	r.machine.SupportLevel(cfg.Seams.MaxLevel)
 	r.notifier = &notifier{
@@ -103,12 +106,12 @@ func (r *replica) connect() (err error) {
 	}
 	r.clock = &clockMonitor{
 		serverID: id, wall: r.cfg.Wall, members: r.servers,
-		peers: r.peers, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log,
+		peers: r.peers, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log, cluster: r.clusterClock,
 	}
 	r.load = r.newLoadRecorder()
 	r.leadership = &leadership{
 		cfg: &r.cfg, newClusterID: r.security.newClusterID, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
-		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, checkAudit: r.checkAuditSpace, halt: r.fatal, log: r.log,
+		reconciler: r.reconciler, clock: r.clock, credentialClock: r.clusterClock.now, notifier: r.notifier, historyBusy: r.history.Busy, checkAudit: r.checkAuditSpace, halt: r.fatal, log: r.log,
 	}
 	sessions := session.New(session.Config{
 		Current: func() session.Leader { return orNil[session.Leader](r.leadership.term.Load()) },
@@ -195,7 +198,7 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	return api.Config{
 		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
 		Backups: r.backups(), Disk: r.disk, Debug: r.debugFiles, Load: r.load.read, Wall: r.cfg.Wall,
-		ClusterID: r.clusterID, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon, Audit: r.auditor(),
+		ClusterID: r.clusterID, Trust: r.trust, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon, Audit: r.auditor(),
 		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
 		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },
 		Totals: r.totals.Stats,

@@ -65,11 +65,11 @@ func TestACertificateThatTheClockContradictsIsRenewedWithinAMinute(t *testing.T)
 	t.Parallel()
 	now := time.Now()
 	var wall atomic.Pointer[time.Time]
-	r := &replica{cfg: Config{Wall: func() time.Time { return *wall.Load() }}, security: secured(t, Config{TLSDir: issued(t, 0)})}
+	r := &replica{clusterClock: newClusterClock(func() time.Time { return *wall.Load() }), security: secured(t, Config{TLSDir: issued(t, 0)})}
 	for _, wrong := range []time.Time{time.Unix(0, 0), now.Add(5 * 365 * 24 * time.Hour)} {
 		wall.Store(&now)
 		dates, renews := make(chan time.Time), make(chan bool, 1) // size 1: the result
-		go func() { renews <- r.awaitRenewal(t.Context(), nil, dates) }()
+		go func() { renews <- r.awaitRenewal(t.Context(), nil, dates, new(<-chan struct{})) }()
 		for range 2 { // when the second minute is received, the first was without effect
 			select {
 			case dates <- now:
@@ -87,7 +87,7 @@ func TestACertificateThatTheClockContradictsIsRenewedWithinAMinute(t *testing.T)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	end()
-	if r.awaitRenewal(ctx, nil, nil) {
+	if r.awaitRenewal(ctx, nil, nil, new(<-chan struct{})) {
 		t.Error("a replica that stops renews its certificate")
 	}
 }

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -153,7 +154,7 @@ func (r *replica) adoptTrust(ctx context.Context) error {
 		return err
 	}
 	r.security.files.Lock()
-	err = current.Adopt(r.cfg.TLSDir, ca, r.cfg.Wall())
+	err = current.Adopt(r.cfg.TLSDir, ca, r.clusterClock.now())
 	r.security.files.Unlock()
 	if err != nil {
 		return err
@@ -192,7 +193,7 @@ func (r *replica) fetchKey(ctx context.Context, address string, hash [32]byte) (
 }
 
 // offerTrust gives the CAs that this replica uses, and the addresses of the cluster, to the
-// workers that are connected to it.
+// workers that are connected to it, and names the CAs to clients.
 func (r *replica) offerTrust() {
 	current := r.security.watcher.Current()
 	trust := &dtaskv1.Trust{Roots: tlsconf.BundleDER(current.Roots)}
@@ -201,4 +202,17 @@ func (r *replica) offerTrust() {
 	}
 	hash := tlsconf.BundleHash(current.Roots)
 	r.sessions.OfferTrust(trust, hash[:])
+	name := hex.EncodeToString(hash[:])[:trustDigits]
+	r.trustName.Store(&name)
+}
+
+// trustDigits is how much of the hash of the CAs responses have.
+const trustDigits = 16
+
+// trust names the CAs that this replica uses, for clients; empty until it offers them.
+func (r *replica) trust() string {
+	if name := r.trustName.Load(); name != nil {
+		return *name
+	}
+	return ""
 }

@@ -166,7 +166,7 @@ func (r *replica) consensus(ctx context.Context) error {
 			Duties: []leader.Duty{
 				duty(r.leadership), duty(r.reconciler), duty(r.clock), duty(auditHeads{r}),
 				duty(&membership.Upgrader{Service: r.members, Scale: r.cfg.TimeScale}),
-				duty(r.pinner(node)),
+				duty(r.pinner(node)), duty(r.backupDuty()),
 				duty(r.leadership.watchdog(node)),
 			},
 		})
@@ -174,6 +174,7 @@ func (r *replica) consensus(ctx context.Context) error {
 	group.Go(func() error { return fatalUnlessDone(ctx, r.learnCluster(ctx)) })
 	group.Go(func() error { return fatalUnlessDone(ctx, r.candidate.Watch(ctx, node)) })
 	group.Go(func() error { return fatalUnlessDone(ctx, r.comparer().Run(ctx)) })
+	group.Go(func() error { return r.clock.watch(ctx) })
 	group.Go(func() error { return r.summary().run(ctx) })
 	group.Go(func() error { return r.load.run(ctx) })
 	group.Go(func() error { return r.clearUnverified(ctx, node) })

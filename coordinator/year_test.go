@@ -39,10 +39,13 @@ func ports(t *testing.T, n int) (list []string) {
 
 // yearCluster are three replicas whose clocks show any time.
 type yearCluster struct {
-	t     *testing.T
-	peers []Peer
-	dirs  []string
-	trust tlsconf.Trust
+	t      *testing.T
+	peers  []Peer
+	dirs   []string
+	trust  tlsconf.Trust
+	admins map[string]*client.Client // on the machine of each replica that start runs
+	// clocks are those of the replicas that start runs; nil: all are right.
+	clocks map[string]*wrongClock
 }
 
 // newYearCluster issues certificates of 90 days at a time.

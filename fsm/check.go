@@ -43,7 +43,10 @@ func (s *State) checkIdentities() error {
 	if err := s.trust.check(); err != nil {
 		return err
 	}
-	return s.auditHeads.check()
+	if err := s.auditHeads.check(); err != nil {
+		return err
+	}
+	return s.backups.check()
 }
 
 func (s *State) checkJobs() error {

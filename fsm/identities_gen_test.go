@@ -5,10 +5,10 @@ import "fmt"
 // hashCount is how many different hashes random operations have.
 const hashCount = 12
 
-// identity makes an operation on identities, join tokens, trust or audit logs. Times are small, so
-// that credentials and tokens expire while others are made.
+// identity makes an operation on identities, join tokens, trust, audit logs or
+// backups. Times are small, so that credentials and tokens expire while others are made.
 func (g *generator) identity(s *State) Op {
-	switch g.choose(17) {
+	switch g.choose(19) {
 	case 0, 1, 2:
 		return &CreateIdentity{
 			Name: g.name(), Grant: g.grant(Role(1 + g.choose(7))), Credential: g.credential(s),
@@ -48,8 +48,31 @@ func (g *generator) identity(s *State) Op {
 		return o
 	case 15:
 		return &RecordAuditHead{AuditHead{ServerID: fmt.Sprintf("n%d", g.choose(3)), Seq: uint64(g.choose(40)), Hash: g.hash(), AtMS: g.at(s)}}
+	case 16, 17:
+		return g.backup(s)
 	default:
 		return &ForgetIdentities{BeforeMS: s.now - int64(g.choose(30)), Max: uint32(g.odd(4, 5))}
+	}
+}
+
+// backup makes an operation on the schedule of backups.
+func (g *generator) backup(s *State) Op {
+	to := []string{"file:///a", "file:///b", ""}[g.odd(2, 3)]
+	switch g.choose(6) {
+	case 0, 1:
+		return &SetBackupSchedule{BackupSchedule{EveryMS: int64(g.choose(4)) * 1000, To: to, Keep: uint32(g.choose(3)), AtMS: g.at(s)}}
+	case 2:
+		return &DeleteBackupSchedule{}
+	default:
+		schedule, _ := s.BackupSchedule()
+		r := BackupRun{ScheduleMS: schedule.AtMS, AtMS: g.at(s), ServerID: "n2", To: to, File: "state-1.dtbk", Index: 1, Bytes: uint64(g.choose(9))}
+		if g.choose.one(3) {
+			r.File, r.Error = "", "no space"
+		}
+		if g.choose.one(8) {
+			r.ServerID = ""
+		}
+		return &RecordBackup{r}
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// modelAccess is the reference model of identities, join tokens, trust and audit logs: lists that are
-// searched from the front, and requests that are remembered as text.
+// modelAccess is the reference model of identities, join tokens, trust, audit logs and
+// backups: lists that are searched from the front, and requests that are remembered as text.
 type modelAccess struct {
 	identities     []*modelIdentity
 	tokens         []*modelToken
@@ -20,7 +20,9 @@ type modelAccess struct {
 	rootsMS        int64
 	pins           map[string][][32]byte
 	heads          map[string]AuditHead
-	revokedWorkers []WorkerID // in the current entry
+	schedule       *BackupSchedule // nil: none
+	saved, failed  *BackupRun      // nil: none
+	revokedWorkers []WorkerID      // in the current entry
 	// retire frees the name of a worker, and returns its number; 0 if it is unknown.
 	retire func(name string) WorkerID
 }
@@ -70,6 +72,20 @@ func (m *modelAccess) op(op Op) (r string, ok bool) {
 		return m.forget(op), true
 	case *RecordAuditHead:
 		return m.recordHead(op.AuditHead), true
+	case *SetBackupSchedule:
+		if op.EveryMS < 1 || op.To == "" || op.AtMS < 1 {
+			return "malformed", true
+		}
+		m.schedule, m.failed = &op.BackupSchedule, nil
+		return "accepted", true
+	case *DeleteBackupSchedule:
+		if m.schedule == nil {
+			return "already ended", true
+		}
+		m.schedule, m.failed = nil, nil
+		return "accepted", true
+	case *RecordBackup:
+		return m.recordBackup(&op.BackupRun), true
 	default:
 		return "", false
 	}
@@ -431,6 +447,36 @@ func (m *modelAccess) recordHead(h AuditHead) string {
 	return "accepted"
 }
 
+func (m *modelAccess) recordBackup(r *BackupRun) string {
+	switch {
+	case r.ScheduleMS < 1 || r.AtMS < 1 || r.ServerID == "" || r.To == "":
+		return "malformed"
+	case m.schedule == nil || m.schedule.AtMS != r.ScheduleMS || m.schedule.To != r.To:
+		return "out of order"
+	case r.Error == "":
+		m.saved, m.failed = r, nil
+	default:
+		m.failed = r
+	}
+	return "accepted"
+}
+
+// compareBackups returns the schedule and runs of the reference model, and of a state.
+func (m *modelAccess) compareBackups(s *State) (want, got []any) {
+	schedule, set := s.BackupSchedule()
+	saved, known := s.LastBackup()
+	failed, is := s.FailedBackup()
+	got = []any{schedule, set, saved, known, failed, is}
+	return []any{orZero(m.schedule), m.schedule != nil, orZero(m.saved), m.saved != nil, orZero(m.failed), m.failed != nil}, got
+}
+
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
 // compare returns the differences between a state and the reference model.
 func (m *modelAccess) compare(s *State, fx *Effects) string {
 	var want, got []any
@@ -461,6 +507,8 @@ func (m *modelAccess) compare(s *State, fx *Effects) string {
 		head, _ := s.AuditHead(id)
 		want, got = append(want, m.pins[id], m.heads[id]), append(got, s.ReplicaKeys(id), head)
 	}
+	wantBackups, gotBackups := m.compareBackups(s)
+	want, got = append(want, wantBackups...), append(got, gotBackups...)
 	for n := range byte(hashCount) {
 		owner := IdentityID(0)
 		if i := m.owner(hashed(n)); i != nil {

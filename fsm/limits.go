@@ -31,6 +31,7 @@ const (
 	maxRoot         = 4 << 10
 	maxPins         = 10_000 // replicas: their ids are never reused
 	maxAuditHeads   = 64     // coordinators, also those that have left
+	maxBackupTarget = 1 << 10
 
 	maxSchedules        = 10_000
 	maxTemplates        = 64 << 20  // headers and tasks of all schedules together

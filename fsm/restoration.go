@@ -52,6 +52,7 @@ func (m *Machine) RestoreBackup(r Restoration) Restored {
 	// These belong to the coordinators of the old cluster. Those of the new one have
 	// certificates and audit logs of their own.
 	s.trust, s.auditHeads = trust{}, auditHeads{}
+	s.backups = backups{}     // its directory has the backups of the old cluster
 	s.epoch += restoredEpochs // no fencing token of the old cluster is valid again
 	s.found(r.Recovery)
 	return done

@@ -130,6 +130,8 @@ func (f *frameReader) state(highest Level) (*State, error) {
 			f.joinTokens(d)
 		case frameAuditHeads:
 			f.auditHeads(d)
+		case frameBackups:
+			f.backups(d)
 		case frameSchedules:
 			f.schedules(d)
 		case frameSchedule:

@@ -34,7 +34,7 @@ const (
 	frameIdentities
 	frameJoinTokens
 	frameAuditHeads
-	_ // that of the schedule of backups
+	frameBackups
 	frameSchedules
 	frameSchedule
 )
@@ -66,6 +66,7 @@ func (f *frameWriter) state(s *State) {
 	f.identities(s)
 	f.joinTokens(s)
 	f.auditHeads(s)
+	f.backups(s)
 	f.schedules(s)
 	for j := range s.jobs.all() {
 		f.job(j)

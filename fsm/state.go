@@ -26,6 +26,7 @@ type State struct {
 	identityChanges uint64 // of these three, since this replica started; not replicated
 
 	auditHeads
+	backups
 	schedules
 
 	digester

@@ -79,6 +79,15 @@
 // the chosen worker would draw a new one while all others keep theirs; soon the
 // others would have only high numbers, and one worker would win every tie.
 //
+// # Explaining
+//
+// View copies what decides about one task: the workers, and the tasks before it. From the
+// copy, TaskView.Changes finds every single change after which the task would get a free
+// slot. It relies on the invariant above: once Next has returned false, no task fits
+// anywhere, so that a change of one worker matters only there, and only to the tasks that
+// compete for it in order (trial.go). What is added here and can hold a task back needs an
+// obstacle (obstacle.go), and a kind of change if a change removes it (change.go).
+//
 // # Extension points
 //
 // Fair shares between queues need a level between priority and ready queues: a

@@ -9,6 +9,21 @@ func (s *Scheduler) SparePages() int { return s.pages.n }
 // slot.
 func (s *Scheduler) Reserved(id WorkerID) bool { return s.workers[id].reserved }
 
+// Free returns the number of free slots of a worker; below 0 if attempts wait for one.
+func (s *Scheduler) Free(id WorkerID) int { return int(s.workers[id].slots) - int(s.workers[id].used) }
+
+// Held returns the number of attempts of a class.
+func (s *Scheduler) Held(c ClassID) uint32 { return s.classes[c].held }
+
+// SetLimit changes the limit of a class.
+func (s *Scheduler) SetLimit(id ClassID, limit uint32) {
+	c := s.classes[id]
+	if c.limit = limit; c.blocked && !c.full() {
+		s.removeBlocked(c)
+		s.relistAll(c)
+	}
+}
+
 // Check recomputes what the Scheduler maintains, and returns the first
 // difference.
 func (s *Scheduler) Check() error {

@@ -28,7 +28,7 @@ func TestAWorkerGetsNoTaskOfANamespaceThatItDoesNotServe(t *testing.T) {
 	if a, ok := s.Next(nil); ok {
 		t.Errorf("got %+v, want nothing", a)
 	}
-	for _, fit := range s.Explain(web) {
+	for _, fit := range s.View(scheduler.TaskRef{}, web, scheduler.Normal, 0, nil).Workers() {
 		if got := fit.Obstacles[len(fit.Obstacles)-1].String(); got != `does not serve namespace "web"` {
 			t.Errorf("worker %d: got %q", fit.Worker, got)
 		}

@@ -109,7 +109,7 @@ func TestATaskGoesOnlyToWorkersThatHandleItsType(t *testing.T) {
 	if a, ok := s.Next(nil); ok {
 		t.Errorf("got %+v, want nothing", a)
 	}
-	for _, fit := range s.Explain(unknown) {
+	for _, fit := range s.View(scheduler.TaskRef{}, unknown, scheduler.Normal, 0, nil).Workers() {
 		if got := fit.Obstacles[len(fit.Obstacles)-1].String(); got != "does not handle type x" {
 			t.Errorf("worker %d: got %q", fit.Worker, got)
 		}

@@ -260,7 +260,7 @@ func (p *pair) check(t *rapid.T) {
 		w.reserved = p.s.Reserved(id)
 	}
 	for c := range p.model.demands {
-		fits := p.s.Explain(scheduler.ClassID(c))
+		fits := p.s.View(scheduler.TaskRef{}, scheduler.ClassID(c), scheduler.Normal, 0, nil).Workers()
 		if len(fits) != len(p.model.workers) {
 			t.Fatalf("class %d: %d workers explained, want %d", c, len(fits), len(p.model.workers))
 		}

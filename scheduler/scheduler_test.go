@@ -339,7 +339,7 @@ func TestEqualDemandsShareAClass(t *testing.T) {
 	}
 }
 
-func TestExplainReturnsAllObstacles(t *testing.T) {
+func TestAViewHasAllObstacles(t *testing.T) {
 	t.Parallel()
 	s := scheduler.New(1)
 	c := s.Class(scheduler.Demand{
@@ -356,7 +356,7 @@ func TestExplainReturnsAllObstacles(t *testing.T) {
 
 	got := map[scheduler.WorkerID][]string{}
 	var order []scheduler.WorkerID
-	for _, v := range s.Explain(c) {
+	for _, v := range s.View(scheduler.TaskRef{}, c, scheduler.Normal, 0, nil).Workers() {
 		order = append(order, v.Worker)
 		for _, o := range v.Obstacles {
 			got[v.Worker] = append(got[v.Worker], o.String())

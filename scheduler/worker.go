@@ -190,7 +190,8 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 	s.version++
 
 	wk.slots = clampSlots(capacity.Slots)
-	clear(wk.total)
+	// The lists are new ones: a TaskView shares the former ones.
+	wk.total, wk.labels, wk.types, wk.serves = nil, nil, nil, nil
 	for _, q := range normalQuantities(capacity.Resources, MaxAmount) {
 		r := intern(s.resources, q.Name)
 		for int(r) >= len(wk.total) {
@@ -198,17 +199,14 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 		}
 		wk.total[r] = q.Amount
 	}
-	wk.labels = wk.labels[:0]
 	for _, l := range normalLabels(capacity.Labels) {
 		wk.labels = append(wk.labels, intern(s.labels, l))
 	}
 	slices.Sort(wk.labels)
-	wk.types = nil
 	for _, name := range capacity.Types {
 		wk.types = append(wk.types, s.typeID(name))
 	}
 	slices.Sort(wk.types)
-	wk.serves = nil
 	for _, name := range capacity.Namespaces {
 		wk.serves = append(wk.serves, s.namespaceID(name))
 	}

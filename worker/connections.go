@@ -91,6 +91,14 @@ func (c *Connections) release(conn *connection, healthy bool) {
 	}
 }
 
+// releaseKept releases the connection that the last session left open.
+func (w *Worker) releaseKept() {
+	if w.kept != nil {
+		w.conns.release(w.kept, true)
+		w.kept = nil
+	}
+}
+
 // open returns the slot of a new session. The stream is opened with the first
 // session and after it has ended.
 func (c *connection) open(ctx context.Context) *streamSlot {
@@ -110,7 +118,7 @@ func (w *Worker) connect(addr string) (*connection, error) {
 			creds = credentials.NewTLS(w.cfg.TLS)
 		}
 		if w.member != nil {
-			creds = memberCredentials{creds, w.secured}
+			creds = w.secured.Track(creds) // a dropped CA ends them
 		}
 		// passthrough: the dialer resolves the name, again for each connection.
 		conn, err := grpc.NewClient("passthrough:///"+addr,

@@ -113,6 +113,31 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 	})
 }
 
+// After the loss of a leader, thousands of workers are refused until it is their turn: each
+// new connection would cost both sides a handshake.
+func TestAWorkerThatIsRefusedForAWhileKeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		r := n.listen("n1:1", nil)
+		c := newGroup(t, n, 1)
+		defer c.finish()
+		for range 3 {
+			(<-r.sessions).end <- refused(codes.ResourceExhausted, &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 4000})
+		}
+		l := (<-r.sessions).welcome(t, 1)
+		if got := c.dials.Load(); got != 1 {
+			t.Errorf("got %d connections, want 1", got)
+		}
+		c.leave[0]()
+		l.serveTillEnd(t)
+		synctest.Wait()
+		if got := len(c.workers[0].conns.open); got != 0 {
+			t.Errorf("got %d open connections of a worker that has left, want 0", got)
+		}
+	})
+}
+
 func TestAHungConnectionIsNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

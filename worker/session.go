@@ -65,8 +65,15 @@ func (w *Worker) session(ctx context.Context, addr string, others []string) (wel
 	if err != nil {
 		return false, err
 	}
+	w.releaseKept() // this session uses it, if it leads to the same coordinator
 	stopping := ctx
-	defer func() { w.conns.release(conn, stopping.Err() != nil || errorDetail(err) != nil) }()
+	defer func() {
+		if stopping.Err() == nil && errorDetail(err).GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY {
+			w.kept = conn
+			return
+		}
+		w.conns.release(conn, stopping.Err() != nil || errorDetail(err) != nil)
+	}()
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &session{
 		w: w, addr: addr, log: w.log.With("coordinator", addr), slot: conn.open(w.authorized(ctx)), logs: make(chan *dtaskv1.LogData),

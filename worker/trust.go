@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -98,46 +97,6 @@ func (w *Worker) storeLatest() bool {
 	w.trust.Store(&trust)
 	w.log.Info("stored the CAs of the cluster", "cas", len(trust.Roots))
 	return true
-}
-
-// memberCredentials are the credentials of a worker's connections, which end when their
-// coordinators are not trusted any more.
-type memberCredentials struct {
-	credentials.TransportCredentials
-
-	open *tlsconf.OpenConns
-}
-
-// ClientHandshake implements credentials.TransportCredentials.
-func (c memberCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := c.TransportCredentials.ClientHandshake(ctx, authority, raw)
-	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // gRPC passes it on as text
-	}
-	member := memberConn{Conn: conn}
-	if proven, ok := info.(credentials.TLSInfo); ok {
-		member.open = c.open.Add(raw, proven.State)
-		member.open.CloseUntrusted() // the CAs may have changed since the handshake
-	}
-	return member, info, nil
-}
-
-// Clone implements credentials.TransportCredentials.
-func (c memberCredentials) Clone() credentials.TransportCredentials {
-	return memberCredentials{c.TransportCredentials.Clone(), c.open}
-}
-
-// memberConn is a connection with memberCredentials.
-type memberConn struct {
-	net.Conn
-
-	open *tlsconf.OpenConn
-}
-
-// Close implements net.Conn.
-func (c memberConn) Close() error {
-	c.open.Leave()
-	return c.Conn.Close() //nolint:wrapcheck // for gRPC
 }
 
 // mayRotateKey replaces the worker's key if the operator wants it, if it is a year old, or

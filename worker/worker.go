@@ -36,11 +36,13 @@ const (
 // Worker executes attempts. New creates it, Handle registers handlers, and Run
 // runs it once.
 type Worker struct {
-	cfg         Config
-	log         *slog.Logger
-	dial        dialer
-	ownDial     bool // dial is not from WithDialer
-	conns       *Connections
+	cfg     Config
+	log     *slog.Logger
+	dial    dialer
+	ownDial bool // dial is not from WithDialer
+	conns   *Connections
+	// kept was left open by the last session, for the next one; used by sessions only.
+	kept        *connection
 	handlers    map[string]Handler
 	name        string                          // set before the first session; see openDir
 	ownName     string                          // without a given name: the one that the directory suggests
@@ -270,6 +272,7 @@ func (w *Worker) runNamed(ctx, base context.Context) (refused *NameInUseError, e
 // meanwhile, because it has no fresh confirmation.
 func (w *Worker) sessions(ctx context.Context) error {
 	f := &finder{seeds: w.cfg.Join}
+	defer w.releaseKept()
 	var (
 		complained time.Time
 		joined     bool // welcomed once

@@ -101,8 +101,9 @@ func restoreCommand(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "restore FILE|DIR",
 		Short: "Make a new cluster from a backup",
 		Long: `Make the data directory of a new cluster from a backup, with one coordinator as its only
-member. Of a directory of dtaskctl backup save --to, the newest backup is used. The directory must be empty or missing. Nothing is left behind if the backup is
-incomplete, damaged, or of a newer version.
+member. DIR is a directory of dtaskctl backup save --to, or of a schedule of backups: its
+newest backup is used. The data directory must be empty or missing. Nothing is left behind
+if the backup is incomplete, damaged, or of a newer version.
 
 The new cluster has a new ID and a higher fencing epoch: coordinators and workers of the
 old one are refused, and its fencing tokens are never valid again. Job numbers and log

@@ -27,8 +27,10 @@ type Config struct {
 	// Replica returns the certificate of this replica. nil: the port has no TLS and only
 	// this machine reaches it, so everyone may do everything.
 	Replica func() *tlsconf.Replica
-	// Wall is the wall clock, by which credentials expire.
-	Wall func() time.Time
+	// Now is the time of the cluster, by which credentials expire. It is that of this replica's
+	// clock until TimeKnown.
+	Now       func() time.Time
+	TimeKnown func() bool
 	// Leads reports whether this replica leads.
 	Leads func() bool
 	// Removed reports whether a replica was a member of the cluster and is not one any more.
@@ -51,6 +53,10 @@ func (e *UnauthenticatedError) Error() string { return e.Reason }
 
 // ErrAskLeader means that this replica cannot decide about a caller, and the leader can.
 var ErrAskLeader = errors.New("access: this replica does not know the credential, or takes it for expired")
+
+// errTimeUnknown is returned by a leader that does not know the cluster's time yet, which takes
+// it a moment.
+var errTimeUnknown = &BusyError{Reason: "the clocks of the coordinators are not compared yet", RetryAfter: 200 * time.Millisecond}
 
 // Registry authenticates callers and keeps their open calls. Safe for concurrent use.
 type Registry struct {
@@ -83,7 +89,7 @@ var open = &auth.Principal{Role: auth.Admin, Via: auth.ViaOpen}
 // context that it returns is the call's. Its auth.Access ends, with an
 // *UnauthenticatedError as its cause, when the credential stops counting, and the context
 // itself cutDelay later. Errors: *UnauthenticatedError for a credential that does not
-// count, ErrAskLeader.
+// count, ErrAskLeader, *BusyError.
 func (r *Registry) Authenticate(ctx context.Context, method string) (context.Context, *auth.Principal, error) {
 	if r.cfg.Replica == nil {
 		return ctx, open, nil
@@ -169,8 +175,11 @@ func (r *Registry) enter(ctx context.Context, method string, h hash, kind fsm.Cr
 			}
 		}
 		if err := r.expired(p); err != nil {
-			if !r.cfg.Leads() {
-				return ctx, nil, ErrAskLeader // the wrong clock of one replica must lock nobody out
+			switch { // the wrong clock of one replica must lock nobody out
+			case !r.cfg.Leads():
+				err = ErrAskLeader
+			case !r.cfg.TimeKnown():
+				err = errTimeUnknown
 			}
 			return ctx, nil, err
 		}
@@ -251,8 +260,8 @@ func principalOf(i *fsm.Identity, h hash) *auth.Principal {
 
 // expired returns an error if the credential of a principal has expired.
 func (r *Registry) expired(p *auth.Principal) error {
-	if now := r.cfg.Wall(); p.ExpiresMS != 0 && now.UnixMilli() >= p.ExpiresMS {
-		return &UnauthenticatedError{Reason: fmt.Sprintf("the credential of %s expired at %s, and this coordinator's clock shows %s: ask an administrator for another one",
+	if now := r.cfg.Now(); p.ExpiresMS != 0 && now.UnixMilli() >= p.ExpiresMS {
+		return &UnauthenticatedError{Reason: fmt.Sprintf("the credential of %s expired at %s, and the cluster's clock shows %s: ask an administrator for another one",
 			p.Name, time.UnixMilli(p.ExpiresMS).UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
 	}
 	return nil

@@ -61,7 +61,7 @@ func TestAWrongCredentialIsRefusedAndNotTakenForNone(t *testing.T) {
 	}{
 		"unknown token":              {withToken(t.Context(), auth.NewToken()), "does not know this token"},
 		"revoked token":              {withToken(t.Context(), revoked), "does not know this token, or has revoked it"},
-		"expired token":              {withToken(t.Context(), expires), "expired at 2027-01-15T08:01:00Z, and this coordinator's clock shows 2027-01-15T08:01:00Z"},
+		"expired token":              {withToken(t.Context(), expires), "expired at 2027-01-15T08:01:00Z, and the cluster's clock shows 2027-01-15T08:01:00Z"},
 		"no token":                   {metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer x")), "not a dtask token"},
 		"basic":                      {metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Basic eDp5")), "invalid authorization header"},
 		"unknown worker":             {withCert(t.Context(), workerCert(t)), "does not know this worker's key"},
@@ -146,7 +146,27 @@ func TestAFollowerRefersCallersWhoseCredentialHasExpiredToTheLeader(t *testing.T
 	}
 	f.leads = true
 	_, _, err := f.registry.Authenticate(withToken(t.Context(), token), "")
-	wantUnauthenticated(t, err, "and this coordinator's clock shows 2041")
+	wantUnauthenticated(t, err, "and the cluster's clock shows 2041")
+}
+
+// A new leader whose clock is wrong does not know that yet.
+func TestALeaderRefusesNobodyAsExpiredBeforeTheClocksAreCompared(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	token, _ := f.token("ci", "admin", time.Hour)
+	join, secret := f.newJoinToken(&dtaskv1.CreateJoinTokenRequest{Purpose: "worker", TtlMs: time.Hour.Milliseconds(), Key: "w"})
+	f.pass(14 * 365 * 24 * time.Hour)
+	f.noTime = true
+	if _, _, err := f.registry.Authenticate(withToken(t.Context(), token), ""); !errors.Is(err, errTimeUnknown) {
+		t.Errorf("a call: got %v", err)
+	}
+	if err := f.joinWorkerWith(join, secret); !errors.Is(err, errTimeUnknown) {
+		t.Errorf("a join: got %v", err)
+	}
+	f.noTime = false
+	if err, ok := errors.AsType[*JoinError](f.joinWorkerWith(join, secret)); !ok || !strings.Contains(err.Reason, "expired at") {
+		t.Errorf("a join once they are compared: got %v", err)
+	}
 }
 
 func TestWithoutTLSEveryoneMayDoEverything(t *testing.T) {

@@ -67,7 +67,7 @@ func (r *Registry) noteUse(h hash) {
 	if len(r.used) >= maxUsed {
 		clear(r.used) // of credentials that were forgotten long ago, mostly
 	}
-	r.used[h] = r.cfg.Wall().UnixMilli()
+	r.used[h] = r.cfg.Now().UnixMilli()
 }
 
 // callKey is the key of the call in the context that keep returns.
@@ -159,7 +159,7 @@ const maxExpiryWait = 10 * time.Second
 // endExpired ends the calls whose credential has expired, and returns the time until the
 // next one may.
 func (r *Registry) endExpired() time.Duration {
-	now := r.cfg.Wall().UnixMilli()
+	now := r.cfg.Now().UnixMilli()
 	wait := maxExpiryWait
 	var ended []*call
 	r.mu.Lock()

@@ -40,6 +40,8 @@ type fixture struct {
 	leads    bool
 	isolated bool
 	noCAKey  bool
+	members  []Member
+	noTime   bool   // the clocks are not compared yet
 	removed  string // server id
 }
 
@@ -51,14 +53,14 @@ var (
 
 func setup(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, machine: fsm.NewMachine(), nowMS: startMS, leads: true, cluster: tlsconf.NewClusterID()}
+	f := &fixture{t: t, machine: fsm.NewMachine(), nowMS: startMS, leads: true, cluster: tlsconf.NewClusterID(), members: []Member{{"n1", "m1:7460"}}}
 	ca, err := tlsconf.NewCA(f.cluster, time.UnixMilli(startMS))
 	must(t, err)
 	f.ca = ca
 	own := f.replica("n1")
 	f.registry = New(Config{
 		Machine: f.machine, Replica: func() *tlsconf.Replica { return own }, Logger: slog.New(slog.DiscardHandler),
-		Wall:  func() time.Time { return time.UnixMilli(f.clock()) },
+		Now: func() time.Time { return time.UnixMilli(f.clock()) }, TimeKnown: func() bool { return !f.noTime },
 		Leads: func() bool { return f.leads }, Isolated: func() bool { return f.isolated },
 		Removed: func(id string) bool { return id == f.removed },
 	})
@@ -70,7 +72,7 @@ func setup(t *testing.T) *fixture {
 			return &memRecorder{f}
 		},
 		Confirm: func(context.Context) error { return nil }, ClusterID: func() string { return f.cluster },
-		Members: func() []Member { return []Member{{"n1", "m1:7460"}} },
+		Members: func() []Member { return f.members },
 		CheckIssue: func() error {
 			if f.noCAKey {
 				return &RefusedError{Reason: "the key of the CA is elsewhere"}

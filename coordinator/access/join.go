@@ -31,22 +31,25 @@ type joinLimit struct{ limiter *rate.Limiter }
 func newJoinLimit() *joinLimit { return &joinLimit{rate.NewLimiter(joinRate, joinBurst)} }
 
 // BusyError means that the call can be repeated after a pause; nothing has happened.
-type BusyError struct{ RetryAfter time.Duration }
+type BusyError struct {
+	Reason     string
+	RetryAfter time.Duration
+}
 
-// Error describes the limit.
-func (e *BusyError) Error() string { return "too many attempts to join" }
+// Error returns the reason.
+func (e *BusyError) Error() string { return e.Reason }
 
 // take returns a *BusyError if there were too many calls.
 func (l *joinLimit) take() error {
 	if !l.limiter.Allow() {
-		return &BusyError{RetryAfter: time.Second}
+		return &BusyError{Reason: "too many attempts to join", RetryAfter: time.Second}
 	}
 	return nil
 }
 
 // Join implements AuthService.
 func (s *Service) Join(ctx context.Context, r *dtaskv1.JoinRequest) (*dtaskv1.JoinResponse, error) {
-	recorder, err := s.recorder()
+	recorder, err := s.timedRecorder()
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +80,9 @@ func (s *Service) redeem(ctx context.Context, recorder Recorder, op sequencer.Jo
 	identity, err := s.identity(id)
 	if err != nil {
 		return nil, err
+	}
+	if identity.GetState() == stateRevoked { // a repeated request: nobody gets a certificate, or the key of the CA, by it
+		return nil, unusable(op, "was used for %s before, whose access was revoked", identity.GetName())
 	}
 	s.cfg.Logger.InfoContext(ctx, "identity joined", "identity", identity.GetId(), "name", identity.GetName(), "role", identity.GetRole(), "join_token", uint64(op.Token))
 	resp := &dtaskv1.JoinResponse{Identity: identity, ClusterId: s.cfg.ClusterID(), Addresses: s.addresses()}
@@ -143,7 +149,7 @@ func (s *Service) checkJoin(op sequencer.Join) error {
 	case t.Purpose != op.Purpose:
 		return fail("is for a %s", t.Purpose)
 	case t.IsExpired(s.now()):
-		return fail("expired at %s, and the leader's clock shows %s", timeText(t.ExpiresMS), timeText(s.now()))
+		return fail("expired at %s, and the cluster's clock shows %s", timeText(t.ExpiresMS), timeText(s.now()))
 	case !t.MatchesName(op.Name):
 		return fail("is for names like %s, not for %s", t.NamePattern, op.Name)
 	case op.Replace && old != nil && !covers(t.Namespaces, old.Namespaces):
@@ -207,7 +213,7 @@ func timeText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC
 
 // CreateJoinToken implements AuthService.
 func (s *Service) CreateJoinToken(ctx context.Context, r *dtaskv1.CreateJoinTokenRequest) (*dtaskv1.CreateJoinTokenResponse, error) {
-	recorder, err := s.recorder()
+	recorder, err := s.timedRecorder()
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,42 @@ func TestACoordinatorJoinsUnderTheNextServerIDWithACertificateForItsKey(t *testi
 	}
 	if !slices.Equal(names, []string{"n2", "n3"}) {
 		t.Errorf("got %v", names)
+	}
+}
+
+// A machine that was taken over must not get another certificate by repeating its request.
+func TestNobodyJoinsAgainByARepeatedRequestAfterARevocation(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	join, secret := f.newJoinToken(&dtaskv1.CreateJoinTokenRequest{Purpose: "coordinator", Uses: 2, TtlMs: time.Hour.Milliseconds(), Key: "j"})
+	cert, r := f.joiner(join, secret, "a")
+	resp, err := f.Join(withCert(t.Context(), cert), r)
+	must(t, err)
+	_, err = f.RevokeToken(t.Context(), &dtaskv1.RevokeTokenRequest{Id: resp.GetIdentity().GetId()})
+	must(t, err)
+	resp, err = f.Join(withCert(t.Context(), cert), r)
+	if refused, ok := errors.AsType[*JoinError](err); !ok || !strings.Contains(refused.Reason, "was used for n2 before, whose access was revoked") {
+		t.Errorf("got %v, %v", resp, err)
+	}
+}
+
+// Its certificate counts as long as it is a member, so that a revocation would only seem to
+// take its access away.
+func TestAMemberIsRemovedAndNotRevoked(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	join, secret := f.newJoinToken(&dtaskv1.CreateJoinTokenRequest{Purpose: "coordinator", Uses: 2, TtlMs: time.Hour.Milliseconds(), Key: "j"})
+	cert, r := f.joiner(join, secret, "a")
+	resp, err := f.Join(withCert(t.Context(), cert), r)
+	must(t, err)
+	f.members = []Member{{"n1", "m1:7460"}, {"n2", "m2:7460"}}
+	_, err = f.RevokeToken(t.Context(), &dtaskv1.RevokeTokenRequest{Id: resp.GetIdentity().GetId()})
+	if refused, ok := errors.AsType[*RefusedError](err); !ok || !strings.Contains(refused.Reason, "dtaskctl cluster remove n2") {
+		t.Errorf("got %v", err)
+	}
+	f.members = f.members[:1] // removed
+	if got, err := f.RevokeToken(t.Context(), &dtaskv1.RevokeTokenRequest{Id: resp.GetIdentity().GetId()}); err != nil || got.GetIdentity().GetState() != stateRevoked {
+		t.Errorf("after its removal: %v, %v", got, err)
 	}
 }
 

@@ -105,7 +105,7 @@ func (s *Service) tlsStatus(ctx context.Context) (*dtaskv1.TLSStatusResponse, []
 
 // RotateCA implements AuthService.
 func (s *Service) RotateCA(ctx context.Context, r *dtaskv1.RotateCARequest) (*dtaskv1.RotateCAResponse, error) {
-	recorder, err := s.recorder()
+	recorder, err := s.timedRecorder()
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (s *Service) FinishOverdue(ctx context.Context) error {
 		return nil
 	}
 	bundle, since, err := s.bundle()
-	if err != nil || len(tlsconf.Anchors(bundle)) < 2 || since == 0 || s.now()-since < finishAfter.Milliseconds() {
+	if err != nil || len(tlsconf.Anchors(bundle)) < 2 || since == 0 || !s.cfg.Registry.cfg.TimeKnown() || s.now()-since < finishAfter.Milliseconds() {
 		return err
 	}
 	s.rotating.Lock()
@@ -180,7 +180,7 @@ func (s *Service) beginRotation(ctx context.Context, recorder Recorder, compromi
 	if err != nil {
 		return false, &RefusedError{Reason: err.Error() + ": replace the files of all coordinators (docs/operations.md, \"CA with an offline key\")"}
 	}
-	now := s.cfg.Registry.cfg.Wall()
+	now := s.cfg.Registry.cfg.Now()
 	next, err := tlsconf.NewCA(id, now)
 	if err != nil {
 		return false, err

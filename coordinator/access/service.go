@@ -125,6 +125,15 @@ func (s *Service) recorder() (Recorder, error) {
 	return nil, ErrAskLeader
 }
 
+// timedRecorder returns the term for a change that makes or uses something with a lifetime.
+func (s *Service) timedRecorder() (Recorder, error) {
+	r, err := s.recorder()
+	if err == nil && !s.cfg.Registry.cfg.TimeKnown() {
+		err = errTimeUnknown
+	}
+	return r, err
+}
+
 // WhoAmI implements AuthService.
 func (s *Service) WhoAmI(ctx context.Context, _ *dtaskv1.WhoAmIRequest) (*dtaskv1.WhoAmIResponse, error) {
 	p := auth.FromContext(ctx)
@@ -180,7 +189,7 @@ func (s *Service) addresses() []string {
 // milliseconds returns a duration of a request.
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-func (s *Service) now() int64 { return s.cfg.Registry.cfg.Wall().UnixMilli() }
+func (s *Service) now() int64 { return s.cfg.Registry.cfg.Now().UnixMilli() }
 
 // read reads the state.
 func (s *Service) read(f func(st *fsm.State)) {

@@ -96,7 +96,7 @@ func TestEachReasonForWhichAJoinStringDoesNotWorkIsNamed(t *testing.T) {
 	want(join(worker.GetId(), secret, "user", "build-1"), "is for a worker")
 	want(join(worker.GetId(), secret, "worker", "test-1"), "is for names like build-*, not for test-1")
 	f.pass(time.Minute)
-	want(join(worker.GetId(), secret, "worker", "build-1"), "expired at 2027-01-15T08:01:00Z, and the leader's clock shows 2027-01-15T08:01:00Z")
+	want(join(worker.GetId(), secret, "worker", "build-1"), "expired at 2027-01-15T08:01:00Z, and the cluster's clock shows 2027-01-15T08:01:00Z")
 }
 
 func TestWrongRequestsAreRefusedBeforeTheyReachTheLog(t *testing.T) {

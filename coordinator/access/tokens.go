@@ -20,7 +20,7 @@ var nameRE = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
 
 // CreateToken implements AuthService.
 func (s *Service) CreateToken(ctx context.Context, r *dtaskv1.CreateTokenRequest) (*dtaskv1.CreateTokenResponse, error) {
-	recorder, err := s.recorder()
+	recorder, err := s.timedRecorder()
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func page(limit uint32, token string) (n int, after uint64, err error) {
 
 // RotateToken implements AuthService.
 func (s *Service) RotateToken(ctx context.Context, r *dtaskv1.RotateTokenRequest) (*dtaskv1.RotateTokenResponse, error) {
-	recorder, err := s.recorder()
+	recorder, err := s.timedRecorder()
 	if err != nil {
 		return nil, err
 	}
@@ -193,6 +193,10 @@ func (s *Service) RevokeToken(ctx context.Context, r *dtaskv1.RevokeTokenRequest
 	before, err := s.identity(fsm.IdentityID(r.GetId()))
 	if err != nil {
 		return nil, err
+	}
+	if name := before.GetName(); before.GetRole() == auth.Replica.String() && slices.ContainsFunc(s.cfg.Members(), func(m Member) bool { return m.ServerID == name }) {
+		return nil, &RefusedError{Reason: fmt.Sprintf("identity %[1]d is the coordinator %[2]s, whose certificate counts as long as it is a member: run dtaskctl cluster remove %[2]s; "+
+			"if others have controlled its machine, which has the key of the CA, then run dtaskctl tls rotate-ca --compromised", r.GetId(), name)}
 	}
 	s.outlive(ctx, r.GetId())
 	if err := recorder.RevokeIdentity(ctx, callerName(ctx), fsm.IdentityID(r.GetId())); err != nil {

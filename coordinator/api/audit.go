@@ -60,7 +60,7 @@ func RecordOf(ctx context.Context, method string) audit.Record {
 
 // auditDenial records that a call was refused for its caller. err is a status.
 func (s *Server) auditDenial(ctx context.Context, method string, err error) {
-	if s.cfg.Audit == nil || !isDenial(err) {
+	if s.cfg.Audit == nil || !isDenial(err) || s.endedWithAccess(ctx, method, err) {
 		return
 	}
 	r := RecordOf(ctx, method)
@@ -73,6 +73,13 @@ func (s *Server) auditDenial(ctx context.Context, method string, err error) {
 func isDenial(err error) bool {
 	code := status.Code(err)
 	return code == codes.Unauthenticated || code == codes.PermissionDenied
+}
+
+// endedWithAccess reports whether a change ended because its caller lost access meanwhile: it
+// may have had its effect, so that it must not look like one that was refused. The jobs of a
+// stream are recorded one by one.
+func (s *Server) endedWithAccess(ctx context.Context, method string, err error) bool {
+	return isDenial(err) && audit.ClassOf(method).IsChange() && method != dtaskv1.JobService_Submit_FullMethodName && s.lostAccess(ctx) != nil
 }
 
 // isRecorded reports whether calls of a method are recorded that are not refused. Replicas
@@ -99,12 +106,16 @@ func (s *Server) isRecorded(ctx context.Context, method string) bool {
 // was decided. The reason of a failure is its code alone: messages may quote what is in a
 // job.
 func (s *Server) auditCall(ctx context.Context, method string, req any, err error) {
-	if !s.isRecorded(ctx, method) || isDenial(err) || isUndecided(err) {
+	lost := s.endedWithAccess(ctx, method, err)
+	if !s.isRecorded(ctx, method) || isDenial(err) && !lost || isUndecided(err) {
 		return
 	}
 	r := RecordOf(ctx, method)
 	r.NS, r.Object = s.auditObject(req)
-	if err != nil {
+	switch {
+	case lost:
+		r.Reason = status.Convert(err).Message()
+	case err != nil:
 		r.Reason = codeName(err).String()
 		if !mayHaveHappened(err) {
 			r.Decision = audit.Failed
@@ -152,11 +163,17 @@ func isUndecided(err error) bool {
 func (s *Server) auditObject(req any) (ns, object string) {
 	switch r := req.(type) {
 	case *dtaskv1.JoinRequest:
-		return "", fmt.Sprintf("%s %s, join token %d", r.GetPurpose(), r.GetName(), r.GetJoinToken())
+		return "", auditJoin(r)
+	case *dtaskv1.RotateCARequest:
+		return "", fmt.Sprintf("finish %t, compromised %t", r.GetFinish(), r.GetCompromised())
 	case *dtaskv1.CreateTokenRequest:
 		return strings.Join(r.GetNamespaces(), ","), fmt.Sprintf("%s %s", r.GetRole(), r.GetName())
 	case *dtaskv1.CreateJoinTokenRequest:
 		return strings.Join(r.GetNamespaces(), ","), fmt.Sprintf("for a %s, role %q, name %q", r.GetPurpose(), r.GetRole(), r.GetNamePattern())
+	case *dtaskv1.SetBackupScheduleRequest:
+		return "", "to " + r.GetSchedule().GetTo()
+	case *dtaskv1.WriteBackupRequest:
+		return "", "to " + r.GetTo()
 	case *dtaskv1.HoldUpgradeRequest:
 		return "", fmt.Sprintf("release %t", r.GetRelease())
 	case *dtaskv1.SetScheduleRequest:
@@ -184,6 +201,21 @@ func (s *Server) auditObject(req any) (ns, object string) {
 		return r.GetNamespace(), ""
 	}
 	return "", ""
+}
+
+// auditJoin describes who joins, and whom it replaces.
+func auditJoin(r *dtaskv1.JoinRequest) string {
+	who := r.GetPurpose()
+	if r.GetName() != "" {
+		who += " " + r.GetName()
+	}
+	if r.GetReplace() {
+		who += ", replacing the one before"
+	}
+	if r.GetReplaceServer() != "" {
+		who += ", replacing " + r.GetReplaceServer()
+	}
+	return fmt.Sprintf("%s, join token %d", who, r.GetJoinToken())
 }
 
 // auditNamespace returns the namespace of a job; empty if the job or its state is unknown.

@@ -208,6 +208,58 @@ func TestAChangeWithAnUnknownOutcomeIsRecordedAsAllowed(t *testing.T) {
 	wantLines(t, "a job", log, "ci Submit allowed [etl] [] 1 unknown: ERROR_REASON_OUTCOME_UNKNOWN")
 }
 
+// A caller that is about to lose its access must not be able to hide its last change.
+func TestAChangeWhoseCallerLosesAccessIsRecordedAsAllowed(t *testing.T) {
+	t.Parallel()
+	log := new(memAudit)
+	r := build(t, func(cfg *Config) {
+		cfg.Audit = log
+		cfg.Classify = func(err error) *Error {
+			if errors.Is(err, errRevoked) {
+				return &Error{Kind: KindUnauthenticated, Message: err.Error()}
+			}
+			return nil
+		}
+	})
+	call := auth.NewContext(t.Context(), identities["admin"])
+	access, revoke := context.WithCancelCause(call)
+	defer revoke(nil)
+	info := &grpc.UnaryServerInfo{FullMethod: dtaskv1.AuthService_RevokeToken_FullMethodName}
+	_, err := r.unary(auth.WithAccess(call, access), &dtaskv1.RevokeTokenRequest{Id: 17}, info, func(ctx context.Context, _ any) (any, error) {
+		revoke(errRevoked) // after the change was proposed
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	wantRevoked(t, err)
+	wantLines(t, "a call", log, "root RevokeToken allowed [] [17] "+errRevoked.Error())
+}
+
+// Who takes the place of another one, and how a CA was replaced, is part of what happened.
+func TestReplacementsAreRecordedAsSuch(t *testing.T) {
+	t.Parallel()
+	r, log := setupAudit(t)
+	service := dtaskv1.NewAuthServiceClient(r.conn)
+	for want, call := range map[string]func() error{
+		" Join failed [] [worker w1, replacing the one before, join token 5] Unimplemented": func() error {
+			_, err := service.Join(t.Context(), &dtaskv1.JoinRequest{Purpose: "worker", Name: "w1", Replace: true, JoinToken: 5})
+			return err
+		},
+		" Join failed [] [coordinator, replacing n2, join token 6] Unimplemented": func() error {
+			_, err := service.Join(t.Context(), &dtaskv1.JoinRequest{Purpose: "coordinator", ReplaceServer: "n2", JoinToken: 6})
+			return err
+		},
+		"root RotateCA failed [] [finish false, compromised true] Unimplemented": func() error {
+			_, err := service.RotateCA(as(t.Context(), "admin"), &dtaskv1.RotateCARequest{Compromised: true})
+			return err
+		},
+	} {
+		if err := call(); err == nil {
+			t.Errorf("%s: it is implemented", want)
+		}
+		wantLines(t, want, log, want)
+	}
+}
+
 // results is a stream that keeps nothing.
 type results struct {
 	grpc.ServerStream

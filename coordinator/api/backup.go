@@ -33,6 +33,12 @@ const (
 	backupRetryDelay = 5 * time.Second
 )
 
+// Errors of a replica that can't write a backup now.
+var (
+	errNoBackups  = &Error{Kind: KindBusy, RetryAfter: historyRetryDelay, Message: "this coordinator writes no backups yet"}
+	errBackupRuns = &Error{Kind: KindBusy, RetryAfter: backupRetryDelay, Message: "this coordinator is writing another backup"}
+)
+
 // Barrier implements AdminService. Its row has confirmed that this replica leads.
 func (a *admin) Barrier(context.Context, *dtaskv1.BarrierRequest) (*dtaskv1.BarrierResponse, error) {
 	return &dtaskv1.BarrierResponse{Index: a.cfg.Machine.Index()}, nil
@@ -42,10 +48,10 @@ func (a *admin) Barrier(context.Context, *dtaskv1.BarrierRequest) (*dtaskv1.Barr
 // apply entries.
 func (a *admin) Backup(r *dtaskv1.BackupRequest, stream grpc.ServerStreamingServer[dtaskv1.BackupResponse]) error {
 	if a.cfg.Backups == nil || a.cfg.History == nil && r.GetWithHistory() {
-		return &Error{Kind: KindBusy, RetryAfter: historyRetryDelay, Message: "this coordinator writes no backups yet"}
+		return errNoBackups
 	}
 	if !a.backups.TryAcquire(1) {
-		return &Error{Kind: KindBusy, RetryAfter: backupRetryDelay, Message: "this coordinator is writing another backup"}
+		return errBackupRuns
 	}
 	defer a.backups.Release(1)
 	ctx, cancel := a.untilStopping(stream.Context())

@@ -14,6 +14,10 @@ import (
 // belongs to, and a response the cluster of this replica. Package client has the same.
 const clusterKey = "dtask-cluster-id"
 
+// trustKey is the metadata key under which a response names the CAs that this replica
+// trusts. Package client has the same.
+const trustKey = "dtask-trust"
+
 // clusterUnary refuses a call that names another cluster than this replica's, and
 // announces the replica's cluster in the response.
 func (s *Server) clusterUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -57,16 +61,29 @@ func (s *Server) checkCluster(ctx context.Context, method string, announce func(
 }
 
 // clusterHeader returns the header of all responses; nil while the cluster is unknown.
-// It is kept, since a replica never changes its cluster.
+// It is kept until the CAs change: a replica never changes its cluster.
 func (s *Server) clusterHeader() metadata.MD {
-	if md := s.cluster.Load(); md != nil {
-		return *md
+	trust := ""
+	if s.cfg.Trust != nil {
+		trust = s.cfg.Trust()
+	}
+	if kept := s.header.Load(); kept != nil && kept.trust == trust {
+		return kept.md
 	}
 	id := s.cfg.ClusterID()
 	if id == "" {
 		return nil
 	}
 	md := metadata.MD{clusterKey: {id}}
-	s.cluster.Store(&md)
+	if trust != "" {
+		md[trustKey] = []string{trust}
+	}
+	s.header.Store(&responseHeader{trust, md})
 	return md
+}
+
+// responseHeader is the header of responses while the replica trusts some CAs.
+type responseHeader struct {
+	trust string
+	md    metadata.MD
 }

@@ -52,6 +52,13 @@ type Leader interface {
 	// Undrain returns when the worker of this name may get work again. already: it was
 	// not draining. Errors as for Drain.
 	Undrain(ctx context.Context, name string) (already bool, err error)
+	// SetBackupSchedule returns when the schedule is stored, with the time at which it was
+	// set. It returns a *sequencer.RejectedError with AboveLevel if some replicas may not
+	// know it.
+	SetBackupSchedule(ctx context.Context, schedule fsm.BackupSchedule) (fsm.BackupSchedule, error)
+	// DeleteBackupSchedule returns when there is no schedule. already: there was none.
+	// Errors as for SetBackupSchedule.
+	DeleteBackupSchedule(ctx context.Context) (already bool, err error)
 	// SetSchedule returns a schedule when it is set. A repeated request changes nothing. It
 	// returns a *sequencer.RejectedError with VersionMismatch, LimitExceeded, or
 	// IdentityRevoked or IdentityNotFound for its owner.
@@ -75,6 +82,9 @@ type Leader interface {
 	// Workers returns what the leader knows about these workers, or about all if none
 	// is named; workers that are not up are missing. The caller owns the map.
 	Workers(ids ...fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus
+	// Explain returns what the leader knows about why a task is in its state, after the
+	// commit of everything that the answer takes into account. The caller owns it.
+	Explain(ctx context.Context, t fsm.TaskRef) (*sequencer.Explanation, error)
 }
 
 // Raft is what this package needs of Raft; *raftnode.Node has it.
@@ -120,6 +130,10 @@ type Config struct {
 	Machine  *fsm.Machine
 	// ClusterID returns the id of the cluster, which never changes; empty while unknown.
 	ClusterID func() string
+	// Trust returns a text that changes with the CAs that this replica trusts, at most 16
+	// hexadecimal digits; empty in plaintext. Clients learn from it that they have others.
+	// Optional.
+	Trust func() string
 	// Leader returns the current term; the nil interface outside of one.
 	Leader func() Leader
 	// Raft returns the running node; the nil interface until Raft runs.

@@ -49,6 +49,7 @@ type memLeader struct {
 	clockInDoubt bool
 	waiting      int // jobs that SubmitMany was called with
 	observed     map[fsm.JobID]map[uint32]sequencer.Observation
+	explain      func(*sequencer.Explanation) // may be nil
 	statuses     map[fsm.WorkerID]sequencer.WorkerStatus
 }
 
@@ -224,6 +225,19 @@ func (l *memLeader) Undrain(ctx context.Context, name string) (bool, error) {
 	}
 }
 
+func (l *memLeader) SetBackupSchedule(ctx context.Context, s fsm.BackupSchedule) (fsm.BackupSchedule, error) {
+	s.AtMS = 1_000_000
+	return s, l.propose(ctx, &fsm.SetBackupSchedule{BackupSchedule: s})
+}
+
+func (l *memLeader) DeleteBackupSchedule(ctx context.Context) (bool, error) {
+	err := l.propose(ctx, &fsm.DeleteBackupSchedule{})
+	if isRejected(err, fsm.AlreadyEnded) {
+		return true, nil
+	}
+	return false, err
+}
+
 // propose applies an operation.
 func (l *memLeader) propose(_ context.Context, op fsm.Op) error {
 	l.mu.Lock()
@@ -248,6 +262,22 @@ func (l *memLeader) Workers(...fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerSt
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.statuses
+}
+
+// Explain knows of a task what the state has, and what the test adds.
+func (l *memLeader) Explain(_ context.Context, ref fsm.TaskRef) (*sequencer.Explanation, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return nil, l.fail
+	}
+	fork, _ := l.machine.Fork()
+	t, _ := fork.Task(ref)
+	e := &sequencer.Explanation{State: t.State, Attempt: t.Attempt}
+	if l.explain != nil {
+		l.explain(e)
+	}
+	return e, nil
 }
 
 // fakeRaft returns what a test sets.

@@ -55,7 +55,7 @@ func newMatrix(t *testing.T) *matrix {
 	m.replica = setupIdentities(t, func(cfg *Config) {
 		cfg.LeaderWait = 0
 		m.registry = identity.New(identity.Config{
-			Machine: cfg.Machine, Replica: func() *tlsconf.Replica { return own }, Wall: time.Now, Leads: func() bool { return true },
+			Machine: cfg.Machine, Replica: func() *tlsconf.Replica { return own }, TimeKnown: func() bool { return true }, Now: time.Now, Leads: func() bool { return true },
 			Isolated: func() bool { return false }, Removed: func(id string) bool { return id == "n3" }, Logger: slog.New(slog.DiscardHandler),
 		})
 		cfg.Classify = func(err error) *Error {

@@ -79,6 +79,7 @@ var methods = map[string]method{
 	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: {accessLeader, repeatKeyed, true, rowsEach},
 	dtaskv1.JobService_Logs_FullMethodName:             {accessLeader, repeatRead, true, rowsJob},
 	dtaskv1.JobService_WatchEvents_FullMethodName:      {accessReplica, repeatRead, false, rowsEach},
+	dtaskv1.JobService_Explain_FullMethodName:          {accessLeader, repeatRead, true, rowsJob},
 
 	dtaskv1.ScheduleService_SetSchedule_FullMethodName:      {accessPropose, repeatReplaces, true, rowsEach},
 	dtaskv1.ScheduleService_ListSchedules_FullMethodName:    {accessRead, repeatRead, true, rowsEach},
@@ -99,6 +100,11 @@ var methods = map[string]method{
 	dtaskv1.AdminService_DiskUsage_FullMethodName:     {accessReplica, repeatRead, false, rowsNone},
 	dtaskv1.AdminService_Load_FullMethodName:          {accessPropose, repeatRead, false, rowsNone},
 	dtaskv1.AdminService_Debug_FullMethodName:         {accessReplica, repeatRead, false, rowsNone},
+
+	dtaskv1.AdminService_SetBackupSchedule_FullMethodName:    {accessPropose, repeatReplaces, false, rowsNone},
+	dtaskv1.AdminService_DeleteBackupSchedule_FullMethodName: {accessPropose, repeatHarmless, false, rowsNone},
+	dtaskv1.AdminService_BackupStatus_FullMethodName:         {accessRead, repeatRead, false, rowsNone},
+	dtaskv1.AdminService_WriteBackup_FullMethodName:          {accessReplica, repeatHarmless, false, rowsNone},
 }
 
 // Limits of fields that mean the same in every request.

@@ -32,8 +32,8 @@ var rightsRows = map[string]string{
 	"Health.Check":      "+ + + + + + + +",
 	"Health.Watch List": ". + + + + + + +",
 
-	"JobService.GetJob GetJobSpec ListJobs ListTasks WatchJob WaitJobs GetResult ListDeadLetters Logs WatchEvents": ". n n + + . . .",
-	"JobService.Submit Cancel Update Retry PurgeDeadLetters":                                                       ". . n + + . . .",
+	"JobService.GetJob GetJobSpec ListJobs ListTasks WatchJob WaitJobs GetResult ListDeadLetters Logs WatchEvents Explain": ". n n + + . . .",
+	"JobService.Submit Cancel Update Retry PurgeDeadLetters":                                                               ". . n + + . . .",
 
 	"ScheduleService.ListSchedules GetSchedule":                                                            ". n n + + . . .",
 	"ScheduleService.SetSchedule PauseSchedule ResumeSchedule DeleteSchedule RunSchedule BackfillSchedule": ". . n + + . . .",
@@ -44,6 +44,10 @@ var rightsRows = map[string]string{
 	"AdminService.History Barrier":           ". . . . . . + .",
 	"AdminService.Backup Debug":              ". . . . + . . .",
 	"AdminService.DiskUsage":                 ". . . + + . . .",
+	"AdminService.BackupStatus":              ". . . + + . . .",
+	"AdminService.WriteBackup":               ". . . . . . + .",
+
+	"AdminService.SetBackupSchedule DeleteBackupSchedule": ". . . . + . . .",
 
 	"ClusterService.Identify":      ". + + + + + + .",
 	"ClusterService.Status":        ". + + + + . + .",
@@ -134,6 +138,8 @@ func fill(request proto.Message, id fsm.JobID) {
 	}
 	switch q := request.(type) {
 	case *dtaskv1.LogsRequest:
+		q.Task = "a"
+	case *dtaskv1.ExplainRequest:
 		q.Task = "a"
 	case *dtaskv1.UpdateRequest:
 		q.Priority = dtaskv1.Priority_PRIORITY_HIGH

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -27,6 +26,8 @@ const (
 	// window gRPC does not measure the bandwidth, which would cost a ping for each
 	// message that arrives: two more messages for each report of a worker.
 	window = 1 << 20
+	// readBuffer is the buffer of a connection, in bytes. Longer frames are read past it.
+	readBuffer = 2 << 10
 	// maxStreams bounds the calls of one connection, which the sessions of many workers
 	// may share.
 	maxStreams = 20_000
@@ -54,7 +55,7 @@ type Server struct {
 	sizings     *semaphore.Weighted // calls that measure the state: one
 	debugging   *semaphore.Weighted // calls of Debug: one
 
-	cluster         atomic.Pointer[metadata.MD] // see clusterHeader
+	header          atomic.Pointer[responseHeader] // see clusterHeader
 	refused         busyCounts
 	aggregatedCache aggregatedCache
 	levelsCache     levelsCache
@@ -82,6 +83,9 @@ func NewServer(cfg Config) (*Server, error) {
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
+		// Most connections are idle: thousands of workers must not hold the usual 64 KB each.
+		grpc.ReadBufferSize(readBuffer),
+		grpc.SharedWriteBuffer(true),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.InTapHandle(s.enter),

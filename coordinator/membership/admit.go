@@ -81,7 +81,11 @@ func (s *Service) stale(r *dtaskv1.AdmitRequest) (clusterID string, stale bool) 
 	if !r.GetStored() || !known || rec.Instance != r.GetInstance() || clusterID != r.GetClusterId() || node == nil {
 		return clusterID, false
 	}
-	return clusterID, r.GetLastIndex() < max(rec.LowWaterMark, node.DurableIndex(rec.ServerID))
+	stored := node.DurableIndex(rec.ServerID)
+	if rec.LowWaterMark > removedMark { // which promises no entry
+		stored = max(stored, rec.LowWaterMark)
+	}
+	return clusterID, r.GetLastIndex() < stored
 }
 
 // recorded returns the cluster's id and the record of a server.

@@ -41,11 +41,13 @@ const (
 	// AlarmPeerAuditLog: the audit log of another replica was cut or changed. The leader
 	// raises it.
 	AlarmPeerAuditLog = "peer-audit-log"
+	// AlarmBackup: the last run of the schedule of backups failed. The leader raises it.
+	AlarmBackup = "backup"
 )
 
 // AlarmKinds are all kinds of alarms that a replica raises about itself.
 func AlarmKinds() []string {
-	return []string{AlarmHistoryConflict, AlarmUnverifiedDirectory, AlarmDiskNearlyFull, AlarmClockSkew, AlarmDivergence, AlarmCertificate, AlarmPeerCertificate, AlarmIdentities, AlarmAuditLog, AlarmPeerAuditLog}
+	return []string{AlarmHistoryConflict, AlarmUnverifiedDirectory, AlarmDiskNearlyFull, AlarmClockSkew, AlarmDivergence, AlarmCertificate, AlarmPeerCertificate, AlarmIdentities, AlarmAuditLog, AlarmPeerAuditLog, AlarmBackup}
 }
 
 // Alarms are what an operator must know of this replica. The zero value has none. Its

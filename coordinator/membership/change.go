@@ -99,7 +99,7 @@ func (s *Service) checkAdd(ctx context.Context, members []raftnode.Server, id, a
 // RemoveMember implements ClusterService. It is idempotent.
 func (s *Service) RemoveMember(ctx context.Context, r *dtaskv1.RemoveMemberRequest) (*dtaskv1.RemoveMemberResponse, error) {
 	id := r.GetServerId()
-	_, node, err := s.leading(ctx)
+	recorder, node, err := s.leading(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,8 @@ func (s *Service) RemoveMember(ctx context.Context, r *dtaskv1.RemoveMemberReque
 		if _, _, known := s.recorded(id); !known {
 			return nil, notFound(id)
 		}
-		return &dtaskv1.RemoveMemberResponse{AlreadyRemoved: true}, nil
+		marked, err := s.markRemoved(ctx, recorder, id) // it was about to be added
+		return &dtaskv1.RemoveMemberResponse{AlreadyRemoved: !marked}, err
 	}
 	if m, found := nonvoter(members); found && m.ID != id {
 		return nil, catchingUp(m.ID)
@@ -126,6 +127,9 @@ func (s *Service) RemoveMember(ctx context.Context, r *dtaskv1.RemoveMemberReque
 			return nil, err
 		}
 		return nil, errNotLeader
+	}
+	if _, err := s.markRemoved(ctx, recorder, id); err != nil {
+		return nil, err
 	}
 	if err := s.changeError(node.Remove(ctx, id)); err != nil {
 		return nil, err

@@ -40,6 +40,9 @@ func (s *Service) rejoin(ctx context.Context, recorder Recorder, node Node, clus
 	if err != nil {
 		return nil, err
 	}
+	if err := s.checkNotRemoved(ctx, node, next.ServerID); err != nil {
+		return nil, err
+	}
 	if err := s.exchange(ctx, recorder, node, next, r.GetAddress()); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -26,10 +27,12 @@ func (s *Service) replace(ctx context.Context, recorder Recorder, node Node, clu
 		return nil, errChanging
 	}
 	defer s.changing.Unlock()
+	if err := s.checkNotRemoved(ctx, node, id); err != nil {
+		return nil, err
+	}
 	// Until the lost member is removed, it may have returned, and another one may be lost.
 	members := node.Servers()
-	by, replaced := s.replacedBy(old)
-	if removed := replaced && by == id && indexOf(members, old) < 0; indexOf(members, id) < 0 && !removed {
+	if indexOf(members, id) < 0 && !s.mayContinue(members, id, old) {
 		if err := s.checkReplace(ctx, node, old); err != nil {
 			return nil, err
 		}
@@ -55,7 +58,7 @@ func (s *Service) checkReplace(ctx context.Context, node Node, id string) error 
 	members := node.Servers()
 	i := indexOf(members, id)
 	_, rec, known := s.recorded(id)
-	by, replaced := s.replacedBy(id)
+	by, replaced := s.replacedBy(members, id)
 	switch {
 	case i < 0 && replaced:
 		return refused("server %s was already replaced by %s: to add another coordinator, join without --replace", id, by)
@@ -75,12 +78,62 @@ func (s *Service) checkReplace(ctx context.Context, node Node, id string) error 
 	return s.checkMajorityWithout(ctx, members, members[i])
 }
 
-// replacedBy returns the replica that is recorded in the place of another one.
-func (s *Service) replacedBy(id string) (by string, replaced bool) {
+// mayContinue reports whether a replica that has begun to take the place of another one may
+// continue without a check: the other one was removed, and the place is free.
+func (s *Service) mayContinue(members []raftnode.Server, id, old string) bool {
+	_, rec, known := s.recorded(id)
+	by, _ := s.replacedBy(members, old)
+	return known && rec.Replaces == old && indexOf(members, old) < 0 && indexOf(members, by) < 0
+}
+
+// replacedBy returns the replica in the place of another one: if several have begun to take
+// it, the one that is a member.
+func (s *Service) replacedBy(members []raftnode.Server, id string) (by string, replaced bool) {
 	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
+		for _, m := range members {
+			if r, known := st.Replica(m.ID); known && r.Replaces == id {
+				by, replaced = m.ID, true
+				return
+			}
+		}
 		var r fsm.Replica
 		r, replaced = st.ReplicaReplacing(id)
 		by = r.ServerID
 	})
 	return by, replaced
+}
+
+// removedMark is the low-water mark of a replacement that is removed before it has stored
+// anything. Marks of stored entries are higher.
+const removedMark = 1
+
+// markRemoved records that a replica which takes the place of another one is removed, and
+// returns false if no mark is needed. A replica without a log asks again for its place, as
+// after an interruption: the mark tells the two apart. It precedes the removal: if that is
+// interrupted, the replica is still a member, and keeps its place.
+func (s *Service) markRemoved(ctx context.Context, recorder Recorder, id string) (marked bool, err error) {
+	_, rec, known := s.recorded(id)
+	if !known || rec.Replaces == "" || rec.LowWaterMark > 0 {
+		return false, nil
+	}
+	rec.LowWaterMark = removedMark
+	if err := record(ctx, recorder, rec); err != nil {
+		return false, err
+	}
+	s.cfg.Logger.InfoContext(ctx, "replacement marked as removed", "server_id", id, "replaces", rec.Replaces)
+	return true, nil
+}
+
+// checkNotRemoved refuses a replacement that was removed: its place is not given to it
+// again.
+func (s *Service) checkNotRemoved(ctx context.Context, node Node, id string) error {
+	_, rec, known := s.recorded(id)
+	if !known || rec.LowWaterMark == 0 {
+		return nil // it was not a member yet
+	}
+	member, err := isMember(ctx, node, id)
+	if err == nil && !member {
+		err = wasRemoved(id)
+	}
+	return err
 }

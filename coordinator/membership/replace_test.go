@@ -2,12 +2,14 @@ package membership
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -83,6 +85,42 @@ func TestAMemberThatReturnedDuringItsReplacementStays(t *testing.T) {
 	})
 }
 
+// Two machines begin to take the same place, one after another, and are interrupted. The first
+// one that continues gets it.
+func TestOneOfTwoReplacementsGetsThePlace(t *testing.T) {
+	t.Parallel()
+	for _, first := range []string{"n4", "n5"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r, n := ofThree(t)
+				n.add(t, "n3:1", running("n3", "c"))
+				r.joinedAs(t, "n4", "n5")
+				asks := map[string]*dtaskv1.AdmitRequest{"n4": replacing("n4", thirdInstance, "n2"), "n5": replacing("n5", strings.Repeat("5", 32), "n2")}
+				r.changeErr = errors.New("interrupted")
+				for _, id := range []string{"n4", "n5"} {
+					_, err := r.admitted(t, asks[id])
+					wantError(t, err, Busy, "interrupted")
+				}
+				r.changeErr = nil
+				// One of them has removed it.
+				r.servers = slices.DeleteFunc(r.servers, func(m raftnode.Server) bool { return m.ID == "n2" })
+				for range 2 { // the second call is a repeat
+					if _, err := r.admitted(t, asks[first]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.servers[2].Voter = true
+				delete(asks, first)
+				for _, ask := range asks {
+					_, err := r.admitted(t, ask)
+					wantError(t, err, Refused, "already replaced by "+first)
+				}
+			})
+		})
+	}
+}
+
 func TestAMemberIsReplacedOnlyIfItIsLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -102,6 +140,73 @@ func TestAMemberIsReplacedOnlyIfItIsLost(t *testing.T) {
 		wantError(t, err, Refused, "n3 runs at n3:1")
 		if len(r.changes) != 0 {
 			t.Errorf("changes of the members: %q", r.changes)
+		}
+	})
+}
+
+// A replacement asks for its place until it has a log. Once it was removed it must not get
+// that place again, whether it was a member yet or not.
+func TestARemovedReplacementIsNotAddedAgain(t *testing.T) {
+	t.Parallel()
+	rejoining := &dtaskv1.AdmitRequest{ServerId: "n2", Instance: thirdInstance, Address: "n2:1", Rejoin: true, MaxLevel: uint32(fsm.MaxLevel)}
+	for name, c := range map[string]struct {
+		id  string
+		ask *dtaskv1.AdmitRequest
+	}{"on another machine": {"n4", replacing("n4", thirdInstance, "n2")}, "without its data directory": {"n2-1", rejoining}} {
+		for _, added := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, added %v", name, added), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					r, n := ofThree(t)
+					n.add(t, "n3:1", running("n3", "c"))
+					r.joinedAs(t, "n4")
+					var want []string
+					if added {
+						want = []string{"remove n2", "add " + c.id, "remove " + c.id}
+					} else {
+						r.changeErr = errors.New("interrupted")
+					}
+					if _, err := r.admitted(t, c.ask); (err == nil) != added {
+						t.Fatal(err)
+					}
+					r.changeErr = nil
+					for _, already := range []bool{false, true} {
+						got, err := r.RemoveMember(t.Context(), &dtaskv1.RemoveMemberRequest{ServerId: c.id})
+						if err != nil || got.GetAlreadyRemoved() != already {
+							t.Errorf("got %v, %v; want already %v", got, err, already)
+						}
+					}
+					_, err := r.admitted(t, c.ask)
+					wantError(t, err, Refused, c.id+" was removed")
+					// It may have Raft's state, but no log.
+					q := &dtaskv1.AdmitRequest{ServerId: c.id, Instance: thirdInstance, ClusterId: testCluster, Stored: true, MaxLevel: uint32(fsm.MaxLevel)}
+					_, err = r.admitted(t, q)
+					wantError(t, err, Refused, c.id+" was removed")
+					if !slices.Equal(r.changes, want) {
+						t.Errorf("changes of the members: %q, want %q", r.changes, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A removal that fails leaves a member: it keeps its place.
+func TestAReplacementWhoseRemovalFailedIsStillAMember(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, n := ofThree(t)
+		n.add(t, "n3:1", running("n3", "c"))
+		r.joinedAs(t, "n4")
+		if _, err := r.admitted(t, replacing("n4", thirdInstance, "n2")); err != nil {
+			t.Fatal(err)
+		}
+		r.changeErr = errors.New("interrupted")
+		_, err := r.RemoveMember(t.Context(), &dtaskv1.RemoveMemberRequest{ServerId: "n4"})
+		wantError(t, err, Busy, "interrupted")
+		r.changeErr = nil
+		if _, err := r.admitted(t, replacing("n4", thirdInstance, "n2")); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -66,6 +66,19 @@ func TestADirectoryAboveTheLevelOfTheBuildIsRefused(t *testing.T) {
 	}
 }
 
+// wantNoWait checks that a replica which starts in a directory waits for no other one, as
+// after an orderly stop.
+func wantNoWait(t *testing.T, path string, kind logstore.Kind) {
+	t.Helper()
+	found, err := raftnode.Inspect(path, kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if orderly, err := datadir.TakeStopped(path, found.Last); err != nil || !orderly {
+		t.Errorf("got orderly %v, %v", orderly, err)
+	}
+}
+
 func TestARecoveredDirectoryIsThatOfANewCluster(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []logstore.Kind{logstore.Bolt, logstore.WAL} {
@@ -92,6 +105,7 @@ func TestARecoveredDirectoryIsThatOfANewCluster(t *testing.T) {
 			after.LastIndex != before.LastIndex+1<<20 || after.Term <= before.Term || len(after.Members) != 1 || after.Members[0].Address != "127.0.0.1:2" {
 			t.Errorf("before %+v, after %+v", before, after)
 		}
+		wantNoWait(t, path, kind)
 		if old, err := Inspect(plan.KeptAs); err != nil || old.ClusterID != oldCluster {
 			t.Errorf("the old directory: %+v, %v", old, err)
 		}

@@ -319,6 +319,16 @@ func (p *Plan) build(dir string) error {
 	}); err != nil {
 		return err
 	}
+	return complete(dir, id, index)
+}
+
+// complete makes a directory usable whose log ends at an index. No other replica has
+// entries of the new cluster: like after an orderly stop, this one doesn't wait for those
+// that its command line names.
+func complete(dir string, id datadir.Identity, index uint64) error {
+	if err := datadir.MarkStopped(dir, index); err != nil {
+		return err
+	}
 	return datadir.Create(dir, id)
 }
 

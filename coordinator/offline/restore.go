@@ -148,7 +148,7 @@ func build(ctx context.Context, cfg RestoreConfig, b *openedBackup, dir string) 
 	}); err != nil {
 		return nil, err
 	}
-	if err := datadir.Create(dir, id); err != nil {
+	if err := complete(dir, id, changed.Index); err != nil {
 		return nil, err
 	}
 	r := &Restored{

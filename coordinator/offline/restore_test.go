@@ -168,6 +168,7 @@ func TestABackupIsRestoredAsANewCluster(t *testing.T) {
 			got.Epoch != 1+1<<20 || len(got.Members) != 1 || got.Members[0] != done.Server || got.Jobs["failed"] != 1 {
 			t.Errorf("got %+v", got)
 		}
+		wantNoWait(t, cfg.DataDir, kind)
 		restored, err := history.Open(history.Config{Path: filepath.Join(cfg.DataDir, historyName), Logger: cfg.Logger})
 		if err != nil {
 			t.Fatal(err)

@@ -46,6 +46,10 @@ type Config struct {
 	// WallClock stamps entries and decides when a retry is due. Timeouts use
 	// the monotonic clock instead. nil: time.Now.
 	WallClock func() time.Time
+	// CredentialClock is the time at which credentials and join tokens are made, end and are
+	// used: that of the cluster, if the wall clock of this replica is wrong. The sequencer's
+	// goroutine calls it; it must not block. nil: WallClock.
+	CredentialClock func() time.Time
 	// NewClusterID returns the id of a new cluster, 32 hexadecimal digits.
 	NewClusterID func() string
 	// Halt is called once if the replicated state differs from the view. The
@@ -185,6 +189,9 @@ func (c *Config) Defaults() {
 	orDefault(&c.KeepIdentities, 30*24*time.Hour)
 	if c.WallClock == nil {
 		c.WallClock = time.Now
+	}
+	if c.CredentialClock == nil {
+		c.CredentialClock = c.WallClock
 	}
 	if c.Definite == nil {
 		c.Definite = func(error) bool { return false }

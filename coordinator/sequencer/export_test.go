@@ -202,7 +202,7 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 
 // accepting reports whether the scheduler may assign tasks to a worker.
 func (s *Sequencer) accepting(id fsm.WorkerID) bool {
-	return slices.ContainsFunc(s.dispatch.sched.Explain(0), func(f scheduler.WorkerFit) bool {
+	return slices.ContainsFunc(s.dispatch.sched.View(scheduler.TaskRef{}, 0, scheduler.Normal, 0, nil).Workers(), func(f scheduler.WorkerFit) bool {
 		return f.Worker == scheduler.WorkerID(id) && !slices.ContainsFunc(f.Obstacles, func(o scheduler.Obstacle) bool { return o.Kind == scheduler.NotAccepting })
 	})
 }

@@ -29,7 +29,7 @@ func TestATaskIsPlacedOnlyOnAWorkerThatServesItsNamespace(t *testing.T) {
 		"ml":  {true, false, false, false},
 	} {
 		x := p.parse(&dtaskv1.JobHeader{Namespace: namespace}, &dtaskv1.TaskPolicy{})
-		for i, fit := range s.Explain(x.class) {
+		for i, fit := range s.View(scheduler.TaskRef{}, x.class, scheduler.Normal, 0, nil).Workers() {
 			if fit.Fits() != want[i] {
 				t.Errorf("namespace %q: worker %d: got %v, want %v", namespace, fit.Worker, fit.Obstacles, want[i])
 			}

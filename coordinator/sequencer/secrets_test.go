@@ -32,7 +32,7 @@ func TestATaskIsPlacedOnlyOnAWorkerWithAllOfItsSecrets(t *testing.T) {
 		"unknown":      {&dtaskv1.TaskPolicy{Secrets: []string{"db", "other"}}, []bool{false, false, false}},
 		"as its label": {&dtaskv1.TaskPolicy{Require: map[string]string{fsm.SecretLabel: "db"}}, []bool{false, false, false}},
 	} {
-		for i, fit := range s.Explain(s.Class(demand(c.policy))) {
+		for i, fit := range s.View(scheduler.TaskRef{}, s.Class(demand(c.policy)), scheduler.Normal, 0, nil).Workers() {
 			if fit.Fits() != c.fit[i] {
 				t.Errorf("%s: worker %d: got %v, want %v", name, fit.Worker, fit.Obstacles, c.fit[i])
 			}

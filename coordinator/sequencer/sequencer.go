@@ -50,6 +50,7 @@ type Sequencer struct {
 	schedules schedules
 	fencing   fencing
 	retention retention
+	questions []*question // of this cycle
 }
 
 // New returns the sequencer of a term. Its view is a fork of the machine's
@@ -200,6 +201,7 @@ func (s *Sequencer) cycle() {
 		s.dispatch.assign(b)
 		s.stealing.run(b)
 	}
+	s.answerQuestions(b)
 	s.more = b.full()
 	s.pipe.propose(b)
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/dtask/dtask/internal/connlimit"
 	"github.com/dtask/dtask/internal/loglimit"
 	"github.com/dtask/dtask/internal/tlsconf"
+	"github.com/dtask/dtask/internal/turns"
 )
 
 const (
@@ -45,14 +45,14 @@ type security struct {
 	peers   *peerConns // that were accepted
 	// computing are the turns of handshakes that compute: twice as many as processors. The
 	// rest of the replica must run while thousands of peers connect.
-	computing *turns
+	computing *turns.Turns
 	counts    map[string]*atomic.Uint64 // by result; the map is never modified
 	limiter   loglimit.Limiter
 }
 
 func newSecurity(p tlsconf.Peering) *security {
 	s := &security{
-		peering: p, peers: newPeerConns(p.Source), computing: newTurns(2 * runtime.GOMAXPROCS(0)),
+		peering: p, peers: newPeerConns(p.Source), computing: turns.New(2 * runtime.GOMAXPROCS(0)),
 		counts: make(map[string]*atomic.Uint64, len(handshakeResults)),
 	}
 	for _, result := range handshakeResults {
@@ -64,7 +64,7 @@ func newSecurity(p tlsconf.Peering) *security {
 // secure does the server's side of the handshake on a connection that has a deadline, and
 // calls heard when the peer has said something.
 func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
-	gate := &gatedConn{Conn: raw, computing: m.security.computing, deadline: time.Now().Add(sniffTimeout), recording: true}
+	gate := &gatedConn{Conn: turns.NewConn(raw, m.security.computing, time.Now().Add(sniffTimeout)), recording: true}
 	var offered, refused bool // the handshake is in this goroutine only
 	before := m.security.peering.Source()
 	conn := tls.Server(gate, &tls.Config{
@@ -88,7 +88,7 @@ func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
 		},
 	})
 	err := conn.Handshake() //nolint:noctx // raw has a deadline, and Mux.close closes it
-	gate.finish()
+	gate.Finish()
 	state := conn.ConnectionState()
 	if err == nil && state.NegotiatedProtocol != tlsconf.ProtocolGRPC && state.NegotiatedProtocol != tlsconf.ProtocolRaft {
 		err = errNoProtocol
@@ -188,55 +188,19 @@ func (c *secureConn) proven() (p proof, err error) {
 	return proof{id, tlsconf.KeyHash(cert)}, err
 }
 
-// gatedConn is the connection under a handshake, which has a turn while it computes
-// and none while it waits for its peer: peers that are silent in the middle of a handshake
-// must not keep others from theirs. A flight of a handshake fits into the socket's buffer,
-// so that writing does not wait.
+// gatedConn is the connection under a handshake. It records what is read before the peer's
+// hello; without a hello, the peer may speak plaintext.
 type gatedConn struct {
-	net.Conn
-	computing *turns
-	deadline  time.Time
-	holds     bool // by the goroutine of the handshake
-	finished  bool // set before others use the connection
-	// recorded is what was read before the peer's hello; without a hello, the peer may speak
-	// plaintext.
-	recording bool
+	*turns.Conn
+	recording bool // changed by the goroutine of the handshake
 	recorded  []byte
 }
 
 // Read implements net.Conn.
 func (c *gatedConn) Read(p []byte) (int, error) {
-	if c.finished {
-		return c.Conn.Read(p)
-	}
-	c.release()
 	n, err := c.Conn.Read(p)
-	if err != nil {
-		return n, err
-	}
 	if c.recording {
 		c.recorded = append(c.recorded, p[:n]...)
 	}
-	if !c.computing.take(c.deadline) {
-		return 0, os.ErrDeadlineExceeded
-	}
-	c.holds = true
-	return n, nil
+	return n, err //nolint:wrapcheck // of the connection itself
 }
-
-// release returns the turn.
-func (c *gatedConn) release() {
-	if c.holds {
-		c.holds = false
-		c.computing.end()
-	}
-}
-
-// finish ends the handshake.
-func (c *gatedConn) finish() {
-	c.release()
-	c.finished = true
-}
-
-// NetConn returns the TCP connection.
-func (c *gatedConn) NetConn() net.Conn { return c.Conn }

@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 
 	// The component that decides and remembers.
 	"coordinator/logstore":   {"internal/durable", "internal/mmap"},
-	"coordinator/transport":  {"internal/connlimit", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
+	"coordinator/transport":  {"internal/connlimit", "internal/loglimit", "internal/timescale", "internal/tlsconf", "internal/turns"},
 	"coordinator/raftnode":   {"coordinator/logstore", "coordinator/membership/datadir", "coordinator/transport", "internal/durable", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
 	"coordinator/leader":     {"internal/timescale"},
 	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/calendar", "internal/columns", "internal/exitstatus", "internal/timescale", "internal/zoneinfo"},
@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 	"internal/array":       {"proto/dtask/v1"},
 	"internal/audit":       {"proto/dtask/v1"},
 	"internal/auth":        {"proto/dtask/v1"},
-	"internal/backup":      {},
+	"internal/backup":      {"internal/durable"},
 	"internal/buildinfo":   {},
 	"internal/calendar":    {"internal/zoneinfo"},
 	"internal/columns":     {"proto/dtask/v1"},
@@ -81,6 +81,7 @@ var mayImport = map[string][]string{
 	"internal/telemetry":   {"internal/connlimit"},
 	"internal/timescale":   {},
 	"internal/tlsconf":     {"internal/durable"},
+	"internal/turns":       {},
 	"internal/program":     {},
 	"internal/taskbody":    {"proto/dtask/v1"},
 	"internal/exitstatus":  {},

@@ -49,6 +49,7 @@ var classes = map[string]Class{
 	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: Change,
 	dtaskv1.JobService_Logs_FullMethodName:             Read,
 	dtaskv1.JobService_WatchEvents_FullMethodName:      Read,
+	dtaskv1.JobService_Explain_FullMethodName:          Read,
 
 	dtaskv1.ScheduleService_SetSchedule_FullMethodName:      Change,
 	dtaskv1.ScheduleService_ListSchedules_FullMethodName:    Read,
@@ -69,6 +70,11 @@ var classes = map[string]Class{
 	dtaskv1.AdminService_DiskUsage_FullMethodName:     Read,
 	dtaskv1.AdminService_Load_FullMethodName:          DenialsOnly, // dtaskctl top asks each second
 	dtaskv1.AdminService_Debug_FullMethodName:         Always,      // it has the log
+
+	dtaskv1.AdminService_SetBackupSchedule_FullMethodName:    Change,
+	dtaskv1.AdminService_DeleteBackupSchedule_FullMethodName: Change,
+	dtaskv1.AdminService_BackupStatus_FullMethodName:         Always,
+	dtaskv1.AdminService_WriteBackup_FullMethodName:          Change, // it leaves the cluster
 
 	dtaskv1.ClusterService_Status_FullMethodName:             Always,
 	dtaskv1.ClusterService_Identify_FullMethodName:           DenialsOnly,

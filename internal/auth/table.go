@@ -62,6 +62,7 @@ var table = map[string]row{
 	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: changeJobs,
 	dtaskv1.JobService_Logs_FullMethodName:             readJobs,
 	dtaskv1.JobService_WatchEvents_FullMethodName:      readJobs,
+	dtaskv1.JobService_Explain_FullMethodName:          readJobs,
 
 	dtaskv1.ScheduleService_SetSchedule_FullMethodName:      changeJobs,
 	dtaskv1.ScheduleService_ListSchedules_FullMethodName:    readJobs,
@@ -82,6 +83,11 @@ var table = map[string]row{
 	dtaskv1.AdminService_DiskUsage_FullMethodName:     operate,
 	dtaskv1.AdminService_Load_FullMethodName:          clusterWay,
 	dtaskv1.AdminService_Debug_FullMethodName:         administer,
+
+	dtaskv1.AdminService_SetBackupSchedule_FullMethodName:    administer,
+	dtaskv1.AdminService_DeleteBackupSchedule_FullMethodName: administer,
+	dtaskv1.AdminService_BackupStatus_FullMethodName:         operate,
+	dtaskv1.AdminService_WriteBackup_FullMethodName:          replicas,
 
 	dtaskv1.ClusterService_Status_FullMethodName:             clusterWay,
 	dtaskv1.ClusterService_Identify_FullMethodName:           identify,

@@ -1,6 +1,7 @@
 // Package backup is the format of backup files: what it takes to start a new cluster from
 // the state of another one. It reads and writes streams, and knows neither the state nor
-// the history that is in them.
+// the history that is in them. It also keeps backups in files and directories, in which a
+// name means that the backup is complete.
 //
 //	file:  magic, frames
 //	frame: kind (1 byte), length (4 bytes, little endian), contents, CRC-32C of all these
@@ -14,5 +15,5 @@
 // longer has no valid end. It allocates at most two frames.
 //
 // The package starts no goroutines. Its errors wrap ErrNotBackup, ErrTruncated or
-// ErrDamaged, unless they are those of the stream.
+// ErrDamaged, unless they are those of the stream, a file or a directory.
 package backup

@@ -99,11 +99,20 @@ func conversions() map[string]conversion {
 		"status": from(new(dtaskv1.StatusResponse), func(m *dtaskv1.StatusResponse) any {
 			return NewStatus(m, []*dtaskv1.Job{filled})
 		}, "replica"),
-		"load":      from(new(dtaskv1.LoadResponse), NewLoad),
-		"log_event": from(new(dtaskv1.Event), NewLogEvent),
+		"load":         from(new(dtaskv1.LoadResponse), NewLoad),
+		"explanation":  from(new(dtaskv1.ExplainResponse), NewExplanation),
+		"reason":       from(new(dtaskv1.Reason), newReason),
+		"worker_group": from(new(dtaskv1.WorkerGroup), newWorkerGroup),
+		"start_change": from(new(dtaskv1.StartChange), newStartChange),
+		"worker_offer": from(new(dtaskv1.WorkerOffer), newWorkerOffer),
+		"log_event":    from(new(dtaskv1.Event), NewLogEvent),
 		"replica_usage": from(new(dtaskv1.DiskUsageResponse), func(m *dtaskv1.DiskUsageResponse) any {
 			return NewReplicaUsage("n1", "10.0.0.1:7460", m, errors.New("error"))
 		}, "server_id"),
+		"backup_status":           from(new(dtaskv1.BackupStatusResponse), NewBackupStatus, "freshness"),
+		"backup_schedule":         from(new(dtaskv1.BackupSchedule), NewBackupSchedule),
+		"backup_run":              from(new(dtaskv1.BackupRun), newBackupRun),
+		"deleted_backup_schedule": from(new(dtaskv1.DeleteBackupScheduleResponse), NewDeletedBackupSchedule),
 		"workers": from(new(dtaskv1.ListWorkersResponse), func(m *dtaskv1.ListWorkersResponse) any {
 			return NewWorkers(m.GetWorkers(), m.GetNextPageToken() != "")
 		}, "freshness"),

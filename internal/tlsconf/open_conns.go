@@ -2,7 +2,9 @@ package tlsconf
 
 import (
 	"crypto/tls"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -36,15 +38,23 @@ func (o *OpenConns) Add(raw net.Conn, state tls.ConnectionState) *OpenConn {
 	return c
 }
 
+// all returns the open connections.
+func (o *OpenConns) all() []*OpenConn {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Keys(o.open))
+}
+
+// CloseAll closes all connections.
+func (o *OpenConns) CloseAll() {
+	for _, c := range o.all() {
+		_ = c.raw.Close() // nothing that it may report matters
+	}
+}
+
 // CloseUntrusted closes the connections whose peers are not trusted, and returns how many.
 func (o *OpenConns) CloseUntrusted() (closed int) {
-	o.mu.Lock()
-	all := make([]*OpenConn, 0, len(o.open))
-	for c := range o.open {
-		all = append(all, c)
-	}
-	o.mu.Unlock()
-	for _, c := range all { // checking signatures takes time: not under the lock
+	for _, c := range o.all() { // checking signatures takes time: not under the lock
 		if c.CloseUntrusted() {
 			closed++
 		}

@@ -84,6 +84,7 @@ func faults() []fault {
 			name: "an audit log can't be written", fires: []string{"DtaskAuditFailing"}, may: []string{"DtaskReplicaDown"},
 			config: cluster.Config{TLS: true}, inject: blockAudit,
 		},
+		{name: "the directory of backups is gone", fires: []string{"DtaskBackupOld"}, inject: removeBackups},
 		{name: "more tasks arrive than start", fires: []string{"DtaskQueueGrowing"}, may: []string{"DtaskBacklogOld"}, inject: submitMore},
 		{
 			name: "few tasks wait for long", fires: []string{"DtaskBacklogOld"},
@@ -275,6 +276,32 @@ func blockAudit(t *testing.T, b *bed) {
 	clustertest.Must(t, os.RemoveAll(logs))
 	clustertest.Must(t, os.WriteFile(logs, nil, 0o600))
 	clustertest.Must(t, b.follower.Start(t.Context()))
+}
+
+// removeBackups removes the directory of the schedule of backups after the first one. The
+// alert comes after two intervals, which can't be shorter than a minute each.
+func removeBackups(t *testing.T, b *bed) {
+	t.Helper()
+	clustertest.Must(t, os.RemoveAll(scheduleBackups(t, b)))
+}
+
+// scheduleBackups sets a schedule of backups, and returns its directory after the first one.
+func scheduleBackups(t *testing.T, b *bed) (dir string) {
+	t.Helper()
+	ctx := t.Context()
+	dir = filepath.Join(b.Dir, "backups")
+	clustertest.Must(t, os.Mkdir(dir, 0o700))
+	clustertest.Must(t, cluster.Until(ctx, "the schedule is set", startLimit, func(ctx context.Context) error {
+		return b.Run(ctx, "backup", "schedule", "--every", "1m", "--to", "file://"+dir).Err()
+	}))
+	clustertest.Must(t, cluster.Until(ctx, "the first backup is written", startLimit, func(ctx context.Context) error {
+		a := b.Run(ctx, "backup", "status")
+		if a.Err() == nil && strings.Contains(a.Stdout, "last      none") {
+			return fmt.Errorf("%w: %s", cluster.ErrNotYet, a)
+		}
+		return a.Err()
+	}))
+	return dir
 }
 
 func submitMore(t *testing.T, b *bed) {

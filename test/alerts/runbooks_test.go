@@ -57,6 +57,7 @@ var shows = map[string][]string{
 	"DtaskDiskNearlyFull":       {"disk-nearly-full"},
 	"DtaskCertificate":          {"certificate"},
 	"DtaskAuditFailing":         {"audit-log", "audit log not written"},
+	"DtaskBackupOld":            {"no such file or directory", "backup failed"},
 	"DtaskQueueGrowing":         {"more-0", "w2"},
 	"DtaskBacklogOld":           {"long"},
 	"DtaskTasksStuck":           {"nowhere", "w1"},
@@ -72,6 +73,13 @@ var repaired = map[string]func(ctx context.Context, b *bed) error{
 	"DtaskCertificate": func(ctx context.Context, b *bed) error {
 		if a := b.Run(ctx, "cluster", "status"); a.Err() != nil || strings.Contains(a.Stdout, "certificate") {
 			return errors.New(a.String())
+		}
+		return nil
+	},
+	// A backup was written to another directory.
+	"DtaskBackupOld": func(ctx context.Context, b *bed) error {
+		if a := b.Run(ctx, "backup", "status"); a.Err() != nil || strings.Contains(a.Stdout, "failed ") || !strings.Contains(a.Stdout, " in file://"+b.Dir+"\n") {
+			return fmt.Errorf("%w: %s", cluster.ErrNotYet, a)
 		}
 		return nil
 	},
@@ -191,7 +199,7 @@ func newMachine(t *testing.T, b *bed) *machine {
 			"PATH=" + bin + ":" + b.Programs.Dir + ":" + os.Getenv("PATH"), "HOME=" + bin, "DTASK_ADDR=" + strings.Join(b.Addrs, ","),
 		}, b.Ctl.Env...),
 		names: strings.NewReplacer(
-			"/var/lib/dtask-worker", b.Workers()[0].Dir, "/var/lib/dtask", b.follower.DataDir, "n2", b.follower.Name,
+			"/mnt/backups", b.Dir, "/var/lib/dtask-worker", b.Workers()[0].Dir, "/var/lib/dtask", b.follower.DataDir, "n2", b.follower.Name,
 			"JOB", "1", "TASK", "a", "TYPE", "fail", "NAME", "more-0",
 		),
 	}

@@ -15,6 +15,13 @@ import (
 // handshakeFiles are the open files that this process needs beside its connections.
 const handshakeFiles = 500
 
+// bareYardstick is the name of the row of handshakes without anything else, for ratios.
+const bareYardstick = "one handshake of each worker alone"
+
+// atOnce is how many workers open their sessions at a time: with more, this process would do
+// fewer handshakes than those that time out meanwhile.
+const atOnce = 500
+
 // steadyFor is how long the next leader must keep its term after all workers are back.
 const steadyFor = 5 * time.Second
 
@@ -28,6 +35,10 @@ func handshakes(ctx context.Context, b *bench) error {
 	}
 	if need := uint64(f.workers + handshakeFiles); files < need { //nolint:gosec // not negative
 		return fmt.Errorf("%d workers need %d open files; the hard limit is %d", f.workers, need, files)
+	}
+	bare, err := bareHandshakes(ctx)
+	if err != nil {
+		return err
 	}
 	var all []comeback
 	err = with(ctx, cluster.Config{TLS: true}, func(c *cluster.Cluster) error {
@@ -49,9 +60,12 @@ func handshakes(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	setting := fmt.Sprintf("%d x SIGKILL of the leader; %s with TLS, in one process with the client", len(all), f)
+	setting := fmt.Sprintf("%d x SIGKILL of the leader; %s with TLS, in one process with the client, at most %d connecting", len(all), f, atOnce)
+	b.table.add(bareYardstick, "s", fmt.Sprintf("%.0f per second, both sides, on all processors", bare), float64(f.workers)/bare)
 	b.table.add("handshakes: until completions resume", "ms", setting+"; target: below 500", values(all, func(k comeback) float64 { return k.loss.back })...)
-	b.table.add("handshakes: until all workers are back", "s", "target: below 8", values(all, func(k comeback) float64 { return k.workers })...)
+	b.table.compare("handshakes: until all workers are back", "s", "target: below 8", bareYardstick, values(all, func(k comeback) float64 { return k.workers })...)
+	b.table.add("handshakes: of each worker meanwhile", "", "complete", values(all, func(k comeback) float64 { return k.handshakes })...)
+	b.table.add("handshakes: that failed, of each worker", "", "", values(all, func(k comeback) float64 { return k.failed })...)
 	b.table.add("handshakes: further elections", "", "target: 0", values(all, func(k comeback) float64 { return k.elections })...)
 	b.table.add("handshakes: tasks missing", "", "", values(all, func(k comeback) float64 { return k.loss.missing })...)
 	b.table.add("handshakes: tasks started twice", "", "", values(all, func(k comeback) float64 { return k.loss.twice })...)
@@ -64,13 +78,15 @@ type comeback struct {
 	loss      loss
 	workers   float64 // s until all are back
 	elections float64 // beyond the first
+	// complete and incomplete handshakes until then, for each worker
+	handshakes, failed float64
 }
 
 // directFleet starts simulated workers with keys and connections of their own in this
 // process; stop ends them.
 func directFleet(ctx context.Context, c *cluster.Cluster, f fleet, begins *begins) (l *load.Load, stop func(), err error) {
 	cfg := load.Config{
-		Addrs: c.Addrs, Workers: f.workers, Slots: f.slots, Connections: f.workers, Own: true, HeartbeatInterval: time.Second,
+		Addrs: c.Addrs, Workers: f.workers, Slots: f.slots, Connections: f.workers, Own: true, Opening: atOnce, HeartbeatInterval: time.Second,
 		OnStart: func(_ uint64, task uint32) { begins.note(task) },
 	}
 	names := make([]string, f.workers)
@@ -97,19 +113,22 @@ func (b *bench) killUnder(ctx context.Context, c *cluster.Cluster, l *load.Load,
 	if err != nil {
 		return k, err
 	}
-	sessions := l.Stats().Sessions
+	was := l.Stats()
 	var measuring sync.WaitGroup
 	var back error
 	lost := func() {
 		killed := time.Now()
 		measuring.Go(func() {
 			back = cluster.Until(ctx, "all workers are back", failoverLimit, func(context.Context) error {
-				if s := l.Stats(); s.Sessions < sessions+int64(f.workers) || s.Open < int64(f.workers) {
+				if s := l.Stats(); s.Sessions < was.Sessions+int64(f.workers) || s.Open < int64(f.workers) {
 					return fmt.Errorf("%d of %d sessions are open", s.Open, f.workers)
 				}
 				return nil
 			})
 			k.workers = time.Since(killed).Seconds()
+			now := l.Stats()
+			k.handshakes = float64(now.Handshakes-was.Handshakes) / float64(f.workers)
+			k.failed = float64(now.Unsecured-was.Unsecured) / float64(f.workers)
 		})
 	}
 	k.loss, err = oneKill(ctx, c, cl, begins, b.tasks, lost)

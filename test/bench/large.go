@@ -144,19 +144,7 @@ const (
 // showArchived runs dtaskctl status when all coordinators have the completed job in
 // their files.
 func showArchived(ctx context.Context, c *cluster.Cluster, id string) ([]float64, error) {
-	inHistory := func(ctx context.Context) error {
-		for _, n := range c.Coordinators() {
-			got, err := n.Metrics(ctx)
-			if err != nil {
-				return err //nolint:wrapcheck // says what it did
-			}
-			if still := got[`dtask_jobs{state="completed"}`] + got["dtask_history_pending_jobs"]; still > 0 {
-				return fmt.Errorf("%s has %v completed jobs in memory", n.Name, still)
-			}
-		}
-		return nil
-	}
-	if err := cluster.Until(ctx, "job "+id+" is in the history", time.Minute, inHistory); err != nil {
+	if err := cluster.Until(ctx, "job "+id+" is in the history", time.Minute, noneFinished(c)); err != nil {
 		return nil, err //nolint:wrapcheck // says what it did
 	}
 	shown := make([]float64, archivedShows)
@@ -168,6 +156,23 @@ func showArchived(ctx context.Context, c *cluster.Cluster, id string) ([]float64
 		shown[i] = took
 	}
 	return shown, nil
+}
+
+// noneFinished returns a check that all completed jobs of a cluster are in the history of all
+// coordinators.
+func noneFinished(c *cluster.Cluster) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, n := range c.Coordinators() {
+			got, err := n.Metrics(ctx)
+			if err != nil {
+				return err //nolint:wrapcheck // says what it did
+			}
+			if still := got[`dtask_jobs{state="completed"}`] + got["dtask_history_pending_jobs"]; still > 0 {
+				return fmt.Errorf("%s has %v completed jobs in memory", n.Name, still)
+			}
+		}
+		return nil
+	}
 }
 
 // showJob runs dtaskctl status, and returns how many milliseconds it takes.

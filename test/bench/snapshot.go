@@ -33,11 +33,7 @@ func snapshots(ctx context.Context, b *bench) error {
 			if err != nil {
 				return err
 			}
-			rate := halfLoad
-			if most, known := b.table.find("ceiling"); known || b.quick {
-				rate = min(rate, int(most*0.8))
-			}
-			rate = max(rate, 1000)
+			rate := b.steadyRate()
 			before, err := counted(ctx, c, "dtask_raft_snapshots_total")
 			if err != nil {
 				return err

@@ -26,7 +26,8 @@ type story struct {
 }
 
 // Tokens, join strings, keys and the contents of secrets are only in the files that are
-// meant for them: not in logs, data directories, arguments, variables, or on the network.
+// meant for them: not in logs, data directories, debug bundles, arguments, variables, or on the
+// network.
 func TestSecretsAreOnlyInTheirOwnFiles(t *testing.T) {
 	s := &story{
 		site: newSite(t, "m1", "m2", "m3", "w1", "w2", "you"), hidden: make(secrets),
@@ -39,6 +40,7 @@ func TestSecretsAreOnlyInTheirOwnFiles(t *testing.T) {
 	s.setUp()
 	s.giveAccess()
 	s.runJobs()
+	s.saveBundle()
 	s.fillStores()
 
 	streams, other, err := capture.Stop()
@@ -211,6 +213,24 @@ func (s *story) runJobs() {
 	s.answers = append(s.answers, refused)
 	if refused.Code != 6 {
 		s.t.Errorf("a revoked token: %s", refused)
+	}
+}
+
+// saveBundle saves a debug bundle, and checks its files, which are compressed on disk. All
+// coordinators log what they can, since they were set up.
+func (s *story) saveBundle() {
+	s.t.Helper()
+	s.call("", "dtaskctl debug --out bundle.tar.gz --profile 1s")
+	files := clustertest.DebugFiles(s.t, filepath.Join(s.machines["you"].home(), "bundle.tar.gz"))
+	for name, data := range files {
+		s.hidden.wantIn(s.t, "bundle.tar.gz: "+name, data)
+	}
+	for _, id := range []string{"n1", "n2", "n3"} {
+		for _, name := range []string{"log.txt", "settings.json", "metrics.txt", "heap.pb.gz", "cpu.pb.gz"} {
+			if name = "dtask-debug/" + id + "/" + name; len(files[name]) == 0 {
+				s.t.Errorf("the bundle has no %s", name)
+			}
+		}
 	}
 }
 

@@ -24,12 +24,12 @@ func runbookCommands(t *testing.T, heading string) (commands []string) {
 		t.Fatalf("docs/operations.md has no section %q", heading)
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
-	inside := false
+	inside, isCommands := false, false
 	for line := range strings.Lines(section) {
 		switch line = strings.TrimSpace(line); {
 		case strings.HasPrefix(line, "```"):
-			inside = !inside
-		case inside && line != "":
+			inside, isCommands = !inside, line == "```" // others name the language of a file
+		case inside && isCommands && line != "":
 			commands = append(commands, line)
 		}
 	}
@@ -65,7 +65,7 @@ func (b *backedUpCluster) step(t *testing.T, want string) []string {
 		t.Fatalf("the runbook continues with %q, want %s", b.steps, want)
 	}
 	words := strings.Fields(strings.NewReplacer(
-		"cluster.dtbk", b.file, " backups", " "+filepath.Join(b.Dir, "backups"), "/var/lib/dtask/n1", b.n1.DataDir, "127.0.0.1:7460", b.n1.Addr, "HOST:PORT", b.Coordinator("n2").Addr,
+		"cluster.dtbk", b.file, "/mnt/backups", filepath.Join(b.Dir, "backups"), " backups", " "+filepath.Join(b.Dir, "backups"), "/var/lib/dtask/n1", b.n1.DataDir, "127.0.0.1:7460", b.n1.Addr, "HOST:PORT", b.Coordinator("n2").Addr,
 	).Replace(b.steps[0]))
 	b.steps = b.steps[1:]
 	return words

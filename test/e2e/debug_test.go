@@ -1,13 +1,10 @@
 package e2e
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -62,37 +59,6 @@ func (c canaries) wantNone(t *testing.T, files map[string][]byte) {
 			}
 		}
 	}
-}
-
-// debugFiles returns the files of a debug bundle, and the contents of those that are
-// compressed.
-func debugFiles(t *testing.T, path string) map[string][]byte {
-	t.Helper()
-	bundle, err := os.ReadFile(path)
-	clustertest.Must(t, err)
-	files := make(map[string][]byte)
-	for archive := tar.NewReader(bytes.NewReader(unpack(t, bundle))); ; {
-		head, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return files
-		}
-		clustertest.Must(t, err)
-		data, err := io.ReadAll(archive)
-		clustertest.Must(t, err)
-		if strings.HasSuffix(head.Name, ".gz") {
-			data = unpack(t, data)
-		}
-		files[head.Name] = data
-	}
-}
-
-func unpack(t *testing.T, packed []byte) []byte {
-	t.Helper()
-	r, err := gzip.NewReader(bytes.NewReader(packed))
-	clustertest.Must(t, err)
-	data, err := io.ReadAll(r)
-	clustertest.Must(t, err)
-	return data
 }
 
 // A debug bundle has what each coordinator knows, which ones did not answer, and no secret.
@@ -168,7 +134,7 @@ func savesDebug(t *testing.T, c *cluster.Cluster, name, profile, says string) ma
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("%s has mode %s", path, info.Mode())
 	}
-	return debugFiles(t, path)
+	return clustertest.DebugFiles(t, path)
 }
 
 // runsWithSecrets runs jobs with canaries in all of their texts that are not names.

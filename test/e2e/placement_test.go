@@ -65,6 +65,12 @@ func TestTasksRunOnlyOnWorkersThatHandleTheirType(t *testing.T) {
 	if text := c.Run(t.Context(), "status", id); !strings.Contains(text.Stdout, reason) {
 		t.Errorf("status does not say why the task is pending:\n%s", text.Stdout)
 	}
+	explained := c.Run(t.Context(), "explain", id+"/rare")
+	for _, want := range []string{"does not handle tasks of type \"rare\"", "another worker joins, with 1 slot"} {
+		if !strings.Contains(explained.Stdout, want) {
+			t.Errorf("explain does not show %s:\n%s", want, explained.Stdout)
+		}
+	}
 	goWorker(t, c, "late", map[string]worker.Handler{"rare": answer})
 	job = completed(t, c.Ctl, id)
 	if job.Retries != 0 {

@@ -55,6 +55,21 @@ func inIdentities() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/access", Run: "ACallThatDoesNotEndWithItsAccess"}, {Package: "./coordinator/api", Run: "AnUploadWhoseCallerLosesAccess"}},
 		},
 		{
+			Name:   "the-clock-of-the-leader-decides-about-access",
+			Edits:  []Edit{{"coordinator/identities.go", "Now: r.clusterClock.now,", "Now: r.cfg.Wall,"}},
+			Caught: []Checker{{Package: "./coordinator", Run: "TestAccessFollowsTheClockOfTheMajority"}},
+		},
+		{
+			Name:   "a-client-returns-to-a-dropped-ca",
+			Edits:  []Edit{{"client/follow_ca.go", "return !lastMade(added).Before(lastMade(trusted))", "return true"}},
+			Caught: []Checker{{Package: "./client", Run: "TestAClientFollowsARotation"}},
+		},
+		{
+			Name:   "a-revoked-coordinator-joins-again",
+			Edits:  []Edit{{"coordinator/access/join.go", "if identity.GetState() == stateRevoked {", "if identity.GetState() == stateUsedUp {"}},
+			Caught: []Checker{{Package: "./coordinator/access", Run: "TestNobodyJoinsAgain"}},
+		},
+		{
 			Name:   "a-connection-survives-the-ca-of-its-peer",
 			Edits:  []Edit{{"internal/tlsconf/replica.go", "	_, _, err := r.verify(state, x509.ExtKeyUsageAny)\n	return err == nil\n", "	return true\n"}},
 			Caught: []Checker{{Package: "./coordinator/transport", Run: "ConnectionsEndWithTheCAOfTheirPeer|AConnectionWhoseCAIsDropped"}},

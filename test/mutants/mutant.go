@@ -33,7 +33,12 @@ type Checker struct {
 // All returns every planted bug.
 func All() []Mutant {
 	var all []Mutant
-	for _, group := range [][]Mutant{inState(), inLevels(), inIdentities(), inConditions(), inCalendar(), inSchedules(), inRunning(), inSequencer(), inStorage(), inSegments(), inCommitted(), inOffline(), inBackup(), inDeployment(), inLeading(), inRights(), inWorkers(), inSupervisors(), inRunAs(), inOutput(), notificationMutants()} {
+	groups := [][]Mutant{
+		inState(), inLevels(), inIdentities(), inConditions(), inCalendar(), inSchedules(), inRunning(), inSequencer(), inStorage(), inSegments(), inCommitted(),
+		inOffline(), inBackup(), inDeployment(), inOperators(), inLeading(), inRights(), inExplain(), inWorkers(), inSupervisors(),
+		inRunAs(), inOutput(), notificationMutants(),
+	}
+	for _, group := range groups {
 		all = append(all, group...)
 	}
 	return all

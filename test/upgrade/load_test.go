@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/document"
 	"github.com/dtask/dtask/spec"
@@ -143,31 +145,47 @@ func loadFile(n int) string {
 	return cluster.JobFile("load", tasks...)
 }
 
+// readers is how many jobs are read at a time. Their reads share the confirmation of the
+// leader; one after another, those of 10 minutes take as long.
+const readers = 16
+
 // readJobs waits for jobs and returns them as the cluster shows them, and the retries of
 // all.
 func readJobs(ctx context.Context, cl *client.Client, ids []string) (jobs []ledger.Job, retries uint64, err error) {
-	for _, err := range cl.WaitMany(ctx, ids) {
+	ended := make(map[string]document.Job, len(ids))
+	for ends, err := range cl.WaitMany(ctx, ids) {
 		if err != nil {
 			return nil, 0, fmt.Errorf("waiting for %d jobs: %w", len(ids), err)
 		}
+		for _, job := range ends.Jobs {
+			ended[job.GetId()] = document.NewJob(job)
+		}
 	}
-	for _, id := range ids {
-		got, err := cl.Job(ctx, id, client.ReadOptions{})
+	jobs = make([]ledger.Job, len(ids))
+	group, reading := errgroup.WithContext(ctx)
+	group.SetLimit(readers)
+	for i, id := range ids {
+		doc, ok := ended[id]
+		if !ok {
+			return nil, 0, errors.Join(fmt.Errorf("job %s is unknown", id), group.Wait())
+		}
+		retries += doc.Retries
+		jobs[i] = ledger.Job{ID: id, State: doc.State, Completed: int(doc.TasksCompleted)}
+		group.Go(func() error { return readTasks(reading, cl, &jobs[i]) })
+	}
+	return jobs, retries, group.Wait()
+}
+
+// readTasks adds the tasks of a job.
+func readTasks(ctx context.Context, cl *client.Client, job *ledger.Job) error {
+	for task, err := range cl.Tasks(ctx, job.ID, client.TaskFilter{}) {
 		if err != nil {
-			return nil, 0, fmt.Errorf("reading job %s: %w", id, err)
+			return fmt.Errorf("reading the tasks of job %s: %w", job.ID, err)
 		}
-		doc := document.NewJob(got)
-		job := ledger.Job{ID: id, State: doc.State, Completed: int(doc.TasksCompleted)}
-		for task, err := range cl.Tasks(ctx, id, client.TaskFilter{}) {
-			if err != nil {
-				return nil, 0, fmt.Errorf("reading the tasks of job %s: %w", id, err)
-			}
-			t := document.NewTask(task)
-			job.Tasks = append(job.Tasks, ledger.Task{ID: t.ID, State: t.State, Attempt: int(t.Attempt), Worker: t.Worker})
-		}
-		jobs, retries = append(jobs, job), retries+doc.Retries
+		t := document.NewTask(task)
+		job.Tasks = append(job.Tasks, ledger.Task{ID: t.ID, State: t.State, Attempt: int(t.Attempt), Worker: t.Worker})
 	}
-	return jobs, retries, nil
+	return nil
 }
 
 // In virtual time: each submission takes ten times as long as the interval of jobs.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"testing"
@@ -22,6 +23,8 @@ const (
 	mixedHold     = 6 * time.Second // the longest fault
 	mixedResume   = time.Minute     // a guard: until work has resumed
 	maxMixedPhase = 10_000
+	// maxMixedTasks bounds the load: its ledger is read into memory, about 500 bytes a task.
+	maxMixedTasks = 2_000_000
 )
 
 // mixedFaults are the kinds of faults that need neither proxies nor the switches of
@@ -45,6 +48,9 @@ func TestAMixedClusterWithstandsFaults(t *testing.T) {
 	u.restart(u.Followers(clustertest.Leader(t, u.Cluster))[0], "follower of the base build", u.newProgram())
 	u.upgradeWorker(u.Workers()[0])
 	u.asked = u.tasksPerSecond(wantedRate(t))
+	if tasks := u.asked * int(lasts.Seconds()); tasks > maxMixedTasks {
+		t.Fatalf("%d tasks per second for %v are %d, and can be %d: lower RATE or MIXED", u.asked, lasts, tasks, maxMixedTasks)
+	}
 
 	world, err := nemesis.NewWorld(u.Cluster, nil, mixedSeed(t), u.ledger(), t.Logf)
 	clustertest.Must(t, err)
@@ -68,8 +74,35 @@ func TestAMixedClusterWithstandsFaults(t *testing.T) {
 	}
 	if len(tally.Ends) > 0 {
 		t.Errorf("processes exited by themselves: %v", tally.Ends)
+		u.logEnds()
 	}
 }
+
+// endLine matches what a coordinator or a worker logs when it gives up.
+var endLine = regexp.MustCompile(`(?m)^.*(stopping replica|level=ERROR|panic:|^dtaskd: |^dtask-worker: ).*$`)
+
+// logEnds prints why processes exited by themselves: their directories are gone after the
+// test.
+func (u *upgrade) logEnds() {
+	u.t.Helper()
+	var all []*cluster.Process
+	for _, n := range u.Coordinators() {
+		all = append(all, n.Process)
+	}
+	for _, w := range u.Workers() {
+		all = append(all, w.Process)
+	}
+	for _, p := range all {
+		text, err := p.Log()
+		clustertest.Must(u.t, err)
+		for _, line := range endLine.FindAllString(text, maxEndLines) {
+			u.t.Logf("%s: %s", p.Name, line)
+		}
+	}
+}
+
+// maxEndLines bounds the printed lines of a process.
+const maxEndLines = 20
 
 // mixedSeed reads the variable of the seed.
 func mixedSeed(t *testing.T) uint64 {

@@ -6,7 +6,7 @@
 //	DIR/lock            flock of the running process
 //	DIR/identity.json   format, server id, instance, cluster id
 //	DIR/conflict.json   this replica refused to lose committed entries (Conflict)
-//	DIR/stopped.json    the last stop was orderly; removed at the next start
+//	DIR/stopped.json    the last stop was orderly, or the cluster is new; removed at the next start
 //	DIR.damaged-TIME    a directory that was quarantined
 //
 // Raft's files in the same directory belong to packages logstore and raftnode. The

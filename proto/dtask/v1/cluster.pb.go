@@ -2605,6 +2605,551 @@ func (x *BackupResponse) GetData() []byte {
 	return nil
 }
 
+type BackupSchedule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	EveryMs       int64                  `protobuf:"varint,1,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"` // from the end of a backup to the next; at least 60,000
+	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`                           // file:// URL of a directory, which each coordinator reaches by this name
+	Keep          uint32                 `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`                      // the newest states to keep; 0 = all
+	SetAt         int64                  `protobuf:"varint,4,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`       // Unix ms; set by the leader
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupSchedule) Reset() {
+	*x = BackupSchedule{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupSchedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupSchedule) ProtoMessage() {}
+
+func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
+func (*BackupSchedule) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *BackupSchedule) GetEveryMs() int64 {
+	if x != nil {
+		return x.EveryMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *BackupSchedule) GetKeep() uint32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetSetAt() int64 {
+	if x != nil {
+		return x.SetAt
+	}
+	return 0
+}
+
+// BackupRun is a run of a schedule.
+type BackupRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // of the coordinator that wrote it
+	EndedAt       int64                  `protobuf:"varint,2,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`   // Unix ms
+	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	File          string                 `protobuf:"bytes,4,opt,name=file,proto3" json:"file,omitempty"`    // with the state; empty if it failed
+	Index         uint64                 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"` // the last log entry in it
+	Bytes         uint64                 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"` // that were added to the directory
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`  // empty if it succeeded
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRun) Reset() {
+	*x = BackupRun{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRun) ProtoMessage() {}
+
+func (x *BackupRun) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRun.ProtoReflect.Descriptor instead.
+func (*BackupRun) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *BackupRun) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *BackupRun) GetEndedAt() int64 {
+	if x != nil {
+		return x.EndedAt
+	}
+	return 0
+}
+
+func (x *BackupRun) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *BackupRun) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *BackupRun) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *BackupRun) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackupRun) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type SetBackupScheduleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schedule      *BackupSchedule        `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetBackupScheduleRequest) Reset() {
+	*x = SetBackupScheduleRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetBackupScheduleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetBackupScheduleRequest) ProtoMessage() {}
+
+func (x *SetBackupScheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetBackupScheduleRequest.ProtoReflect.Descriptor instead.
+func (*SetBackupScheduleRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *SetBackupScheduleRequest) GetSchedule() *BackupSchedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+type SetBackupScheduleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schedule      *BackupSchedule        `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetBackupScheduleResponse) Reset() {
+	*x = SetBackupScheduleResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetBackupScheduleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetBackupScheduleResponse) ProtoMessage() {}
+
+func (x *SetBackupScheduleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetBackupScheduleResponse.ProtoReflect.Descriptor instead.
+func (*SetBackupScheduleResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *SetBackupScheduleResponse) GetSchedule() *BackupSchedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+type DeleteBackupScheduleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteBackupScheduleRequest) Reset() {
+	*x = DeleteBackupScheduleRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteBackupScheduleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteBackupScheduleRequest) ProtoMessage() {}
+
+func (x *DeleteBackupScheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteBackupScheduleRequest.ProtoReflect.Descriptor instead.
+func (*DeleteBackupScheduleRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
+}
+
+type DeleteBackupScheduleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Already       bool                   `protobuf:"varint,1,opt,name=already,proto3" json:"already,omitempty"` // there was none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteBackupScheduleResponse) Reset() {
+	*x = DeleteBackupScheduleResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteBackupScheduleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteBackupScheduleResponse) ProtoMessage() {}
+
+func (x *DeleteBackupScheduleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteBackupScheduleResponse.ProtoReflect.Descriptor instead.
+func (*DeleteBackupScheduleResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *DeleteBackupScheduleResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
+type BackupStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Consistency   Consistency            `protobuf:"varint,1,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupStatusRequest) Reset() {
+	*x = BackupStatusRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupStatusRequest) ProtoMessage() {}
+
+func (x *BackupStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupStatusRequest.ProtoReflect.Descriptor instead.
+func (*BackupStatusRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *BackupStatusRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+type BackupStatusResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schedule      *BackupSchedule        `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`            // unset: none
+	Last          *BackupRun             `protobuf:"bytes,2,opt,name=last,proto3" json:"last,omitempty"`                    // the last one that succeeded, also of an earlier schedule; unset: none
+	Failed        *BackupRun             `protobuf:"bytes,3,opt,name=failed,proto3" json:"failed,omitempty"`                // the last one, if it failed; unset: it did not
+	NextAt        int64                  `protobuf:"varint,4,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"` // Unix ms, when the next one is due; 0 = never
+	Freshness     *Freshness             `protobuf:"bytes,5,opt,name=freshness,proto3" json:"freshness,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupStatusResponse) Reset() {
+	*x = BackupStatusResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupStatusResponse) ProtoMessage() {}
+
+func (x *BackupStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupStatusResponse.ProtoReflect.Descriptor instead.
+func (*BackupStatusResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *BackupStatusResponse) GetSchedule() *BackupSchedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+func (x *BackupStatusResponse) GetLast() *BackupRun {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
+func (x *BackupStatusResponse) GetFailed() *BackupRun {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
+func (x *BackupStatusResponse) GetNextAt() int64 {
+	if x != nil {
+		return x.NextAt
+	}
+	return 0
+}
+
+func (x *BackupStatusResponse) GetFreshness() *Freshness {
+	if x != nil {
+		return x.Freshness
+	}
+	return nil
+}
+
+type WriteBackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	To            string                 `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
+	Keep          uint32                 `protobuf:"varint,2,opt,name=keep,proto3" json:"keep,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteBackupRequest) Reset() {
+	*x = WriteBackupRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteBackupRequest) ProtoMessage() {}
+
+func (x *WriteBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteBackupRequest.ProtoReflect.Descriptor instead.
+func (*WriteBackupRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *WriteBackupRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *WriteBackupRequest) GetKeep() uint32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+type WriteBackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           *BackupRun             `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteBackupResponse) Reset() {
+	*x = WriteBackupResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteBackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteBackupResponse) ProtoMessage() {}
+
+func (x *WriteBackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteBackupResponse.ProtoReflect.Descriptor instead.
+func (*WriteBackupResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *WriteBackupResponse) GetRun() *BackupRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
 type BarrierRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2613,7 +3158,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +3170,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +3183,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 type BarrierResponse struct {
@@ -2650,7 +3195,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +3207,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +3220,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BarrierResponse) GetIndex() uint64 {
@@ -2693,7 +3238,7 @@ type DiskUsageRequest struct {
 
 func (x *DiskUsageRequest) Reset() {
 	*x = DiskUsageRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +3250,7 @@ func (x *DiskUsageRequest) String() string {
 func (*DiskUsageRequest) ProtoMessage() {}
 
 func (x *DiskUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +3263,7 @@ func (x *DiskUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUsageRequest.ProtoReflect.Descriptor instead.
 func (*DiskUsageRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 type DiskUsageResponse struct {
@@ -2736,7 +3281,7 @@ type DiskUsageResponse struct {
 
 func (x *DiskUsageResponse) Reset() {
 	*x = DiskUsageResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +3293,7 @@ func (x *DiskUsageResponse) String() string {
 func (*DiskUsageResponse) ProtoMessage() {}
 
 func (x *DiskUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +3306,7 @@ func (x *DiskUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUsageResponse.ProtoReflect.Descriptor instead.
 func (*DiskUsageResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DiskUsageResponse) GetServerId() string {
@@ -2823,7 +3368,7 @@ type Size struct {
 
 func (x *Size) Reset() {
 	*x = Size{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +3380,7 @@ func (x *Size) String() string {
 func (*Size) ProtoMessage() {}
 
 func (x *Size) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +3393,7 @@ func (x *Size) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Size.ProtoReflect.Descriptor instead.
 func (*Size) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Size) GetKind() string {
@@ -2873,7 +3418,7 @@ type LoadRequest struct {
 
 func (x *LoadRequest) Reset() {
 	*x = LoadRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +3430,7 @@ func (x *LoadRequest) String() string {
 func (*LoadRequest) ProtoMessage() {}
 
 func (x *LoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +3443,7 @@ func (x *LoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRequest.ProtoReflect.Descriptor instead.
 func (*LoadRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 type LoadResponse struct {
@@ -2921,7 +3466,7 @@ type LoadResponse struct {
 
 func (x *LoadResponse) Reset() {
 	*x = LoadResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3478,7 @@ func (x *LoadResponse) String() string {
 func (*LoadResponse) ProtoMessage() {}
 
 func (x *LoadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3491,7 @@ func (x *LoadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadResponse.ProtoReflect.Descriptor instead.
 func (*LoadResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *LoadResponse) GetLeader() string {
@@ -3047,7 +3592,7 @@ type LoadWindow struct {
 
 func (x *LoadWindow) Reset() {
 	*x = LoadWindow{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3059,7 +3604,7 @@ func (x *LoadWindow) String() string {
 func (*LoadWindow) ProtoMessage() {}
 
 func (x *LoadWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3072,7 +3617,7 @@ func (x *LoadWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadWindow.ProtoReflect.Descriptor instead.
 func (*LoadWindow) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *LoadWindow) GetWindowMs() int64 {
@@ -3122,7 +3667,7 @@ type LoadCounts struct {
 
 func (x *LoadCounts) Reset() {
 	*x = LoadCounts{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3679,7 @@ func (x *LoadCounts) String() string {
 func (*LoadCounts) ProtoMessage() {}
 
 func (x *LoadCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3692,7 @@ func (x *LoadCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadCounts.ProtoReflect.Descriptor instead.
 func (*LoadCounts) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *LoadCounts) GetSubmitted() uint64 {
@@ -3191,7 +3736,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3748,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3761,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Latency) GetCount() uint64 {
@@ -3257,7 +3802,7 @@ type ReadyTasks struct {
 
 func (x *ReadyTasks) Reset() {
 	*x = ReadyTasks{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +3814,7 @@ func (x *ReadyTasks) String() string {
 func (*ReadyTasks) ProtoMessage() {}
 
 func (x *ReadyTasks) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +3827,7 @@ func (x *ReadyTasks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyTasks.ProtoReflect.Descriptor instead.
 func (*ReadyTasks) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReadyTasks) GetPriority() Priority {
@@ -3308,7 +3853,7 @@ type DebugRequest struct {
 
 func (x *DebugRequest) Reset() {
 	*x = DebugRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3320,7 +3865,7 @@ func (x *DebugRequest) String() string {
 func (*DebugRequest) ProtoMessage() {}
 
 func (x *DebugRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3333,7 +3878,7 @@ func (x *DebugRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugRequest.ProtoReflect.Descriptor instead.
 func (*DebugRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DebugRequest) GetProfileMs() int64 {
@@ -3355,7 +3900,7 @@ type DebugResponse struct {
 
 func (x *DebugResponse) Reset() {
 	*x = DebugResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3367,7 +3912,7 @@ func (x *DebugResponse) String() string {
 func (*DebugResponse) ProtoMessage() {}
 
 func (x *DebugResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3380,7 +3925,7 @@ func (x *DebugResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugResponse.ProtoReflect.Descriptor instead.
 func (*DebugResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DebugResponse) GetServerId() string {
@@ -3417,7 +3962,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3429,7 +3974,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3442,7 +3987,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *HistoryRequest) GetAfterIndex() uint64 {
@@ -3478,7 +4023,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3490,7 +4035,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3503,7 +4048,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *HistoryResponse) GetChunks() []*HistoryChunk {
@@ -3535,7 +4080,7 @@ type HistoryChunk struct {
 
 func (x *HistoryChunk) Reset() {
 	*x = HistoryChunk{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +4092,7 @@ func (x *HistoryChunk) String() string {
 func (*HistoryChunk) ProtoMessage() {}
 
 func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +4105,7 @@ func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
 func (*HistoryChunk) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HistoryChunk) GetIndex() uint64 {
@@ -3810,7 +4355,40 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\fwith_history\x18\x01 \x01(\bR\vwithHistory\x12#\n" +
 	"\rhistory_after\x18\x02 \x01(\x04R\fhistoryAfter\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\x10\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"f\n" +
+	"\x0eBackupSchedule\x12\x19\n" +
+	"\bevery_ms\x18\x01 \x01(\x03R\aeveryMs\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
+	"\x04keep\x18\x03 \x01(\rR\x04keep\x12\x15\n" +
+	"\x06set_at\x18\x04 \x01(\x03R\x05setAt\"\xa9\x01\n" +
+	"\tBackupRun\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x19\n" +
+	"\bended_at\x18\x02 \x01(\x03R\aendedAt\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x12\n" +
+	"\x04file\x18\x04 \x01(\tR\x04file\x12\x14\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\x12\x14\n" +
+	"\x05bytes\x18\x06 \x01(\x04R\x05bytes\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"P\n" +
+	"\x18SetBackupScheduleRequest\x124\n" +
+	"\bschedule\x18\x01 \x01(\v2\x18.dtask.v1.BackupScheduleR\bschedule\"Q\n" +
+	"\x19SetBackupScheduleResponse\x124\n" +
+	"\bschedule\x18\x01 \x01(\v2\x18.dtask.v1.BackupScheduleR\bschedule\"\x1d\n" +
+	"\x1bDeleteBackupScheduleRequest\"8\n" +
+	"\x1cDeleteBackupScheduleResponse\x12\x18\n" +
+	"\aalready\x18\x01 \x01(\bR\aalready\"N\n" +
+	"\x13BackupStatusRequest\x127\n" +
+	"\vconsistency\x18\x01 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"\xee\x01\n" +
+	"\x14BackupStatusResponse\x124\n" +
+	"\bschedule\x18\x01 \x01(\v2\x18.dtask.v1.BackupScheduleR\bschedule\x12'\n" +
+	"\x04last\x18\x02 \x01(\v2\x13.dtask.v1.BackupRunR\x04last\x12+\n" +
+	"\x06failed\x18\x03 \x01(\v2\x13.dtask.v1.BackupRunR\x06failed\x12\x17\n" +
+	"\anext_at\x18\x04 \x01(\x03R\x06nextAt\x121\n" +
+	"\tfreshness\x18\x05 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"8\n" +
+	"\x12WriteBackupRequest\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\tR\x02to\x12\x12\n" +
+	"\x04keep\x18\x02 \x01(\rR\x04keep\"<\n" +
+	"\x13WriteBackupResponse\x12%\n" +
+	"\x03run\x18\x01 \x01(\v2\x13.dtask.v1.BackupRunR\x03run\"\x10\n" +
 	"\x0eBarrierRequest\"'\n" +
 	"\x0fBarrierResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"\x12\n" +
@@ -3900,7 +4478,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\vHoldUpgrade\x12\x1c.dtask.v1.HoldUpgradeRequest\x1a\x1d.dtask.v1.HoldUpgradeResponse\x12>\n" +
 	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse\x12G\n" +
 	"\n" +
-	"AuditHeads\x12\x1b.dtask.v1.AuditHeadsRequest\x1a\x1c.dtask.v1.AuditHeadsResponse2\xac\x05\n" +
+	"AuditHeads\x12\x1b.dtask.v1.AuditHeadsRequest\x1a\x1c.dtask.v1.AuditHeadsResponse2\x8c\b\n" +
 	"\fAdminService\x12J\n" +
 	"\vListWorkers\x12\x1c.dtask.v1.ListWorkersRequest\x1a\x1d.dtask.v1.ListWorkersResponse\x12J\n" +
 	"\vDrainWorker\x12\x1c.dtask.v1.DrainWorkerRequest\x1a\x1d.dtask.v1.DrainWorkerResponse\x12P\n" +
@@ -3911,7 +4489,11 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\aBarrier\x12\x18.dtask.v1.BarrierRequest\x1a\x19.dtask.v1.BarrierResponse\x12D\n" +
 	"\tDiskUsage\x12\x1a.dtask.v1.DiskUsageRequest\x1a\x1b.dtask.v1.DiskUsageResponse\x125\n" +
 	"\x04Load\x12\x15.dtask.v1.LoadRequest\x1a\x16.dtask.v1.LoadResponse\x12:\n" +
-	"\x05Debug\x12\x16.dtask.v1.DebugRequest\x1a\x17.dtask.v1.DebugResponse0\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\x05Debug\x12\x16.dtask.v1.DebugRequest\x1a\x17.dtask.v1.DebugResponse0\x01\x12\\\n" +
+	"\x11SetBackupSchedule\x12\".dtask.v1.SetBackupScheduleRequest\x1a#.dtask.v1.SetBackupScheduleResponse\x12e\n" +
+	"\x14DeleteBackupSchedule\x12%.dtask.v1.DeleteBackupScheduleRequest\x1a&.dtask.v1.DeleteBackupScheduleResponse\x12M\n" +
+	"\fBackupStatus\x12\x1d.dtask.v1.BackupStatusRequest\x1a\x1e.dtask.v1.BackupStatusResponse\x12J\n" +
+	"\vWriteBackup\x12\x1c.dtask.v1.WriteBackupRequest\x1a\x1d.dtask.v1.WriteBackupResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_cluster_proto_rawDescOnce sync.Once
@@ -3925,147 +4507,173 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_dtask_v1_cluster_proto_goTypes = []any{
-	(*StatusRequest)(nil),              // 0: dtask.v1.StatusRequest
-	(*AwaitLeaderRequest)(nil),         // 1: dtask.v1.AwaitLeaderRequest
-	(*AwaitLeaderResponse)(nil),        // 2: dtask.v1.AwaitLeaderResponse
-	(*StatusResponse)(nil),             // 3: dtask.v1.StatusResponse
-	(*Member)(nil),                     // 4: dtask.v1.Member
-	(*AddMemberRequest)(nil),           // 5: dtask.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 6: dtask.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 7: dtask.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 8: dtask.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 9: dtask.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 10: dtask.v1.TransferLeadershipResponse
-	(*UpgradeStatusRequest)(nil),       // 11: dtask.v1.UpgradeStatusRequest
-	(*UpgradeStatusResponse)(nil),      // 12: dtask.v1.UpgradeStatusResponse
-	(*FinishUpgradeRequest)(nil),       // 13: dtask.v1.FinishUpgradeRequest
-	(*FinishUpgradeResponse)(nil),      // 14: dtask.v1.FinishUpgradeResponse
-	(*HoldUpgradeRequest)(nil),         // 15: dtask.v1.HoldUpgradeRequest
-	(*HoldUpgradeResponse)(nil),        // 16: dtask.v1.HoldUpgradeResponse
-	(*ListWorkersRequest)(nil),         // 17: dtask.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),        // 18: dtask.v1.ListWorkersResponse
-	(*Worker)(nil),                     // 19: dtask.v1.Worker
-	(*DrainWorkerRequest)(nil),         // 20: dtask.v1.DrainWorkerRequest
-	(*DrainWorkerResponse)(nil),        // 21: dtask.v1.DrainWorkerResponse
-	(*UndrainWorkerRequest)(nil),       // 22: dtask.v1.UndrainWorkerRequest
-	(*UndrainWorkerResponse)(nil),      // 23: dtask.v1.UndrainWorkerResponse
-	(*StatsRequest)(nil),               // 24: dtask.v1.StatsRequest
-	(*StatsResponse)(nil),              // 25: dtask.v1.StatsResponse
-	(*IdentifyRequest)(nil),            // 26: dtask.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),           // 27: dtask.v1.IdentifyResponse
-	(*AuditHead)(nil),                  // 28: dtask.v1.AuditHead
-	(*AuditHeadsRequest)(nil),          // 29: dtask.v1.AuditHeadsRequest
-	(*AuditHeadsResponse)(nil),         // 30: dtask.v1.AuditHeadsResponse
-	(*OwnCertificate)(nil),             // 31: dtask.v1.OwnCertificate
-	(*Alarm)(nil),                      // 32: dtask.v1.Alarm
-	(*AdmitRequest)(nil),               // 33: dtask.v1.AdmitRequest
-	(*AdmitResponse)(nil),              // 34: dtask.v1.AdmitResponse
-	(*DigestsRequest)(nil),             // 35: dtask.v1.DigestsRequest
-	(*DigestsResponse)(nil),            // 36: dtask.v1.DigestsResponse
-	(*Digest)(nil),                     // 37: dtask.v1.Digest
-	(*BackupRequest)(nil),              // 38: dtask.v1.BackupRequest
-	(*BackupResponse)(nil),             // 39: dtask.v1.BackupResponse
-	(*BarrierRequest)(nil),             // 40: dtask.v1.BarrierRequest
-	(*BarrierResponse)(nil),            // 41: dtask.v1.BarrierResponse
-	(*DiskUsageRequest)(nil),           // 42: dtask.v1.DiskUsageRequest
-	(*DiskUsageResponse)(nil),          // 43: dtask.v1.DiskUsageResponse
-	(*Size)(nil),                       // 44: dtask.v1.Size
-	(*LoadRequest)(nil),                // 45: dtask.v1.LoadRequest
-	(*LoadResponse)(nil),               // 46: dtask.v1.LoadResponse
-	(*LoadWindow)(nil),                 // 47: dtask.v1.LoadWindow
-	(*LoadCounts)(nil),                 // 48: dtask.v1.LoadCounts
-	(*Latency)(nil),                    // 49: dtask.v1.Latency
-	(*ReadyTasks)(nil),                 // 50: dtask.v1.ReadyTasks
-	(*DebugRequest)(nil),               // 51: dtask.v1.DebugRequest
-	(*DebugResponse)(nil),              // 52: dtask.v1.DebugResponse
-	(*HistoryRequest)(nil),             // 53: dtask.v1.HistoryRequest
-	(*HistoryResponse)(nil),            // 54: dtask.v1.HistoryResponse
-	(*HistoryChunk)(nil),               // 55: dtask.v1.HistoryChunk
-	nil,                                // 56: dtask.v1.Worker.LabelsEntry
-	nil,                                // 57: dtask.v1.Worker.ResourcesEntry
-	(Consistency)(0),                   // 58: dtask.v1.Consistency
-	(*Freshness)(nil),                  // 59: dtask.v1.Freshness
-	(*timestamppb.Timestamp)(nil),      // 60: google.protobuf.Timestamp
-	(Priority)(0),                      // 61: dtask.v1.Priority
+	(*StatusRequest)(nil),                // 0: dtask.v1.StatusRequest
+	(*AwaitLeaderRequest)(nil),           // 1: dtask.v1.AwaitLeaderRequest
+	(*AwaitLeaderResponse)(nil),          // 2: dtask.v1.AwaitLeaderResponse
+	(*StatusResponse)(nil),               // 3: dtask.v1.StatusResponse
+	(*Member)(nil),                       // 4: dtask.v1.Member
+	(*AddMemberRequest)(nil),             // 5: dtask.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),            // 6: dtask.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),          // 7: dtask.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),         // 8: dtask.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),    // 9: dtask.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil),   // 10: dtask.v1.TransferLeadershipResponse
+	(*UpgradeStatusRequest)(nil),         // 11: dtask.v1.UpgradeStatusRequest
+	(*UpgradeStatusResponse)(nil),        // 12: dtask.v1.UpgradeStatusResponse
+	(*FinishUpgradeRequest)(nil),         // 13: dtask.v1.FinishUpgradeRequest
+	(*FinishUpgradeResponse)(nil),        // 14: dtask.v1.FinishUpgradeResponse
+	(*HoldUpgradeRequest)(nil),           // 15: dtask.v1.HoldUpgradeRequest
+	(*HoldUpgradeResponse)(nil),          // 16: dtask.v1.HoldUpgradeResponse
+	(*ListWorkersRequest)(nil),           // 17: dtask.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),          // 18: dtask.v1.ListWorkersResponse
+	(*Worker)(nil),                       // 19: dtask.v1.Worker
+	(*DrainWorkerRequest)(nil),           // 20: dtask.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),          // 21: dtask.v1.DrainWorkerResponse
+	(*UndrainWorkerRequest)(nil),         // 22: dtask.v1.UndrainWorkerRequest
+	(*UndrainWorkerResponse)(nil),        // 23: dtask.v1.UndrainWorkerResponse
+	(*StatsRequest)(nil),                 // 24: dtask.v1.StatsRequest
+	(*StatsResponse)(nil),                // 25: dtask.v1.StatsResponse
+	(*IdentifyRequest)(nil),              // 26: dtask.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),             // 27: dtask.v1.IdentifyResponse
+	(*AuditHead)(nil),                    // 28: dtask.v1.AuditHead
+	(*AuditHeadsRequest)(nil),            // 29: dtask.v1.AuditHeadsRequest
+	(*AuditHeadsResponse)(nil),           // 30: dtask.v1.AuditHeadsResponse
+	(*OwnCertificate)(nil),               // 31: dtask.v1.OwnCertificate
+	(*Alarm)(nil),                        // 32: dtask.v1.Alarm
+	(*AdmitRequest)(nil),                 // 33: dtask.v1.AdmitRequest
+	(*AdmitResponse)(nil),                // 34: dtask.v1.AdmitResponse
+	(*DigestsRequest)(nil),               // 35: dtask.v1.DigestsRequest
+	(*DigestsResponse)(nil),              // 36: dtask.v1.DigestsResponse
+	(*Digest)(nil),                       // 37: dtask.v1.Digest
+	(*BackupRequest)(nil),                // 38: dtask.v1.BackupRequest
+	(*BackupResponse)(nil),               // 39: dtask.v1.BackupResponse
+	(*BackupSchedule)(nil),               // 40: dtask.v1.BackupSchedule
+	(*BackupRun)(nil),                    // 41: dtask.v1.BackupRun
+	(*SetBackupScheduleRequest)(nil),     // 42: dtask.v1.SetBackupScheduleRequest
+	(*SetBackupScheduleResponse)(nil),    // 43: dtask.v1.SetBackupScheduleResponse
+	(*DeleteBackupScheduleRequest)(nil),  // 44: dtask.v1.DeleteBackupScheduleRequest
+	(*DeleteBackupScheduleResponse)(nil), // 45: dtask.v1.DeleteBackupScheduleResponse
+	(*BackupStatusRequest)(nil),          // 46: dtask.v1.BackupStatusRequest
+	(*BackupStatusResponse)(nil),         // 47: dtask.v1.BackupStatusResponse
+	(*WriteBackupRequest)(nil),           // 48: dtask.v1.WriteBackupRequest
+	(*WriteBackupResponse)(nil),          // 49: dtask.v1.WriteBackupResponse
+	(*BarrierRequest)(nil),               // 50: dtask.v1.BarrierRequest
+	(*BarrierResponse)(nil),              // 51: dtask.v1.BarrierResponse
+	(*DiskUsageRequest)(nil),             // 52: dtask.v1.DiskUsageRequest
+	(*DiskUsageResponse)(nil),            // 53: dtask.v1.DiskUsageResponse
+	(*Size)(nil),                         // 54: dtask.v1.Size
+	(*LoadRequest)(nil),                  // 55: dtask.v1.LoadRequest
+	(*LoadResponse)(nil),                 // 56: dtask.v1.LoadResponse
+	(*LoadWindow)(nil),                   // 57: dtask.v1.LoadWindow
+	(*LoadCounts)(nil),                   // 58: dtask.v1.LoadCounts
+	(*Latency)(nil),                      // 59: dtask.v1.Latency
+	(*ReadyTasks)(nil),                   // 60: dtask.v1.ReadyTasks
+	(*DebugRequest)(nil),                 // 61: dtask.v1.DebugRequest
+	(*DebugResponse)(nil),                // 62: dtask.v1.DebugResponse
+	(*HistoryRequest)(nil),               // 63: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),              // 64: dtask.v1.HistoryResponse
+	(*HistoryChunk)(nil),                 // 65: dtask.v1.HistoryChunk
+	nil,                                  // 66: dtask.v1.Worker.LabelsEntry
+	nil,                                  // 67: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                     // 68: dtask.v1.Consistency
+	(*Freshness)(nil),                    // 69: dtask.v1.Freshness
+	(*timestamppb.Timestamp)(nil),        // 70: google.protobuf.Timestamp
+	(Priority)(0),                        // 71: dtask.v1.Priority
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
 	32, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
 	4,  // 2: dtask.v1.UpgradeStatusResponse.members:type_name -> dtask.v1.Member
-	58, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	68, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
 	19, // 4: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	59, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
-	56, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	57, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	69, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
+	66, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	67, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
 	19, // 8: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	19, // 9: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	32, // 10: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
 	28, // 11: dtask.v1.IdentifyResponse.audit_head:type_name -> dtask.v1.AuditHead
 	31, // 12: dtask.v1.IdentifyResponse.certificate:type_name -> dtask.v1.OwnCertificate
 	28, // 13: dtask.v1.AuditHeadsResponse.heads:type_name -> dtask.v1.AuditHead
-	60, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	70, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
 	37, // 15: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	44, // 16: dtask.v1.DiskUsageResponse.state:type_name -> dtask.v1.Size
-	44, // 17: dtask.v1.DiskUsageResponse.files:type_name -> dtask.v1.Size
-	47, // 18: dtask.v1.LoadResponse.windows:type_name -> dtask.v1.LoadWindow
-	48, // 19: dtask.v1.LoadResponse.totals:type_name -> dtask.v1.LoadCounts
-	50, // 20: dtask.v1.LoadResponse.ready:type_name -> dtask.v1.ReadyTasks
-	48, // 21: dtask.v1.LoadWindow.counts:type_name -> dtask.v1.LoadCounts
-	49, // 22: dtask.v1.LoadWindow.wait:type_name -> dtask.v1.Latency
-	49, // 23: dtask.v1.LoadWindow.run:type_name -> dtask.v1.Latency
-	61, // 24: dtask.v1.ReadyTasks.priority:type_name -> dtask.v1.Priority
-	55, // 25: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 26: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	26, // 27: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	1,  // 28: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
-	33, // 29: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	5,  // 30: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	7,  // 31: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	9,  // 32: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	11, // 33: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
-	13, // 34: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
-	15, // 35: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
-	35, // 36: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	29, // 37: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
-	17, // 38: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	20, // 39: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	22, // 40: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	24, // 41: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	53, // 42: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	38, // 43: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
-	40, // 44: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
-	42, // 45: dtask.v1.AdminService.DiskUsage:input_type -> dtask.v1.DiskUsageRequest
-	45, // 46: dtask.v1.AdminService.Load:input_type -> dtask.v1.LoadRequest
-	51, // 47: dtask.v1.AdminService.Debug:input_type -> dtask.v1.DebugRequest
-	3,  // 48: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	27, // 49: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	2,  // 50: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
-	34, // 51: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	6,  // 52: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	8,  // 53: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	10, // 54: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	12, // 55: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
-	14, // 56: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
-	16, // 57: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
-	36, // 58: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	30, // 59: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
-	18, // 60: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	21, // 61: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	23, // 62: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	25, // 63: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	54, // 64: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	39, // 65: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
-	41, // 66: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
-	43, // 67: dtask.v1.AdminService.DiskUsage:output_type -> dtask.v1.DiskUsageResponse
-	46, // 68: dtask.v1.AdminService.Load:output_type -> dtask.v1.LoadResponse
-	52, // 69: dtask.v1.AdminService.Debug:output_type -> dtask.v1.DebugResponse
-	48, // [48:70] is the sub-list for method output_type
-	26, // [26:48] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	40, // 16: dtask.v1.SetBackupScheduleRequest.schedule:type_name -> dtask.v1.BackupSchedule
+	40, // 17: dtask.v1.SetBackupScheduleResponse.schedule:type_name -> dtask.v1.BackupSchedule
+	68, // 18: dtask.v1.BackupStatusRequest.consistency:type_name -> dtask.v1.Consistency
+	40, // 19: dtask.v1.BackupStatusResponse.schedule:type_name -> dtask.v1.BackupSchedule
+	41, // 20: dtask.v1.BackupStatusResponse.last:type_name -> dtask.v1.BackupRun
+	41, // 21: dtask.v1.BackupStatusResponse.failed:type_name -> dtask.v1.BackupRun
+	69, // 22: dtask.v1.BackupStatusResponse.freshness:type_name -> dtask.v1.Freshness
+	41, // 23: dtask.v1.WriteBackupResponse.run:type_name -> dtask.v1.BackupRun
+	54, // 24: dtask.v1.DiskUsageResponse.state:type_name -> dtask.v1.Size
+	54, // 25: dtask.v1.DiskUsageResponse.files:type_name -> dtask.v1.Size
+	57, // 26: dtask.v1.LoadResponse.windows:type_name -> dtask.v1.LoadWindow
+	58, // 27: dtask.v1.LoadResponse.totals:type_name -> dtask.v1.LoadCounts
+	60, // 28: dtask.v1.LoadResponse.ready:type_name -> dtask.v1.ReadyTasks
+	58, // 29: dtask.v1.LoadWindow.counts:type_name -> dtask.v1.LoadCounts
+	59, // 30: dtask.v1.LoadWindow.wait:type_name -> dtask.v1.Latency
+	59, // 31: dtask.v1.LoadWindow.run:type_name -> dtask.v1.Latency
+	71, // 32: dtask.v1.ReadyTasks.priority:type_name -> dtask.v1.Priority
+	65, // 33: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 34: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	26, // 35: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	1,  // 36: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
+	33, // 37: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	5,  // 38: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	7,  // 39: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	9,  // 40: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	11, // 41: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
+	13, // 42: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
+	15, // 43: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
+	35, // 44: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	29, // 45: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
+	17, // 46: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	20, // 47: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	22, // 48: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	24, // 49: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	63, // 50: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	38, // 51: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
+	50, // 52: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
+	52, // 53: dtask.v1.AdminService.DiskUsage:input_type -> dtask.v1.DiskUsageRequest
+	55, // 54: dtask.v1.AdminService.Load:input_type -> dtask.v1.LoadRequest
+	61, // 55: dtask.v1.AdminService.Debug:input_type -> dtask.v1.DebugRequest
+	42, // 56: dtask.v1.AdminService.SetBackupSchedule:input_type -> dtask.v1.SetBackupScheduleRequest
+	44, // 57: dtask.v1.AdminService.DeleteBackupSchedule:input_type -> dtask.v1.DeleteBackupScheduleRequest
+	46, // 58: dtask.v1.AdminService.BackupStatus:input_type -> dtask.v1.BackupStatusRequest
+	48, // 59: dtask.v1.AdminService.WriteBackup:input_type -> dtask.v1.WriteBackupRequest
+	3,  // 60: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	27, // 61: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 62: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	34, // 63: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	6,  // 64: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	8,  // 65: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	10, // 66: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	12, // 67: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
+	14, // 68: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
+	16, // 69: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
+	36, // 70: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	30, // 71: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
+	18, // 72: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	21, // 73: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	23, // 74: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	25, // 75: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	64, // 76: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	39, // 77: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
+	51, // 78: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
+	53, // 79: dtask.v1.AdminService.DiskUsage:output_type -> dtask.v1.DiskUsageResponse
+	56, // 80: dtask.v1.AdminService.Load:output_type -> dtask.v1.LoadResponse
+	62, // 81: dtask.v1.AdminService.Debug:output_type -> dtask.v1.DebugResponse
+	43, // 82: dtask.v1.AdminService.SetBackupSchedule:output_type -> dtask.v1.SetBackupScheduleResponse
+	45, // 83: dtask.v1.AdminService.DeleteBackupSchedule:output_type -> dtask.v1.DeleteBackupScheduleResponse
+	47, // 84: dtask.v1.AdminService.BackupStatus:output_type -> dtask.v1.BackupStatusResponse
+	49, // 85: dtask.v1.AdminService.WriteBackup:output_type -> dtask.v1.WriteBackupResponse
+	60, // [60:86] is the sub-list for method output_type
+	34, // [34:60] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }
@@ -4080,7 +4688,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   58,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

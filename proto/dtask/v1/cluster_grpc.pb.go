@@ -585,16 +585,20 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	AdminService_ListWorkers_FullMethodName   = "/dtask.v1.AdminService/ListWorkers"
-	AdminService_DrainWorker_FullMethodName   = "/dtask.v1.AdminService/DrainWorker"
-	AdminService_UndrainWorker_FullMethodName = "/dtask.v1.AdminService/UndrainWorker"
-	AdminService_Stats_FullMethodName         = "/dtask.v1.AdminService/Stats"
-	AdminService_History_FullMethodName       = "/dtask.v1.AdminService/History"
-	AdminService_Backup_FullMethodName        = "/dtask.v1.AdminService/Backup"
-	AdminService_Barrier_FullMethodName       = "/dtask.v1.AdminService/Barrier"
-	AdminService_DiskUsage_FullMethodName     = "/dtask.v1.AdminService/DiskUsage"
-	AdminService_Load_FullMethodName          = "/dtask.v1.AdminService/Load"
-	AdminService_Debug_FullMethodName         = "/dtask.v1.AdminService/Debug"
+	AdminService_ListWorkers_FullMethodName          = "/dtask.v1.AdminService/ListWorkers"
+	AdminService_DrainWorker_FullMethodName          = "/dtask.v1.AdminService/DrainWorker"
+	AdminService_UndrainWorker_FullMethodName        = "/dtask.v1.AdminService/UndrainWorker"
+	AdminService_Stats_FullMethodName                = "/dtask.v1.AdminService/Stats"
+	AdminService_History_FullMethodName              = "/dtask.v1.AdminService/History"
+	AdminService_Backup_FullMethodName               = "/dtask.v1.AdminService/Backup"
+	AdminService_Barrier_FullMethodName              = "/dtask.v1.AdminService/Barrier"
+	AdminService_DiskUsage_FullMethodName            = "/dtask.v1.AdminService/DiskUsage"
+	AdminService_Load_FullMethodName                 = "/dtask.v1.AdminService/Load"
+	AdminService_Debug_FullMethodName                = "/dtask.v1.AdminService/Debug"
+	AdminService_SetBackupSchedule_FullMethodName    = "/dtask.v1.AdminService/SetBackupSchedule"
+	AdminService_DeleteBackupSchedule_FullMethodName = "/dtask.v1.AdminService/DeleteBackupSchedule"
+	AdminService_BackupStatus_FullMethodName         = "/dtask.v1.AdminService/BackupStatus"
+	AdminService_WriteBackup_FullMethodName          = "/dtask.v1.AdminService/WriteBackup"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -633,6 +637,17 @@ type AdminServiceClient interface {
 	// state, settings without secrets, metrics, goroutines, heap, a CPU profile and the end
 	// of its log. Any replica answers, with or without a leader, one caller at a time.
 	Debug(ctx context.Context, in *DebugRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DebugResponse], error)
+	// SetBackupSchedule makes a coordinator write a backup into a directory at an interval,
+	// the first one at once. It replaces the schedule before.
+	SetBackupSchedule(ctx context.Context, in *SetBackupScheduleRequest, opts ...grpc.CallOption) (*SetBackupScheduleResponse, error)
+	// DeleteBackupSchedule ends the schedule. The backups stay.
+	DeleteBackupSchedule(ctx context.Context, in *DeleteBackupScheduleRequest, opts ...grpc.CallOption) (*DeleteBackupScheduleResponse, error)
+	// BackupStatus returns the schedule of backups, and its last runs.
+	BackupStatus(ctx context.Context, in *BackupStatusRequest, opts ...grpc.CallOption) (*BackupStatusResponse, error)
+	// WriteBackup makes the replica that answers write a backup into a directory of its
+	// machine. It returns when the backup was read back, or with an error and nothing left.
+	// The leader calls it.
+	WriteBackup(ctx context.Context, in *WriteBackupRequest, opts ...grpc.CallOption) (*WriteBackupResponse, error)
 }
 
 type adminServiceClient struct {
@@ -770,6 +785,46 @@ func (c *adminServiceClient) Debug(ctx context.Context, in *DebugRequest, opts .
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_DebugClient = grpc.ServerStreamingClient[DebugResponse]
 
+func (c *adminServiceClient) SetBackupSchedule(ctx context.Context, in *SetBackupScheduleRequest, opts ...grpc.CallOption) (*SetBackupScheduleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetBackupScheduleResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetBackupSchedule_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) DeleteBackupSchedule(ctx context.Context, in *DeleteBackupScheduleRequest, opts ...grpc.CallOption) (*DeleteBackupScheduleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteBackupScheduleResponse)
+	err := c.cc.Invoke(ctx, AdminService_DeleteBackupSchedule_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) BackupStatus(ctx context.Context, in *BackupStatusRequest, opts ...grpc.CallOption) (*BackupStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BackupStatusResponse)
+	err := c.cc.Invoke(ctx, AdminService_BackupStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) WriteBackup(ctx context.Context, in *WriteBackupRequest, opts ...grpc.CallOption) (*WriteBackupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WriteBackupResponse)
+	err := c.cc.Invoke(ctx, AdminService_WriteBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -806,6 +861,17 @@ type AdminServiceServer interface {
 	// state, settings without secrets, metrics, goroutines, heap, a CPU profile and the end
 	// of its log. Any replica answers, with or without a leader, one caller at a time.
 	Debug(*DebugRequest, grpc.ServerStreamingServer[DebugResponse]) error
+	// SetBackupSchedule makes a coordinator write a backup into a directory at an interval,
+	// the first one at once. It replaces the schedule before.
+	SetBackupSchedule(context.Context, *SetBackupScheduleRequest) (*SetBackupScheduleResponse, error)
+	// DeleteBackupSchedule ends the schedule. The backups stay.
+	DeleteBackupSchedule(context.Context, *DeleteBackupScheduleRequest) (*DeleteBackupScheduleResponse, error)
+	// BackupStatus returns the schedule of backups, and its last runs.
+	BackupStatus(context.Context, *BackupStatusRequest) (*BackupStatusResponse, error)
+	// WriteBackup makes the replica that answers write a backup into a directory of its
+	// machine. It returns when the backup was read back, or with an error and nothing left.
+	// The leader calls it.
+	WriteBackup(context.Context, *WriteBackupRequest) (*WriteBackupResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -845,6 +911,18 @@ func (UnimplementedAdminServiceServer) Load(context.Context, *LoadRequest) (*Loa
 }
 func (UnimplementedAdminServiceServer) Debug(*DebugRequest, grpc.ServerStreamingServer[DebugResponse]) error {
 	return status.Error(codes.Unimplemented, "method Debug not implemented")
+}
+func (UnimplementedAdminServiceServer) SetBackupSchedule(context.Context, *SetBackupScheduleRequest) (*SetBackupScheduleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetBackupSchedule not implemented")
+}
+func (UnimplementedAdminServiceServer) DeleteBackupSchedule(context.Context, *DeleteBackupScheduleRequest) (*DeleteBackupScheduleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteBackupSchedule not implemented")
+}
+func (UnimplementedAdminServiceServer) BackupStatus(context.Context, *BackupStatusRequest) (*BackupStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BackupStatus not implemented")
+}
+func (UnimplementedAdminServiceServer) WriteBackup(context.Context, *WriteBackupRequest) (*WriteBackupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WriteBackup not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -1026,6 +1104,78 @@ func _AdminService_Debug_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_DebugServer = grpc.ServerStreamingServer[DebugResponse]
 
+func _AdminService_SetBackupSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetBackupScheduleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetBackupSchedule(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetBackupSchedule_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetBackupSchedule(ctx, req.(*SetBackupScheduleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_DeleteBackupSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteBackupScheduleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).DeleteBackupSchedule(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_DeleteBackupSchedule_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).DeleteBackupSchedule(ctx, req.(*DeleteBackupScheduleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_BackupStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BackupStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).BackupStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_BackupStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).BackupStatus(ctx, req.(*BackupStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_WriteBackup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WriteBackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).WriteBackup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_WriteBackup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).WriteBackup(ctx, req.(*WriteBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1060,6 +1210,22 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Load",
 			Handler:    _AdminService_Load_Handler,
+		},
+		{
+			MethodName: "SetBackupSchedule",
+			Handler:    _AdminService_SetBackupSchedule_Handler,
+		},
+		{
+			MethodName: "DeleteBackupSchedule",
+			Handler:    _AdminService_DeleteBackupSchedule_Handler,
+		},
+		{
+			MethodName: "BackupStatus",
+			Handler:    _AdminService_BackupStatus_Handler,
+		},
+		{
+			MethodName: "WriteBackup",
+			Handler:    _AdminService_WriteBackup_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -4678,6 +4678,584 @@ func (x *Event) GetNumber() uint64 {
 	return 0
 }
 
+type ExplainRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"` // id of a task, or of one task of an array
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRequest) Reset() {
+	*x = ExplainRequest{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRequest) ProtoMessage() {}
+
+func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *ExplainRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+type ExplainResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Job     string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Task    string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	State   TaskState              `protobuf:"varint,3,opt,name=state,proto3,enum=dtask.v1.TaskState" json:"state,omitempty"`
+	Reasons []*Reason              `protobuf:"bytes,4,rep,name=reasons,proto3" json:"reasons,omitempty"` // why it is in this state, the most important first; at least one
+	// Of a pending task: the workers that are up, by equal obstacles, the largest group
+	// first; at most 100 groups. Workers that serve no namespace of the caller are left out.
+	Workers []*WorkerGroup `protobuf:"bytes,5,rep,name=workers,proto3" json:"workers,omitempty"`
+	Changes []*StartChange `protobuf:"bytes,6,rep,name=changes,proto3" json:"changes,omitempty"` // single changes after which the task starts now; any one suffices
+	// There are no other single changes of the kinds in docs/explain.md. Otherwise too many
+	// tasks are before it to compare it with all of them, or the cluster is busy.
+	Complete      bool   `protobuf:"varint,7,opt,name=complete,proto3" json:"complete,omitempty"`
+	Index         uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"` // log index up to which the answer takes everything into account
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainResponse) Reset() {
+	*x = ExplainResponse{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainResponse) ProtoMessage() {}
+
+func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
+func (*ExplainResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ExplainResponse) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetState() TaskState {
+	if x != nil {
+		return x.State
+	}
+	return TaskState_TASK_STATE_UNSPECIFIED
+}
+
+func (x *ExplainResponse) GetReasons() []*Reason {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetWorkers() []*WorkerGroup {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetChanges() []*StartChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *ExplainResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+// Reason is a reason, an obstacle at a worker, or something that the task waits for.
+type Reason struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Code    string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`     // stable words, such as no_free_slot: see docs/explain.md
+	Text    string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`     // the same as a sentence
+	Job     string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`       // that it is about, if that is another one
+	Task    string                 `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`     // of the job, that it is about: another task, or an array
+	Worker  string                 `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"` // name
+	Attempt uint32                 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Name    string                 `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`     // of a label, resource, type, secret or namespace
+	Value   string                 `protobuf:"bytes,8,opt,name=value,proto3" json:"value,omitempty"`   // of a label
+	Want    int64                  `protobuf:"varint,9,opt,name=want,proto3" json:"want,omitempty"`    // how much is needed, in unit
+	Free    int64                  `protobuf:"varint,10,opt,name=free,proto3" json:"free,omitempty"`   // how much is free, or done; below 0 if more is taken than there is
+	Total   int64                  `protobuf:"varint,11,opt,name=total,proto3" json:"total,omitempty"` // how much there is, or the limit
+	Unit    string                 `protobuf:"bytes,12,opt,name=unit,proto3" json:"unit,omitempty"`    // of these three: slots, tasks, attempts, workers, or thousandths of a resource
+	Until   int64                  `protobuf:"varint,13,opt,name=until,proto3" json:"until,omitempty"` // when it ends at the latest, Unix ms
+	// An error, the state of a task, or how a job must end.
+	Detail string `protobuf:"bytes,14,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Of an obstacle: the workers of the group differ, and free and total are those of the
+	// worker that has most free.
+	Varies        bool     `protobuf:"varint,15,opt,name=varies,proto3" json:"varies,omitempty"`
+	Tasks         []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // of the job, that hold what it waits for; at most 10
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reason) Reset() {
+	*x = Reason{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reason) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reason) ProtoMessage() {}
+
+func (x *Reason) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reason.ProtoReflect.Descriptor instead.
+func (*Reason) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Reason) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Reason) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Reason) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Reason) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *Reason) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *Reason) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Reason) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Reason) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *Reason) GetWant() int64 {
+	if x != nil {
+		return x.Want
+	}
+	return 0
+}
+
+func (x *Reason) GetFree() int64 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
+func (x *Reason) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *Reason) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *Reason) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+func (x *Reason) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *Reason) GetVaries() bool {
+	if x != nil {
+		return x.Varies
+	}
+	return false
+}
+
+func (x *Reason) GetTasks() []string {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+type WorkerGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Obstacles     []*Reason              `protobuf:"bytes,1,rep,name=obstacles,proto3" json:"obstacles,omitempty"` // at each of its workers; none: the task fits
+	Workers       uint32                 `protobuf:"varint,2,opt,name=workers,proto3" json:"workers,omitempty"`    // number
+	Names         []string               `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`         // of the first of them, at most 10
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerGroup) Reset() {
+	*x = WorkerGroup{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerGroup) ProtoMessage() {}
+
+func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerGroup.ProtoReflect.Descriptor instead.
+func (*WorkerGroup) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *WorkerGroup) GetObstacles() []*Reason {
+	if x != nil {
+		return x.Obstacles
+	}
+	return nil
+}
+
+func (x *WorkerGroup) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *WorkerGroup) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// StartChange is a single change, or one that can be made to any one of several workers.
+type StartChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`        // stable words, such as undrain_worker: see docs/explain.md
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`        // the same as a sentence
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`        // of a label, resource, type, secret or namespace
+	Value         string                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`      // of a label
+	Amount        int64                  `protobuf:"varint,5,opt,name=amount,proto3" json:"amount,omitempty"`   // the least that suffices, or the most that the task may need, in unit
+	Unit          string                 `protobuf:"bytes,6,opt,name=unit,proto3" json:"unit,omitempty"`        // slots, attempts, or thousandths of a resource
+	Workers       uint32                 `protobuf:"varint,7,opt,name=workers,proto3" json:"workers,omitempty"` // that can be changed in this way
+	Names         []string               `protobuf:"bytes,8,rep,name=names,proto3" json:"names,omitempty"`      // of the first of them, at most 10
+	Worker        *WorkerOffer           `protobuf:"bytes,9,opt,name=worker,proto3" json:"worker,omitempty"`    // that would have to join
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartChange) Reset() {
+	*x = StartChange{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartChange) ProtoMessage() {}
+
+func (x *StartChange) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartChange.ProtoReflect.Descriptor instead.
+func (*StartChange) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *StartChange) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *StartChange) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *StartChange) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StartChange) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *StartChange) GetAmount() int64 {
+	if x != nil {
+		return x.Amount
+	}
+	return 0
+}
+
+func (x *StartChange) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *StartChange) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *StartChange) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *StartChange) GetWorker() *WorkerOffer {
+	if x != nil {
+		return x.Worker
+	}
+	return nil
+}
+
+// WorkerOffer is the least that a new worker must offer.
+type WorkerOffer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slots         uint32                 `protobuf:"varint,1,opt,name=slots,proto3" json:"slots,omitempty"`
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Labels        map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Resources     map[string]int64       `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // thousandths of a unit
+	Secrets       []string               `protobuf:"bytes,6,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerOffer) Reset() {
+	*x = WorkerOffer{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerOffer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerOffer) ProtoMessage() {}
+
+func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerOffer.ProtoReflect.Descriptor instead.
+func (*WorkerOffer) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *WorkerOffer) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *WorkerOffer) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *WorkerOffer) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *WorkerOffer) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *WorkerOffer) GetResources() map[string]int64 {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+func (x *WorkerOffer) GetSecrets() []string {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
 var File_dtask_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_jobs_proto_rawDesc = "" +
@@ -5137,7 +5715,64 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aattempt\x18\b \x01(\rR\aattempt\x12\x16\n" +
 	"\x06worker\x18\t \x01(\tR\x06worker\x12\x16\n" +
 	"\x06number\x18\n" +
-	" \x01(\x04R\x06number*U\n" +
+	" \x01(\x04R\x06number\"6\n" +
+	"\x0eExplainRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\"\xa2\x02\n" +
+	"\x0fExplainResponse\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\x12)\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x13.dtask.v1.TaskStateR\x05state\x12*\n" +
+	"\areasons\x18\x04 \x03(\v2\x10.dtask.v1.ReasonR\areasons\x12/\n" +
+	"\aworkers\x18\x05 \x03(\v2\x15.dtask.v1.WorkerGroupR\aworkers\x12/\n" +
+	"\achanges\x18\x06 \x03(\v2\x15.dtask.v1.StartChangeR\achanges\x12\x1a\n" +
+	"\bcomplete\x18\a \x01(\bR\bcomplete\x12\x14\n" +
+	"\x05index\x18\b \x01(\x04R\x05index\"\xe0\x02\n" +
+	"\x06Reason\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x10\n" +
+	"\x03job\x18\x03 \x01(\tR\x03job\x12\x12\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\x12\x16\n" +
+	"\x06worker\x18\x05 \x01(\tR\x06worker\x12\x18\n" +
+	"\aattempt\x18\x06 \x01(\rR\aattempt\x12\x12\n" +
+	"\x04name\x18\a \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\b \x01(\tR\x05value\x12\x12\n" +
+	"\x04want\x18\t \x01(\x03R\x04want\x12\x12\n" +
+	"\x04free\x18\n" +
+	" \x01(\x03R\x04free\x12\x14\n" +
+	"\x05total\x18\v \x01(\x03R\x05total\x12\x12\n" +
+	"\x04unit\x18\f \x01(\tR\x04unit\x12\x14\n" +
+	"\x05until\x18\r \x01(\x03R\x05until\x12\x16\n" +
+	"\x06detail\x18\x0e \x01(\tR\x06detail\x12\x16\n" +
+	"\x06varies\x18\x0f \x01(\bR\x06varies\x12\x14\n" +
+	"\x05tasks\x18\x10 \x03(\tR\x05tasks\"m\n" +
+	"\vWorkerGroup\x12.\n" +
+	"\tobstacles\x18\x01 \x03(\v2\x10.dtask.v1.ReasonR\tobstacles\x12\x18\n" +
+	"\aworkers\x18\x02 \x01(\rR\aworkers\x12\x14\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\"\xea\x01\n" +
+	"\vStartChange\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x04 \x01(\tR\x05value\x12\x16\n" +
+	"\x06amount\x18\x05 \x01(\x03R\x06amount\x12\x12\n" +
+	"\x04unit\x18\x06 \x01(\tR\x04unit\x12\x18\n" +
+	"\aworkers\x18\a \x01(\rR\aworkers\x12\x14\n" +
+	"\x05names\x18\b \x03(\tR\x05names\x12-\n" +
+	"\x06worker\x18\t \x01(\v2\x15.dtask.v1.WorkerOfferR\x06worker\"\xe7\x02\n" +
+	"\vWorkerOffer\x12\x14\n" +
+	"\x05slots\x18\x01 \x01(\rR\x05slots\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x129\n" +
+	"\x06labels\x18\x04 \x03(\v2!.dtask.v1.WorkerOffer.LabelsEntryR\x06labels\x12B\n" +
+	"\tresources\x18\x05 \x03(\v2$.dtask.v1.WorkerOffer.ResourcesEntryR\tresources\x12\x18\n" +
+	"\asecrets\x18\x06 \x03(\tR\asecrets\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
+	"\x0eResourcesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01*U\n" +
 	"\tOnFailure\x12\x1a\n" +
 	"\x16ON_FAILURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fON_FAILURE_STOP\x10\x01\x12\x17\n" +
@@ -5155,7 +5790,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tLogStream\x12\x1a\n" +
 	"\x16LOG_STREAM_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_STREAM_STDOUT\x10\x01\x12\x15\n" +
-	"\x11LOG_STREAM_STDERR\x10\x022\x93\b\n" +
+	"\x11LOG_STREAM_STDERR\x10\x022\xd3\b\n" +
 	"\n" +
 	"JobService\x12?\n" +
 	"\x06Submit\x12\x17.dtask.v1.SubmitRequest\x1a\x18.dtask.v1.SubmitResponse(\x010\x01\x120\n" +
@@ -5173,7 +5808,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x0fListDeadLetters\x12 .dtask.v1.ListDeadLettersRequest\x1a!.dtask.v1.ListDeadLettersResponse\x12Y\n" +
 	"\x10PurgeDeadLetters\x12!.dtask.v1.PurgeDeadLettersRequest\x1a\".dtask.v1.PurgeDeadLettersResponse\x127\n" +
 	"\x04Logs\x12\x15.dtask.v1.LogsRequest\x1a\x16.dtask.v1.LogsResponse0\x01\x12L\n" +
-	"\vWatchEvents\x12\x1c.dtask.v1.WatchEventsRequest\x1a\x1d.dtask.v1.WatchEventsResponse0\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\vWatchEvents\x12\x1c.dtask.v1.WatchEventsRequest\x1a\x1d.dtask.v1.WatchEventsResponse0\x01\x12>\n" +
+	"\aExplain\x12\x18.dtask.v1.ExplainRequest\x1a\x19.dtask.v1.ExplainResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_jobs_proto_rawDescOnce sync.Once
@@ -5188,7 +5824,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -5245,139 +5881,157 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*WatchEventsRequest)(nil),       // 52: dtask.v1.WatchEventsRequest
 	(*WatchEventsResponse)(nil),      // 53: dtask.v1.WatchEventsResponse
 	(*Event)(nil),                    // 54: dtask.v1.Event
-	nil,                              // 55: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 56: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 57: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 58: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 59: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 60: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 61: dtask.v1.Job.LabelsEntry
-	nil,                              // 62: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 63: dtask.v1.Job.ParamsEntry
-	nil,                              // 64: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 65: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 66: dtask.v1.Priority
-	(JobState)(0),                    // 67: dtask.v1.JobState
-	(*ErrorDetail)(nil),              // 68: dtask.v1.ErrorDetail
-	(*Freshness)(nil),                // 69: dtask.v1.Freshness
-	(Consistency)(0),                 // 70: dtask.v1.Consistency
-	(TaskState)(0),                   // 71: dtask.v1.TaskState
+	(*ExplainRequest)(nil),           // 55: dtask.v1.ExplainRequest
+	(*ExplainResponse)(nil),          // 56: dtask.v1.ExplainResponse
+	(*Reason)(nil),                   // 57: dtask.v1.Reason
+	(*WorkerGroup)(nil),              // 58: dtask.v1.WorkerGroup
+	(*StartChange)(nil),              // 59: dtask.v1.StartChange
+	(*WorkerOffer)(nil),              // 60: dtask.v1.WorkerOffer
+	nil,                              // 61: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 62: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 63: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 64: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 65: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 66: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 67: dtask.v1.Job.LabelsEntry
+	nil,                              // 68: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 69: dtask.v1.Job.ParamsEntry
+	nil,                              // 70: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 71: dtask.v1.ListJobsRequest.LabelsEntry
+	nil,                              // 72: dtask.v1.WorkerOffer.LabelsEntry
+	nil,                              // 73: dtask.v1.WorkerOffer.ResourcesEntry
+	(Priority)(0),                    // 74: dtask.v1.Priority
+	(JobState)(0),                    // 75: dtask.v1.JobState
+	(*ErrorDetail)(nil),              // 76: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 77: dtask.v1.Freshness
+	(Consistency)(0),                 // 78: dtask.v1.Consistency
+	(TaskState)(0),                   // 79: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
-	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
-	10, // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	66, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	55, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	56, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
-	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
-	8,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	57, // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
-	7,  // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
-	6,  // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
-	2,  // 10: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
-	67, // 11: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
-	66, // 12: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	58, // 13: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	9,  // 14: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
-	1,  // 15: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	59, // 16: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	60, // 17: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	13, // 18: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	11, // 19: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	2,  // 20: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
-	12, // 21: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	15, // 22: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
-	5,  // 23: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
-	10, // 24: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
-	16, // 25: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
-	2,  // 26: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
-	18, // 27: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
-	19, // 28: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	68, // 29: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	66, // 30: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	67, // 31: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	61, // 32: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	62, // 33: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	69, // 34: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	67, // 35: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	21, // 36: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	63, // 37: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
-	7,  // 38: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
-	6,  // 39: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
-	64, // 40: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	70, // 41: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	70, // 42: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
-	15, // 43: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	69, // 44: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	67, // 45: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	65, // 46: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	70, // 47: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	20, // 48: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	69, // 49: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	71, // 50: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	40, // 51: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 52: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	70, // 53: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	71, // 54: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	27, // 55: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	69, // 56: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	20, // 57: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	70, // 58: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	20, // 59: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	27, // 60: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	70, // 61: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	20, // 62: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	69, // 63: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	66, // 64: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	20, // 65: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	20, // 66: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	40, // 67: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	70, // 68: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	41, // 69: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	69, // 70: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	70, // 71: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	71, // 72: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	20, // 73: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	47, // 74: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 75: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	51, // 76: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
-	3,  // 77: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
-	54, // 78: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
-	14, // 79: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	22, // 80: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	23, // 81: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	25, // 82: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	28, // 83: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	30, // 84: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	32, // 85: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	34, // 86: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	36, // 87: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	46, // 88: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	38, // 89: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	42, // 90: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	44, // 91: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	49, // 92: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	52, // 93: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	17, // 94: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	20, // 95: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	24, // 96: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	26, // 97: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	29, // 98: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	31, // 99: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	33, // 100: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	35, // 101: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	37, // 102: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	48, // 103: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	39, // 104: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	43, // 105: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	45, // 106: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	50, // 107: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	53, // 108: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	94, // [94:109] is the sub-list for method output_type
-	79, // [79:94] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	5,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
+	10,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
+	74,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	61,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	62,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	0,   // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
+	8,   // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
+	63,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	7,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
+	6,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
+	2,   // 10: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
+	75,  // 11: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	74,  // 12: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	64,  // 13: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	9,   // 14: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	1,   // 15: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
+	65,  // 16: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	66,  // 17: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	13,  // 18: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	11,  // 19: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	2,   // 20: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
+	12,  // 21: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	15,  // 22: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
+	5,   // 23: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
+	10,  // 24: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
+	16,  // 25: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
+	2,   // 26: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
+	18,  // 27: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
+	19,  // 28: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
+	76,  // 29: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	74,  // 30: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	75,  // 31: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	67,  // 32: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	68,  // 33: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	77,  // 34: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	75,  // 35: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	21,  // 36: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	69,  // 37: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	7,   // 38: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
+	6,   // 39: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
+	70,  // 40: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	78,  // 41: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	78,  // 42: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	15,  // 43: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
+	77,  // 44: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	75,  // 45: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	71,  // 46: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	78,  // 47: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	20,  // 48: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	77,  // 49: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	79,  // 50: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	40,  // 51: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	2,   // 52: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	78,  // 53: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	79,  // 54: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	27,  // 55: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	77,  // 56: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	20,  // 57: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	78,  // 58: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	20,  // 59: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	27,  // 60: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	78,  // 61: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	20,  // 62: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	77,  // 63: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	74,  // 64: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	20,  // 65: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	20,  // 66: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	40,  // 67: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	78,  // 68: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	41,  // 69: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	77,  // 70: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	78,  // 71: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	79,  // 72: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	20,  // 73: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	47,  // 74: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,   // 75: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	51,  // 76: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
+	3,   // 77: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
+	54,  // 78: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
+	79,  // 79: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
+	57,  // 80: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
+	58,  // 81: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
+	59,  // 82: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
+	57,  // 83: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
+	60,  // 84: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
+	72,  // 85: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
+	73,  // 86: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
+	14,  // 87: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	22,  // 88: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	23,  // 89: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	25,  // 90: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	28,  // 91: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	30,  // 92: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	32,  // 93: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	34,  // 94: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	36,  // 95: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	46,  // 96: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	38,  // 97: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	42,  // 98: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	44,  // 99: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	49,  // 100: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	52,  // 101: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	55,  // 102: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
+	17,  // 103: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	20,  // 104: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	24,  // 105: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	26,  // 106: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	29,  // 107: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	31,  // 108: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	33,  // 109: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	35,  // 110: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	37,  // 111: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	48,  // 112: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	39,  // 113: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	43,  // 114: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	45,  // 115: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	50,  // 116: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	53,  // 117: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	56,  // 118: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
+	103, // [103:119] is the sub-list for method output_type
+	87,  // [87:103] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -5394,7 +6048,7 @@ func file_dtask_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   62,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

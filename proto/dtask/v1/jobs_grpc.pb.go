@@ -34,6 +34,7 @@ const (
 	JobService_PurgeDeadLetters_FullMethodName = "/dtask.v1.JobService/PurgeDeadLetters"
 	JobService_Logs_FullMethodName             = "/dtask.v1.JobService/Logs"
 	JobService_WatchEvents_FullMethodName      = "/dtask.v1.JobService/WatchEvents"
+	JobService_Explain_FullMethodName          = "/dtask.v1.JobService/Explain"
 )
 
 // JobServiceClient is the client API for JobService service.
@@ -90,6 +91,9 @@ type JobServiceClient interface {
 	// restored a snapshot. All replicas have the same events at the same log indexes, so that
 	// a caller can continue at another one.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
+	// Explain returns why a task is in its state, what stands before it, and every single
+	// change after which it would start now. Only the leader knows.
+	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 }
 
 type jobServiceClient struct {
@@ -307,6 +311,16 @@ func (c *jobServiceClient) WatchEvents(ctx context.Context, in *WatchEventsReque
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type JobService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
 
+func (c *jobServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainResponse)
+	err := c.cc.Invoke(ctx, JobService_Explain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // JobServiceServer is the server API for JobService service.
 // All implementations must embed UnimplementedJobServiceServer
 // for forward compatibility.
@@ -361,6 +375,9 @@ type JobServiceServer interface {
 	// restored a snapshot. All replicas have the same events at the same log indexes, so that
 	// a caller can continue at another one.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
+	// Explain returns why a task is in its state, what stands before it, and every single
+	// change after which it would start now. Only the leader knows.
+	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	mustEmbedUnimplementedJobServiceServer()
 }
 
@@ -415,6 +432,9 @@ func (UnimplementedJobServiceServer) Logs(*LogsRequest, grpc.ServerStreamingServ
 }
 func (UnimplementedJobServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
+}
+func (UnimplementedJobServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
 }
 func (UnimplementedJobServiceServer) mustEmbedUnimplementedJobServiceServer() {}
 func (UnimplementedJobServiceServer) testEmbeddedByValue()                    {}
@@ -654,6 +674,24 @@ func _JobService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type JobService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
 
+func _JobService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).Explain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_Explain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).Explain(ctx, req.(*ExplainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // JobService_ServiceDesc is the grpc.ServiceDesc for JobService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -692,6 +730,10 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PurgeDeadLetters",
 			Handler:    _JobService_PurgeDeadLetters_Handler,
+		},
+		{
+			MethodName: "Explain",
+			Handler:    _JobService_Explain_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

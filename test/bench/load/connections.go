@@ -23,9 +23,10 @@ const (
 type connections struct {
 	each int
 	// secure has what secures each connection to an address, by its index; empty: nothing.
-	secure []credentials.TransportCredentials
-	hint   atomic.Pointer[string] // the leader's address according to a coordinator; nil: unknown
-	open   sync.Map               // endpoint → *shared
+	secure     []credentials.TransportCredentials
+	handshakes *handshakes
+	hint       atomic.Pointer[string] // the leader's address according to a coordinator; nil: unknown
+	open       sync.Map               // endpoint → *shared
 }
 
 // shared is a connection of several workers.
@@ -50,7 +51,7 @@ type endpoint struct {
 }
 
 func newConnections(each int, secure []credentials.TransportCredentials) *connections {
-	return &connections{each: each, secure: secure}
+	return &connections{each: each, secure: secure, handshakes: newHandshakes()}
 }
 
 // acquire returns the connection that a worker uses to an address.
@@ -61,7 +62,7 @@ func (c *connections) acquire(addr string, worker int) (*shared, error) {
 	}
 	creds := insecure.NewCredentials()
 	if len(c.secure) > 0 {
-		creds = c.secure[p.index]
+		creds = c.handshakes.credentials(c.secure[p.index])
 	}
 	client, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(creds),

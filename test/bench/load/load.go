@@ -32,6 +32,9 @@ type Config struct {
 	// Secure has what secures the connection of each worker: a key belongs to one worker,
 	// so that each needs a connection of its own. Default: plaintext.
 	Secure []credentials.TransportCredentials
+	// Opening bounds how many workers open a session at a time: one process can't do the
+	// handshakes of thousands before they time out. Default: Workers.
+	Opening int
 	// Name is the prefix of the workers' names. Default "load".
 	Name string
 	// HeartbeatInterval is the time between two heartbeats. Default: 1 s.
@@ -58,6 +61,8 @@ type Load struct {
 	counts  counts
 	latency Latency
 	opened  chan struct{} // size 1: a session was opened
+	// opening has capacity for the workers that open sessions at a time.
+	opening chan struct{}
 
 	mu      sync.Mutex // guards reasons
 	reasons map[string]int
@@ -81,6 +86,8 @@ type Stats struct {
 	StealRequests int64 // attempts that the leader requested back
 	Received      int64 // messages received
 	Sent          int64 // messages sent
+	Handshakes    int64 // TLS handshakes that were complete
+	Unsecured     int64 // TLS handshakes that were not
 }
 
 // New returns a Load. The error joins all problems of cfg.
@@ -104,7 +111,7 @@ func New(cfg Config) (*Load, error) {
 	if len(cfg.Addrs) == 0 {
 		errs = append(errs, errors.New("load: missing address"))
 	}
-	if cfg.Workers < 1 || cfg.Slots < 1 || cfg.Slots > 65535 || cfg.Connections < 1 || cfg.Prefetch < 0 || cfg.Prefetch > 65535 || cfg.HeartbeatInterval < 0 {
+	if cfg.Workers < 1 || cfg.Slots < 1 || cfg.Slots > 65535 || cfg.Connections < 1 || cfg.Prefetch < 0 || cfg.Prefetch > 65535 || cfg.HeartbeatInterval < 0 || cfg.Opening < 0 {
 		errs = append(errs, errors.New("load: workers, slots, connections and the time between heartbeats must be positive"))
 	}
 	if n := len(cfg.Secure); n > 0 && (n != cfg.Workers || cfg.Connections != cfg.Workers || !cfg.Own) {
@@ -113,7 +120,10 @@ func New(cfg Config) (*Load, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	l := &Load{cfg: cfg, conns: newConnections(cfg.Connections, cfg.Secure), opened: make(chan struct{}, 1), reasons: make(map[string]int)}
+	if cfg.Opening == 0 {
+		cfg.Opening = cfg.Workers
+	}
+	l := &Load{cfg: cfg, opening: make(chan struct{}, cfg.Opening), conns: newConnections(cfg.Connections, cfg.Secure), opened: make(chan struct{}, 1), reasons: make(map[string]int)}
 	l.ends.changed = make(chan struct{}, 1)
 	for i := range cfg.Workers {
 		l.workers = append(l.workers, newSimulated(l, i))
@@ -157,6 +167,7 @@ func (l *Load) Stats() Stats {
 		Open: c.open.Load(), Sessions: c.sessions.Load(), Lost: c.lost.Load(), Assigned: c.assigned.Load(), Started: c.started.Load(),
 		Completed: c.completed.Load(), Superseded: c.superseded.Load(), Released: c.released.Load(), StealRequests: c.stealRequests.Load(),
 		Received: c.received.Load(), Sent: c.sent.Load(),
+		Handshakes: l.conns.handshakes.complete.Load(), Unsecured: l.conns.handshakes.failed.Load(),
 	}
 }
 

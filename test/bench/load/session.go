@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,8 @@ type session struct {
 	stream *muxStream
 	number uint32      // in the stream
 	queued atomic.Bool // in the stream's queue
+
+	release func() // others may open a session now
 
 	greeted      bool // hello was sent
 	welcomed     bool
@@ -76,15 +79,10 @@ func (w *simulated) run(ctx context.Context) {
 // after learns from the end of a session, and returns how long to wait, and
 // whether a coordinator requested that delay.
 func (w *simulated) after(addr string, err error, pause time.Duration) (wait time.Duration, requested bool) {
-	var d *dtaskv1.ErrorDetail
-	for _, detail := range status.Convert(err).Details() {
-		if x, ok := detail.(*dtaskv1.ErrorDetail); ok {
-			d = x
-		}
-	}
+	d := errorDetail(err)
 	spread := pause/2 + rand.N(pause/2) //nolint:gosec // spread, not secrecy
 	switch {
-	case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY:
+	case isBusy(err):
 		wait = time.Duration(d.GetRetryAfterMs()) * time.Millisecond
 		return wait + rand.N(min(wait/2, minBackoff)+1), true //nolint:gosec // as above
 	case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && d.GetLeaderAddress() != "" && d.GetLeaderAddress() != addr:
@@ -95,13 +93,35 @@ func (w *simulated) after(addr string, err error, pause time.Duration) (wait tim
 	return spread, false
 }
 
+// errorDetail returns the detail of a coordinator's error, or nil.
+func errorDetail(err error) (d *dtaskv1.ErrorDetail) {
+	for _, detail := range status.Convert(err).Details() {
+		if x, ok := detail.(*dtaskv1.ErrorDetail); ok {
+			d = x
+		}
+	}
+	return d
+}
+
+// isBusy reports whether a coordinator asked for another try later.
+func isBusy(err error) bool {
+	return errorDetail(err).GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY
+}
+
 // session opens one session, and returns why it ended.
 func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, err error) {
+	select {
+	case w.l.opening <- struct{}{}:
+	case <-ctx.Done():
+		return false, context.Cause(ctx) //nolint:wrapcheck // the load ends
+	}
+	release := sync.OnceFunc(func() { <-w.l.opening })
+	defer release()
 	conn, err := w.l.conns.acquire(addr, w.index)
 	if err != nil {
 		return false, err
 	}
-	s := &session{w: w, addr: addr, conn: conn, over: make(chan error, 1), lastContact: time.Now()}
+	s := &session{w: w, addr: addr, conn: conn, release: release, over: make(chan error, 1), lastContact: time.Now()}
 	err = w.hold(ctx, s)
 	w.mu.Lock()
 	w.s = nil
@@ -113,7 +133,9 @@ func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, er
 			w.l.lost(err)
 		}
 	}
-	if errors.Is(err, errLivenessTimeout) && conn.silent(time.Now(), livenessTimeout) {
+	// A connection of one's own ends with the session, as that of a real worker does, unless the
+	// leader only asked for patience.
+	if w.l.cfg.Own && !isBusy(err) || errors.Is(err, errLivenessTimeout) && conn.silent(time.Now(), livenessTimeout) {
 		w.l.conns.discard(addr, w.index, conn)
 	}
 	return welcomed, err
@@ -157,6 +179,7 @@ func (w *simulated) handle(s *session, m *dtaskv1.SessionResponse) error {
 	s.conn.lastContact.Store(now.UnixNano())
 	if !s.welcomed {
 		s.welcomed = true
+		s.release()
 		w.l.conns.setLeader(s.addr)
 		w.l.noteOpen()
 	}

@@ -74,17 +74,8 @@ func (o Obstacle) String() string {
 	}
 }
 
-// Explain returns for each worker, by id, whether it has capacity for a task of
-// this class now. It changes nothing. c must come from Class.
-func (s *Scheduler) Explain(c ClassID) []WorkerFit {
-	out := make([]WorkerFit, 0, len(s.sorted))
-	for _, w := range s.sorted {
-		out = append(out, WorkerFit{Worker: w.id, Obstacles: s.obstacles(w, s.classes[c])})
-	}
-	return out
-}
-
-func (s *Scheduler) obstacles(w *worker, c *class) []Obstacle {
+// obstacles returns why the worker can't take a task of the class now.
+func (w *worker) obstacles(c *class) []Obstacle {
 	var out []Obstacle
 	if !w.accepting {
 		out = append(out, Obstacle{Kind: NotAccepting})

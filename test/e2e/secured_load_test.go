@@ -16,13 +16,13 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// loadJobs is how many jobs a rotationLoad has at a time: one of them has tasks that are
+// loadJobs is how many jobs a securedLoad has at a time: one of them has tasks that are
 // ready when another one ends.
 const loadJobs = 3
 
-// A rotationLoad submits jobs one after another, all of which must complete without a
+// A securedLoad submits jobs one after another, all of which must complete without a
 // retry, and notes when tasks complete.
-type rotationLoad struct {
+type securedLoad struct {
 	s     *secured
 	file  string
 	batch int // tasks of a job
@@ -31,17 +31,24 @@ type rotationLoad struct {
 
 	mu      sync.Mutex // guards what follows
 	ids     []string
+	jobs    []cluster.Job // as they ended
 	failed  error
 	last    time.Time // of a completion
 	longest time.Duration
 }
 
-// load starts a load.
-func (s *secured) load(batch int) *rotationLoad {
+// load starts a load of built-in tasks.
+func (s *secured) load(batch int) *securedLoad {
 	s.t.Helper()
-	l := &rotationLoad{s: s, batch: batch, file: cluster.JobFile("load", cluster.TaskFile{
+	return s.loadOf(batch, cluster.JobFile("load", cluster.TaskFile{
 		"id": "a", "type": "sleep", "payload": "20ms", "array": map[string]any{"range": fmt.Sprintf("0-%d", batch-1)},
-	})}
+	}))
+}
+
+// loadOf starts a load of a job file with batch tasks.
+func (s *secured) loadOf(batch int, file string) *securedLoad {
+	s.t.Helper()
+	l := &securedLoad{s: s, batch: batch, file: file}
 	c := s.client()
 	ctx := s.t.Context()
 	loading, stop := context.WithCancel(ctx)
@@ -66,7 +73,7 @@ func (s *secured) load(batch int) *rotationLoad {
 }
 
 // one submits a job, and watches it until it ends.
-func (l *rotationLoad) one(ctx context.Context, c *client.Client) error {
+func (l *securedLoad) one(ctx context.Context, c *client.Client) error {
 	id, err := l.s.Submit(ctx, l.file)
 	if err != nil {
 		return err
@@ -88,7 +95,7 @@ func (l *rotationLoad) one(ctx context.Context, c *client.Client) error {
 }
 
 // note notes that tasks have completed.
-func (l *rotationLoad) note(now time.Time) {
+func (l *securedLoad) note(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.last.IsZero() {
@@ -98,7 +105,7 @@ func (l *rotationLoad) note(now time.Time) {
 }
 
 // restart forgets the longest gap.
-func (l *rotationLoad) restart() {
+func (l *securedLoad) restart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.longest = 0
@@ -106,7 +113,7 @@ func (l *rotationLoad) restart() {
 
 // end waits for the jobs, checks them, and returns how many tasks they had and the longest
 // time in which none completed, until the load began to end.
-func (l *rotationLoad) end() (tasks int, longest time.Duration) {
+func (l *securedLoad) end() (tasks int, longest time.Duration) {
 	l.s.t.Helper()
 	l.mu.Lock()
 	longest = l.longest
@@ -116,9 +123,11 @@ func (l *rotationLoad) end() (tasks int, longest time.Duration) {
 	clustertest.Must(l.s.t, l.failed)
 	for _, id := range l.ids {
 		// Requeues don't count: an idle worker takes what waits at another one.
-		if job := completed(l.s.t, l.s.Ctl, id); job.TasksCompleted != l.batch || job.TasksFailed+job.Retries != 0 {
+		job := completed(l.s.t, l.s.Ctl, id)
+		if job.TasksCompleted != l.batch || job.TasksFailed+job.Retries != 0 {
 			l.s.t.Errorf("job %s: %+v", id, job)
 		}
+		l.jobs = append(l.jobs, job)
 	}
 	return len(l.ids) * l.batch, longest
 }
@@ -151,7 +160,7 @@ func (s *secured) client() *client.Client {
 // A gap of the load is measured from one event to the next, whatever job it belongs to.
 func TestTheLongestGapOfALoadIsBetweenTwoCompletions(t *testing.T) {
 	t.Parallel()
-	var l rotationLoad
+	var l securedLoad
 	begun := time.Now()
 	for _, at := range []time.Duration{0, 3, 10, 12} {
 		l.note(begun.Add(at))

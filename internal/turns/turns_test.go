@@ -1,35 +1,37 @@
-package transport
+package turns_test
 
 import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dtask/dtask/internal/turns"
 )
 
 func TestTheLastThatAskedIsNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(1)
-		if !turns.take(time.Now()) {
+		all := turns.New(1)
+		if !all.Take(time.Now()) {
 			t.Fatal("a free turn was not given")
 		}
 		served := make(chan int, 3)
 		for i := range 3 {
 			go func() {
-				if turns.take(time.Now().Add(time.Minute)) {
+				if all.Take(time.Now().Add(time.Minute)) {
 					served <- i
 				}
 			}()
 			synctest.Wait()
 		}
 		for want := 2; want >= 0; want-- {
-			turns.end()
+			all.End()
 			if got := <-served; got != want {
 				t.Errorf("%d was served, not %d", got, want)
 			}
 		}
-		turns.end()
-		if !turns.take(time.Now()) {
+		all.End()
+		if !all.Take(time.Now()) {
 			t.Error("a turn was lost")
 		}
 	})
@@ -38,17 +40,17 @@ func TestTheLastThatAskedIsNext(t *testing.T) {
 func TestOneThatWaitedTooLongLeavesItsTurnToOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(1)
-		turns.take(time.Now())
+		all := turns.New(1)
+		all.Take(time.Now())
 		since := time.Now()
-		if turns.take(since.Add(time.Second)) {
+		if all.Take(since.Add(time.Second)) {
 			t.Error("two computed simultaneously")
 		}
 		if waited := time.Since(since); waited != time.Second { // virtual time
 			t.Errorf("waited for %s", waited)
 		}
-		turns.end()
-		if !turns.take(time.Now()) {
+		all.End()
+		if !all.Take(time.Now()) {
 			t.Error("the turn was given to one that had left")
 		}
 	})
@@ -64,18 +66,18 @@ func TestAnOverloadedPortServesAtFullSpeed(t *testing.T) {
 			work     = 10 * time.Millisecond // so that all of them need 10 s
 			patience = 2 * time.Second
 		)
-		turns := newTurns(1)
+		all := turns.New(1)
 		served := make(chan time.Time, peers)
 		begun := time.Now()
 		for range peers {
 			go func() {
 				for gaveUp := true; gaveUp; {
 					asked := time.Now()
-					if !turns.take(asked.Add(3 * time.Second)) { // the port's own limit
+					if !all.Take(asked.Add(3 * time.Second)) { // the port's own limit
 						continue
 					}
 					time.Sleep(work) // virtual time
-					turns.end()
+					all.End()
 					gaveUp = time.Since(asked) > patience
 				}
 				served <- time.Now()

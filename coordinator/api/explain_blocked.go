@@ -1,0 +1,128 @@
+package api
+
+import (
+	"strings"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// maxWalked bounds the dependencies that are followed for one answer.
+const maxWalked = 100_000
+
+// blocked explains what a task waits for: other jobs, the ordinary tasks of its job, or
+// the tasks at the start of its chains of dependencies that have not ended.
+func (x *explainer) blocked() {
+	switch {
+	case x.job.Waiting:
+		x.waitsForJobs()
+	case x.task.Cleanup && x.job.Outcome == 0:
+		counts, _ := x.st.CountStates(x.job.ID, 0, x.job.Ordinary)
+		x.add(&dtaskv1.Reason{Code: "waits_for_ordinary_tasks", Want: unended(counts[:]), Total: int64(x.job.Ordinary), Unit: "tasks"})
+	default:
+		x.waitsForTasks()
+	}
+}
+
+// waitsForJobs adds the jobs that have not ended as the job needs it.
+func (x *explainer) waitsForJobs() {
+	for k, n := range x.job.Header.GetNeeds() {
+		if k < len(x.job.NeedEnds) && x.job.NeedEnds[k] == 0 {
+			x.add(&dtaskv1.Reason{Code: "waits_for_job", Job: formatJobID(fsm.JobID(n.GetJob())), Detail: conditionName(n.GetCondition())})
+		}
+	}
+}
+
+// conditionName is a condition as users write it.
+func conditionName(c dtaskv1.Condition) string {
+	c = max(c, dtaskv1.Condition_CONDITION_COMPLETED)
+	return strings.ToLower(strings.TrimPrefix(c.String(), "CONDITION_"))
+}
+
+// waitsForTasks adds the open tasks before the task that are not blocked themselves.
+func (x *explainer) waitsForTasks() {
+	walked, todo, more := map[uint32]bool{}, x.st.Dependencies(x.at), 0
+	for walks := 0; len(todo) > 0 && walks < maxWalked; walks++ {
+		head := todo[0]
+		if todo = todo[1:]; walked[head] {
+			continue
+		}
+		walked[head] = true
+		ref := x.ref(head)
+		counts, _ := x.st.CountStates(x.job.ID, head, head+x.st.Span(ref))
+		switch open := unended(counts[:]); {
+		case open == 0:
+		case counts[fsm.Blocked] > 0:
+			todo = append(todo, x.st.Dependencies(ref)...)
+		case len(x.resp.GetReasons()) == maxExplainedNames:
+			more++
+		default:
+			x.add(x.waitsForTask(ref, open))
+		}
+	}
+	if more > 0 || len(x.resp.GetReasons()) == 0 {
+		// In a state without open tasks before it, it would not be blocked.
+		x.add(&dtaskv1.Reason{Code: "waits_for_more_tasks", Want: int64(more), Unit: "tasks"})
+	}
+}
+
+// unended is the number of tasks that have not ended, of those counted by state.
+func unended(counts []uint32) (n int64) {
+	for state, count := range counts {
+		if !fsm.TaskState(state).Terminal() { //nolint:gosec // a state
+			n += int64(count)
+		}
+	}
+	return n
+}
+
+// waitsForTask is a task, or an array with open tasks, that the task waits for.
+func (x *explainer) waitsForTask(ref fsm.TaskRef, open int64) *dtaskv1.Reason {
+	if a, ok := x.st.ArrayTask(ref); ok {
+		return &dtaskv1.Reason{Code: "waits_for_array", Task: a.Name, Want: open, Total: int64(a.Count), Unit: "tasks"}
+	}
+	t, _ := x.st.Task(ref)
+	return &dtaskv1.Reason{Code: "waits_for_task", Task: x.st.Name(ref), Detail: stateName(x.state(ref.Index, t.AttemptState()))}
+}
+
+// stateName is the name of a task's state as users see it.
+func stateName(s dtaskv1.TaskState) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "TASK_STATE_"))
+}
+
+// firstCause follows the dependencies of a cancelled task to the task whose end is the
+// cause, and adds it.
+func (x *explainer) firstCause() {
+	ref, found := x.at, false
+	for range maxWalked {
+		next, ok := x.cancelledBecauseOf(ref)
+		if !ok {
+			break
+		}
+		ref, found = next, true
+	}
+	if found {
+		t, _ := x.st.Task(ref)
+		x.add(&dtaskv1.Reason{
+			Code: "first_cause", Task: x.st.Name(ref), Attempt: t.Attempt,
+			Detail: strings.TrimSpace(stateName(x.state(ref.Index, t.AttemptState())) + ": " + x.st.Result(ref).Error),
+		})
+	}
+}
+
+// cancelledBecauseOf returns the dependency because of which a task was cancelled.
+func (x *explainer) cancelledBecauseOf(ref fsm.TaskRef) (fsm.TaskRef, bool) {
+	if t, _ := x.st.Task(ref); t.State != fsm.Cancelled || !strings.HasPrefix(x.st.Result(ref).Error, "dependency ") {
+		return ref, false
+	}
+	for _, head := range x.st.Dependencies(ref) {
+		for i, t := range x.st.AttemptStates(x.job.ID, head, head+x.st.Span(x.ref(head))) {
+			switch t.State {
+			case fsm.Failed, fsm.Dead, fsm.Lost, fsm.Cancelled:
+				return x.ref(i), true
+			case fsm.Blocked, fsm.Scheduled, fsm.Pending, fsm.Assigned, fsm.Completed:
+			}
+		}
+	}
+	return ref, false
+}

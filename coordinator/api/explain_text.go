@@ -1,0 +1,259 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dtask/dtask/internal/taskbody"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// These tables are the list of all codes of Explain, which docs/explain.md documents. What
+// delays a task and is new gets its code here: an obstacle of the scheduler in
+// scheduler/obstacle.go and a change in scheduler/change.go, which the random states of
+// TestChangesAreSoundAndComplete must contain; anything else in explain.go.
+
+// reasonTexts makes a sentence of a reason, or of an obstacle at a worker.
+var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
+	// Blocked.
+	"waits_for_job": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("its job needs job %s, which must end as %s", r.GetJob(), r.GetDetail())
+	},
+	"waits_for_ordinary_tasks": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("a cleanup task: %d of the %d ordinary tasks of its job have not ended", r.GetWant(), r.GetTotal())
+	},
+	"waits_for_task": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("it waits for task %s, which is %s", r.GetTask(), r.GetDetail())
+	},
+	"waits_for_array": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("it waits for array %s, of which %d of %d tasks have not ended", r.GetTask(), r.GetWant(), r.GetTotal())
+	},
+	"waits_for_more_tasks": func(r *dtaskv1.Reason) string {
+		if r.GetWant() == 0 {
+			return "it waits for tasks before it"
+		}
+		return fmt.Sprintf("it waits for %s more", plural(r.GetWant(), "task"))
+	},
+
+	// Scheduled.
+	"retry_delay": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("attempt %d starts no earlier than %s: %s", r.GetAttempt(), formatTime(r.GetUntil()), firstLine(r.GetDetail()))
+	},
+	"start_time": func(r *dtaskv1.Reason) string { return "it starts no earlier than " + formatTime(r.GetUntil()) },
+
+	// Pending.
+	"assignment_paused": fixed("the leader assigns no tasks, because replicas disagree: see dtaskctl cluster status"),
+	"assignment_busy":   fixed("a worker can take it, and more tasks are ready than the leader assigns at once"),
+	"being_assigned":    fixed("a worker can take it: it is about to be assigned"),
+	"waits_for_stopping": func(r *dtaskv1.Reason) string {
+		return "a cleanup task: it waits until cancelled attempts of its job have stopped, at most until " + formatTime(r.GetUntil())
+	},
+	"max_parallel": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("array %s has %s, and max_parallel is %d: %s", r.GetTask(), plural(r.GetFree(), "attempt"), r.GetTotal(), strings.Join(r.GetTasks(), ", "))
+	},
+	"no_worker":        fixed("no worker is up"),
+	"fits_no_worker":   fixed("no worker that accepts tasks could run it, even if it were idle"),
+	"no_free_capacity": fixed("no worker that could run it has a free slot with what it needs"),
+	"tasks_ahead": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("at most %s before it, %d of a higher priority", plural(r.GetTotal(), "ready task"), r.GetWant())
+	},
+	"many_tasks_ahead": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("at least %s before it, %d of a higher priority", plural(r.GetTotal(), "ready task"), r.GetWant())
+	},
+	"queue_timeout": func(r *dtaskv1.Reason) string {
+		return "its queue timeout ends at " + formatTime(r.GetUntil())
+	},
+
+	// Obstacles at workers.
+	"worker_drains":        fixed("drains"),
+	"worker_not_connected": fixed("not connected to the leader"),
+	"worker_shuts_down":    fixed("shuts down"),
+	"worker_down":          fixed("down"),
+	"no_free_slot": func(r *dtaskv1.Reason) string {
+		switch {
+		case r.GetTotal() == 0:
+			return "has no slots"
+		case r.GetVaries():
+			return "no free slot"
+		}
+		return fmt.Sprintf("no free slot of %d", r.GetTotal())
+	},
+	"type_missing":      func(r *dtaskv1.Reason) string { return "does not " + handling(r.GetName()) },
+	"namespace_missing": func(r *dtaskv1.Reason) string { return "does not serve the namespace " + r.GetName() },
+	"label_missing":     func(r *dtaskv1.Reason) string { return "lacks the label " + r.GetName() + "=" + r.GetValue() },
+	"secret_missing":    func(r *dtaskv1.Reason) string { return "lacks the secret " + r.GetName() },
+	"resource_short": func(r *dtaskv1.Reason) string {
+		most := ""
+		if r.GetVaries() {
+			most = "at most "
+		}
+		return fmt.Sprintf("%s needed, %s%s of %s free", quantity(r.GetName(), r.GetWant()), most, amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal()))
+	},
+
+	// Assigned and running.
+	"starting": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("worker %s has attempt %d and has not reported its start", r.GetWorker(), r.GetAttempt())
+	},
+	"running": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("attempt %d runs on worker %s", r.GetAttempt(), r.GetWorker())
+	},
+	"waits_at_worker": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("attempt %d waits for a slot of worker %s; the number of attempts that must end before is %d", r.GetAttempt(), r.GetWorker(), r.GetWant())
+	},
+	"not_confirmed": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("worker %s has attempt %d and has not reported to the new leader", r.GetWorker(), r.GetAttempt())
+	},
+	"worker_lost": func(r *dtaskv1.Reason) string {
+		if r.GetUntil() == 0 {
+			return fmt.Sprintf("worker %s is down", r.GetWorker())
+		}
+		return fmt.Sprintf("worker %s is not connected, and is marked down at %s unless it returns", r.GetWorker(), formatTime(r.GetUntil()))
+	},
+	"lease": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("worker %s is down and may still run the attempt: the task ends as lost at %s", r.GetWorker(), formatTime(r.GetUntil()))
+	},
+
+	// Ended.
+	"completed": func(r *dtaskv1.Reason) string { return fmt.Sprintf("attempt %d completed", r.GetAttempt()) },
+	"result_reused": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("it completed with the result of %s/%s, without running", r.GetJob(), r.GetTask())
+	},
+	"failed": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("attempt %d failed, and is not retried: %s", r.GetAttempt(), firstLine(r.GetDetail()))
+	},
+	"retries_exhausted": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("retries exhausted after %s that failed or were lost: %s", plural(r.GetWant(), "attempt"), firstLine(r.GetDetail()))
+	},
+	"outcome_unknown": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("attempt %d runs at most once, and its outcome is unknown", r.GetAttempt())
+	},
+	"cancelled": func(r *dtaskv1.Reason) string { return "cancelled: " + firstLine(r.GetDetail()) },
+	"first_cause": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("the first cause is task %s, %s", r.GetTask(), firstLine(r.GetDetail()))
+	},
+}
+
+// changeTexts makes a sentence of a change; task is JOB/TASK.
+var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
+	"undrain_worker": func(c *dtaskv1.StartChange, _ string) string {
+		if c.GetWorkers() == 1 {
+			return "undrain the worker: dtaskctl worker undrain " + c.GetNames()[0]
+		}
+		return anyOf(c) + " is undrained: dtaskctl worker undrain NAME"
+	},
+	"connect_worker": func(c *dtaskv1.StartChange, _ string) string { return anyOf(c) + " connects again" },
+	"add_label": func(c *dtaskv1.StartChange, _ string) string {
+		return anyOf(c) + " has the label " + c.GetName() + "=" + c.GetValue()
+	},
+	"add_secret": func(c *dtaskv1.StartChange, _ string) string { return anyOf(c) + " has the secret " + c.GetName() },
+	"add_type":   func(c *dtaskv1.StartChange, _ string) string { return anyOf(c) + " can " + handling(c.GetName()) },
+	"add_namespace": func(c *dtaskv1.StartChange, _ string) string {
+		return anyOf(c) + " serves the namespace " + c.GetName()
+	},
+	"add_resource": func(c *dtaskv1.StartChange, _ string) string {
+		return anyOf(c) + " has " + amountText(c.GetName(), c.GetAmount()) + " more " + c.GetName()
+	},
+	"add_slots": func(c *dtaskv1.StartChange, _ string) string {
+		return anyOf(c) + " has " + plural(c.GetAmount(), "more slot")
+	},
+	"raise_max_parallel": func(c *dtaskv1.StartChange, _ string) string {
+		return fmt.Sprintf("max_parallel of its array is %d", c.GetAmount())
+	},
+	"drop_label": func(c *dtaskv1.StartChange, _ string) string {
+		return "it does not require the label " + c.GetName() + "=" + c.GetValue()
+	},
+	"drop_secret": func(c *dtaskv1.StartChange, _ string) string { return "it does not need the secret " + c.GetName() },
+	"lower_resource": func(c *dtaskv1.StartChange, _ string) string {
+		if c.GetAmount() == 0 {
+			return "it needs no " + c.GetName()
+		}
+		return "it needs at most " + quantity(c.GetName(), c.GetAmount())
+	},
+	"add_worker": func(c *dtaskv1.StartChange, _ string) string {
+		return "another worker joins, with " + offerText(c.GetWorker())
+	},
+	"remove_start_time": func(_ *dtaskv1.StartChange, task string) string {
+		return "remove its start time: dtaskctl update " + task + " --not-before now"
+	},
+	"retry_task": func(_ *dtaskv1.StartChange, task string) string { return "retry it: dtaskctl retry " + task },
+}
+
+func fixed(s string) func(*dtaskv1.Reason) string { return func(*dtaskv1.Reason) string { return s } }
+
+// sentence and changeText need a row for each code, which a test demands.
+func sentence(r *dtaskv1.Reason) string { return reasonTexts[r.GetCode()](r) }
+
+func changeText(c *dtaskv1.StartChange, job, task string) string {
+	return changeTexts[c.GetCode()](c, job+"/"+task)
+}
+
+// anyOf names the workers of a change.
+func anyOf(c *dtaskv1.StartChange) string {
+	names := strings.Join(c.GetNames(), ", ")
+	switch more := int(c.GetWorkers()) - len(c.GetNames()); {
+	case c.GetWorkers() == 1:
+		return "worker " + names
+	case more > 0:
+		return fmt.Sprintf("any of %d workers (%s and %d more)", c.GetWorkers(), names, more)
+	}
+	return "any of the workers " + names
+}
+
+// handling is what a worker does for tasks of a type.
+func handling(typ string) string {
+	if typ == taskbody.CommandType {
+		return "run commands"
+	}
+	return "handle tasks of type " + strconv.Quote(typ)
+}
+
+func offerText(o *dtaskv1.WorkerOffer) string {
+	parts := []string{plural(int64(o.GetSlots()), "slot")}
+	for _, name := range slices.Sorted(maps.Keys(o.GetResources())) {
+		parts = append(parts, quantity(name, o.GetResources()[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.GetLabels())) {
+		parts = append(parts, "the label "+name+"="+o.GetLabels()[name])
+	}
+	for _, name := range o.GetSecrets() {
+		parts = append(parts, "the secret "+name)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// quantity is an amount of a resource, in thousandths of its unit, with its name.
+func quantity(name string, amount int64) string { return amountText(name, amount) + " " + name }
+
+// amountText is an amount of a resource, in thousandths of its unit, which is the byte for
+// memory and disk.
+func amountText(name string, amount int64) string {
+	if name != "memory" && name != "disk" {
+		return strconv.FormatFloat(float64(amount)/1000, 'f', -1, 64)
+	}
+	units, value := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}, float64(amount)/1000
+	at := 0
+	for ; at < len(units)-1 && (value >= 1024 || value <= -1024); at++ {
+		value /= 1024
+	}
+	return strconv.FormatFloat(value, 'f', -1, 32) + " " + units[at]
+}
+
+func plural(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.FormatInt(n, 10) + " " + noun + "s"
+}
+
+// formatTime formats a time.
+func formatTime(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05Z") }
+
+// firstLine is the first line of an error, which may have the last output of a command.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

@@ -1,0 +1,239 @@
+package sequencer
+
+import (
+	"slices"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/scheduler"
+)
+
+// Capacity is what decides whether a task gets a free slot: the tasks before it, and the
+// workers.
+type Capacity struct {
+	Higher, Earlier uint64 // tasks of higher priority before it, and earlier ones of its own
+	AtLeast         bool   // Earlier is a lower bound
+
+	Limit, Held uint32 // attempts of its array that may run at once, 0 = any number; and that do
+	Fits        bool   // a worker could take it now, maybe to wait there for a slot
+	Starts      bool   // it would get a free slot now if it were ready
+	EverFits    bool   // a worker that accepts tasks could take it if that were idle
+
+	// Groups has all workers that are up, by obstacles, the largest group first.
+	Groups []WorkerGroup
+	// Changes are all single changes after which it gets a slot at once; none if Fits is
+	// true. Complete: there are no others.
+	Changes  []StartChange
+	Complete bool
+}
+
+// An Obstacle is why a worker can't take a task. A Code is a stable word: package api has
+// the list of them.
+type Obstacle struct {
+	Code, Name, Value string
+	// Want, Free and Total are slots, or thousandths of the unit of a resource. Varies: Free
+	// and Total are those of the worker of the group that has most free.
+	Want, Free, Total int64
+	Varies            bool
+}
+
+// A WorkerGroup has workers with the same obstacles, apart from their Free and Total;
+// without any, the task fits.
+type WorkerGroup struct {
+	Obstacles []Obstacle
+	Workers   []fsm.WorkerID // ascending
+}
+
+// A StartChange is a single change of a worker, of the task or of the cluster.
+type StartChange struct {
+	Code, Name, Value string
+	Worker            fsm.WorkerID // 0 = of none
+	// Amount is in slots, attempts, or thousandths of the unit of a resource.
+	Amount int64
+	// New is the worker that joins.
+	New *NewWorker
+}
+
+// NewWorker is what a worker that joins must offer.
+type NewWorker struct {
+	Slots     int
+	Type      string // empty: none
+	Namespace string
+	Labels    []fsm.Label    // secrets included, with the key fsm.SecretLabel
+	Resources []fsm.Resource // in thousandths of their units
+}
+
+// newCapacity reads a view of the scheduler. down has the workers that accept no tasks.
+func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, sees func(fsm.WorkerID) bool) *Capacity {
+	at := v.Position()
+	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
+	c.Limit, c.Held = v.Group()
+	c.group(slices.DeleteFunc(v.Workers(), func(f scheduler.WorkerFit) bool { return !sees(fsm.WorkerID(f.Worker)) }), down)
+	if c.Complete = true; c.Fits {
+		return c
+	}
+	var changes []scheduler.Change
+	changes, c.Complete = v.Changes()
+	for i := range changes {
+		x, ok := showChange(&changes[i], down[changes[i].Worker])
+		if ok && (x.Worker == 0 || sees(x.Worker)) {
+			c.Changes = append(c.Changes, x)
+		}
+	}
+	return c
+}
+
+// group groups workers by their obstacles.
+func (c *Capacity) group(fits []scheduler.WorkerFit, down map[scheduler.WorkerID]refusal) {
+	groups := make(map[string]int)
+	var key []byte
+	for _, fit := range fits {
+		obstacles := showObstacles(fit.Obstacles, down[fit.Worker])
+		key = key[:0]
+		for _, o := range obstacles {
+			// The length of a part does not matter: no name has a NUL.
+			key = append(append(append(append(append(append(key, o.Code...), 0), o.Name...), 0), o.Value...), 0)
+			if o.Total == 0 {
+				key = append(key, '0')
+			}
+		}
+		at, known := groups[string(key)]
+		if !known {
+			at = len(c.Groups)
+			groups[string(key)] = at
+			c.Groups = append(c.Groups, WorkerGroup{Obstacles: obstacles})
+		}
+		g := &c.Groups[at]
+		g.Workers = append(g.Workers, fsm.WorkerID(fit.Worker))
+		for i := range obstacles {
+			g.Obstacles[i].include(&obstacles[i])
+		}
+	}
+	slices.SortStableFunc(c.Groups, func(a, b WorkerGroup) int { return len(b.Workers) - len(a.Workers) })
+}
+
+// include adds the same obstacle at another worker.
+func (o *Obstacle) include(x *Obstacle) {
+	if o.Free == x.Free && o.Total == x.Total {
+		return
+	}
+	o.Varies = true
+	if x.Free > o.Free {
+		o.Free, o.Total = x.Free, x.Total
+	}
+}
+
+// showObstacles returns the obstacles at one worker. The limit of a group is the same at
+// all workers, and left out.
+func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
+	var shown []Obstacle
+	for _, o := range list {
+		x := Obstacle{Name: o.Name, Want: o.Want, Free: o.Free, Total: o.Total}
+		switch o.Kind {
+		case scheduler.NotAccepting:
+			shown = append(shown, why.obstacles()...)
+			continue
+		case scheduler.GroupFull:
+			continue
+		case scheduler.NoFreeSlot:
+			x.Code = "no_free_slot"
+		case scheduler.TypeMissing:
+			x.Code = "type_missing"
+		case scheduler.LabelMissing:
+			x.Code, x.Name, x.Value = "label_missing", o.Label.Name, o.Label.Value
+			if isSecret(o.Label) {
+				x.Code, x.Name, x.Value = "secret_missing", o.Label.Value, ""
+			}
+		case scheduler.ResourceShort:
+			x.Code = "resource_short"
+		case scheduler.NamespaceMissing:
+			x.Code = "namespace_missing"
+		}
+		shown = append(shown, x)
+	}
+	return shown
+}
+
+// obstacles returns why the worker accepts no tasks.
+func (r refusal) obstacles() (list []Obstacle) {
+	if r.drains {
+		list = append(list, Obstacle{Code: "worker_drains"})
+	}
+	if r.detached {
+		list = append(list, Obstacle{Code: "worker_not_connected"})
+	}
+	if r.leaving {
+		list = append(list, Obstacle{Code: "worker_shuts_down"})
+	}
+	return list
+}
+
+func isSecret(l scheduler.Label) bool { return l.Name == secretLabel("").Name }
+
+// showChange returns a change as users make it; ok is false for a worker that accepts no
+// tasks for two reasons, or because it shuts down.
+func showChange(c *scheduler.Change, why refusal) (shown StartChange, ok bool) {
+	shown = StartChange{Name: c.Name, Worker: fsm.WorkerID(c.Worker), Amount: c.Amount}
+	if c.Label.Name != "" {
+		shown.Name, shown.Value = c.Label.Name, c.Label.Value
+	}
+	secret := isSecret(c.Label)
+	if secret {
+		shown.Name, shown.Value = c.Label.Value, ""
+	}
+	switch c.Kind {
+	case scheduler.AcceptTasks:
+		switch why {
+		case refusal{drains: true}:
+			shown.Code = "undrain_worker"
+		case refusal{detached: true}:
+			shown.Code = "connect_worker"
+		default:
+			return shown, false
+		}
+	case scheduler.AddLabel:
+		shown.Code = "add_label"
+		if secret {
+			shown.Code = "add_secret"
+		}
+	case scheduler.AddType:
+		shown.Code = "add_type"
+	case scheduler.AddNamespace:
+		shown.Code = "add_namespace"
+	case scheduler.AddResource:
+		shown.Code = "add_resource"
+	case scheduler.AddSlots:
+		shown.Code = "add_slots"
+	case scheduler.RaiseLimit:
+		shown.Code = "raise_max_parallel"
+	case scheduler.DropLabel:
+		shown.Code = "drop_label"
+		if secret {
+			shown.Code = "drop_secret"
+		}
+	case scheduler.LowerDemand:
+		shown.Code = "lower_resource"
+	case scheduler.AddWorker:
+		shown.Code, shown.New = "add_worker", newWorkerOf(c.Capacity)
+	}
+	return shown, true
+}
+
+func newWorkerOf(c scheduler.Capacity) *NewWorker {
+	n := &NewWorker{Slots: c.Slots}
+	if len(c.Types) > 0 {
+		n.Type = c.Types[0]
+	}
+	if len(c.Namespaces) > 0 {
+		n.Namespace = c.Namespaces[0]
+	}
+	for _, l := range c.Labels {
+		if isSecret(l) {
+			l.Name = fsm.SecretLabel
+		}
+		n.Labels = append(n.Labels, fsm.Label{Key: l.Name, Value: l.Value})
+	}
+	for _, q := range c.Resources {
+		n.Resources = append(n.Resources, fsm.Resource{Name: q.Name, Amount: q.Amount})
+	}
+	return n
+}

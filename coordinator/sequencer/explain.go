@@ -1,0 +1,184 @@
+package sequencer
+
+import (
+	"context"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/scheduler"
+)
+
+// Explanation is what the leader knows, beyond the replicated state, about why a task is
+// in its state. Of a task that is not in the state, it is empty.
+type Explanation struct {
+	State   fsm.TaskState // with all entries in flight
+	Attempt uint32        // its last
+	Index   uint64        // log index up to which the leader had applied everything
+
+	// Paused: the leader assigns nothing, because replicas disagree or by order of its
+	// coordinator. Busy: more tasks are ready than one log entry takes.
+	Paused, Busy bool
+
+	// Of a pending task.
+	HeldUntil    int64 // Unix ms; a cleanup task waits for cancelled attempts until then; 0 = it does not
+	QueueTimeout int64 // Unix ms; 0 = none
+	// Capacity returns what decides whether the task gets a free slot, or would if it were
+	// ready: of a task that is not assigned, nil otherwise. It knows only workers that the
+	// caller may see. It takes some milliseconds with thousands of workers.
+	Capacity func(sees func(fsm.WorkerID) bool) *Capacity
+
+	// Of an assigned task.
+	Attached    bool  // its worker has a session
+	MarkedDown  int64 // without a session: Unix ms at which the worker is marked down; 0 = it is
+	LeaseUntil  int64 // Unix ms; when an at-most-once attempt on a worker that is down ends as lost; 0 = never
+	Before      int   // attempts at the worker that get a slot before it
+	Unconfirmed bool  // its worker has not yet reported to this leader that it has the attempt
+	Stopped     bool  // it is being stopped
+}
+
+// A question is an Explanation that a caller waits for.
+type question struct {
+	s      *Sequencer
+	task   fsm.TaskRef
+	answer chan answered[*Explanation] // of size 1: the caller may have left
+
+	view *scheduler.TaskView
+	down map[scheduler.WorkerID]refusal
+}
+
+// refusal is why a worker accepts no tasks.
+type refusal struct{ drains, detached, leaving bool }
+
+// Explain returns why a task is in its state, as far as the leader knows more than the
+// state. It waits for the commit of everything that the answer takes into account. What
+// takes long is done by Explanation.Capacity, on a copy. Errors: *BusyError, ErrTermEnded,
+// ErrOutcomeUnknown, and that of ctx.
+func (s *Sequencer) Explain(ctx context.Context, t fsm.TaskRef) (*Explanation, error) {
+	q := &question{s: s, task: t, answer: make(chan answered[*Explanation], 1)}
+	if err := s.inbox.put(classWorker, q); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-q.answer:
+		if r.err != nil {
+			return nil, r.err
+		}
+		if q.view != nil {
+			r.value.Capacity = func(sees func(fsm.WorkerID) bool) *Capacity { return newCapacity(q.view, q.down, sees) }
+		}
+		return r.value, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// run defers the question to the end of the cycle: before, slots may be free that the
+// cycle is about to assign.
+func (q *question) run(*batch) bool {
+	q.s.questions = append(q.s.questions, q)
+	return true
+}
+
+func (q *question) refuse(err error) { q.answer <- answered[*Explanation]{err: err} }
+
+// answerQuestions answers the questions of a cycle after its commit.
+func (s *Sequencer) answerQuestions(b *batch) {
+	for _, q := range s.questions {
+		e := s.explain(b, q)
+		b.then(func(index uint64, err error) {
+			e.Index = index
+			q.answer <- answered[*Explanation]{value: e, err: err}
+		})
+	}
+	clear(s.questions)
+	s.questions = s.questions[:0]
+}
+
+func (s *Sequencer) explain(b *batch, q *question) *Explanation {
+	e := &Explanation{Paused: s.paused.Load(), Busy: b.full()}
+	t, ok := b.view.Task(q.task)
+	if !ok {
+		return e
+	}
+	e.State, e.Attempt = t.State, t.Attempt
+	if t.State == fsm.Assigned {
+		s.explainAssigned(b, q.task, &t, e)
+		return e
+	}
+	if t.State == fsm.Pending {
+		e.HeldUntil = b.unixMS(s.dispatch.cleanups.until[q.task])
+		e.QueueTimeout = b.unixMS(s.dispatch.queued.until[q.task])
+	}
+	s.viewCapacity(b, q, &t)
+	return e
+}
+
+// unixMS returns the wall clock's time at a monotonic time; 0 for the zero time.
+func (b *batch) unixMS(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	return b.wall.Add(at.Sub(b.now)).UnixMilli()
+}
+
+// viewCapacity copies what decides whether the task can start, or could if it were ready.
+func (s *Sequencer) viewCapacity(b *batch, q *question, t *fsm.Task) {
+	policies := s.dispatch.policies
+	p := policies.numbered(b.view, q.task.Job, t.Policy)
+	avoid := scheduler.WorkerID(0)
+	if t.Attempt > 0 {
+		avoid = scheduler.WorkerID(t.Worker)
+	}
+	q.view = s.dispatch.sched.View(schedulerRef(q.task), policies.classOf(b.view, q.task, p), p.priority, avoid, isReady(b.view))
+	for id, w := range s.workers.byID {
+		known := b.view.Worker(id)
+		r := refusal{drains: known != nil && known.Drains(), detached: w.session == nil, leaving: w.leaving}
+		if r == (refusal{}) {
+			continue
+		}
+		if q.down == nil {
+			q.down = make(map[scheduler.WorkerID]refusal)
+		}
+		q.down[scheduler.WorkerID(id)] = r
+	}
+}
+
+func (s *Sequencer) explainAssigned(b *batch, ref fsm.TaskRef, t *fsm.Task, e *Explanation) {
+	a := fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}
+	if l, ok := s.workers.leases.byRef[a]; ok {
+		e.LeaseUntil = b.unixMS(l.until)
+	}
+	w := s.workers.byID[t.Worker]
+	if w == nil {
+		return
+	}
+	if e.Attached = w.session != nil; !e.Attached {
+		e.MarkedDown = b.unixMS(w.deadline)
+	}
+	x := w.held.find(a)
+	if x == nil {
+		return
+	}
+	e.Stopped, e.Unconfirmed = x.stopped, x.unconfirmed
+	before := 0
+	for i := range w.held.list {
+		if y := &w.held.list[i]; y.AttemptRef != a && y.startsBefore(x) {
+			before++
+		}
+	}
+	if slots := b.view.Worker(t.Worker); slots != nil && x.started == 0 {
+		e.Before = max(before+1-int(slots.Slots), 0)
+	}
+}
+
+// startsBefore reports whether a worker starts an attempt, or has started it, before
+// another one.
+func (x *held) startsBefore(y *held) bool {
+	switch {
+	case x.started != 0 || y.started != 0:
+		return x.started != 0
+	case x.priority != y.priority:
+		return x.priority > y.priority
+	}
+	return x.number < y.number
+}

@@ -1,0 +1,251 @@
+package scheduler
+
+import "slices"
+
+// A ChangeKind is a kind of single change that would start a task. Zero is unset.
+type ChangeKind uint8
+
+// The kinds of changes, in the order in which Changes returns them.
+const (
+	// AcceptTasks: Worker accepts tasks again.
+	AcceptTasks ChangeKind = iota + 1
+	// AddLabel: Worker has Label, too.
+	AddLabel
+	// AddType: Worker handles tasks of the type Name, too.
+	AddType
+	// AddNamespace: Worker serves the namespace Name, too.
+	AddNamespace
+	// AddResource: Worker has Amount more of the resource Name, in thousandths of its
+	// unit. It is the least that suffices. A larger amount may not: a task before this
+	// one may take it.
+	AddResource
+	// AddSlots: Worker has Amount more slots. It is the least that suffices, and all
+	// above suffice.
+	AddSlots
+	// RaiseLimit: the group of the task may have Amount attempts at once. It is the least
+	// that suffices, and all above suffice.
+	RaiseLimit
+	// DropLabel: the task does not require Label.
+	DropLabel
+	// LowerDemand: the task needs at most Amount of the resource Name, in thousandths of
+	// its unit; 0: none. It is the most that suffices.
+	LowerDemand
+	// AddWorker: another worker with Capacity joins.
+	AddWorker
+)
+
+// A Change is a single change of the fleet or of a task after which the task gets a free
+// slot at once. The fields that its kind does not name are zero.
+type Change struct {
+	Kind     ChangeKind
+	Worker   WorkerID
+	Label    Label
+	Name     string
+	Amount   int64
+	Capacity Capacity
+}
+
+// Changes returns every single change of the kinds above that would start the task now,
+// by kind and then by worker. complete is false if further changes may exist, because too
+// many tasks are before it to compare it with all of them. Changes are about a state in
+// which Next has returned false: then nothing but the change decides, and the tasks before
+// this one compete with it for what the change makes free, and for nothing else. If Fits
+// is true, that is not the state.
+//
+// To start is to get a free slot. Changes after which the task would only wait at a
+// worker for a slot, even ahead of others, are not listed, and neither are larger amounts
+// than the least. A higher priority is never enough: a task of any priority gets a free
+// slot if it fits.
+func (v *TaskView) Changes() (list []Change, complete bool) {
+	if v.class.full() {
+		list = v.raiseLimit()
+	} else {
+		list = append(v.changeWorkers(), v.changeDemand()...)
+		if c, ok := v.addWorker(); ok {
+			list = append(list, c)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Change) int { return int(a.Kind) - int(b.Kind) })
+	return list, !v.cut && !v.undecided
+}
+
+// changeWorkers returns the changes of one worker that has a single obstacle.
+func (v *TaskView) changeWorkers() (list []Change) {
+	for i := range v.workers {
+		w := &v.workers[i]
+		if found := w.obstacles(v.class); len(found) == 1 {
+			if c, ok := v.changeWorker(w, found[0]); ok {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// changeWorker removes the only obstacle at a worker, and returns the change if the task
+// starts then.
+func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
+	t, change := v.try(w), Change{Worker: w.id, Label: o.Label, Name: o.Name}
+	switch o.Kind {
+	case NotAccepting:
+		change.Kind = AcceptTasks
+	case LabelMissing:
+		change.Kind = AddLabel
+		t.w.labels = mergeSorted(w.labels, v.class.labels)
+	case TypeMissing:
+		change.Kind = AddType
+		t.w.types = mergeSorted(w.types, []typeID{v.class.typ})
+	case NamespaceMissing:
+		change.Kind = AddNamespace
+		t.w.serves = mergeSorted(w.serves, []namespaceID{v.class.namespace})
+	case ResourceShort:
+		change.Kind = AddResource
+		amount, ok := t.leastResource(v.class, o)
+		change.Amount = amount
+		return change, ok
+	case NoFreeSlot:
+		change.Kind = AddSlots
+		n, ok := t.leastSlots()
+		change.Amount = n
+		return change, ok
+	case GroupFull:
+		return change, false // it is an obstacle at all workers
+	}
+	return change, t.starts()
+}
+
+// mergeSorted returns the sorted union of two lists, of which the first is sorted.
+func mergeSorted[T labelID | typeID | namespaceID](a, b []T) []T {
+	out := append(slices.Clone(a), b...)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// raiseLimit returns the least limit of the task's group with which it starts: the tasks
+// of the group before it start first.
+func (v *TaskView) raiseLimit() []Change {
+	before, free, avoided, avoids := int64(0), int64(0), int64(0), v.avoid != 0
+	for _, a := range v.ahead {
+		if a.class.id == v.class.id {
+			before += int64(len(a.seqs))
+			avoids, v.undecided = avoids || a.avoids, v.undecided || a.more
+		}
+	}
+	for i := range v.workers {
+		switch w := &v.workers[i]; {
+		case !w.ranked():
+		case w.id == v.avoid && v.class.prefetchable:
+			avoided = w.freeSlotsFor(v.class)
+		default:
+			free += w.freeSlotsFor(v.class)
+		}
+	}
+	switch {
+	case v.cut || v.undecided:
+		return nil
+	case before == 0 && !v.placed(v.class):
+		return nil
+	case before > 0 && free <= before:
+		// A task may wait elsewhere rather than start at the worker that it avoids.
+		v.undecided = avoids && v.class.prefetchable && free+avoided > 0
+		return nil
+	}
+	return []Change{{Kind: RaiseLimit, Amount: int64(v.class.held) + before + 1}}
+}
+
+// freeSlotsFor returns how many attempts of a class get a free slot of the worker.
+func (w *worker) freeSlotsFor(c *class) int64 {
+	if w.used >= w.slots || !w.suits(c) {
+		return 0
+	}
+	n := int64(w.slots - w.used)
+	for _, need := range c.needs {
+		n = min(n, max(w.free(need.resource), 0)/need.amount)
+	}
+	return n
+}
+
+// changeDemand returns the changes of what the task requires. No other task competes with
+// it: what fits it then fits no task before it.
+func (v *TaskView) changeDemand() (list []Change) {
+	for i := range v.class.labels {
+		c := *v.class
+		c.labels = slices.Delete(slices.Clone(c.labels), i, i+1)
+		if v.placed(&c) {
+			list = append(list, Change{Kind: DropLabel, Label: v.class.demand.Labels[i]})
+		}
+	}
+	for i := range v.class.needs {
+		if most, ok := v.mostOf(i); ok {
+			list = append(list, Change{Kind: LowerDemand, Name: v.class.demand.Resources[i].Name, Amount: most})
+		}
+	}
+	return list
+}
+
+// mostOf returns how much of its need number i the task may have to start now.
+func (v *TaskView) mostOf(i int) (most int64, ok bool) {
+	without := *v.class
+	without.needs = slices.Delete(slices.Clone(v.class.needs), i, i+1)
+	for k := range v.workers {
+		if w := &v.workers[k]; w.ranked() && w.used < w.slots && w.fitsWithSlot(&without) {
+			most, ok = max(most, w.free(v.class.needs[i].resource)), true
+		}
+	}
+	if !ok || most >= v.class.needs[i].amount { // the latter: it is not the obstacle
+		return 0, false
+	}
+	less := *v.class
+	less.needs = slices.Clone(v.class.needs)
+	less.needs[i].amount = most
+	if most == 0 {
+		less.needs = without.needs
+		less.prefetchable = !less.demand.NoPrefetch && len(less.needs) == 0
+	}
+	return most, v.placed(&less)
+}
+
+// placed reports whether Next would give a free slot to a task of a class, now and before
+// all others.
+func (v *TaskView) placed(c *class) bool {
+	avoided, elsewhere := false, false
+	for i := range v.workers {
+		w := &v.workers[i]
+		switch free := w.used < w.slots; {
+		case !w.ranked() || !w.fits(c):
+		case w.id == v.avoid:
+			avoided = free
+		case free:
+			return true
+		default:
+			elsewhere = true // it would wait there rather than start at the worker to avoid
+		}
+	}
+	return avoided && !elsewhere
+}
+
+// addWorker returns the capacity of a worker that would take the task, and those before it
+// that take slots of such a worker.
+func (v *TaskView) addWorker() (Change, bool) {
+	d := v.class.demand
+	w := &worker{slots: MaxSlots, labels: mergeSorted(nil, v.class.labels), serves: []namespaceID{v.class.namespace}}
+	capacity := Capacity{Labels: d.Labels, Namespaces: []string{d.Namespace}}
+	if v.class.typ != 0 {
+		w.types, capacity.Types = []typeID{v.class.typ}, []string{d.Type}
+	}
+	for _, n := range v.class.needs {
+		for int(n.resource) >= len(w.total) {
+			w.total = append(w.total, 0)
+		}
+		w.total[n.resource] = MaxAmount
+	}
+	t := v.try(w)
+	if !t.starts() {
+		return Change{}, false
+	}
+	capacity.Slots = int(t.w.used) + 1
+	for i, n := range v.class.needs {
+		capacity.Resources = append(capacity.Resources, Quantity{Name: d.Resources[i].Name, Amount: amount(t.w.taken, n.resource) + n.amount})
+	}
+	return Change{Kind: AddWorker, Capacity: capacity}, true
+}

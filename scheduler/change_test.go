@@ -1,0 +1,440 @@
+package scheduler_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/dtask/dtask/scheduler"
+)
+
+var (
+	changeStates = flag.Int("change.states", 60, "random states of TestChangesAreSoundAndComplete")
+	changeSeed   = flag.Uint64("change.seed", 0, "seed of the first of them")
+)
+
+// A fork is a Scheduler, and what its callers know beside it.
+type fork struct {
+	*scheduler.Scheduler
+
+	demands   []scheduler.Demand // by class
+	capacity  map[scheduler.WorkerID]scheduler.Capacity
+	drained   map[scheduler.WorkerID]bool
+	cancelled map[scheduler.TaskRef]bool
+	assigned  map[scheduler.TaskRef]bool
+}
+
+func (f *fork) valid(t scheduler.TaskRef) bool { return !f.cancelled[t] && !f.assigned[t] }
+
+// next is Next; started reports whether the task gets a free slot.
+func (f *fork) next() (a scheduler.Assignment, started, ok bool) {
+	a, ok = f.Next(f.valid)
+	if ok {
+		f.assigned[a.Task] = true
+		started = f.Free(a.Worker) >= 0
+	}
+	return a, started, ok
+}
+
+// settle calls next until nothing is left to do.
+func (f *fork) settle() {
+	for {
+		if _, _, ok := f.next(); !ok {
+			return
+		}
+	}
+}
+
+// starts reports whether a task gets a free slot by the next calls of Next.
+func (f *fork) starts(t scheduler.TaskRef) bool {
+	for {
+		switch a, started, ok := f.next(); {
+		case !ok:
+			return false
+		case a.Task == t:
+			return started
+		}
+	}
+}
+
+func (f *fork) addWorker(id scheduler.WorkerID, c scheduler.Capacity) {
+	f.AddWorker(id, c)
+	f.capacity[id] = c
+}
+
+// A recipe makes the same state again and again.
+type recipe struct {
+	seed  uint64
+	steps []func(f *fork)
+}
+
+func (r *recipe) fork() *fork {
+	f := &fork{
+		Scheduler: scheduler.New(r.seed), capacity: map[scheduler.WorkerID]scheduler.Capacity{}, drained: map[scheduler.WorkerID]bool{},
+		cancelled: map[scheduler.TaskRef]bool{}, assigned: map[scheduler.TaskRef]bool{},
+	}
+	for _, step := range r.steps {
+		step(f)
+	}
+	return f
+}
+
+// A pushed is a task of a random state.
+type pushed struct {
+	ref      scheduler.TaskRef
+	class    scheduler.ClassID
+	priority scheduler.Priority
+	avoid    scheduler.WorkerID
+}
+
+// A randomState is a state in which Next has returned false, and the tasks that were
+// pushed to it.
+type randomState struct {
+	recipe
+
+	r       *rand.Rand
+	demands []scheduler.Demand
+	tasks   []pushed
+}
+
+var (
+	someResources = []string{"cpu", "gpu"}
+	someLabels    = []scheduler.Label{{Name: "zone", Value: "eu"}, {Name: "zone", Value: "us"}, {Name: "disk", Value: "ssd"}}
+	someTypes     = []string{"command", "noop"}
+	someNames     = []string{"", "etl"}
+)
+
+// subset returns some of the values.
+func subset[T any](r *rand.Rand, values []T, each float64) (some []T) {
+	for _, v := range values {
+		if r.Float64() < each {
+			some = append(some, v)
+		}
+	}
+	return some
+}
+
+func newRandomState(seed uint64) *randomState {
+	st := &randomState{recipe: recipe{seed: seed}, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // reproducible
+	for range 1 + st.r.IntN(4) {
+		st.demands = append(st.demands, st.demand())
+	}
+	classes := make([]scheduler.ClassID, len(st.demands))
+	for i, d := range st.demands {
+		st.steps = append(st.steps, func(f *fork) { classes[i] = f.Class(d) })
+	}
+	st.fork() // so that classes is known
+	for range 5 + st.r.IntN(20) {
+		st.step(classes)
+	}
+	st.steps = append(st.steps, (*fork).settle)
+	return st
+}
+
+func (st *randomState) demand() scheduler.Demand {
+	r := st.r
+	d := scheduler.Demand{
+		Labels: subset(r, someLabels, 0.2), Type: cmp.Or(subset(r, someTypes, 0.3)...), Namespace: someNames[r.IntN(2)], NoPrefetch: r.IntN(3) == 0,
+		Group: scheduler.TaskRef{Job: 1, Index: uint32(r.IntN(2))},
+	}
+	if r.IntN(3) == 0 {
+		d.Limit = 1 + uint32(r.IntN(2)) //nolint:gosec // small
+	}
+	for _, name := range subset(r, someResources, 0.3) {
+		d.Resources = append(d.Resources, scheduler.Quantity{Name: name, Amount: 1 + int64(r.IntN(4))})
+	}
+	return d
+}
+
+// step adds a random step.
+func (st *randomState) step(classes []scheduler.ClassID) {
+	r := st.r
+	id, class := scheduler.WorkerID(1+r.IntN(3)), classes[r.IntN(len(classes))] //nolint:gosec // small
+	priority := scheduler.Priority(1 + r.IntN(4))                               //nolint:gosec // small
+	switch r.IntN(9) {
+	case 0, 1:
+		c := scheduler.Capacity{Slots: r.IntN(4), Labels: subset(r, someLabels, 0.6), Types: subset(r, someTypes, 0.4), Namespaces: subset(r, someNames, 0.4)}
+		for _, name := range subset(r, someResources, 0.7) {
+			c.Resources = append(c.Resources, scheduler.Quantity{Name: name, Amount: 1 + int64(r.IntN(6))})
+		}
+		st.steps = append(st.steps, func(f *fork) { f.addWorker(id, c) })
+	case 2:
+		on := r.IntN(2) == 0
+		st.steps = append(st.steps, func(f *fork) {
+			if _, known := f.capacity[id]; known {
+				f.SetAccepting(id, on)
+				f.drained[id] = !on
+			}
+		})
+	case 3:
+		n := r.IntN(3)
+		st.steps = append(st.steps, func(f *fork) { f.SetPrefetch(id, n) })
+	case 4:
+		st.steps = append(st.steps, func(f *fork) { f.Occupy(id, class, priority) })
+	case 5:
+		if len(st.tasks) > 0 {
+			t, again := st.tasks[r.IntN(len(st.tasks))], r.IntN(2) == 0
+			st.steps = append(st.steps, func(f *fork) {
+				if f.Supersede(t.ref); again {
+					f.Push(t.ref, t.class, t.priority, t.avoid)
+				} else {
+					f.cancelled[t.ref] = true
+				}
+			})
+		}
+	case 6:
+		st.steps = append(st.steps, func(f *fork) { f.next() })
+	default:
+		for range 1 + r.IntN(3) {
+			t := pushed{scheduler.TaskRef{Job: 1, Index: uint32(len(st.tasks))}, class, priority, 0} //nolint:gosec // small
+			if r.IntN(4) == 0 {
+				t.avoid = id
+			}
+			st.tasks = append(st.tasks, t)
+			st.steps = append(st.steps, func(f *fork) { f.Push(t.ref, t.class, t.priority, t.avoid) })
+		}
+	}
+}
+
+// waiting returns the tasks that wait in the state.
+func (st *randomState) waiting() (list []pushed) {
+	f := st.fork()
+	for _, t := range st.tasks {
+		if f.valid(t.ref) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// apply makes a change for a task, and reports whether the task starts then.
+func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) bool {
+	f := st.fork()
+	w := f.capacity[c.Worker]
+	again := func(p scheduler.Priority, d scheduler.Demand) {
+		d.Group.Job = 2 // a class of its own, with the attempts of its group
+		class := f.Class(d)
+		for range f.Held(t.class) {
+			if d.Limit > 0 {
+				f.Reserve(class)
+			}
+		}
+		f.Supersede(t.ref)
+		f.Push(t.ref, class, p, t.avoid)
+	}
+	switch c.Kind {
+	case scheduler.AcceptTasks:
+		f.SetAccepting(c.Worker, true)
+	case scheduler.AddLabel:
+		w.Labels = append(slices.Clone(w.Labels), c.Label)
+		f.addWorker(c.Worker, w)
+	case scheduler.AddType:
+		w.Types = append(slices.Clone(w.Types), c.Name)
+		f.addWorker(c.Worker, w)
+	case scheduler.AddNamespace:
+		w.Namespaces = append(slices.Clone(w.Namespaces), c.Name)
+		f.addWorker(c.Worker, w)
+	case scheduler.AddResource:
+		w.Resources = append(slices.Clone(w.Resources), scheduler.Quantity{Name: c.Name, Amount: c.Amount})
+		f.addWorker(c.Worker, w)
+	case scheduler.AddSlots:
+		w.Slots += int(c.Amount)
+		f.addWorker(c.Worker, w)
+	case scheduler.RaiseLimit:
+		f.SetLimit(t.class, uint32(c.Amount)) //nolint:gosec // small
+	case scheduler.DropLabel:
+		d.Labels = slices.DeleteFunc(slices.Clone(d.Labels), func(l scheduler.Label) bool { return l == c.Label })
+		again(t.priority, d)
+	case scheduler.LowerDemand:
+		d.Resources = slices.Clone(d.Resources)
+		for i := range d.Resources {
+			if d.Resources[i].Name == c.Name {
+				d.Resources[i].Amount = c.Amount
+			}
+		}
+		again(t.priority, d)
+	case scheduler.AddWorker:
+		f.addWorker(99, c.Capacity)
+	case 0: // a higher priority, which is not a kind of change because it never suffices
+		again(scheduler.Priority(c.Amount), d) //nolint:gosec // 1 to 4
+	default:
+		panic("unknown kind of change")
+	}
+	return f.starts(t.ref)
+}
+
+// bruteForce tries every single change up to some amounts.
+func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []scheduler.Change) {
+	// least tries amounts in order. enough is one that is larger than all others together,
+	// and suffices if any does; 0: that does not hold.
+	least := func(from, to, step, enough int64, c scheduler.Change) {
+		if c.Amount = enough; enough > 0 && !st.apply(t, d, c) {
+			return
+		}
+		for c.Amount = from; c.Amount != to; c.Amount += step {
+			if st.apply(t, d, c) {
+				found = append(found, c)
+				return
+			}
+		}
+	}
+	f := st.fork()
+	for id := scheduler.WorkerID(1); id <= 3; id++ {
+		w, known := f.capacity[id]
+		if !known {
+			continue
+		}
+		changes := []scheduler.Change{}
+		if f.drained[id] {
+			changes = append(changes, scheduler.Change{Kind: scheduler.AcceptTasks, Worker: id})
+		}
+		for _, l := range someLabels {
+			if !slices.Contains(w.Labels, l) {
+				changes = append(changes, scheduler.Change{Kind: scheduler.AddLabel, Worker: id, Label: l})
+			}
+		}
+		for _, name := range someTypes {
+			if len(w.Types) > 0 && !slices.Contains(w.Types, name) {
+				changes = append(changes, scheduler.Change{Kind: scheduler.AddType, Worker: id, Name: name})
+			}
+		}
+		for _, name := range someNames {
+			if len(w.Namespaces) > 0 && !slices.Contains(w.Namespaces, name) {
+				changes = append(changes, scheduler.Change{Kind: scheduler.AddNamespace, Worker: id, Name: name})
+			}
+		}
+		for _, c := range changes {
+			if st.apply(t, d, c) {
+				found = append(found, c)
+			}
+		}
+		for _, name := range someResources {
+			least(1, 40, 1, 0, scheduler.Change{Kind: scheduler.AddResource, Worker: id, Name: name})
+		}
+		least(1, 41, 1, 100, scheduler.Change{Kind: scheduler.AddSlots, Worker: id})
+	}
+	if d.Limit > 0 {
+		least(int64(d.Limit)+1, int64(d.Limit)+40, 1, 100, scheduler.Change{Kind: scheduler.RaiseLimit})
+	}
+	for _, l := range d.Labels {
+		if c := (scheduler.Change{Kind: scheduler.DropLabel, Label: l}); st.apply(t, d, c) {
+			found = append(found, c)
+		}
+	}
+	for _, q := range d.Resources {
+		least(q.Amount-1, -1, -1, 0, scheduler.Change{Kind: scheduler.LowerDemand, Name: q.Name})
+	}
+	for p := t.priority + 1; p <= scheduler.Urgent; p++ {
+		if c := (scheduler.Change{Amount: int64(p)}); st.apply(t, d, c) {
+			found = append(found, c)
+		}
+	}
+	c := scheduler.Capacity{Slots: 100, Labels: d.Labels, Namespaces: []string{d.Namespace}} // more than all tasks of a state
+	if d.Type != "" {
+		c.Types = []string{d.Type}
+	}
+	for _, q := range d.Resources {
+		c.Resources = append(c.Resources, scheduler.Quantity{Name: q.Name, Amount: 1000})
+	}
+	if st.apply(t, d, scheduler.Change{Kind: scheduler.AddWorker, Capacity: c}) {
+		found = append(found, scheduler.Change{Kind: scheduler.AddWorker})
+	}
+	return found
+}
+
+// Each change that a view lists starts the task in a fork, and no other single change of
+// its kinds does. The verdict about each worker is that of the reference model in
+// TestEveryDecisionMatchesTheReferenceModel.
+func TestChangesAreSoundAndComplete(t *testing.T) {
+	t.Parallel()
+	kinds, tasks, undecided := map[scheduler.ChangeKind]int{}, 0, 0
+	for n := range *changeStates {
+		seed := *changeSeed + uint64(n) //nolint:gosec // not negative
+		st := newRandomState(seed)
+		waiting := st.waiting()
+		if len(waiting) == 0 {
+			continue
+		}
+		task := waiting[st.r.IntN(len(waiting))]
+		d := scheduler.Demand{}
+		f := st.fork()
+		for _, x := range st.demands {
+			if f.Class(x) == task.class {
+				d = x
+			}
+		}
+		v := f.View(task.ref, task.class, task.priority, task.avoid, f.valid)
+		changes, complete := v.Changes()
+		what := fmt.Sprintf("seed %d, task %d, %+v", seed, task.ref.Index, d)
+		if !v.Queued() || v.Fits() {
+			t.Fatalf("%s: queued %v, fits %v; want true, false", what, v.Queued(), v.Fits())
+		}
+		for _, c := range changes {
+			kinds[c.Kind]++
+			if !st.apply(task, d, c) {
+				t.Errorf("%s: does not start after %+v", what, c)
+			}
+		}
+		for i := range changes { // brute force can't know how large another worker is to be
+			changes[i].Capacity = scheduler.Capacity{}
+		}
+		want := st.bruteForce(task, d)
+		order := func(a, b scheduler.Change) int {
+			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Label.Name+a.Label.Value, b.Label.Name+b.Label.Value))
+		}
+		slices.SortFunc(changes, order)
+		slices.SortFunc(want, order)
+		if !complete {
+			undecided++
+			want = slices.DeleteFunc(want, func(c scheduler.Change) bool {
+				return c.Kind == scheduler.RaiseLimit && !slices.Contains(kindsOf(changes), c.Kind)
+			})
+		}
+		if diff := gocmp.Diff(want, changes); diff != "" && (len(want) > 0 || len(changes) > 0) {
+			t.Errorf("%s: changes (-brute force +view):\n%s", what, diff)
+		}
+		if t.Failed() {
+			return
+		}
+		tasks++
+	}
+	t.Logf("%d waiting tasks, %d of them undecided, changes by kind: %v", tasks, undecided, kinds)
+	if undecided > 1+tasks/50 {
+		t.Errorf("%d of %d answers are not complete, want few", undecided, tasks)
+	}
+	for k := scheduler.AcceptTasks; k <= scheduler.AddWorker; k++ {
+		if *changeStates >= 500 && kinds[k] == 0 {
+			t.Errorf("no state with a change of kind %d", k)
+		}
+	}
+}
+
+func kindsOf(changes []scheduler.Change) (kinds []scheduler.ChangeKind) {
+	for _, c := range changes {
+		kinds = append(kinds, c.Kind)
+	}
+	return kinds
+}
+
+// View.Fits is false only if nothing is about to be assigned, and the answer about a task
+// that waits is never empty: each worker has an obstacle.
+func TestAWaitingTaskHasAnObstacleAtEachWorker(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2000) {
+		st := newRandomState(seed)
+		f := st.fork()
+		for _, task := range st.waiting() {
+			v := f.View(task.ref, task.class, task.priority, task.avoid, f.valid)
+			for _, fit := range v.Workers() {
+				if fit.Fits() {
+					t.Fatalf("seed %d, task %d: worker %d fits", seed, task.ref.Index, fit.Worker)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package scheduler
+
+import "slices"
+
+const (
+	// maxSteps bounds the work of all trials of a TaskView, which takes less than 0.1 s.
+	maxSteps = 2_000_000
+	// maxAmounts is how many amounts of a resource are tried on one worker.
+	maxAmounts = 64
+)
+
+// A trial is what Next does after a change of one worker, if it had nothing to do before:
+// the free slots of the worker go to the tasks that fit there, in order. Those that wait
+// there for a slot, and those of lower priorities, take none of them before.
+type trial struct {
+	v    *TaskView
+	from *worker // the worker before the change
+	w    worker  // with the change, and what was assigned to it
+	held map[ClassID]uint32
+	next []int // first task of each aheadQueue that was not assigned; below 0: none fits any more
+	// step is the least further amount of the resource watch with which a task would fit
+	// that did not; 0: none.
+	watch resourceID
+	step  int64
+}
+
+// try begins a trial. The caller changes t.w.
+func (v *TaskView) try(w *worker) *trial { return &trial{v: v, from: w, w: *w} }
+
+// starts reports whether the task gets a free slot.
+func (t *trial) starts() bool {
+	t.w.taken, t.w.used, t.step = slices.Clone(t.from.taken), t.from.used, 0
+	t.held, t.next = nil, make([]int, len(t.v.ahead))
+	for t.w.used < t.w.slots {
+		k := t.first()
+		switch {
+		case t.v.cut:
+			return false
+		case k < 0:
+			t.missed(t.v.class)
+			return t.w.fitsWithSlot(t.v.class) && !t.full(t.v.class)
+		case !t.give(k):
+			return false
+		}
+	}
+	return false
+}
+
+// give assigns the next task of a queue if it fits, and reports whether the order of the
+// next ones is known.
+func (t *trial) give(k int) bool {
+	a := &t.v.ahead[k]
+	switch {
+	case t.full(a.class) || !t.w.fitsWithSlot(a.class):
+		t.missed(a.class)
+		t.next[k] = -1 // what is free only shrinks
+	case t.next[k] == len(a.seqs):
+		t.v.undecided = true
+		return false
+	default:
+		t.assign(a.class)
+		if t.next[k]++; t.next[k] == len(a.seqs) && !a.more {
+			t.next[k] = -1
+		}
+	}
+	return true
+}
+
+// first returns the queue whose next task is the first in order; negative without any.
+func (t *trial) first() int {
+	best := -1
+	for k := range t.v.ahead {
+		if t.next[k] < 0 {
+			continue
+		}
+		if t.v.steps++; t.v.steps > maxSteps {
+			t.v.cut = true
+			return -1
+		}
+		if best < 0 || t.before(k, best) {
+			best = k
+		}
+	}
+	return best
+}
+
+func (t *trial) before(k, other int) bool {
+	a, b := &t.v.ahead[k], &t.v.ahead[other]
+	if a.priority != b.priority {
+		return a.priority > b.priority
+	}
+	return t.seq(k) < t.seq(other)
+}
+
+// seq returns the seq of the next task of a queue, or a lower bound of it.
+func (t *trial) seq(k int) uint64 {
+	seqs := t.v.ahead[k].seqs
+	switch n := t.next[k]; {
+	case n < len(seqs):
+		return seqs[n]
+	case len(seqs) > 0:
+		return seqs[len(seqs)-1] + 1
+	}
+	return 0
+}
+
+func (t *trial) full(c *class) bool { return c.limit > 0 && c.held+t.held[c.id] >= c.limit }
+
+func (t *trial) assign(c *class) {
+	t.w.used++
+	for _, n := range c.needs {
+		for int(n.resource) >= len(t.w.taken) {
+			t.w.taken = append(t.w.taken, 0)
+		}
+		t.w.taken[n.resource] += n.amount
+	}
+	if c.limit > 0 {
+		if t.held == nil {
+			t.held = make(map[ClassID]uint32)
+		}
+		t.held[c.id]++
+	}
+}
+
+// missed records how much more of the watched resource a class needs.
+func (t *trial) missed(c *class) {
+	for _, n := range c.needs {
+		if lack := n.amount - t.w.free(n.resource); n.resource == t.watch && lack > 0 && (t.step == 0 || lack < t.step) {
+			t.step = lack
+		}
+	}
+}
+
+// leastSlots returns how many more slots the worker needs to start the task.
+func (t *trial) leastSlots() (n int64, ok bool) {
+	t.w.slots = MaxSlots
+	if !t.starts() {
+		return 0, false
+	}
+	return int64(t.w.used) + 1 - int64(t.from.slots), true
+}
+
+// leastResource returns how much more of a resource the worker needs to start the task.
+// More of it may start a task before this one instead, which takes the slot, and still
+// more may start one that leaves the slot. Only the amounts at which a task begins to fit
+// make a difference.
+func (t *trial) leastResource(c *class, o Obstacle) (least int64, ok bool) {
+	i := slices.IndexFunc(c.demand.Resources, func(q Quantity) bool { return q.Name == o.Name })
+	t.watch = c.needs[i].resource
+	least = o.Want - o.Free
+	for range maxAmounts {
+		total := slices.Clone(t.from.total)
+		for int(t.watch) >= len(total) {
+			total = append(total, 0)
+		}
+		if total[t.watch] > MaxAmount-least {
+			return 0, false // a worker can't have as much
+		}
+		total[t.watch] += least
+		t.w.total = total
+		if t.starts() {
+			return least, true
+		}
+		if t.step == 0 {
+			return 0, false
+		}
+		least += t.step
+	}
+	t.v.undecided = true
+	return 0, false
+}
