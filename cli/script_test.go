@@ -9,13 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/dtask/dtask/internal/tlsconf"
 )
 
 // TestScripts runs the scripts in testdata. $DTASK_ADDR is a leader, $FOLLOWER a
-// follower that redirects to it, and $NOBODY a closed port. The command
+// follower that redirects to it, $NOBODY a closed port, and $RECIPIENT a public key
+// of age. The command
 //
 //	exits CODE ARGUMENT… [<FILE]
 //
@@ -51,6 +53,11 @@ func TestScripts(t *testing.T) {
 			if err := setupSecured(env); err != nil {
 				return err
 			}
+			key, err := age.GenerateX25519Identity()
+			if err != nil {
+				return err
+			}
+			env.Setenv("RECIPIENT", key.Recipient().String())
 			env.Setenv("FOLLOWER", second)
 			env.Setenv("NOBODY", nobody)
 			env.Setenv("USER", "tester")

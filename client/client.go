@@ -127,7 +127,7 @@ type Client struct {
 	running   sync.WaitGroup // goroutines of streams
 	// handshakes are noted for diagnose.
 	handshakes handshakes
-	stop       context.CancelFunc // ends what no call waits for
+	stop       func() // ends what no call waits for
 
 	mu      sync.Mutex                  // guards the rest
 	conns   map[string]*grpc.ClientConn // by address, created on first use

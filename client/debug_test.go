@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,10 +61,7 @@ func debugOf(t *testing.T, profile time.Duration, pauses ...time.Duration) Repli
 func TestADebugBundleIsCompleteHoweverLongItTakes(t *testing.T) {
 	t.Parallel()
 	const profile = 30 * time.Second
-	slow := make([]time.Duration, 12)
-	for i := range slow {
-		slow[i] = 20 * time.Second
-	}
+	slow := slices.Repeat([]time.Duration{20 * time.Second}, 12)
 	for name, pauses := range map[string][]time.Duration{"a long profile": {0, profile + time.Second}, "a slow connection": append(slow, profile+20*time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

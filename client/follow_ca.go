@@ -162,6 +162,8 @@ func (c *clusterCAs) meet(ctx context.Context, addr string, dial func(ctx contex
 }
 
 // followCAs makes the client follow the CAs of its cluster, if its credentials can.
+//
+//nolint:contextcheck,nolintlint // its callers would be reported: the handshakes belong to the client, not to a call
 func (c *Client) followCAs() {
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop

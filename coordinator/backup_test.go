@@ -63,11 +63,11 @@ func TestABackupOfASecuredClusterIsWrittenByAFollowerAndRestored(t *testing.T) {
 	before := noop(t, a.calm, "before")
 	a.underLoad(func() { saveTo(t, a.calm, file) })
 	noop(t, a.calm, "after")
-	report, err := offline.InspectBackup(file)
+	report, err := offline.InspectBackup(file, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status := a.status(); status.GetLeader() == report.ServerID {
+	if a.status().GetLeader() == report.ServerID {
 		t.Errorf("%s leads and wrote the backup", report.ServerID)
 	}
 	if len(report.Members) != 3 || report.Jobs["pending"] < 1 || report.Identities != 1 {
@@ -192,7 +192,7 @@ func TestAScheduledBackupOfASecuredClusterIsWrittenByAFollower(t *testing.T) {
 		last = got.GetLast()
 		return last != nil, err
 	})
-	report, err := offline.InspectBackup(filepath.Join(dir, last.GetFile()))
+	report, err := offline.InspectBackup(filepath.Join(dir, last.GetFile()), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,10 +129,10 @@ func BenchmarkView(b *testing.B) {
 					view()
 				}
 			})
-			b.Run(name+"/changes", func(b *testing.B) {
+			b.Run(name+"/view_and_changes", func(b *testing.B) {
 				b.ReportAllocs()
-				v := view()
 				for b.Loop() {
+					v := view()
 					v.Workers()
 					v.Changes()
 				}

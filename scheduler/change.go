@@ -71,12 +71,12 @@ func (v *TaskView) Changes() (list []Change, complete bool) {
 
 // changeWorkers returns the changes of one worker that has a single obstacle.
 func (v *TaskView) changeWorkers() (list []Change) {
-	for i := range v.workers {
-		w := &v.workers[i]
-		if found := w.obstacles(v.class); len(found) == 1 {
-			if c, ok := v.changeWorker(w, found[0]); ok {
-				list = append(list, c)
-			}
+	for i, fit := range v.Workers() {
+		if len(fit.Obstacles) != 1 {
+			continue
+		}
+		if c, ok := v.changeWorker(&v.workers[i], fit.Obstacles[0]); ok {
+			list = append(list, c)
 		}
 	}
 	return list

@@ -22,7 +22,6 @@ var (
 type fork struct {
 	*scheduler.Scheduler
 
-	demands   []scheduler.Demand // by class
 	capacity  map[scheduler.WorkerID]scheduler.Capacity
 	drained   map[scheduler.WorkerID]bool
 	cancelled map[scheduler.TaskRef]bool

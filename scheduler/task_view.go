@@ -25,11 +25,13 @@ type TaskView struct {
 	queued   bool
 	position Position
 	workers  []worker     // by id; without what they hold by class
+	fits     []WorkerFit  // of the workers; nil until Workers is called
 	ahead    []aheadQueue // tasks before it that may compete with it
 	// cut: ahead is not complete, or Changes has taken too many steps. Nothing follows from
 	// a trial then. undecided: a trial would have needed more of ahead than is listed.
 	cut, undecided bool
-	steps          int // of all trials until now: see maxSteps
+	steps          int   // of all trials until now: see maxSteps
+	scratch        trial // the present one
 }
 
 // Position is how many tasks are before a task, whether they could start or not. It
@@ -215,14 +217,17 @@ func (v *TaskView) Position() Position { return v.position }
 // and how many do.
 func (v *TaskView) Group() (limit, held uint32) { return v.class.limit, v.class.held }
 
-// Workers returns for each worker, by id, why it can't take the task now.
+// Workers returns for each worker, by id, why it can't take the task now. The caller must
+// not change it.
 func (v *TaskView) Workers() []WorkerFit {
-	out := make([]WorkerFit, len(v.workers))
-	for i := range v.workers {
-		w := &v.workers[i]
-		out[i] = WorkerFit{Worker: w.id, Obstacles: w.obstacles(v.class)}
+	if v.fits == nil {
+		v.fits = make([]WorkerFit, len(v.workers))
+		for i := range v.workers {
+			w := &v.workers[i]
+			v.fits[i] = WorkerFit{Worker: w.id, Obstacles: w.obstacles(v.class)}
+		}
 	}
-	return out
+	return v.fits
 }
 
 // Fits reports whether a worker could take the task now, so that it or one before it is

@@ -18,19 +18,28 @@ type trial struct {
 	w    worker  // with the change, and what was assigned to it
 	held map[ClassID]uint32
 	next []int // first task of each aheadQueue that was not assigned; below 0: none fits any more
+	// taken is what w.taken begins in, so that most trials allocate nothing.
+	taken []int64
 	// step is the least further amount of the resource watch with which a task would fit
 	// that did not; 0: none.
 	watch resourceID
 	step  int64
 }
 
-// try begins a trial. The caller changes t.w.
-func (v *TaskView) try(w *worker) *trial { return &trial{v: v, from: w, w: *w} }
+// try begins a trial, and ends the one before. The caller changes t.w.
+func (v *TaskView) try(w *worker) *trial {
+	v.scratch.v, v.scratch.from, v.scratch.w, v.scratch.watch = v, w, *w, 0
+	return &v.scratch
+}
 
 // starts reports whether the task gets a free slot.
 func (t *trial) starts() bool {
-	t.w.taken, t.w.used, t.step = slices.Clone(t.from.taken), t.from.used, 0
-	t.held, t.next = nil, make([]int, len(t.v.ahead))
+	t.taken = append(t.taken[:0], t.from.taken...)
+	t.w.taken, t.w.used, t.step, t.held = t.taken, t.from.used, 0, nil
+	if t.next == nil {
+		t.next = make([]int, len(t.v.ahead))
+	}
+	clear(t.next)
 	for t.w.used < t.w.slots {
 		k := t.first()
 		switch {

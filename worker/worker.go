@@ -284,7 +284,7 @@ func (w *Worker) sessions(ctx context.Context) error {
 		addr, sent := f.address(), time.Now()
 		welcomed, err := w.session(ctx, addr, f.others(addr))
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the session ended with ctx
+			return nil // the session ended with ctx
 		}
 		joined = joined || welcomed
 		holder := errorDetail(err).GetNameHolder()

@@ -35,6 +35,7 @@ func fileCommand(f *offlineFlags, cmd *cobra.Command, run func(cmd *cobra.Comman
 		return run(cmd, args[0])
 	}
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "output format: text or json")
+	cmd.Flags().StringVar(&f.identity, "identity", "", "file with the secret key of age that an encrypted backup is for")
 	return cmd
 }
 
@@ -60,9 +61,10 @@ func backupInspectCommand(stdout io.Writer) *cobra.Command {
 Exit codes: 0 it is complete; 1 it can't be read, or needs a newer version; 2 usage;
 70 it is incomplete or damaged.`,
 		Example: `  dtaskd backup inspect cluster.dtbk
-  dtaskd backup inspect cluster.dtbk -o json`,
+  dtaskd backup inspect cluster.dtbk -o json
+  dtaskd backup inspect cluster.dtbk --identity backups.key`,
 	}, func(_ *cobra.Command, path string) error {
-		report, err := offline.InspectBackup(path)
+		report, err := offline.InspectBackup(path, f.identity)
 		if err != nil {
 			return err
 		}
@@ -80,9 +82,10 @@ and its state is built in memory and satisfies all invariants.
 
 Exit codes: 0 it can be restored; 1 it can't be read, or needs a newer version; 2 usage;
 70 it is incomplete or damaged.`,
-		Example: `  dtaskd backup verify cluster.dtbk`,
+		Example: `  dtaskd backup verify cluster.dtbk
+  dtaskd backup verify cluster.dtbk --identity backups.key`,
 	}, func(_ *cobra.Command, path string) error {
-		report, err := offline.InspectBackup(path)
+		report, err := offline.InspectBackup(path, f.identity)
 		if err != nil {
 			return err
 		}
@@ -121,7 +124,7 @@ Exit codes: 0 restored; 1 refused or failed; 2 usage; 70 the backup is incomplet
 		if err := checkRestore(&cfg, atMostOnce, logStore); err != nil {
 			return &program.UsageError{Err: err}
 		}
-		cfg.File = path
+		cfg.File, cfg.Identities = path, f.identity
 		if cfg.Logger, err = program.NewLogger(stderr, "warn", "text"); err != nil {
 			return err
 		}

@@ -32,6 +32,8 @@ func TestTheFlagsOfRestoreAreChecked(t *testing.T) {
 		{valid, program.ExitFatal, "backup is incomplete"},
 		{[]string{"backup", "verify", file}, program.ExitFatal, "backup is incomplete"},
 		{[]string{"backup", "inspect", file + "x"}, program.ExitFailed, "no such file"},
+		{[]string{"backup", "inspect", file, "--identity", file + "x"}, program.ExitFailed, "opening the identities: open "},
+		{[]string{"backup", "verify", file, "--identity", file}, program.ExitFailed, "it must have secret keys"},
 		{[]string{"backup", "inspect"}, program.ExitUsage, "name one backup FILE"},
 		{[]string{"backup", "destroy"}, program.ExitUsage, `unexpected argument "destroy"`},
 	} {

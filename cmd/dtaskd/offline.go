@@ -18,9 +18,10 @@ import (
 // offlineFlags are the flags of the commands that work on a stopped replica's data
 // directory.
 type offlineFlags struct {
-	dataDir string
-	output  string
-	yes     bool
+	dataDir  string
+	output   string
+	yes      bool
+	identity string
 }
 
 // errNotConfirmed ends a command that would change a data directory.

@@ -198,7 +198,7 @@ func TestABackupIsOneAlsoIfAnOldOneCanNotBeRemoved(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, old), filepath.Join(dir, "aside")); err != nil {
 		t.Fatal(err)
 	}
-	if first, err = r.writeTo(t, dir, 0); err != nil {
+	if _, err = r.writeTo(t, dir, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, old)); err != nil {

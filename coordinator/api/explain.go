@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -194,7 +193,7 @@ func (x *explainer) startsAfter(op fsm.Op) bool {
 		return false
 	}
 	fork := x.st.Fork()
-	if fsm.NewEntryBuilder(fork, time.Now().UnixMilli(), new(fsm.Effects)).Do(op) != fsm.Accepted {
+	if fsm.NewEntryBuilder(fork, x.soft.NowMS, new(fsm.Effects)).Do(op) != fsm.Accepted {
 		return false
 	}
 	_, ready := fork.Ready(x.at)

@@ -155,7 +155,8 @@ func TestChangesOfSeveralWorkersAreOne(t *testing.T) {
 		e.Capacity = capacityOf(&sequencer.Capacity{
 			Higher: 1, Earlier: 2, EverFits: true, Complete: true,
 			Changes: []sequencer.StartChange{
-				slots(1, 2), slots(2, 1), slots(3, 2), {Code: "lower_resource", Name: "memory", Amount: 6 << 30 * 1000},
+				slots(1, 2), slots(2, 1), slots(3, 2),
+				{Code: "lower_resource", Name: "memory", Amount: 6 << 30 * 1000},
 				{Code: "add_worker", New: &sequencer.NewWorker{Slots: 4, Resources: []fsm.Resource{{Name: "gpu", Amount: 1500}}, Labels: []fsm.Label{{Key: fsm.SecretLabel, Value: "db"}}}},
 			},
 		})
@@ -264,7 +265,7 @@ func TestEachCodeOfAnExplanationIsDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range strings.Split(string(source), "\n") {
+		for line := range strings.SplitSeq(string(source), "\n") {
 			if !strings.Contains(line, "Code") {
 				continue
 			}

@@ -3,11 +3,13 @@ package api
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -58,12 +60,8 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"no_worker":        fixed("no worker is up"),
 	"fits_no_worker":   fixed("no worker that accepts tasks could run it, even if it were idle"),
 	"no_free_capacity": fixed("no worker that could run it has a free slot with what it needs"),
-	"tasks_ahead": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("at most %s before it, %d of a higher priority", plural(r.GetTotal(), "ready task"), r.GetWant())
-	},
-	"many_tasks_ahead": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("at least %s before it, %d of a higher priority", plural(r.GetTotal(), "ready task"), r.GetWant())
-	},
+	"tasks_ahead":      func(r *dtaskv1.Reason) string { return "at most " + aheadText(r) },
+	"many_tasks_ahead": func(r *dtaskv1.Reason) string { return "at least " + aheadText(r) },
 	"queue_timeout": func(r *dtaskv1.Reason) string {
 		return "its queue timeout ends at " + formatTime(r.GetUntil())
 	},
@@ -155,7 +153,7 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 		return anyOf(c) + " serves the namespace " + c.GetName()
 	},
 	"add_resource": func(c *dtaskv1.StartChange, _ string) string {
-		return anyOf(c) + " has " + amountText(c.GetName(), c.GetAmount()) + " more " + c.GetName()
+		return anyOf(c) + " has " + moreText(c.GetName(), c.GetAmount()) + " more " + c.GetName()
 	},
 	"add_slots": func(c *dtaskv1.StartChange, _ string) string {
 		return anyOf(c) + " has " + plural(c.GetAmount(), "more slot")
@@ -211,8 +209,22 @@ func handling(typ string) string {
 	return "handle tasks of type " + strconv.Quote(typ)
 }
 
+func aheadText(r *dtaskv1.Reason) string {
+	text := plural(r.GetTotal(), "ready task") + " before it"
+	if r.GetWant() > 0 {
+		text += fmt.Sprintf(", %d of a higher priority", r.GetWant())
+	}
+	return text
+}
+
 func offerText(o *dtaskv1.WorkerOffer) string {
 	parts := []string{plural(int64(o.GetSlots()), "slot")}
+	if typ := o.GetType(); typ != "" && typ != taskbody.CommandType {
+		parts = append(parts, "tasks of type "+strconv.Quote(typ))
+	}
+	if n := o.GetNamespace(); n != "" && n != auth.DefaultNamespace {
+		parts = append(parts, "the namespace "+n)
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.GetResources())) {
 		parts = append(parts, quantity(name, o.GetResources()[name]))
 	}
@@ -228,18 +240,25 @@ func offerText(o *dtaskv1.WorkerOffer) string {
 // quantity is an amount of a resource, in thousandths of its unit, with its name.
 func quantity(name string, amount int64) string { return amountText(name, amount) + " " + name }
 
-// amountText is an amount of a resource, in thousandths of its unit, which is the byte for
-// memory and disk.
-func amountText(name string, amount int64) string {
+// amountText is an amount of a resource, in thousandths of its unit. It is exact, apart from
+// sizes, which are rounded down.
+func amountText(name string, amount int64) string { return roundedAmount(name, amount, math.Floor) }
+
+// moreText is amountText for an amount that must suffice: sizes are rounded up.
+func moreText(name string, amount int64) string { return roundedAmount(name, amount, math.Ceil) }
+
+// roundedAmount shows memory and disk, whose unit is the byte, with two decimal places.
+func roundedAmount(name string, amount int64, round func(float64) float64) string {
+	value := float64(amount) / 1000
 	if name != "memory" && name != "disk" {
-		return strconv.FormatFloat(float64(amount)/1000, 'f', -1, 64)
+		return strconv.FormatFloat(value, 'f', -1, 64)
 	}
-	units, value := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}, float64(amount)/1000
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	at := 0
-	for ; at < len(units)-1 && (value >= 1024 || value <= -1024); at++ {
+	for ; at < len(units)-1 && math.Abs(value) >= 1024; at++ {
 		value /= 1024
 	}
-	return strconv.FormatFloat(value, 'f', -1, 32) + " " + units[at]
+	return strconv.FormatFloat(round(value*100)/100, 'f', -1, 64) + " " + units[at]
 }
 
 func plural(n int64, noun string) string {

@@ -85,7 +85,6 @@ func NewServer(cfg Config) (*Server, error) {
 		grpc.InitialConnWindowSize(window),
 		// Most connections are idle: thousands of workers must not hold the usual 64 KB each.
 		grpc.ReadBufferSize(readBuffer),
-		grpc.SharedWriteBuffer(true),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.InTapHandle(s.enter),

@@ -20,6 +20,7 @@ import (
 // BackupReport is what a backup contains. Its JSON form is part of the stable surface.
 type BackupReport struct {
 	File       string         `json:"file"`
+	Encrypted  bool           `json:"encrypted"`
 	Bytes      uint64         `json:"bytes"`  // of all files
 	SHA256     string         `json:"sha256"` // of the file
 	ClusterID  string         `json:"cluster_id"`
@@ -47,15 +48,37 @@ type BackupReport struct {
 type openedBackup struct {
 	*backup.Reader
 
-	file     *os.File
-	sum      hash.Hash // of all that was read of the file
-	history  bool      // it has the history, in the file or in segments
-	segments []string  // paths of the segments that a state in a set needs
+	file      *os.File
+	encrypted bool
+	sum       digest   // of all that was read of the file
+	history   bool     // it has the history, in the file or in segments
+	segments  []string // paths of the segments that a state in a set needs
+}
+
+// digest counts and hashes what was read.
+type digest struct {
+	hash.Hash
+
+	bytes uint64
+}
+
+// Write implements io.Writer.
+func (d *digest) Write(b []byte) (int, error) {
+	d.bytes += uint64(len(b))
+	return d.Hash.Write(b)
 }
 
 // openBackup opens a backup, or the newest one in a directory of backups, and checks that
-// this build can read its state.
-func openBackup(path string) (*openedBackup, error) {
+// this build can read its state. identities is the file with the keys that can read an
+// encrypted one; empty: none.
+func openBackup(path, identities string) (*openedBackup, error) {
+	var with backup.Identities
+	if identities != "" {
+		var err error
+		if with, err = backup.ReadIdentities(identities); err != nil {
+			return nil, err
+		}
+	}
 	set, err := backupsIn(path)
 	if err != nil {
 		return nil, err
@@ -68,12 +91,8 @@ func openBackup(path string) (*openedBackup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening backup: %w", err)
 	}
-	b := &openedBackup{file: file, sum: sha256.New()}
-	if b.Reader, err = backup.NewReader(io.TeeReader(file, b.sum)); err == nil {
-		if m := b.Manifest(); fsm.Level(m.Level) > fsm.MaxLevel {
-			err = &fsm.LevelError{Level: fsm.Level(m.Level), Max: fsm.MaxLevel, Version: m.Version}
-		}
-	}
+	b := &openedBackup{file: file, sum: digest{Hash: sha256.New()}}
+	err = b.readManifest(with)
 	switch {
 	case err != nil:
 	case set != nil:
@@ -86,6 +105,22 @@ func openBackup(path string) (*openedBackup, error) {
 	}
 	b.history = b.Manifest().History || set != nil
 	return b, nil
+}
+
+// readManifest begins to read the file.
+func (b *openedBackup) readManifest(with backup.Identities) error {
+	plain, encrypted, err := backup.Decrypt(io.TeeReader(b.file, &b.sum), with)
+	if err != nil {
+		return err
+	}
+	b.encrypted = encrypted
+	if b.Reader, err = backup.NewReader(plain); err != nil {
+		return err
+	}
+	if m := b.Manifest(); fsm.Level(m.Level) > fsm.MaxLevel {
+		return &fsm.LevelError{Level: fsm.Level(m.Level), Max: fsm.MaxLevel, Version: m.Version}
+	}
+	return nil
 }
 
 // backupsIn returns the backups in a directory; nil if the path is that of a file.
@@ -128,6 +163,7 @@ func (b *openedBackup) finish(take func(backup.Chunk) error) (backup.Totals, err
 	if err != nil {
 		return totals, b.explain(err)
 	}
+	totals.Bytes = b.sum.bytes // also those of the encryption
 	after := uint64(0)
 	for _, path := range b.segments {
 		part, to, err := b.readSegment(path, after, take)
@@ -201,9 +237,10 @@ func (b *openedBackup) Fetch(ctx context.Context, _ history.Position, _ uint64, 
 }
 
 // InspectBackup reads a whole backup into a state, as a restore does, and returns what it
-// contains. An error means that it cannot be restored by this build.
-func InspectBackup(path string) (report *BackupReport, err error) {
-	b, err := openBackup(path)
+// contains. identities is the file with the keys that can read an encrypted one; empty: none.
+// An error means that it cannot be restored by this build.
+func InspectBackup(path, identities string) (report *BackupReport, err error) {
+	b, err := openBackup(path, identities)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +255,7 @@ func InspectBackup(path string) (report *BackupReport, err error) {
 	}
 	m := b.Manifest()
 	r := &BackupReport{
-		File: b.file.Name(), HistoryFiles: append([]string{}, b.segments...), Bytes: totals.Bytes, SHA256: hex.EncodeToString(b.sum.Sum(nil)), ClusterID: m.ClusterID, ServerID: m.ServerID,
+		File: b.file.Name(), Encrypted: b.encrypted, HistoryFiles: append([]string{}, b.segments...), Bytes: totals.Bytes, SHA256: hex.EncodeToString(b.sum.Sum(nil)), ClusterID: m.ClusterID, ServerID: m.ServerID,
 		CreatedAt: m.CreatedAt.UTC().Format(time.RFC3339Nano), Version: m.Version, Index: m.Index, Term: m.Term, Epoch: m.Epoch, Level: m.Level,
 		Members: []Member{}, Jobs: map[string]int{}, History: b.history, HistoryJobs: totals.Jobs,
 	}

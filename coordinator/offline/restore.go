@@ -22,7 +22,10 @@ import (
 
 // RestoreConfig is what Restore needs.
 type RestoreConfig struct {
-	File    string // the backup
+	File string // the backup
+	// Identities is the file with the keys that can read an encrypted one; empty: none.
+	Identities string
+
 	DataDir string // of the first coordinator of the new cluster: empty, or missing
 	Server  string // server id of that coordinator
 	Address string // HOST:PORT that other replicas dial
@@ -69,7 +72,7 @@ func Restore(ctx context.Context, cfg RestoreConfig, now time.Time) (done *Resto
 	if err := checkEmpty(cfg.DataDir); err != nil {
 		return nil, err
 	}
-	b, err := openBackup(cfg.File)
+	b, err := openBackup(cfg.File, cfg.Identities)
 	if err != nil {
 		return nil, err
 	}

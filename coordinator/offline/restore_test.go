@@ -129,7 +129,7 @@ func restoring(t *testing.T, file string) RestoreConfig {
 func TestABackupIsInspected(t *testing.T) {
 	t.Parallel()
 	m, h := stateToSave(t)
-	r, err := InspectBackup(backUp(t, m, h))
+	r, err := InspectBackup(backUp(t, m, h), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestABackupOfANewerLevelIsRefused(t *testing.T) {
 	if !above || level.Level != fsm.MaxLevel+1 || level.Version != "v9" || IsBackupDamage(err) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := InspectBackup(cfg.File); !errors.As(err, &level) {
+	if _, err := InspectBackup(cfg.File, ""); !errors.As(err, &level) {
 		t.Errorf("inspecting: got %v", err)
 	}
 }

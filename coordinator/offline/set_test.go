@@ -71,7 +71,7 @@ func backupSet(t *testing.T) (dir string, first, second backup.Segment) {
 func TestTheNewestBackupOfADirectoryIsRestoredWithTheWholeHistory(t *testing.T) {
 	t.Parallel()
 	dir, _, second := backupSet(t)
-	report, err := InspectBackup(dir)
+	report, err := InspectBackup(dir, "")
 	if err != nil || report.Index != second.To || !report.History || report.HistoryJobs != 2 || len(report.HistoryFiles) != 2 || report.Jobs["running"] != 1 {
 		t.Fatalf("got %+v, %v", report, err)
 	}
@@ -134,11 +134,11 @@ func TestASegmentAloneIsNoBackup(t *testing.T) {
 	t.Parallel()
 	dir, first, second := backupSet(t)
 	for _, segment := range []backup.Segment{first, second} {
-		if _, err := InspectBackup(filepath.Join(dir, segment.Name)); err == nil {
+		if _, err := InspectBackup(filepath.Join(dir, segment.Name), ""); err == nil {
 			t.Errorf("%s was read as a backup", segment.Name)
 		}
 	}
-	report, err := InspectBackup(filepath.Join(dir, backup.NewStateFile(first.To).Name))
+	report, err := InspectBackup(filepath.Join(dir, backup.NewStateFile(first.To).Name), "")
 	if err != nil || report.History || report.Index != first.To {
 		t.Errorf("a state alone: got %+v, %v", report, err)
 	}

@@ -184,7 +184,11 @@ func (d *Discarded) Write(w io.Writer) {
 // Write writes the report as text.
 func (r *BackupReport) Write(w io.Writer) {
 	p := printer{w}
-	p.row("backup", "%s, %d bytes", r.File, r.Bytes)
+	encrypted := ""
+	if r.Encrypted {
+		encrypted = ", encrypted"
+	}
+	p.row("backup", "%s, %d bytes%s", r.File, r.Bytes, encrypted)
 	p.row("sha256", "%s", r.SHA256)
 	p.row("cluster", "%s, epoch %d, feature level %d", r.ClusterID, r.Epoch, r.Level)
 	p.row("written", "%s by %s, version %s", r.CreatedAt, r.ServerID, orUnknown(r.Version))

@@ -67,7 +67,7 @@ func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, see
 	at := v.Position()
 	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
 	c.Limit, c.Held = v.Group()
-	c.group(slices.DeleteFunc(v.Workers(), func(f scheduler.WorkerFit) bool { return !sees(fsm.WorkerID(f.Worker)) }), down)
+	c.group(v.Workers(), down, sees)
 	if c.Complete = true; c.Fits {
 		return c
 	}
@@ -82,11 +82,14 @@ func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, see
 	return c
 }
 
-// group groups workers by their obstacles.
-func (c *Capacity) group(fits []scheduler.WorkerFit, down map[scheduler.WorkerID]refusal) {
+// group groups the workers that the caller may see by their obstacles.
+func (c *Capacity) group(fits []scheduler.WorkerFit, down map[scheduler.WorkerID]refusal, sees func(fsm.WorkerID) bool) {
 	groups := make(map[string]int)
 	var key []byte
 	for _, fit := range fits {
+		if !sees(fsm.WorkerID(fit.Worker)) {
+			continue
+		}
 		obstacles := showObstacles(fit.Obstacles, down[fit.Worker])
 		key = key[:0]
 		for _, o := range obstacles {

@@ -14,6 +14,7 @@ type Explanation struct {
 	State   fsm.TaskState // with all entries in flight
 	Attempt uint32        // its last
 	Index   uint64        // log index up to which the leader had applied everything
+	NowMS   int64         // Unix ms; the time of that
 
 	// Paused: the leader assigns nothing, because replicas disagree or by order of its
 	// coordinator. Busy: more tasks are ready than one log entry takes.
@@ -100,7 +101,7 @@ func (s *Sequencer) explain(b *batch, q *question) *Explanation {
 	if !ok {
 		return e
 	}
-	e.State, e.Attempt = t.State, t.Attempt
+	e.State, e.Attempt, e.NowMS = t.State, t.Attempt, b.unixMS(b.now)
 	if t.State == fsm.Assigned {
 		s.explainAssigned(b, q.task, &t, e)
 		return e

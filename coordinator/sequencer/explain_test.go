@@ -2,6 +2,9 @@ package sequencer_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,7 +65,9 @@ func TestATaskStartsAfterTheChangeThatIsNamed(t *testing.T) {
 		if e = mustExplain(t, s, id, 2); codes(e)["add_slots"] != 2 {
 			t.Fatalf("behind another task: got %+v", e.Capacity)
 		}
-		attachWorker(t, s, "w1", "a", 2, keep, w.held...)
+		var has []fsm.AttemptRef
+		w.await("its attempt", func() bool { has = slices.Clone(w.held); return len(has) == 1 })
+		attachWorker(t, s, "w1", "a", 2, keep, has...)
 		c.await("the second task is assigned", func() bool { return c.task(id, 1).State == fsm.Assigned })
 		if e = mustExplain(t, s, id, 1); e.State != fsm.Assigned || !e.Attached || e.Before != 0 || e.Capacity != nil {
 			t.Fatalf("an assigned task: got %+v", e)
@@ -148,4 +153,37 @@ func TestAQuestionEndsWithTheTerm(t *testing.T) {
 			t.Errorf("got %v, want the end of the term", err)
 		}
 	})
+}
+
+// The answer is computed on a copy, while the term continues. The race detector checks
+// that nothing of it is shared.
+func TestTasksRunWhileTheyAreExplained(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s, _ := c.lead()
+	const n = 200
+	id := mustSubmit(t, s, spec{key: "k", n: n})
+	for i := range 4 {
+		attachWorker(t, s, fmt.Sprint("w", i), "a", 1, succeed)
+	}
+	var asking sync.WaitGroup
+	for from := range 2 {
+		asking.Go(func() {
+			for i := from; i < n; i += 2 {
+				e, err := s.Explain(t.Context(), fsm.TaskRef{Job: id, Index: uint32(i)}) //nolint:gosec // small
+				if err != nil {
+					t.Errorf("task %d: %v", i, err)
+				} else if e.Capacity != nil {
+					e.Capacity(func(fsm.WorkerID) bool { return true })
+				}
+			}
+		})
+	}
+	for i := range 20 { // the capacity of a worker changes meanwhile
+		attachWorker(t, s, "w0", "a", uint32(1+i%3), succeed) //nolint:gosec // small
+	}
+	asking.Wait()
+	if job := c.awaitEnd(id); job.State != fsm.JobCompleted {
+		t.Errorf("the job ended as %v", job.State)
+	}
 }

@@ -14,6 +14,9 @@
 // A reader accepts exactly what a writer has finished: a file that is cut, changed or
 // longer has no valid end. It allocates at most two frames.
 //
+// A file may be encrypted as a whole, in the format of age, to the public keys of those who
+// can read it.
+//
 // The package starts no goroutines. Its errors wrap ErrNotBackup, ErrTruncated or
 // ErrDamaged, unless they are those of the stream, a file or a directory.
 package backup

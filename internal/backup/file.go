@@ -5,20 +5,32 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
+
+	"filippo.io/age"
 
 	"github.com/dtask/dtask/internal/durable"
 )
 
 // A File is a backup that gets its name when it is complete and was read back, so that every
 // backup under its name can be restored. Not safe for concurrent use.
-type File struct{ *durable.File }
+type File struct {
+	*durable.File
+
+	// A file that is encrypted can also be read with own, which is in no file: to read it
+	// back.
+	to  Recipients // with that of own; empty: it is not encrypted
+	own age.Identity
+	enc io.WriteCloser
+}
 
 // Saved describes a backup that was read back.
 type Saved struct {
 	Manifest
 
-	Totals Totals
-	SHA256 string // of the file, in hexadecimal
+	Totals    Totals
+	SHA256    string // of the file, in hexadecimal
+	Encrypted bool
 }
 
 // Check reads the state of a backup that was written, and returns why it is not one. nil:
@@ -32,13 +44,50 @@ func CreateFile(path, prefix string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating %s: %w", path, durable.Cause(err))
 	}
-	return &File{file}, nil
+	return &File{File: file}, nil
+}
+
+// EncryptTo makes the file one that recipients can read, and only they; without any it
+// changes nothing. It is called before anything is written.
+func (f *File) EncryptTo(to Recipients) error {
+	if len(to) == 0 {
+		return nil
+	}
+	own, recipient, err := to.ownIdentity()
+	if err != nil {
+		return err
+	}
+	f.own, f.to = own, append(slices.Clone(to), recipient)
+	f.enc = Encrypt(f.File, f.to)
+	return nil
+}
+
+// Restart empties the file: another attempt begins.
+func (f *File) Restart() error {
+	if f.enc != nil {
+		f.enc = Encrypt(f.File, f.to)
+	}
+	return f.File.Restart()
+}
+
+// Write implements io.Writer.
+func (f *File) Write(b []byte) (int, error) {
+	if f.enc != nil {
+		return f.enc.Write(b)
+	}
+	return f.File.Write(b)
 }
 
 // Keep reads the file back, and gives it its name if it is complete. Both are durable when it
 // returns.
 func (f *File) Keep(check Check) (saved Saved, err error) {
-	if err = f.Sync(); err == nil {
+	if f.enc != nil {
+		err = f.enc.Close()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
 		saved, err = f.Reread(check)
 		if err != nil {
 			return saved, err
@@ -54,10 +103,17 @@ func (f *File) Keep(check Check) (saved Saved, err error) {
 // Reread reads the whole file, and describes it if it is complete.
 func (f *File) Reread(check Check) (saved Saved, err error) {
 	sum := sha256.New()
-	_, err = f.Seek(0, io.SeekStart)
+	size, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	var plain io.Reader
+	if err == nil {
+		plain, saved.Encrypted, err = Decrypt(io.TeeReader(f, sum), f.identities())
+	}
 	var r *Reader
 	if err == nil {
-		r, err = NewReader(io.TeeReader(f, sum))
+		r, err = NewReader(plain)
 	}
 	if err == nil && check != nil {
 		err = check(r.State())
@@ -69,5 +125,14 @@ func (f *File) Reread(check Check) (saved Saved, err error) {
 		return saved, fmt.Errorf("reading %s back: %w", f.Path(), durable.Cause(err))
 	}
 	saved.Manifest, saved.SHA256 = r.Manifest(), hex.EncodeToString(sum.Sum(nil))
+	saved.Totals.Bytes = uint64(size) //nolint:gosec // not negative
 	return saved, nil
+}
+
+// identities are those that can read the file back.
+func (f *File) identities() Identities {
+	if f.own == nil {
+		return nil
+	}
+	return Identities{f.own}
 }

@@ -7,6 +7,7 @@ type SavedBackup struct {
 	File        string `json:"file"`
 	Bytes       uint64 `json:"bytes"`
 	SHA256      string `json:"sha256"` // of the file
+	Encrypted   bool   `json:"encrypted"`
 	ClusterID   string `json:"cluster_id"`
 	ServerID    string `json:"server_id"` // of the coordinator that wrote it
 	CreatedAt   string `json:"created_at"`

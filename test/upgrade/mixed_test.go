@@ -79,7 +79,7 @@ func TestAMixedClusterWithstandsFaults(t *testing.T) {
 }
 
 // endLine matches what a coordinator or a worker logs when it gives up.
-var endLine = regexp.MustCompile(`(?m)^.*(stopping replica|level=ERROR|panic:|^dtaskd: |^dtask-worker: ).*$`)
+var endLine = regexp.MustCompile(`(?m)^(dtaskd: |dtask-worker: |.*(stopping replica|level=ERROR|panic:)).*$`)
 
 // logEnds prints why processes exited by themselves: their directories are gone after the
 // test.

@@ -1,0 +1,34 @@
+package mutants
+
+// inBackupSchedule returns the planted bugs of scheduled backups.
+func inBackupSchedule() []Mutant {
+	return []Mutant{
+		{
+			Name: "a-backup-that-was-not-written-counts-as-one",
+			Edits: []Edit{{"fsm/op_backup.go", `		b.failure = o.BackupRun
+`, `		b.success = o.BackupRun
+`}},
+			Caught: []Checker{{Package: "./fsm", Run: "LastSuccessfulBackup"}},
+		},
+		{
+			Name:   "a-failed-backup-is-not-repeated-by-another-follower",
+			Edits:  []Edit{{"coordinator/backup_schedule.go", `return s.ID > failed }`, `return s.ID == failed }`}},
+			Caught: []Checker{{Package: "./coordinator", Run: "IsRepeatedByTheNextFollower"}},
+		},
+		{
+			Name:   "a-directory-that-hangs-delays-the-next-schedule-of-backups",
+			Edits:  []Edit{{"coordinator/backup_schedule.go", `b.awaitReplaced(ctx, s); abandon(errReplacedSchedule) })`, `b.awaitReplaced(ctx, s) })`}},
+			Caught: []Checker{{Package: "./coordinator", Run: "ReplacedScheduleIsAbandoned"}},
+		},
+		{
+			Name:   "a-scheduled-backup-gets-its-name-unchecked",
+			Edits:  []Edit{{"internal/backup/directory.go", `state.Keep(check)`, `state.Keep(nil)`}},
+			Caught: []Checker{{Package: "./internal/backup", Run: "CanNotBeBuilt"}},
+		},
+		{
+			Name:   "a-restored-cluster-keeps-the-schedule-of-backups",
+			Edits:  []Edit{{"fsm/restoration.go", `	s.backups = backups{} `, `	s.backups.failure = BackupRun{} `}},
+			Caught: []Checker{{Package: "./fsm", Run: "HasNoScheduleOfBackups"}},
+		},
+	}
+}
