@@ -260,6 +260,9 @@ func (t *schedules) Schedule(id ScheduleID) *Schedule {
 // ScheduleByName returns the schedule of a namespace with a name, or nil; an empty
 // namespace is the default one.
 func (t *schedules) ScheduleByName(namespace, name string) *Schedule {
+	if IsScoped(name) { // it would be one of another namespace
+		return nil
+	}
 	id, ok := t.names.get(ScopedKey(namespace, name))
 	if !ok {
 		return nil

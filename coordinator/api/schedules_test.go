@@ -173,6 +173,22 @@ func TestSchedulesOfOtherNamespacesAreUnknown(t *testing.T) {
 	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID) // which of its namespaces?
 }
 
+// The state finds schedules of other namespaces by keys that begin with a NUL byte.
+func TestANameReachesNoOtherNamespace(t *testing.T) {
+	t.Parallel()
+	r := setupSchedules(t)
+	r.mustSet(t, "ml", everyTenMinutes("train", ""))
+	ctx, name := as(t.Context(), "default"), fsm.ScopedKey("ml", "train")
+	_, show := r.schedules.GetSchedule(ctx, &dtaskv1.GetScheduleRequest{Name: name})
+	_, pause := r.schedules.PauseSchedule(ctx, &dtaskv1.PauseScheduleRequest{Name: name})
+	_, run := r.schedules.RunSchedule(ctx, &dtaskv1.RunScheduleRequest{Name: name, IdempotencyKey: "k"})
+	_, fill := r.schedules.BackfillSchedule(ctx, &dtaskv1.BackfillScheduleRequest{Name: name, IdempotencyKey: "k", To: 1})
+	_, remove := r.schedules.DeleteSchedule(ctx, &dtaskv1.DeleteScheduleRequest{Name: name})
+	for _, err := range []error{show, pause, run, fill, remove} {
+		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+	}
+}
+
 func TestARunOfAScheduleStartsOncePerKey(t *testing.T) {
 	t.Parallel()
 	r := setupSchedules(t)

@@ -50,5 +50,10 @@ func inSchedules() []Mutant {
 			Edits:  []Edit{{"coordinator/api/schedules.go", "	if err == nil && !p.Sees(namespace) {", "	if err == nil && !p.Sees(namespace) && false {"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "SchedulesOfOtherNamespaces"}},
 		},
+		{
+			Name:   "a-name-reaches-the-schedules-of-others",
+			Edits:  []Edit{{"fsm/schedule.go", "	if IsScoped(name) { // it would", "	if IsScoped(name) && false { // it would"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "ANameReachesNoOtherNamespace"}},
+		},
 	}
 }
