@@ -33,7 +33,7 @@ func (t *schedules) missed(b *batch, x *fsm.Schedule, s *schedule, first calenda
 	} else if x.Missed == fsm.MissedAll {
 		m = t.oldestOfAll(s, first, newest, oldest)
 	}
-	m.earlier = countTicks(s.calendar, first, m.tick)
+	m.earlier = countTicks(s.calendar, first, m.tick, maxCounted)
 	return m
 }
 
@@ -58,6 +58,9 @@ func (t *schedules) newestMissed(b *batch, s *schedule, first calendar.Tick) cal
 
 // oldestOfAll returns the oldest of the missed ticks that run, or skips those before it.
 func (t *schedules) oldestOfAll(s *schedule, first, newest calendar.Tick, oldest time.Time) missedTick {
+	if !first.At.Before(oldest) && countTicks(s.calendar, first, newest, maxMissedRuns) < maxMissedRuns {
+		return missedTick{tick: first, decision: fsm.TickRuns}
+	}
 	run := newest
 	for range maxMissedRuns - 1 {
 		tick, ok := s.calendar.Last(first.At.Add(-time.Second), run.At.Add(-time.Second))
@@ -72,10 +75,10 @@ func (t *schedules) oldestOfAll(s *schedule, first, newest calendar.Tick, oldest
 	return missedTick{tick: run, decision: fsm.TickRuns}
 }
 
-// countTicks counts the ticks from one until before another, at most maxCounted.
-func countTicks(c *calendar.Schedule, from, end calendar.Tick) uint32 {
+// countTicks counts the ticks from one until before another, up to a limit.
+func countTicks(c *calendar.Schedule, from, end calendar.Tick, limit uint32) uint32 {
 	n := uint32(0)
-	for ok := true; ok && from.At.Before(end.At) && n < maxCounted; n++ {
+	for ok := true; ok && from.At.Before(end.At) && n < limit; n++ {
 		from, ok = c.Next(from.At)
 	}
 	return n
