@@ -36,7 +36,7 @@ type schedules struct {
 	uploads    *uploads
 	byID       map[fsm.ScheduleID]*schedule
 	unarmed    []fsm.ScheduleID // at the start of the term; they get their timers soon
-	blocked    []fsm.ScheduleID // due, but can't fire now
+	blocked    []*schedule      // due, but can't fire now; each at most once
 	retrying   bool             // there is a timer for these two
 	nextMissed time.Time        // when the next missed tick may run, by the monotonic clock
 	drift      time.Duration    // of the wall clock against the monotonic one when the timers were set
@@ -48,7 +48,9 @@ type schedule struct {
 	version  uint32
 	calendar *calendar.Schedule // nil: invalid in this version of dtask
 	due      int64              // ms; start of the tick that its timer is for; 0 = no timer
+	timer    time.Time          // when its timer fires: those that were set before have no effect
 	reserved bool               // the timer is for a missed tick that may run then
+	blocked  bool               // it is in schedules.blocked
 }
 
 // rebuild prepares the timers of all schedules. They are set after the first entry of the
@@ -130,7 +132,7 @@ func (t *schedules) arm(b *batch, s *schedule) {
 }
 
 func (t *schedules) armAt(s *schedule, dueMS int64, at time.Time) {
-	s.due = dueMS
+	s.due, s.timer = dueMS, at
 	t.timers.add(timer{at: at, kind: timerTick, task: fsm.TaskRef{Job: fsm.JobID(s.id)}, due: dueMS})
 }
 
@@ -140,7 +142,7 @@ func (t *schedules) fire(b *batch, x timer) {
 		t.retry(b)
 		return
 	}
-	if s := t.byID[fsm.ScheduleID(x.task.Job)]; s != nil && s.due == x.due && s.due != 0 {
+	if s := t.byID[fsm.ScheduleID(x.task.Job)]; s != nil && s.due != 0 && s.due == x.due && s.timer.Equal(x.at) {
 		t.advance(b, s)
 	}
 }
@@ -152,12 +154,12 @@ func (t *schedules) retry(b *batch) {
 	t.armSome(b)
 	list := t.blocked
 	t.blocked = nil
-	for i, id := range list {
-		if b.full() || !t.cfg.ClockAgrees() {
+	for i, s := range list {
+		if b.full() || !t.cfg.ClockAgrees() || t.uploads.full() {
 			t.blocked = append(t.blocked, list[i:]...)
 			break
 		}
-		if s := t.byID[id]; s != nil {
+		if s.blocked = false; t.byID[s.id] == s { // else deleted or replaced meanwhile
 			t.advance(b, s)
 		}
 	}
@@ -167,7 +169,10 @@ func (t *schedules) retry(b *batch) {
 // block tries a schedule again later.
 func (t *schedules) block(b *batch, s *schedule) {
 	s.due = 0
-	t.blocked = append(t.blocked, s.id)
+	if !s.blocked {
+		s.blocked = true
+		t.blocked = append(t.blocked, s)
+	}
 	t.retryLater(b)
 }
 
@@ -180,7 +185,7 @@ func (t *schedules) retryLater(b *batch) {
 	switch {
 	case b.full():
 		at = b.now
-	case len(t.unarmed) > 0:
+	case len(t.unarmed) > 0 || t.uploads.full():
 		at = b.now.Add(armInterval)
 	}
 	t.timers.add(timer{at: at, kind: timerTick})
@@ -198,7 +203,7 @@ func (t *schedules) advance(b *batch, s *schedule) {
 		case tick.Start.After(b.wall): // or the wall clock was set back
 			t.arm(b, s)
 			return
-		case b.full() || !t.cfg.ClockAgrees() || t.uploads.check(b.view, x.Total()) != nil:
+		case b.full() || !t.cfg.ClockAgrees() || t.uploads.full() || t.uploads.check(b.view, x.Total()) != nil:
 			t.block(b, s)
 			return
 		}
@@ -238,6 +243,9 @@ func (t *schedules) decide(b *batch, x *fsm.Schedule, tick calendar.Tick, d fsm.
 	if r != fsm.Accepted {
 		b.cfg.Logger.Error("schedule does not fire", "schedule", x.Name, "namespace", x.Namespace, "tick", tick.At, "err", r)
 		return false
+	}
+	if op.Decision == fsm.TickRuns {
+		t.uploads.start(x.Total())
 	}
 	t.count(b, op, b.wall.Sub(tick.Start))
 	return true

@@ -414,6 +414,106 @@ func TestTenThousandSchedulesFireInOneSecond(t *testing.T) {
 	})
 }
 
+// oftenLarge is everyTenSeconds for a job of n tasks.
+func oftenLarge(name string, n uint32) sequencer.NewSchedule {
+	x := everyTenSeconds(name)
+	x.Submission = spec{key: "set " + name, n: n, header: &dtaskv1.JobHeader{Name: name, Priority: dtaskv1.Priority_PRIORITY_NORMAL}}.submission()
+	return x
+}
+
+// tasks returns the number of tasks in the state.
+func (c *cluster) tasks() (n uint32) {
+	c.machine.Read(func(s *fsm.State, _ uint64) {
+		for j := range s.Jobs(0) {
+			n += j.Total
+		}
+	})
+	return n
+}
+
+// The runs that one entry starts are not in memory before it is complete.
+func TestSchedulesThatAreDueTogetherKeepTheLimitOfTasks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.config = func(cfg *sequencer.Config) { cfg.MaxTasks = 25 }
+		s, _ := c.lead()
+		raiseToSchedules(t, s)
+		for i := range 4 {
+			mustSet(t, s, oftenLarge(fmt.Sprintf("s%d", i), 10))
+		}
+		<-time.After(15 * time.Second)
+		if n := c.tasks(); n != 20 {
+			t.Errorf("%d tasks are in memory, want 20 of at most 25", n)
+		}
+		_, err := s.RunSchedule(t.Context(), sequencer.ScheduleRun{Schedule: 1, Key: "now"})
+		if _, ok := errors.AsType[*sequencer.BusyError](err); !ok {
+			t.Errorf("a run by hand: got %v, want a busy error", err)
+		}
+	})
+}
+
+// A fire takes some 20 bytes of an entry, however long it takes to apply.
+func TestAnEntryStartsFewLargeRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		raiseToSchedules(t, s)
+		const schedules, tasks = 5, 30_000
+		for i := range schedules {
+			mustSet(t, s, oftenLarge(fmt.Sprintf("s%d", i), tasks))
+		}
+		<-time.After(11 * time.Second)
+		if n := c.tasks(); n != schedules*tasks {
+			t.Errorf("%d tasks have started, want %d", n, schedules*tasks)
+		}
+		c.log.mu.Lock()
+		defer c.log.mu.Unlock()
+		for _, data := range c.log.entries {
+			e, err := fsm.Decode(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fires := 0
+			for _, op := range e.Ops {
+				if _, ok := op.(*fsm.Fire); ok {
+					fires++
+				}
+			}
+			if fires > 3 { // the third one exceeds 65,536 tasks
+				t.Errorf("an entry starts %d runs of %d tasks", fires, tasks)
+			}
+		}
+	})
+}
+
+// Timers can't be removed, and those of a far tick are set again each hour.
+func TestAScheduleThatChangesOftenHasOneTimer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		raiseToSchedules(t, s)
+		n := everyTenSeconds("tick")
+		n.EveryMS = 365 * 86_400_000
+		x := mustSet(t, s, n)
+		for range 20 {
+			if _, err := s.PauseSchedule(t.Context(), x.ID, "", "alice"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.ResumeSchedule(t.Context(), x.ID); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(time.Second)
+		}
+		<-time.After(time.Hour)
+		if n := s.TickTimers(t.Context()); n != 1 {
+			t.Errorf("%d timers are set for the next tick, want 1", n)
+		}
+	})
+}
+
 func TestDecisionsAboutTicksAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

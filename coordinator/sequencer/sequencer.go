@@ -215,6 +215,7 @@ func (s *Sequencer) absorb(b *batch) {
 		s.retention.tasks += uint64(job.Total)
 		s.timers.addDeadline(b, job)
 	}
+	s.uploads.started = 0
 	for _, id := range b.fx.Revived {
 		s.retention.remove(id)
 		job, _ := b.view.Job(id)

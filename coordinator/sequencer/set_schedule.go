@@ -132,8 +132,10 @@ func (s *Sequencer) RunSchedule(ctx context.Context, n ScheduleRun) (SubmitResul
 			}
 			return SubmitResult{ID: id, Existed: true}, nil
 		}
+		tasks := uint32(0)
 		if x := b.view.Schedule(n.Schedule); x != nil {
-			if err := s.uploads.check(b.view, x.Total()); err != nil {
+			tasks = x.Total()
+			if err := s.uploads.check(b.view, tasks); err != nil {
 				return SubmitResult{}, err
 			}
 		}
@@ -144,6 +146,7 @@ func (s *Sequencer) RunSchedule(ctx context.Context, n ScheduleRun) (SubmitResul
 		if r != fsm.Accepted {
 			return SubmitResult{}, &RejectedError{Reason: r}
 		}
+		s.uploads.start(tasks)
 		return SubmitResult{ID: id}, nil
 	})
 }

@@ -59,7 +59,12 @@ type uploads struct {
 	cfg       *Config
 	retention *retention
 	byKey     map[string]*submission
+	started   uint64 // tasks of the runs of schedules that are not in retention.tasks yet
 }
+
+// maxStartedTasks closes an entry for runs of schedules: the operation that starts a run is
+// short, however many tasks it has.
+const maxStartedTasks = 1 << 16
 
 // submission is a job that is being stored.
 type submission struct {
@@ -153,11 +158,17 @@ func (x *uploads) check(v *fsm.State, tasks uint32) error {
 	if err := x.cfg.CheckSubmit(); err != nil {
 		return err
 	}
-	if x.retention.tasks+uint64(tasks) > x.cfg.MaxTasks || v.Keys() >= x.cfg.MaxKeys {
+	if x.retention.tasks+x.started+uint64(tasks) > x.cfg.MaxTasks || v.Keys() >= x.cfg.MaxKeys {
 		return &BusyError{What: "too many jobs in memory", Limit: LimitMemory, RetryAfter: time.Second}
 	}
 	return nil
 }
+
+// start counts the tasks of a run that has started.
+func (x *uploads) start(tasks uint32) { x.started += uint64(tasks) }
+
+// full reports whether the entry takes no more runs of schedules.
+func (x *uploads) full() bool { return x.started >= maxStartedTasks }
 
 // suspend leaves the rest to the next entry. Submissions with the same key join
 // it meanwhile.

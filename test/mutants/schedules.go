@@ -31,6 +31,11 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AClockThatIsSet"}},
 		},
 		{
+			Name:   "runs-of-one-entry-exceed-the-memory",
+			Edits:  []Edit{{"coordinator/sequencer/submit.go", "x.retention.tasks+x.started+uint64(tasks)", "x.retention.tasks+uint64(tasks)"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "SchedulesThatAreDueTogether"}},
+		},
+		{
 			Name:   "a-new-term-forgets-most-schedules",
 			Edits:  []Edit{{"coordinator/sequencer/schedules.go", "	t.unarmed = t.unarmed[n:]\n", "	t.unarmed = nil\n"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "EveryScheduleFiresInANewTerm"}},
