@@ -50,6 +50,14 @@ run has not ended. The new job becomes @last.`,
 	return cmd
 }
 
+// backfillError names the key of a backfill of which some runs may have started.
+func backfillError(err error) error {
+	if details, ok := errors.AsType[*client.Error](err); ok && details.Key != "" && (details.Unknown || errors.Is(err, client.ErrBusy)) {
+		return withHint(err, "some runs may have started: to start the others, repeat with --idempotency-key %s", details.Key)
+	}
+	return err
+}
+
 func newScheduleBackfill(a *app) *cobra.Command {
 	var (
 		n        client.ScheduleName
@@ -81,7 +89,7 @@ that are missing.`,
 		RunE: a.onSchedule(&n, func(ctx context.Context, c *client.Client) (view, error) {
 			runs, err := c.BackfillSchedule(ctx, n, from, to, key)
 			if err != nil {
-				return view{}, err
+				return view{}, backfillError(err)
 			}
 			if a.quiet && a.textOutput() {
 				var ids []string
