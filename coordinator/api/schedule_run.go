@@ -9,6 +9,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/calendar"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -18,6 +19,9 @@ const (
 	maxBackfill = 100
 	// maxBackfillKey bounds the key of a backfill: the key of each run has the tick, too.
 	maxBackfillKey = 100
+	// maxLeaderSkew is how far the wall clocks of two leaders may differ whose clocks a
+	// majority confirms.
+	maxLeaderSkew = 20 * time.Second
 )
 
 // hasTick reports whether a schedule has a tick after an instant.
@@ -45,10 +49,12 @@ func (s *schedules) RunSchedule(ctx context.Context, r *dtaskv1.RunScheduleReque
 
 // manualRuns are the runs of a schedule that a request starts.
 type manualRuns struct {
+	limit           *rateLimits
 	leader          Leader
 	st              *fsm.State    // confirmed by a quorum
 	schedule        *fsm.Schedule // nil: unknown
 	namespace, name string
+	caller          *auth.Principal
 	generated       bool // a program generated the key
 }
 
@@ -64,7 +70,10 @@ func (s *schedules) manual(ctx context.Context, r namedSchedule, generated bool)
 		return nil, err
 	}
 	st, _ := s.cfg.Machine.Fork()
-	return &manualRuns{leader: leader, st: st, schedule: st.ScheduleByName(namespace, name), namespace: namespace, name: name, generated: generated}, nil
+	return &manualRuns{
+		limit: s.limit, leader: leader, st: st, schedule: st.ScheduleByName(namespace, name), namespace: namespace, name: name,
+		caller: caller(ctx), generated: generated,
+	}, nil
 }
 
 // start starts a run for a tick, or for none. A repeated request with the key returns the
@@ -82,12 +91,24 @@ func (m *manualRuns) start(ctx context.Context, key string, tickMS, previousMS i
 	if m.schedule == nil {
 		return sequencer.SubmitResult{}, scheduleNotFound(m.namespace, m.name)
 	}
+	if err := m.limit.take(m.namespace, m.owner()); err != nil {
+		return sequencer.SubmitResult{}, err
+	}
 	run.Schedule = m.schedule.ID
 	got, err := m.leader.RunSchedule(ctx, run)
 	if err != nil {
 		err = explainSchedule(err, m.schedule)
 	}
 	return got, err
+}
+
+// owner returns the one whose submission rate the runs count against: the identity that asks
+// for them, as if it submitted the job.
+func (m *manualRuns) owner() string {
+	if m.caller.Via == auth.ViaToken || m.caller.Via == auth.ViaKey {
+		return m.caller.Name
+	}
+	return m.schedule.Header().GetOwner()
 }
 
 // digest returns the digest of a request. It names the schedule by its name: one that was
@@ -112,16 +133,18 @@ func (s *schedules) BackfillSchedule(ctx context.Context, r *dtaskv1.BackfillSch
 	if runs.schedule == nil {
 		return nil, scheduleNotFound(runs.namespace, runs.name)
 	}
-	ticks, previous, err := s.backfilled(runs.schedule, r)
+	ticks, previous, err := s.backfilled(runs.leader, runs.schedule, r)
 	if err != nil {
+		return nil, err
+	}
+	if err := runs.fit(r.GetIdempotencyKey(), ticks); err != nil {
 		return nil, err
 	}
 	resp := &dtaskv1.BackfillScheduleResponse{}
 	for i, at := range ticks {
-		key := r.GetIdempotencyKey() + "/" + time.UnixMilli(at).UTC().Format(time.RFC3339)
-		got, err := runs.start(ctx, key, at, previous)
+		got, err := runs.start(ctx, backfillKey(r.GetIdempotencyKey(), at), at, previous)
 		if e, ok := err.(*Error); ok && e.Kind == KindEnded && i > 0 { //nolint:errorlint // it is not wrapped
-			return nil, conflict("%s; %d of %d runs are started: repeat the request with the same idempotency key to start the others", e.Message, i, len(ticks))
+			return nil, conflict("%s; %d of %d runs are started: repeat the request with the idempotency key %s to start the others", e.Message, i, len(ticks), quote(r.GetIdempotencyKey()))
 		}
 		if err != nil {
 			return nil, err
@@ -132,16 +155,39 @@ func (s *schedules) BackfillSchedule(ctx context.Context, r *dtaskv1.BackfillSch
 	return resp, nil
 }
 
+// backfillKey returns the key of the run for a tick.
+func backfillKey(key string, tickMS int64) string {
+	return key + "/" + time.UnixMilli(tickMS).UTC().Format(time.RFC3339)
+}
+
+// fit refuses a backfill of which only the first runs could start, because as many runs as
+// may be open would be.
+func (m *manualRuns) fit(key string, ticks []int64) error {
+	open, fresh := len(m.st.OpenRuns(m.schedule)), 0
+	for _, at := range ticks {
+		if _, _, _, known := m.st.Key(fsm.ScopedKey(m.namespace, backfillKey(key, at))); !known {
+			fresh++
+		}
+	}
+	if m.schedule.Overlap == fsm.OverlapAllow || fresh == 0 || open+fresh <= maxBackfill {
+		return nil
+	}
+	return conflict("%d runs of schedule %s have not ended, and the period has %d more ticks, but at most %d runs may be open: use a shorter period, or wait for the runs",
+		open, quote(m.name), fresh, maxBackfill)
+}
+
 // backfilled returns the ticks of a period, and the tick before them; 0 = they are the first. A
 // tick that is not decided yet is not among them: it would run twice.
-func (s *schedules) backfilled(x *fsm.Schedule, r *dtaskv1.BackfillScheduleRequest) (ticks []int64, previous int64, err error) {
+func (s *schedules) backfilled(leader Leader, x *fsm.Schedule, r *dtaskv1.BackfillScheduleRequest) (ticks []int64, previous int64, err error) {
 	c, err := sequencer.Calendar(x.Name, &x.Recurrence)
 	if err != nil {
 		return nil, 0, refused("this version of dtask cannot evaluate schedule %s: %v; set it again", quote(x.Name), err)
 	}
 	decided := time.UnixMilli(x.AfterMS)
-	if x.IsPaused() { // the ticks of the pause never fire
-		decided = s.cfg.Wall()
+	// The ticks of a pause never fire: not even if the next leader, which may resume the
+	// schedule, has a clock that is behind.
+	if pause := s.cfg.Wall().Add(-maxLeaderSkew); x.IsPaused() && pause.After(decided) && leader.ClockAgrees() {
+		decided = pause
 	}
 	from, to := time.UnixMilli(r.GetFrom()), time.UnixMilli(r.GetTo())
 	switch {

@@ -86,8 +86,10 @@ func (v *scheduleView) ticks(n int) []calendar.Tick {
 	if v.schedule.IsPaused() {
 		after = v.cfg.Wall()
 	}
-	list := v.calendar.Preview(after, n)
-	return slices.DeleteFunc(list, func(t calendar.Tick) bool { return sequencer.IsPast(v.schedule, t) })
+	for t, ok := v.calendar.Next(after); ok && sequencer.IsPast(v.schedule, t); t, ok = v.calendar.Next(after) {
+		after = t.At
+	}
+	return v.calendar.Preview(after, n)
 }
 
 // why explains why the next tick is when it is, or why nothing fires.
@@ -120,6 +122,9 @@ func (v *scheduleView) why(ticks []calendar.Tick) []string {
 // since tells what the ticks are after.
 func (v *scheduleView) since() string {
 	x := v.schedule
+	if x.LastRunMS == x.AfterMS { // runs by hand may have replaced its outcome
+		return "the last tick that was decided"
+	}
 	for _, o := range slices.Backward(x.Outcomes) {
 		if !o.Manual && o.TickMS == x.AfterMS {
 			return "the last tick that was decided"

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,6 +93,42 @@ func TestASchedulesShowsWhatHappenedToItsTicks(t *testing.T) {
 	}
 	if x.GetNext()[0].GetAt() != 2_400_000 {
 		t.Errorf("next: got %v", x.GetNext())
+	}
+}
+
+// A leader with other time zones has decided the next ticks by their wall-clock times.
+func TestAScheduleWhoseNextTickIsPastIsActive(t *testing.T) {
+	t.Parallel()
+	r := setupSchedules(t)
+	m := everyTenMinutes("nightly", "")
+	m.Definition.EveryMs, m.Definition.Cron = 0, []string{"0 0 * * *"}
+	r.mustSet(t, "submitter", m)
+	const day = 86_400_000
+	r.leader.op(t, &fsm.Fire{Schedule: 1, Version: 1, TickMS: day, Civil: 3 * day / 1000, Decision: fsm.TickRuns})
+	got, err := r.schedules.ListSchedules(as(t.Context(), "reader"), &dtaskv1.ListSchedulesRequest{})
+	if err != nil || len(got.GetSchedules()) != 1 {
+		t.Fatal(got, err)
+	}
+	if x := got.GetSchedules()[0]; x.GetState() != "active" || len(x.GetNext()) != 1 || x.GetNext()[0].GetAt() != 4*day {
+		t.Errorf("got %v, want the next tick after four days", x)
+	}
+}
+
+// Only the last 20 outcomes are kept, and runs by hand are among them.
+func TestRunsByHandDoNotHideWhatDecidedTheNextTick(t *testing.T) {
+	t.Parallel()
+	r := setupSchedules(t)
+	r.mustSet(t, "submitter", everyTenMinutes("nightly", ""))
+	r.leader.op(t, &fsm.Fire{Schedule: 1, Version: 1, TickMS: 1_200_000, Civil: 1200, Decision: fsm.TickRuns})
+	for i := range 20 {
+		r.leader.op(t, &fsm.RunSchedule{Schedule: 1, Key: fmt.Sprint(i), KeyExpires: 1})
+	}
+	got, err := r.schedules.GetSchedule(as(t.Context(), "reader"), nightly())
+	if err != nil || len(got.GetSchedule().GetOutcomes()) != 20 {
+		t.Fatal(got, err)
+	}
+	if why, want := got.GetSchedule().GetWhy()[0], "after 1970-01-01T00:20:00Z, the last tick that was decided"; !strings.HasSuffix(why, want) {
+		t.Errorf("got %q, want %q", why, want)
 	}
 }
 
@@ -259,6 +296,78 @@ func TestABackfillStartsEachTickOnce(t *testing.T) {
 		if !strings.Contains(faultsOf(err), text) {
 			t.Errorf("%v: got %v, want %q", period, faultsOf(err), text)
 		}
+	}
+}
+
+// A backfill that can't start all of its runs starts none.
+func TestABackfillOfTooManyTicksStartsNoRun(t *testing.T) {
+	t.Parallel()
+	r := setupSchedules(t)
+	m := everyTenMinutes("nightly", "")
+	m.Definition.Overlap = dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT
+	r.mustSet(t, "submitter", m)
+	last := int64(maxBackfill * 600_000)
+	r.leader.op(t, &fsm.Fire{Schedule: 1, Version: 1, TickMS: last, Civil: last / 1000, Decision: fsm.TickRuns})
+	fill := func(from int64) (*dtaskv1.BackfillScheduleResponse, error) {
+		return r.schedules.BackfillSchedule(as(t.Context(), "submitter"), &dtaskv1.BackfillScheduleRequest{Name: "nightly", From: from, To: last, IdempotencyKey: "k"})
+	}
+	before, _ := r.machine.Fork()
+	_, err := fill(600_000)
+	wantConflict(t, err, codes.FailedPrecondition, "1 runs of schedule \"nightly\" have not ended, and the period has 100 more ticks")
+	if after, _ := r.machine.Fork(); after.NextJob() != before.NextJob() {
+		t.Errorf("%d runs started", after.NextJob()-before.NextJob())
+	}
+	for range 2 { // all of them are known the second time
+		if got, err := fill(1_200_000); err != nil || len(got.GetRuns()) != maxBackfill-1 {
+			t.Errorf("a shorter period: got %d runs, %v", len(got.GetRuns()), err)
+		}
+	}
+}
+
+// A leader whose clock is behind may resume the schedule, and fires what is later then.
+func TestABackfillDuringAPauseLeavesOutTheLastTicks(t *testing.T) {
+	t.Parallel()
+	r := setupSchedules(t)
+	r.mustSet(t, "submitter", everyTenMinutes("nightly", ""))
+	ctx := as(t.Context(), "submitter")
+	if _, err := r.schedules.PauseSchedule(ctx, &dtaskv1.PauseScheduleRequest{Name: "nightly"}); err != nil {
+		t.Fatal(err)
+	}
+	fill := func(nowMS int64, inDoubt bool) error {
+		r.leader.mu.Lock()
+		r.leader.nowMS, r.leader.clockInDoubt = nowMS, inDoubt
+		r.leader.mu.Unlock()
+		_, err := r.schedules.BackfillSchedule(ctx, &dtaskv1.BackfillScheduleRequest{Name: "nightly", From: 1_200_000, To: 1_200_000, IdempotencyKey: "k"})
+		return err
+	}
+	for _, err := range []error{fill(1_215_000, false), fill(1_225_000, true)} {
+		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+		if !strings.Contains(faultsOf(err), "is not decided yet") {
+			t.Errorf("got %v", faultsOf(err))
+		}
+	}
+	if err := fill(1_225_000, false); err != nil {
+		t.Error(err)
+	}
+}
+
+// Runs by hand are new jobs of the identity that asks for them.
+func TestRunsByHandCountAgainstTheSubmissionRate(t *testing.T) {
+	t.Parallel()
+	r := setupSchedules(t, func(cfg *Config) { cfg.SubmitRate, cfg.SubmitBurst = 0.001, 2 })
+	r.mustSet(t, "submitter", everyTenMinutes("nightly", "")) // the first token
+	run := func(who, key string) error {
+		_, err := r.schedules.RunSchedule(as(t.Context(), who), &dtaskv1.RunScheduleRequest{Namespace: "etl", Name: "nightly", IdempotencyKey: key})
+		return err
+	}
+	for range 2 {
+		if err := run("submitter", "monday"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantError(t, run("submitter", "tuesday"), codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
+	if err := run("both", "tuesday"); err != nil {
+		t.Errorf("another identity: got %v", err)
 	}
 }
 
