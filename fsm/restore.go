@@ -230,7 +230,7 @@ func (f *frameReader) job(d *decoder) error {
 	if err := f.updates(j, parts.variants, parts.updated); err != nil {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}
-	if j.state != JobUploading {
+	if j.state != JobUploading && j.succ == nil {
 		j.succ = j.makeSuccessors()
 	}
 	s.jobs.put(s.own, j)
@@ -239,7 +239,11 @@ func (f *frameReader) job(d *decoder) error {
 }
 
 func (f *frameReader) jobFrames(j *job, parts jobParts) error {
-	tasks, err := f.chunks(j, parts.chunks)
+	read := f.chunks
+	if parts.chunks == 0 && j.state != JobUploading {
+		read = f.sharedChunks
+	}
+	tasks, err := read(j, parts.chunks)
 	if err != nil {
 		return err
 	}

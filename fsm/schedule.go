@@ -339,6 +339,59 @@ func (f *frameWriter) schedules(s *State) {
 	}
 }
 
+// shareTemplates lets the runs of schedules refer to the chunks that are written before.
+// Otherwise a snapshot, and the memory of a replica that reads it, would have the tasks of a
+// schedule once per run.
+func (f *frameWriter) shareTemplates(s *State) {
+	f.holders = make(map[*Chunk]JobID)
+	for _, x := range s.schedules.list {
+		f.holders[x.form.chunks[0]] = 0
+	}
+}
+
+// holder returns the job that was written with the chunks of a run; 0 = they are the
+// template of its schedule. The template of a run may have been replaced or deleted: the
+// first of its runs has the chunks then.
+func (f *frameWriter) holder(j *job) (id JobID, shared bool) {
+	if f.holders == nil || j.header.GetRun() == nil || j.state == JobUploading {
+		return 0, false
+	}
+	id, shared = f.holders[j.chunks[0]]
+	if !shared {
+		f.holders[j.chunks[0]] = j.id
+	}
+	return id, shared
+}
+
+// sharedChunks reads the reference of a run to its chunks, and returns the number of their
+// tasks.
+func (f *frameReader) sharedChunks(j *job, _ uint32) (tasks uint32, err error) {
+	d, err := f.expect(frameSharedChunks)
+	if err != nil {
+		return 0, err
+	}
+	id := JobID(0)
+	number(&coder{d: d}, &id)
+	if err := d.done(); err != nil {
+		return 0, err
+	}
+	of := f.s.sealedJob(id)
+	if x := f.s.Schedule(ScheduleID(j.header.GetRun().GetScheduleId())); id == 0 && x != nil {
+		of = x.form
+	}
+	if of == nil {
+		return 0, fmt.Errorf("unknown job %d has its tasks", id)
+	}
+	for _, c := range of.chunks {
+		if !j.include(c) {
+			return 0, errors.New("tasks without policy or out of order")
+		}
+		tasks += uint32(c.Len()) //nolint:gosec // ≤ total of the other job
+	}
+	j.chunks, j.succ, j.sum = slices.Clip(of.chunks), of.succ, of.sum
+	return tasks, nil
+}
+
 // schedules reads the first of these frames.
 func (f *frameReader) schedules(d *decoder) {
 	t := &f.s.schedules

@@ -185,6 +185,54 @@ func TestSchedulesAreInSnapshots(t *testing.T) {
 	}
 }
 
+// The tasks of a schedule are in memory and in a snapshot once, however many runs there are.
+func TestTheRunsOfAScheduleShareTheirTasksAfterARestore(t *testing.T) {
+	t.Parallel()
+	const large, runs = 100_000, 20
+	p := &jobPlan{tasks: []taskPlan{{name: "a", body: append([]byte{0x2a, 0xa0, 0x8d, 0x06}, make([]byte, large)...)}, {name: "b", deps: []uint32{0}}}}
+	s := scheduled(t, p, func(o *SetSchedule) { o.Overlap = OverlapAllow; o.Ordered = false })
+	tick := int64(2000)
+	fire := func(version uint32) {
+		for range runs {
+			if r := s.Apply(Entry{NowMS: 9000, Ops: []Op{&Fire{Schedule: 1, Version: version, TickMS: tick, Decision: TickRuns}}}, nil); r != Accepted {
+				t.Fatal(r)
+			}
+			tick++
+		}
+	}
+	fire(1)
+	if r := s.Apply(Entry{NowMS: 9000, Ops: setOf(s.NextJob(), p, func(o *SetSchedule) { o.Overlap = OverlapAllow; o.AtMS = 2500 })}, nil); r != Accepted {
+		t.Fatal(r)
+	}
+	tick = 3000
+	fire(2)
+	data := snapshotOf(t, s)
+	if n := len(data) / large; n != 2 {
+		t.Errorf("a snapshot of %d bytes has the tasks %d times, want twice: before and after the replacement", len(data), n)
+	}
+	again := restored(t, data)
+	sameState(t, "after a restore", again, s)
+	x, distinct := again.Schedule(1), map[*Chunk]int{}
+	for j := range again.jobs.all() {
+		distinct[j.chunks[0]]++
+		if (j.chunks[0] == x.form.chunks[0]) != (j.succ == x.form.succ) || j.succ == nil {
+			t.Errorf("job %d does not share its edges", j.id)
+		}
+	}
+	if len(distinct) != 2 || distinct[x.form.chunks[0]] != runs {
+		t.Errorf("the runs have %d lists of tasks, and %d have that of the schedule", len(distinct), distinct[x.form.chunks[0]])
+	}
+	if err := again.Check(); err != nil {
+		t.Error(err)
+	}
+	for _, state := range []*State{s, again} { // without the template
+		if r := state.Apply(Entry{NowMS: 9000, Ops: []Op{&DeleteSchedule{ID: 1}}}, nil); r != Accepted {
+			t.Fatal(r)
+		}
+	}
+	sameState(t, "after another restore", restored(t, snapshotOf(t, again)), s)
+}
+
 func TestScheduleLimits(t *testing.T) {
 	t.Parallel()
 	s := scheduled(t, plan(nil), func(o *SetSchedule) { o.Overlap = OverlapWaitAll; o.Ordered = false })
