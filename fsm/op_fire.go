@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -114,17 +115,8 @@ func (s *State) runsWith(x *Schedule, id JobID) []JobID {
 // ended.
 func (s *State) run(x *Schedule, key string, run *dtaskv1.ScheduledRun, waits []JobID, fx *Effects) JobID {
 	run.Schedule, run.ScheduleId = x.Name, uint64(x.ID)
-	added := &dtaskv1.JobHeader{Run: run}
-	for _, id := range waits {
-		added.Needs = append(added.Needs, &dtaskv1.JobNeed{Job: uint64(id), Condition: dtaskv1.Condition_CONDITION_ENDED})
-	}
-	// Fields that follow an encoded message are merged into it.
-	encoded, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(slices.Clip(x.form.headerBytes), added)
-	header := new(dtaskv1.JobHeader)
-	if err == nil {
-		err = proto.Unmarshal(encoded, header)
-	}
-	if err != nil { // the template was decoded before, and the names are its own
+	encoded, header := appendRun(slices.Clip(x.form.headerBytes), run, waits), new(dtaskv1.JobHeader)
+	if err := proto.Unmarshal(encoded, header); err != nil { // the template was decoded before, and the names are its own
 		panic(fmt.Sprintf("header of schedule %d: %v", x.ID, err))
 	}
 	j := *x.form
@@ -140,6 +132,31 @@ func (s *State) run(x *Schedule, key string, run *dtaskv1.ScheduledRun, waits []
 	s.submit(w, ends, fx)
 	s.mixJob(w)
 	return w.id
+}
+
+// appendRun appends to an encoded header what that of a run has in addition. Fields that
+// follow an encoded message are merged into it. The bytes are part of the digest, and those
+// of package proto may be others in another version.
+func appendRun(b []byte, run *dtaskv1.ScheduledRun, waits []JobID) []byte {
+	const needs, need, condition, ofRun, schedule, scheduleID, tick, previous, manual = 12, 1, 2, 14, 1, 2, 3, 4, 5
+	varint := func(b []byte, field protowire.Number, v uint64) []byte {
+		if v == 0 {
+			return b
+		}
+		return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
+	}
+	message := func(b []byte, field protowire.Number, v []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), v)
+	}
+	for _, id := range waits {
+		b = message(b, needs, varint(varint(nil, need, uint64(id)), condition, uint64(dtaskv1.Condition_CONDITION_ENDED)))
+	}
+	r := message(nil, schedule, []byte(run.GetSchedule()))
+	r = varint(r, scheduleID, run.GetScheduleId())
+	r = varint(r, tick, uint64(run.GetTickMs()))         //nolint:gosec // as int64 is encoded
+	r = varint(r, previous, uint64(run.GetPreviousMs())) //nolint:gosec // the same
+	r = varint(r, manual, protowire.EncodeBool(run.GetManual()))
+	return message(b, ofRun, r)
 }
 
 // RunSchedule starts a run of a schedule by hand, also of one that is paused.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -231,6 +233,27 @@ func TestTheRunsOfAScheduleShareTheirTasksAfterARestore(t *testing.T) {
 		}
 	}
 	sameState(t, "after another restore", restored(t, snapshotOf(t, again)), s)
+}
+
+func TestTheHeaderOfARunIsThatOfItsMessage(t *testing.T) {
+	t.Parallel()
+	for _, run := range []*dtaskv1.ScheduledRun{
+		{Schedule: "nightly", ScheduleId: 300, TickMs: 1_800_000_000_000, PreviousMs: 1_799_000_000_000},
+		{Schedule: "nightly", ScheduleId: 1, Manual: true},
+	} {
+		h, waits := &dtaskv1.JobHeader{Name: "nightly", Run: run}, []JobID{3, 1 << 40}
+		for _, id := range waits {
+			h.Needs = append(h.Needs, &dtaskv1.JobNeed{Job: uint64(id), Condition: dtaskv1.Condition_CONDITION_ENDED})
+		}
+		template, err := proto.Marshal(&dtaskv1.JobHeader{Name: "nightly"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := new(dtaskv1.JobHeader)
+		if err := proto.Unmarshal(appendRun(template, run, waits), got); err != nil || !proto.Equal(got, h) {
+			t.Errorf("got %v, %v, want %v", got, err, h)
+		}
+	}
 }
 
 func TestScheduleLimits(t *testing.T) {
