@@ -113,6 +113,9 @@ func newModel() *model {
 		replicas: map[string]Replica{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},
 		access: newModelAccess(), schedules: modelSchedules{next: 1}, workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
 	}
+	w.access.owns = func(id IdentityID) bool {
+		return slices.ContainsFunc(w.schedules.list, func(x *modelSchedule) bool { return x.owner == id })
+	}
 	w.access.retire = func(name string) WorkerID {
 		for id, x := range w.workers {
 			if x.Name == name {

@@ -288,6 +288,15 @@ func (s *State) OpenRuns(x *Schedule) []JobID {
 	return open
 }
 
+// scheduleOwners returns the identities that have set a schedule.
+func (s *State) scheduleOwners() map[IdentityID]struct{} {
+	owners := make(map[IdentityID]struct{})
+	for _, x := range s.schedules.list {
+		owners[x.Owner] = struct{}{}
+	}
+	return owners
+}
+
 // OwnerLives reports whether the identity that set a schedule exists and is not revoked.
 // Otherwise the schedule does not fire. Its credentials may have expired.
 func (s *State) OwnerLives(x *Schedule) bool { return s.ownerRefusal(x.Owner) == Accepted }

@@ -256,6 +256,41 @@ func TestTheHeaderOfARunIsThatOfItsMessage(t *testing.T) {
 	}
 }
 
+// The token of the user who has set a schedule may expire. The schedule fires on, however long
+// ago that was.
+func TestTheOwnerOfAScheduleIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	s := New()
+	s.level.current = 3
+	for id := range byte(2) {
+		o := &CreateIdentity{Name: string('a' + rune(id)), Grant: Grant{Role: RoleSubmitter}, Credential: Credential{Kind: TokenCredential, Hash: [32]byte{id + 1}, ExpiresMS: 2000}, CreatedMS: 500}
+		if r := s.Apply(Entry{NowMS: 500, Ops: []Op{o}}, nil); r != Accepted {
+			t.Fatal(r)
+		}
+	}
+	if r := s.Apply(Entry{NowMS: 1000, Ops: setOf(1, plan(nil), func(o *SetSchedule) { o.Owner = 1 })}, nil); r != Accepted {
+		t.Fatal(r)
+	}
+	forget := func() Reason {
+		return s.Apply(Entry{NowMS: 9000, Ops: []Op{&ForgetIdentities{BeforeMS: 8000, Max: 9}}}, nil)
+	}
+	if r := forget(); r != Accepted || s.Identity(2) != nil || !s.OwnerLives(s.Schedule(1)) {
+		t.Errorf("got %v, identities %v and %v", r, s.Identity(1), s.Identity(2))
+	}
+	if s.HasEndedIdentities(8000) {
+		t.Error("an identity is to be forgotten, again and again")
+	}
+	if r := forget(); r != AlreadyEnded {
+		t.Errorf("again: got %v", r)
+	}
+	if r := s.Apply(Entry{NowMS: 9000, Ops: []Op{fireAt(5000, 3600), &DeleteSchedule{ID: 1}}}, nil); r != Accepted {
+		t.Fatal(r)
+	}
+	if r := forget(); r != Accepted || s.Identity(1) != nil {
+		t.Errorf("without the schedule: got %v", r)
+	}
+}
+
 func TestScheduleLimits(t *testing.T) {
 	t.Parallel()
 	s := scheduled(t, plan(nil), func(o *SetSchedule) { o.Overlap = OverlapWaitAll; o.Ordered = false })

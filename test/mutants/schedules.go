@@ -41,6 +41,11 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "EveryScheduleFiresInANewTerm"}},
 		},
 		{
+			Name:   "a-schedule-ends-with-the-token-of-its-owner",
+			Edits:  []Edit{{"fsm/op_forget_identities.go", "&& (!needed || i.IsRevoked())", "&& (!needed || true)"}},
+			Caught: []Checker{{Package: "./fsm", Run: "TheOwnerOfASchedule"}},
+		},
+		{
 			Name:   "a-run-waits-for-the-newest-run-only",
 			Edits:  []Edit{{fire, "	for _, id := range waits {\n", "	for _, id := range waits[max(0, len(waits)-1):] {\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "AWaitingRunWaitsForAll"}},
