@@ -16,7 +16,8 @@ const (
 	// blockedRetry is how often ticks are tried again that can't fire now.
 	blockedRetry = 50 * time.Millisecond
 	// armedAtOnce is how many schedules get their calendars and timers together after a
-	// term has started, every armInterval: what is due meanwhile waits some milliseconds.
+	// term has started or the wall clock was set, every armInterval: what is due meanwhile
+	// waits some milliseconds. One with many times counts for more: see armCost.
 	armedAtOnce = 128
 	armInterval = time.Millisecond
 	// maxTickTimer is how far ahead timers of ticks are set: timers can't be removed, and
@@ -35,7 +36,7 @@ type schedules struct {
 	timers     *timers
 	uploads    *uploads
 	byID       map[fsm.ScheduleID]*schedule
-	unarmed    []fsm.ScheduleID // at the start of the term; they get their timers soon
+	unarmed    []fsm.ScheduleID // they get their timers soon
 	blocked    []*schedule      // due, but can't fire now; each at most once
 	retrying   bool             // there is a timer for these two
 	nextMissed time.Time        // when the next missed tick may run, by the monotonic clock
@@ -64,16 +65,24 @@ func (t *schedules) rebuild(b *batch) {
 	t.retryLater(b)
 }
 
-// armSome sets the timers of the next schedules that have had none in this term.
+// armSome sets the timers of the next schedules that have none yet.
 func (t *schedules) armSome(b *batch) {
-	n := min(len(t.unarmed), armedAtOnce)
-	for _, id := range t.unarmed[:n] {
-		if x := b.view.Schedule(id); x != nil && t.byID[id] == nil { // else deleted or changed meanwhile
-			t.arm(b, t.of(b, x))
+	n := 0
+	for cost := 0; n < len(t.unarmed) && cost < armedAtOnce; n++ {
+		x := b.view.Schedule(t.unarmed[n])
+		if x == nil {
+			continue // it was deleted meanwhile
+		}
+		cost += armCost(x)
+		if s := t.of(b, x); s.due == 0 && !s.blocked { // else it was changed meanwhile
+			t.arm(b, s)
 		}
 	}
 	t.unarmed = t.unarmed[n:]
 }
+
+// armCost is how much longer it takes to arm a schedule than one without listed times.
+func armCost(x *fsm.Schedule) int { return 1 + (len(x.At)+len(x.Except))/8 }
 
 // drift is how far the wall clock is ahead of the monotonic one, from some origin.
 func drift(b *batch) time.Duration { return time.Duration(b.wall.UnixNano() - int64(b.at)) }
@@ -147,8 +156,7 @@ func (t *schedules) fire(b *batch, x timer) {
 	}
 }
 
-// retry sets timers that are missing since the start of the term, and tries the schedules
-// that were blocked.
+// retry sets timers that are missing, and tries the schedules that were blocked.
 func (t *schedules) retry(b *batch) {
 	t.retrying = false
 	t.armSome(b)
@@ -266,7 +274,7 @@ func (t *schedules) count(b *batch, op *fsm.Fire, late time.Duration) {
 	totals.TicksMissed.Add(uint64(op.Earlier))
 }
 
-// sweep sets the timers again if the wall clock was set.
+// sweep lets the timers be set again if the wall clock was set.
 func (t *schedules) sweep(b *batch) {
 	now := drift(b)
 	if (now - t.drift).Abs() <= maxClockStep {
@@ -275,7 +283,9 @@ func (t *schedules) sweep(b *batch) {
 	t.drift = now
 	for x := range b.view.Schedules() {
 		if s := t.byID[x.ID]; s != nil && s.due != 0 && !s.reserved {
-			t.arm(b, s)
+			s.due = 0
+			t.unarmed = append(t.unarmed, x.ID)
 		}
 	}
+	t.retryLater(b)
 }

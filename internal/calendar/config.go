@@ -3,7 +3,6 @@ package calendar
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -155,13 +154,18 @@ func (s *Schedule) addRules(c Config) error {
 	if len(c.At) == 0 {
 		return nil
 	}
-	r := new(atRule)
+	type times struct {
+		at    int64
+		civil civil
+	}
+	r, seen := new(atRule), make(map[times]struct{}, len(c.At))
 	for i, p := range c.At {
 		for _, f := range resolve(p, s.zone, c.Gap, c.Repeat) {
-			if same := slices.IndexFunc(r.list, func(g found) bool { return g.at == f.at && g.civil == f.civil }); same >= 0 {
+			if _, twice := seen[times{f.at, f.civil}]; twice {
 				return &Error{Field: "at", Index: i, What: fmt.Sprintf("duplicate time %q", p), Do: "remove one of them"}
 			}
 			if !s.except.covers(f.civil) {
+				seen[times{f.at, f.civil}] = struct{}{}
 				r.list = append(r.list, f)
 			}
 		}
