@@ -19,6 +19,11 @@ func (l *memLeader) SetSchedule(_ context.Context, n sequencer.NewSchedule) (*fs
 	if l.fail != nil {
 		return nil, l.fail
 	}
+	c, err := sequencer.Calendar(n.Name, &n.Recurrence)
+	if err != nil {
+		return nil, err
+	}
+	n.Ordered = c.InOrder()
 	fork, _ := l.machine.Fork()
 	id := fork.NextJob()
 	reason := l.apply(func(d *fsm.EntryBuilder) fsm.Reason {
