@@ -396,6 +396,7 @@ func (f *frameReader) sharedChunks(j *job, _ uint32) (tasks uint32, err error) {
 			return 0, errors.New("tasks without policy or out of order")
 		}
 		tasks += uint32(c.Len()) //nolint:gosec // ≤ total of the other job
+		j.chunks = append(j.chunks, c)
 	}
 	j.chunks, j.succ, j.sum = slices.Clip(of.chunks), of.succ, of.sum
 	return tasks, nil
