@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/dtask/dtask/internal/auth"
@@ -33,6 +34,9 @@ func (r *Registry) GuardHTTP(next http.Handler) http.Handler {
 			http.Error(w, reason, code)
 		}
 		switch {
+		case errors.Is(err, errTimeUnknown):
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			refuse(err.Error(), http.StatusUnauthorized)
@@ -56,6 +60,9 @@ func (r *Registry) ofHeader(header string) (*auth.Principal, error) {
 	p, err := r.lookUpToken(t.Hash())
 	if err == nil {
 		err = r.expired(p)
+		if err != nil && !r.cfg.TimeKnown() {
+			err = errTimeUnknown
+		}
 	}
 	if err == nil && r.cfg.Isolated() {
 		err = &UnauthenticatedError{Reason: "this coordinator has heard of no leader for too long to know whether the token still counts"}

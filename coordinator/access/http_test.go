@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 )
 
 func TestReadingMetricsIsAUseOfAToken(t *testing.T) {
@@ -19,6 +20,29 @@ func TestReadingMetricsIsAUseOfAToken(t *testing.T) {
 	f.registry.GuardHTTP(http.NotFoundHandler()).ServeHTTP(w, q)
 	if w.Code != http.StatusNotFound || f.registry.lastUsed(made.Hash()) != f.clock() {
 		t.Errorf("got status %d, last used at %d", w.Code, f.registry.lastUsed(made.Hash()))
+	}
+}
+
+// A coordinator that does not know the time can't tell whether a token has expired.
+func TestATokenIsNotCalledExpiredBeforeTheTimeIsKnown(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	short, _ := f.token("prometheus", "metrics", time.Second)
+	f.pass(time.Minute)
+	get := func() int {
+		q := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
+		q.Header.Set("Authorization", short.Header())
+		w := httptest.NewRecorder()
+		f.registry.GuardHTTP(http.NotFoundHandler()).ServeHTTP(w, q)
+		return w.Code
+	}
+	f.noTime = true
+	if code := get(); code != http.StatusServiceUnavailable {
+		t.Errorf("before: got status %d", code)
+	}
+	f.noTime = false
+	if code := get(); code != http.StatusUnauthorized {
+		t.Errorf("afterwards: got status %d", code)
 	}
 }
 
