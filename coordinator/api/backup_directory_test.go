@@ -49,8 +49,11 @@ func TestACoordinatorAddsBackupsToADirectory(t *testing.T) {
 	var cluster string
 	r.machine.Read(func(st *fsm.State, _ uint64) { cluster = st.ClusterID() })
 	left := filepath.Join(dir, ".dtaskd-"+cluster+"-n1@123") // by a process that was killed
-	if err := os.WriteFile(left, nil, 0o600); err != nil {
-		t.Fatal(err)
+	others := filepath.Join(dir, ".dtaskd-other-n1@456")     // being written by another cluster
+	for _, path := range []string{left, others} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	first, err := r.writeTo(t, dir, 1)
 	if err != nil {
@@ -59,6 +62,9 @@ func TestACoordinatorAddsBackupsToADirectory(t *testing.T) {
 	at := r.machine.Index()
 	if first.GetServerId() != "n1" || first.GetTo() != "file://"+dir || first.GetFile() != backup.NewStateFile(at).Name || first.GetIndex() != at || first.GetBytes() == 0 {
 		t.Errorf("got %v", first)
+	}
+	if err := os.Remove(others); err != nil {
+		t.Errorf("the file of another cluster was removed: %v", err)
 	}
 	segment := backup.NewSegment(0, at).Name
 	wantFiles(t, dir, segment, first.GetFile())
