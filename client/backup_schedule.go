@@ -23,8 +23,8 @@ func (c *Client) SetBackupSchedule(ctx context.Context, s BackupSchedule) (*dtas
 	return got.GetSchedule(), err
 }
 
-// DeleteBackupSchedule ends the schedule of backups, which stay. already reports whether
-// there was none.
+// DeleteBackupSchedule ends the schedule of backups, which stay. Already of the response
+// reports that none was set.
 func (c *Client) DeleteBackupSchedule(ctx context.Context) (*dtaskv1.DeleteBackupScheduleResponse, error) {
 	return call(ctx, c, operation{name: "deleting the backup schedule", timeout: changeLimit},
 		dtaskv1.AdminServiceClient.DeleteBackupSchedule, &dtaskv1.DeleteBackupScheduleRequest{})
