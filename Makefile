@@ -55,6 +55,10 @@ generate: ## regenerate the code under proto/, docs/cli.md and docs/metrics.md
 	REWRITE=1 go test -count=1 -run TestTheReference ./cli
 	REWRITE=1 go test -count=1 -run TestTheListOfMetrics ./test/alerts
 
+.PHONY: zones
+zones: ## write the embedded time zones again, from those of the Go toolchain
+	go run ./tools/zones internal/zoneinfo/zones.gz
+
 .PHONY: fmt
 fmt: ## format Go and proto sources
 	$(LINT) fmt
@@ -115,6 +119,16 @@ check: ## everything that a change must pass, cheapest first
 	$(MAKE) lint
 	go test -timeout 9m -shuffle=on ./...
 	$(MAKE) race
+
+.PHONY: calendar
+calendar: ## compare schedules with a naive walk: all expressions around every transition of every zone
+	go test -count=1 -v -timeout 0 -run ReferenceModel $(ARGS) ./internal/calendar -calendar.whole
+
+.PHONY: croniter
+croniter: ## compare schedules with those of the Python package croniter, which it installs into build/
+	python3 -m venv build/croniter
+	build/croniter/bin/pip install --quiet croniter==6.0.0
+	DTASK_CRONITER=$(CURDIR)/build/croniter/bin/python go test -count=1 -v -run Croniter $(ARGS) ./internal/calendar
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (20s)

@@ -55,10 +55,15 @@ var jobArgs = map[string]struct {
 }
 
 // fileArgs are the commands whose arguments are files, or whatever another command takes.
-var fileArgs = []string{"dtaskctl submit", "dtaskctl run"}
+var fileArgs = []string{"dtaskctl submit", "dtaskctl run", "dtaskctl schedule next", "dtaskctl schedule set"}
 
 // workerArgs are the commands that take the name of a worker.
 var workerArgs = []string{"dtaskctl worker drain", "dtaskctl worker undrain"}
+
+// scheduleArgs are the commands that take the name of a schedule.
+var scheduleArgs = []string{
+	"dtaskctl schedule show", "dtaskctl schedule pause", "dtaskctl schedule resume", "dtaskctl schedule delete", "dtaskctl schedule run", "dtaskctl schedule backfill",
+}
 
 // addCompletions adds the completions of arguments and flags to all commands. The flags
 // of bindEnum have theirs already.
@@ -83,6 +88,8 @@ func (a *app) addCompletions(cmd *cobra.Command) {
 		})
 	case slices.Contains(workerArgs, path):
 		cmd.ValidArgsFunction = a.completing(firstArg(completeWorkers))
+	case slices.Contains(scheduleArgs, path):
+		cmd.ValidArgsFunction = a.completing(firstArg(completeSchedules))
 	default:
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
@@ -302,6 +309,19 @@ func completeWorkers(ctx context.Context, c *client.Client, _ []string, typed st
 		}
 		if strings.HasPrefix(w.GetName(), typed) {
 			values = append(values, w.GetName()+"\t"+w.GetState())
+		}
+	}
+	return values
+}
+
+// completeSchedules completes the name of a schedule.
+func completeSchedules(ctx context.Context, c *client.Client, _ []string, typed string) (values []string) {
+	for x, err := range c.Schedules(ctx, client.ScheduleFilter{Limit: maxCompletedJobs, Stale: true}) {
+		if err != nil {
+			break
+		}
+		if strings.HasPrefix(x.GetName(), typed) {
+			values = append(values, x.GetName()+"\t"+x.GetState())
 		}
 	}
 	return values

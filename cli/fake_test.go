@@ -37,6 +37,7 @@ type fakeLeader struct {
 	dtaskv1.UnimplementedClusterServiceServer
 	dtaskv1.UnimplementedAdminServiceServer
 	dtaskv1.UnimplementedAuthServiceServer
+	dtaskv1.UnimplementedScheduleServiceServer
 
 	addr string
 	mu   sync.Mutex // guards the fields below
@@ -54,6 +55,7 @@ type fakeLeader struct {
 	fakeBench
 	fakeUpgrade
 	fakeAccess
+	fakeSchedules
 }
 
 // A fakeFollower redirects every call to the leader, except Status and Identify.
@@ -70,6 +72,7 @@ func (f *fakeLeader) serve() (addr string, done func(), err error) {
 	dtaskv1.RegisterClusterServiceServer(s, f)
 	dtaskv1.RegisterAdminServiceServer(s, f)
 	dtaskv1.RegisterAuthServiceServer(s, f)
+	dtaskv1.RegisterScheduleServiceServer(s, f)
 	return listenAndServe(s)
 }
 

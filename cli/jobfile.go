@@ -57,16 +57,9 @@ func readJobs(paths []string, in io.Reader, opts spec.Options) ([]*dtaskv1.JobSp
 		faults spec.Faults
 	)
 	for _, path := range paths {
-		limit := int64(spec.MaxFileBytes)
-		if spec.IsMessage(path) {
-			limit = spec.MaxMessageBytes
-		}
-		text, err := readInput(path, in, limit)
+		text, err := readJobFile(path, in)
 		if err != nil {
-			return nil, &commandError{
-				err: err, code: exitJobFile,
-				hint: "use the path of a job file, or - for standard input",
-			}
+			return nil, err
 		}
 		more, err := parseJobs(path, text, opts)
 		if found, ok := errors.AsType[spec.Faults](err); ok {
@@ -92,6 +85,22 @@ func parseJobs(path string, text []byte, opts spec.Options) ([]*dtaskv1.JobSpec,
 	}
 	job, err := spec.ParseMessage(path, text)
 	return []*dtaskv1.JobSpec{job}, err //nolint:wrapcheck // as above
+}
+
+// readJobFile reads a job file, or in for "-".
+func readJobFile(path string, in io.Reader) ([]byte, error) {
+	limit := int64(spec.MaxFileBytes)
+	if spec.IsMessage(path) {
+		limit = spec.MaxMessageBytes
+	}
+	text, err := readInput(path, in, limit)
+	if err != nil {
+		return nil, &commandError{
+			err: err, code: exitJobFile,
+			hint: "use the path of a job file, or - for standard input",
+		}
+	}
+	return text, nil
 }
 
 // readInput reads a file, or in for "-". It returns at most limit+1 bytes, so that

@@ -22,6 +22,11 @@ type jobOverrides struct {
 
 func (o *jobOverrides) bind(fl *pflag.FlagSet) {
 	fl.Var(&o.labels, "label", "label `KEY=VALUE` of the job, in addition to those of the file; repeatable")
+	o.bindParams(fl)
+}
+
+// bindParams adds the flags that give parameters their values.
+func (o *jobOverrides) bindParams(fl *pflag.FlagSet) {
 	fl.Var(&o.params, "set", "value `NAME=VALUE` of a parameter that the file declares; repeatable")
 	bind(fl, &o.setFile, "set-file", "", "`FILE` with values of parameters, a mapping in YAML or JSON; --set takes precedence", notEmpty)
 }

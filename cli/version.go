@@ -10,6 +10,7 @@ import (
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/buildinfo"
 	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/internal/zoneinfo"
 )
 
 func newVersion(a *app) *cobra.Command {
@@ -19,13 +20,13 @@ func newVersion(a *app) *cobra.Command {
 		Example: "  dtaskctl version",
 		Args:    noArgs,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
-			doc, server := document.Versions{Client: buildinfo.Version()}, "not reachable"
+			doc, server := document.Versions{Client: buildinfo.Version(), TimeZones: zoneinfo.Version()}, "not reachable"
 			if got, err := c.Identify(ctx); err == nil {
 				doc.Server = new(got.GetVersion())
 				server = fmt.Sprintf("%s (%s)", show.Clean(got.GetVersion()),
 					show.Clean(got.GetServerId()))
 			}
-			return lines(doc, "dtaskctl     "+doc.Client, "coordinator  "+server), nil
+			return lines(doc, "dtaskctl     "+doc.Client, "coordinator  "+server, "time zones   "+doc.TimeZones), nil
 		}),
 	}
 }

@@ -62,12 +62,13 @@ type fake struct {
 	purge  func(*dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error)
 	status func() (*dtaskv1.StatusResponse, error)
 
-	denies  error        // of Identify
-	cluster string       // that it belongs to; empty: unknown
-	frozen  atomic.Bool  // hangs with open connections
-	calls   atomic.Int64 // of JobService, and jobs that were submitted
-	streams atomic.Int64 // of Submit
-	hang    chan struct{}
+	schedules dtaskv1.ScheduleServiceServer // optional
+	denies    error                         // of Identify
+	cluster   string                        // that it belongs to; empty: unknown
+	frozen    atomic.Bool                   // hangs with open connections
+	calls     atomic.Int64                  // of JobService, and jobs that were submitted
+	streams   atomic.Int64                  // of Submit
+	hang      chan struct{}
 }
 
 // serve serves f at addr until the test ends.
@@ -90,6 +91,9 @@ func (n *network) start(addr string, f *fake, jobs dtaskv1.JobServiceServer, adm
 	dtaskv1.RegisterJobServiceServer(s, jobs)
 	dtaskv1.RegisterClusterServiceServer(s, f)
 	dtaskv1.RegisterAdminServiceServer(s, admin)
+	if f.schedules != nil {
+		dtaskv1.RegisterScheduleServiceServer(s, f.schedules)
+	}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = s.Serve(l) }()
 	n.mu.Lock()

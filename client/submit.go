@@ -145,15 +145,21 @@ func newUpload(s Submission, result *SubmitResult) (*upload, error) {
 		u.total = u.spec.total
 		return u, nil
 	}
+	total, err := countTasks(s.Job)
+	u.total = total
+	return u, err
+}
+
+// countTasks returns how many tasks a job has, including those of its arrays.
+func countTasks(job *dtaskv1.JobSpec) (uint32, error) {
 	n := uint64(0)
-	for _, t := range s.Job.GetTasks() {
+	for _, t := range job.GetTasks() {
 		n += min(array.Tasks(t), maxTasks+1)
 	}
 	if n == 0 || n > maxTasks {
-		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("invalid number of tasks %d; must be 1 to %d", n, maxTasks)}
+		return 0, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("invalid number of tasks %d; must be 1 to %d", n, maxTasks)}
 	}
-	u.total = uint32(n) //nolint:gosec // at most maxTasks
-	return u, nil
+	return uint32(n), nil
 }
 
 // fillKey checks the idempotency key of a request, and generates one if it is

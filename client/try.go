@@ -56,6 +56,10 @@ func (t try) cluster() dtaskv1.ClusterServiceClient { return dtaskv1.NewClusterS
 func (t try) admin() dtaskv1.AdminServiceClient     { return dtaskv1.NewAdminServiceClient(t.conn) }
 func (t try) auth() dtaskv1.AuthServiceClient       { return dtaskv1.NewAuthServiceClient(t.conn) }
 
+func (t try) schedules() dtaskv1.ScheduleServiceClient {
+	return dtaskv1.NewScheduleServiceClient(t.conn)
+}
+
 // do runs op until it succeeds, fails permanently, or times out.
 func (c *Client) do(ctx context.Context, op operation) error {
 	walking, w := newRetryLoop(ctx, c.cfg.Timeout, op)

@@ -79,7 +79,7 @@ func (c *clockMonitor) Run(ctx context.Context, _ uint64) error {
 		}
 		c.agreed.Store(now)
 		c.alarms.Set(membership.AlarmClockSkew, skewed && ctx.Err() == nil, fmt.Sprintf(
-			"the wall clock agrees with %d of %d members, so nothing expires by age, and tokens and join strings expire by %s: set the clocks of the machines",
+			"the wall clock agrees with %d of %d members, so nothing expires by age, no schedule fires, and tokens and join strings expire by %s: set the clocks of the machines",
 			agree, of, found.decides()))
 		switch {
 		case ctx.Err() != nil:

@@ -89,6 +89,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		{"steals_total", "Attempts that workers released on request.", s.Steals},
 		{"workers_down_total", "Workers marked down after a liveness timeout.", s.WorkersDown},
 		{"jobs_submitted_total", "Jobs stored.", s.Submissions},
+		{"schedule_runs_total", "Ticks of schedules that started a job; runs by hand don't count.", t.ScheduledRuns.Load()},
+		{"schedule_ticks_skipped_total", "Ticks of schedules skipped because an earlier run had not ended.", t.TicksSkipped.Load()},
+		{
+			"schedule_ticks_missed_total",
+			"Ticks of schedules that were missed and don't run later; of those that end together, at most 1,000.", t.TicksMissed.Load(),
+		},
 		{
 			"notifications_delivered_total",
 			"Notifications delivered.", m.notifications.Delivered.Load(),
@@ -168,6 +174,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	})
 	histogram(ch, desc("task_wait_seconds", "Seconds from ready to sent to a worker; sampled under load."), t.Wait.Counts())
 	histogram(ch, desc("task_run_seconds", "Seconds from start to end of successful attempts."), t.Run.Counts())
+	histogram(ch, desc("schedule_delay_seconds", "Seconds from the start of a tick, jitter included, to the decision to run it."), t.FireDelay.Counts())
 	if leads {
 		m.collectLeader(ch)
 	}
@@ -192,14 +199,14 @@ func collectGauges(ch chan<- prometheus.Metric, list []gauge) {
 // some of it, and a follower would show zeros, which falsify minima and alerts.
 func (m metrics) collectLeader(ch chan<- prometheus.Metric) {
 	t := m.totals
-	notifications, deadLetters := 0, map[string]int(nil)
+	notifications, schedules, deadLetters := 0, 0, map[string]int(nil)
 	m.machine.Read(func(st *fsm.State, _ uint64) {
-		notifications, deadLetters = st.NotificationCount(), st.DeadLettersByType()
+		notifications, schedules, deadLetters = st.NotificationCount(), st.ScheduleCount(), st.DeadLettersByType()
 	})
 	collectGauges(ch, []gauge{
 		{
 			"leader_clock_agrees",
-			"1 while the leader's wall clock agrees with a majority of the members; otherwise nothing expires by age.",
+			"1 while the leader's wall clock agrees with a majority of the members; otherwise nothing expires by age, and no schedule fires.",
 			truth(m.clock.agrees()),
 		},
 		{"attempts_held", "Attempts assigned to workers.", float64(t.Held.Load())},
@@ -220,6 +227,7 @@ func (m metrics) collectLeader(ch chan<- prometheus.Metric) {
 			"Slots that attempts on workers and ready tasks need, one each; tasks that no worker could run are included.",
 			slotsWanted(t),
 		},
+		{"schedules", "Schedules, paused ones too.", float64(schedules)},
 		{"notifications_pending", "Notifications waiting for delivery to a webhook or command.", float64(notifications)},
 	})
 	m.collectStates(ch)

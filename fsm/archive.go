@@ -121,11 +121,11 @@ func (r *RecordWriter) Write(a *ArchivedJob, w io.Writer) (Head, error) {
 	f.flushBytes = 16 << 10
 	f.begin(w, "")
 	a.head(f, &h)
-	f.jobHead(a.job)
+	f.jobHead(a.job, a.job.chunks)
 	if r.Summarize != nil {
 		f.summary(r.Summarize(a))
 	}
-	f.jobParts(a.job)
+	f.jobParts(a.job, a.job.chunks)
 	if err := f.finish(); err != nil {
 		return Head{}, fmt.Errorf("writing record of job %d: %w", a.job.id, err)
 	}

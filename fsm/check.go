@@ -27,6 +27,9 @@ func (s *State) Check() error {
 	if err := s.deadLetters.check(&s.jobs); err != nil {
 		return err
 	}
+	if err := s.schedules.check(s.nextJob); err != nil {
+		return err
+	}
 	return s.checkIdentities()
 }
 

@@ -54,6 +54,6 @@
 // and tasks, check.go the invariants, machine.go the lock, subscriptions.go the signals to
 // readers. The other parts of the state are in files of their own with their accessors:
 // cluster.go, workers.go, keys.go, checkpoint.go, results.go, notifications.go,
-// dead_letters.go, identity.go, join_token.go, trust.go and digest.go.
+// dead_letters.go, identity.go, join_token.go, trust.go, schedule.go and digest.go.
 // identity_watch.go signals to a replica that identities, join tokens or trust changed.
 package fsm

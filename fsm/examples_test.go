@@ -123,6 +123,19 @@ func examples() []Op {
 			File: "state-00000000000000000300.dtbk", Index: 300, Bytes: 70000,
 		}},
 		&RecordBackup{BackupRun{ScheduleMS: 1_700_000_004_009, AtMS: 1_700_000_004_011, ServerID: "n2-1", To: "file:///mnt/backups", Error: "no space left on device"}},
+		&SetSchedule{
+			Upload: 300, Sum: sum, Digest: digest, Recurrence: Recurrence{
+				Cron: []string{"30 2 * * *", "0 9 * * MON"}, Zone: "Europe/Berlin", Gap: 2, Repeat: 1, JitterMS: 300_000,
+				From: "2026-01-01", Until: "2027-01-01T08:00", Except: []string{"2026-12-25"}, Ordered: true,
+			},
+			ScheduleRules: ScheduleRules{Overlap: OverlapWait, Missed: MissedAll, WithinMS: 86_400_000},
+			Owner:         300, By: "alice", IfVersion: 7, AtMS: 1_700_000_004_009,
+		},
+		&DeleteSchedule{ID: 300, IfVersion: 7},
+		&PauseSchedule{ID: 300, Reason: "new disk", By: "alice", AtMS: 1_700_000_004_010},
+		&ResumeSchedule{ID: 300, AtMS: 1_700_000_004_011},
+		&Fire{Schedule: 300, Version: 7, TickMS: 1_700_000_005_000, Civil: 1_700_003_605, Decision: TickRuns, Earlier: 70000},
+		&RunSchedule{Schedule: 300, TickMS: 1_700_000_005_000, PreviousMS: 1_699_900_000_000, Key: "run", KeyExpires: 1_700_000_006_000, Digest: digest},
 	}
 }
 

@@ -31,7 +31,7 @@ func (g *generator) ops(s *State) []Op {
 
 // op returns one operation. Kinds that make progress are drawn more often.
 func (g *generator) op(s *State) Op {
-	switch n := g.choose(108); {
+	switch n := g.choose(122); {
 	case n < 8:
 		return g.assign(s)
 	case n < 18:
@@ -70,6 +70,11 @@ func (g *generator) op(s *State) Op {
 		return g.reuse(s)
 	case n < 106:
 		return g.identity(s)
+	case n < 120:
+		if g.alone { // runs may wait for each other
+			return g.begin(s)
+		}
+		return g.schedule(s)
 	default:
 		return g.cluster()
 	}
@@ -226,6 +231,7 @@ func (g *generator) begin(s *State) Op {
 	if !g.alone && g.choose.one(3) {
 		p.needs = g.needs(s)
 	}
+	p.name = []string{"plan", "plan", "other", "a b"}[g.odd(3, 4)]
 	o := &BeginUpload{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
 	switch g.choose(40) {
 	case 0:

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"testing"
@@ -37,6 +38,7 @@ type jobPlan struct {
 	namespace   string
 	maxFailures uint32
 	needs       []*dtaskv1.JobNeed
+	name        string // empty = plan
 	tasks       []taskPlan
 }
 
@@ -47,7 +49,7 @@ const (
 
 func (p *jobPlan) header() []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&dtaskv1.JobHeader{
-		Name: "plan", OnFailure: p.onFailure, Webhook: p.webhook, Namespace: p.namespace, MaxFailures: p.maxFailures, Needs: p.needs,
+		Name: cmp.Or(p.name, "plan"), OnFailure: p.onFailure, Webhook: p.webhook, Namespace: p.namespace, MaxFailures: p.maxFailures, Needs: p.needs,
 		Policies: []*dtaskv1.TaskPolicy{
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE},
 			{Type: "once", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},

@@ -25,6 +25,8 @@ type modelAccess struct {
 	revokedWorkers []WorkerID      // in the current entry
 	// retire frees the name of a worker, and returns its number; 0 if it is unknown.
 	retire func(name string) WorkerID
+	// owns reports whether an identity has set a schedule.
+	owns func(id IdentityID) bool
 }
 
 type modelIdentity struct {
@@ -422,7 +424,7 @@ func (m *modelAccess) forget(op *ForgetIdentities) string {
 		return false
 	}
 	m.identities = slices.DeleteFunc(m.identities, func(i *modelIdentity) bool {
-		return forgets(i.RevokedMS != 0 && i.RevokedMS < op.BeforeMS || i.RevokedMS == 0 && !validAt(i.Credentials, op.BeforeMS-1))
+		return forgets(i.RevokedMS != 0 && i.RevokedMS < op.BeforeMS || i.RevokedMS == 0 && !validAt(i.Credentials, op.BeforeMS-1) && !m.owns(i.ID))
 	})
 	m.tokens = slices.DeleteFunc(m.tokens, func(x *modelToken) bool {
 		return forgets(x.RevokedMS != 0 && x.RevokedMS < op.BeforeMS || x.ExpiresMS != 0 && x.ExpiresMS < op.BeforeMS ||

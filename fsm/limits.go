@@ -32,6 +32,12 @@ const (
 	maxPins         = 10_000 // replicas: their ids are never reused
 	maxAuditHeads   = 64     // coordinators, also those that have left
 	maxBackupTarget = 1 << 10
+
+	maxSchedules        = 10_000
+	maxTemplates        = 64 << 20  // headers and tasks of all schedules together
+	maxRecurrence       = 256 << 10 // of one schedule, encoded
+	maxScheduleOutcomes = 20        // the last ones of a schedule
+	maxOpenRuns         = 100       // of a schedule, that have not ended
 )
 
 // MaxIdentities is how many identities a cluster can have, revoked ones too.

@@ -78,6 +78,9 @@ func compare(s *State, w *model, fx *Effects) string {
 	if diff := w.access.compare(s, fx); diff != "" {
 		return diff
 	}
+	if diff := w.schedules.compare(s); diff != "" {
+		return diff
+	}
 	for _, j := range w.jobs {
 		if diff := compareJob(s, j); diff != "" {
 			return fmt.Sprintf("job %d: %s", j.id, diff)

@@ -40,6 +40,7 @@ type model struct {
 	moved       []string
 	access      modelAccess
 	untold      []*modelJob // ended jobs that the jobs which need them don't know of
+	schedules   modelSchedules
 }
 
 type modelKey struct {
@@ -110,7 +111,10 @@ func (t *modelTask) runs() bool { return t.state == "assigned" && t.begun }
 func newModel() *model {
 	w := &model{
 		replicas: map[string]Replica{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},
-		access: newModelAccess(), workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
+		access: newModelAccess(), schedules: modelSchedules{next: 1}, workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
+	}
+	w.access.owns = func(id IdentityID) bool {
+		return slices.ContainsFunc(w.schedules.list, func(x *modelSchedule) bool { return x.owner == id })
 	}
 	w.access.retire = func(name string) WorkerID {
 		for id, x := range w.workers {
@@ -230,6 +234,9 @@ func (w *model) op(op Op) string {
 		return "accepted"
 	default:
 		if r, ok := w.access.op(op); ok {
+			return r
+		}
+		if r, ok := w.schedule(op); ok {
 			return r
 		}
 		panic(fmt.Sprintf("reference model does not know %T", op))

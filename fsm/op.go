@@ -73,6 +73,12 @@ var operations = [...]struct {
 	49: {"set-backup-schedule", newOp[SetBackupSchedule], 3},
 	50: {"delete-backup-schedule", newOp[DeleteBackupSchedule], 3},
 	51: {"record-backup", newOp[RecordBackup], 3},
+	52: {"set-schedule", newOp[SetSchedule], 3},
+	53: {"delete-schedule", newOp[DeleteSchedule], 3},
+	54: {"pause-schedule", newOp[PauseSchedule], 3},
+	55: {"resume-schedule", newOp[ResumeSchedule], 3},
+	56: {"fire", newOp[Fire], 3},
+	57: {"run-schedule", newOp[RunSchedule], 3},
 }
 
 func newOp[T any, P interface {

@@ -1,6 +1,9 @@
 package fsm
 
-// ForgetIdentities removes identities and join tokens that ended long ago.
+import "slices"
+
+// ForgetIdentities removes identities and join tokens that ended long ago. An identity whose
+// credentials have expired stays while it has set a schedule, which needs it.
 type ForgetIdentities struct {
 	BeforeMS int64  // those that ended before this time
 	Max      uint32 // at most as many, 1 to 10,000; identities first, by number
@@ -36,13 +39,13 @@ func endedBefore(endMS, beforeMS int64) bool { return endMS != 0 && endMS < befo
 // forgetIdentities removes identities that ended before a time, at most left. It returns how many
 // more may be removed.
 func (s *State) forgetIdentities(beforeMS int64, left int) int {
-	t := &s.identities
-	if !t.hasEnded(beforeMS) {
+	if !s.hasEndedIdentity(beforeMS) {
 		return left // the list need not be copied
 	}
+	t, owners := &s.identities, s.scheduleOwners()
 	list, kept := t.write(s.own), 0
 	for _, i := range list {
-		if left == 0 || !endedBefore(i.EndMS(), beforeMS) {
+		if left == 0 || !mayForget(i, beforeMS, owners) {
 			list[kept] = i
 			kept++
 			continue
@@ -53,6 +56,22 @@ func (s *State) forgetIdentities(beforeMS int64, left int) int {
 	clear(list[kept:])
 	t.list = list[:kept]
 	return left
+}
+
+// mayForget reports whether an identity ended before a time, and no schedule needs it.
+func mayForget(i *Identity, beforeMS int64, owners map[IdentityID]struct{}) bool {
+	_, needed := owners[i.ID]
+	return endedBefore(i.EndMS(), beforeMS) && (!needed || i.IsRevoked())
+}
+
+// hasEndedIdentity reports whether an identity may be forgotten.
+func (s *State) hasEndedIdentity(beforeMS int64) bool {
+	t := &s.identities
+	if !t.hasEnded(beforeMS) {
+		return false
+	}
+	owners := s.scheduleOwners()
+	return slices.ContainsFunc(t.list, func(i *Identity) bool { return mayForget(i, beforeMS, owners) })
 }
 
 // dropIdentity removes what an identity is found by.
@@ -108,8 +127,8 @@ func (t *joinTokens) hasEnded(beforeMS int64) bool {
 	return false
 }
 
-// HasEndedIdentities reports whether an identity or a join token ended before a time. It
-// scans all of them.
+// HasEndedIdentities reports whether there is an identity or a join token that
+// ForgetIdentities would remove. It scans all of them.
 func (s *State) HasEndedIdentities(beforeMS int64) bool {
-	return s.identities.hasEnded(beforeMS) || s.joinTokens.hasEnded(beforeMS)
+	return s.hasEndedIdentity(beforeMS) || s.joinTokens.hasEnded(beforeMS)
 }

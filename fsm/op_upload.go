@@ -141,9 +141,16 @@ func (o *AddChunk) apply(s *State, _ *Effects) Reason {
 	}
 	j = s.jobs.write(s.own, o.Job)
 	j.arrays, j.ends, j.endsOwn, j.ordinary = probe.arrays, probe.ends, nil, probe.ordinary
-	first, n := j.records.n, uint32(c.Len()) //nolint:gosec // checked against total
 	j.chunks = append(j.chunks, c)
 	j.sum = c.Sum(j.sum)
+	s.addRecords(j, c)
+	s.mix(uint64(j.id)<<32 | uint64(j.sum))
+	return Accepted
+}
+
+// addRecords adds the records of the tasks of the next chunk.
+func (s *State) addRecords(j *job, c *Chunk) {
+	first, n := j.records.n, uint32(c.Len()) //nolint:gosec // ≤ total
 	j.counts[Blocked] += n
 	if c.ofArray {
 		pending := uint32(j.task(first).ndeps) //nolint:gosec // bounded by the chunk
@@ -157,9 +164,7 @@ func (o *AddChunk) apply(s *State, _ *Effects) Reason {
 			r.pending = uint32(deps.n) //nolint:gosec // bounded by the chunk
 		}
 	}
-	j.cleanupCounts[Blocked] = j.records.n - j.ordinary
-	s.mix(uint64(j.id)<<32 | uint64(j.sum))
-	return Accepted
+	j.cleanupCounts[Blocked] = j.records.n - min(j.ordinary, j.records.n)
 }
 
 // SealUpload makes an uploaded job exist.
@@ -201,12 +206,22 @@ func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 		return NeedNotFound
 	}
 	j = s.jobs.write(s.own, o.Job)
-	j.state, j.submitted, j.digest, j.version = JobPending, s.now, o.Digest, submittedVersion
-	j.sealedAt = s.own.at
+	j.digest = o.Digest
 	j.succ = j.makeSuccessors()
 	k, _ := s.keys.get(j.key)
-	k.version, k.digest = j.version, o.Digest
+	k.version, k.digest = submittedVersion, o.Digest
 	s.keys.set(s.own, j.key, k)
+	s.submit(j, needEnds, fx)
+	s.mixKey(j.key, k)
+	s.mixJob(j)
+	return Accepted
+}
+
+// submit makes a job exist that is complete. Tasks without dependencies become ready,
+// unless the job waits for others.
+func (s *State) submit(j *job, needEnds []JobState, fx *Effects) {
+	j.state, j.submitted, j.version = JobPending, s.now, submittedVersion
+	j.sealedAt = s.own.at
 	fx.sealed(j.id)
 	s.jobEvent(JobSubmittedEvent, j)
 	if needEnds == nil {
@@ -214,9 +229,6 @@ func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 	} else {
 		s.addNeeds(j, needEnds, fx)
 	}
-	s.mixKey(j.key, k)
-	s.mixJob(j)
-	return Accepted
 }
 
 // DropUpload removes an upload that was never sealed.

@@ -41,6 +41,11 @@ const (
 	JoinTokenUsedUp   // it has created all identities that it may
 	JoinTokenPurpose  // it is for another kind of member
 	JoinTokenName     // the name does not match the join token's pattern
+
+	ScheduleNotFound // unknown or deleted
+	SchedulePaused   // the schedule is paused
+	TickPassed       // the tick is not after the last one that was decided
+	RunOpen          // earlier runs of the schedule have not ended, and its overlap rule forbids another one
 )
 
 // Class is what a rejection means to the client that requested the operation.
@@ -89,6 +94,11 @@ var reasons = [...]struct {
 	JoinTokenUsedUp:   {"join token used up", ClassEnded},
 	JoinTokenPurpose:  {"join token has another purpose", ClassEnded},
 	JoinTokenName:     {"name does not match the join token", ClassEnded},
+
+	ScheduleNotFound: {"schedule not found", ClassNotFound},
+	SchedulePaused:   {"schedule paused", ClassEnded},
+	TickPassed:       {"tick was decided before", ClassEnded},
+	RunOpen:          {"an earlier run of the schedule has not ended", ClassEnded},
 }
 
 // Class returns what the reason means to a client.

@@ -132,6 +132,10 @@ func (f *frameReader) state(highest Level) (*State, error) {
 			f.auditHeads(d)
 		case frameBackups:
 			f.backups(d)
+		case frameSchedules:
+			f.schedules(d)
+		case frameSchedule:
+			err = f.schedule(d)
 		case frameJob:
 			err = f.job(d)
 		case frameCheckpoint:
@@ -226,7 +230,7 @@ func (f *frameReader) job(d *decoder) error {
 	if err := f.updates(j, parts.variants, parts.updated); err != nil {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}
-	if j.state != JobUploading {
+	if j.state != JobUploading && j.succ == nil {
 		j.succ = j.makeSuccessors()
 	}
 	s.jobs.put(s.own, j)
@@ -235,26 +239,13 @@ func (f *frameReader) job(d *decoder) error {
 }
 
 func (f *frameReader) jobFrames(j *job, parts jobParts) error {
-	tasks := uint32(0)
-	for range parts.chunks {
-		d, err := f.expect(frameChunk)
-		if err != nil {
-			return err
-		}
-		var c *Chunk
-		(&coder{d: d}).chunk(&c, false)
-		if err := d.done(); err != nil {
-			return err
-		}
-		if c.First != tasks || c.Len() == 0 || uint64(tasks)+uint64(c.Len()) > uint64(j.total) { //nolint:gosec // lengths
-			return errors.New("chunks out of order")
-		}
-		if !j.include(c) {
-			return errors.New("tasks without policy or out of order")
-		}
-		tasks += uint32(c.Len()) //nolint:gosec // ≤ total
-		j.chunks = append(j.chunks, c)
-		j.sum = c.Sum(j.sum)
+	read := f.chunks
+	if parts.chunks == 0 && j.state != JobUploading {
+		read = f.sharedChunks
+	}
+	tasks, err := read(j, parts.chunks)
+	if err != nil {
+		return err
 	}
 	if j.state != JobUploading && tasks != j.total {
 		return errors.New("missing tasks")
@@ -293,6 +284,31 @@ func (f *frameReader) jobFrames(j *job, parts jobParts) error {
 		return errors.New("too many notes")
 	}
 	return nil
+}
+
+// chunks reads the chunks of a job, and returns the number of their tasks.
+func (f *frameReader) chunks(j *job, n uint32) (tasks uint32, err error) {
+	for range n {
+		d, err := f.expect(frameChunk)
+		if err != nil {
+			return 0, err
+		}
+		var c *Chunk
+		(&coder{d: d}).chunk(&c, false)
+		if err := d.done(); err != nil {
+			return 0, err
+		}
+		if c.First != tasks || c.Len() == 0 || uint64(tasks)+uint64(c.Len()) > uint64(j.total) { //nolint:gosec // lengths
+			return 0, errors.New("chunks out of order")
+		}
+		if !j.include(c) {
+			return 0, errors.New("tasks without policy or out of order")
+		}
+		tasks += uint32(c.Len()) //nolint:gosec // ≤ total
+		j.chunks = append(j.chunks, c)
+		j.sum = c.Sum(j.sum)
+	}
+	return tasks, nil
 }
 
 // repeatPage adds the previous page again: tasks without any event are equal.

@@ -15,7 +15,7 @@ var sizeKinds = []struct {
 	frames []frameKind
 }{
 	{"jobs", []frameKind{frameJob}},
-	{"task_definitions", []frameKind{frameChunk}},
+	{"task_definitions", []frameKind{frameChunk, frameSharedChunks}},
 	{"task_records", []frameKind{frameRecords}},
 	{"task_notes", []frameKind{frameNotes}},
 	{"task_updates", []frameKind{frameUpdates}},
@@ -23,9 +23,10 @@ var sizeKinds = []struct {
 	{"reusable_results", []frameKind{frameResults}},
 	{"idempotency_keys", []frameKind{frameKeys}},
 	{"notifications", []frameKind{frameNotifications}},
+	{"schedules", []frameKind{frameSchedules, frameSchedule}},
 	{"workers", []frameKind{frameWorker}},
 	{"identities", []frameKind{frameTrust, frameIdentities, frameJoinTokens}},
-	{"cluster", []frameKind{frameCluster, frameLevel, frameAuditHeads, frameEnd}},
+	{"cluster", []frameKind{frameCluster, frameLevel, frameAuditHeads, frameBackups, frameEnd}},
 }
 
 // frameSizes are bytes by kind of frame.

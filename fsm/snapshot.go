@@ -11,7 +11,8 @@ import (
 // A snapshot is the magic, frames, and an end frame. A frame is its kind (1
 // byte), the length of its contents (4 bytes, little endian), the contents,
 // and a CRC-32C of all that (4 bytes). A job is a job frame followed by its
-// chunks, pages of records, notes and updates.
+// chunks, pages of records, notes and updates. A run of a schedule has a reference
+// in place of the chunks that were written before.
 const snapshotMagic = "dtasksn3"
 
 type frameKind byte
@@ -35,6 +36,9 @@ const (
 	frameJoinTokens
 	frameAuditHeads
 	frameBackups
+	frameSchedules
+	frameSchedule
+	frameSharedChunks
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -65,6 +69,8 @@ func (f *frameWriter) state(s *State) {
 	f.joinTokens(s)
 	f.auditHeads(s)
 	f.backups(s)
+	f.schedules(s)
+	f.shareTemplates(s)
 	for j := range s.jobs.all() {
 		f.job(j)
 	}
@@ -84,6 +90,10 @@ type frameWriter struct {
 	frames uint64
 	sizes  *frameSizes // nil: not counted
 	err    error
+
+	// holders has, by the first chunk of a run of a schedule, the job that was written with
+	// these chunks; 0 = they are the template of the schedule. nil: runs have their own.
+	holders map[*Chunk]JobID
 }
 
 // frameHead is the length of kind and length, which precede the contents.
@@ -236,21 +246,30 @@ func (j *job) fields(c *coder, p *jobParts) {
 }
 
 func (f *frameWriter) job(j *job) {
-	f.jobHead(j)
-	f.jobParts(j)
+	chunks := j.chunks
+	holder, shared := f.holder(j)
+	if shared {
+		chunks = nil
+	}
+	f.jobHead(j, chunks)
+	if shared {
+		number(&f.c, &holder)
+		f.frame(frameSharedChunks)
+	}
+	f.jobParts(j, chunks)
 }
 
-func (f *frameWriter) jobHead(j *job) {
+func (f *frameWriter) jobHead(j *job, chunks []*Chunk) {
 	j.fields(&f.c, &jobParts{
-		chunks: uint32(len(j.chunks)), pages: uint32(len(j.records.pages)), notes: j.notes.size, //nolint:gosec // ≤ total
+		chunks: uint32(len(chunks)), pages: uint32(len(j.records.pages)), notes: j.notes.size, //nolint:gosec // ≤ total
 		variants: j.updates.variantList(), updated: j.updates.changed(),
 	})
 	f.frame(frameJob)
 }
 
 // jobParts writes the frames that the first one announces.
-func (f *frameWriter) jobParts(j *job) {
-	for _, c := range j.chunks {
+func (f *frameWriter) jobParts(j *job, chunks []*Chunk) {
+	for _, c := range chunks {
 		f.c.chunk(&c, false)
 		f.frame(frameChunk)
 	}

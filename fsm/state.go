@@ -27,6 +27,7 @@ type State struct {
 
 	auditHeads
 	backups
+	schedules
 
 	digester
 	now int64 // ms; time stamp of the entry that is being applied
@@ -39,7 +40,7 @@ func New() *State {
 	return &State{
 		own: new(ownership), nextJob: 1,
 		cluster: cluster{epoch: 1}, level: level{current: 1}, workers: workers{next: 1}, notifications: notifications{next: 1},
-		identities: identities{next: 1}, joinTokens: joinTokens{next: 1},
+		identities: identities{next: 1}, joinTokens: joinTokens{next: 1}, schedules: schedules{next: 1},
 	}
 }
 

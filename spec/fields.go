@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/dtask/dtask/internal/nearest"
 )
 
 // fields are the fields of a mapping with fixed names: how each is read into a
@@ -31,7 +33,7 @@ func (fs fields[T]) names() []string { return slices.Sorted(maps.Keys(fs)) }
 
 // futureFields are reserved for later versions of the format.
 var futureFields = []string{
-	"affinity", "combiner", "concurrency", "fan_in", "partition", "queue", "result", "schedule", "speculative",
+	"affinity", "combiner", "concurrency", "fan_in", "partition", "queue", "result", "speculative",
 }
 
 // foreignNames maps field names of other systems to those of this format.
@@ -43,6 +45,9 @@ var foreignNames = map[string]string{
 	"requirements": "require", "retries": "retry: {max: N}", "script": "run", "steps": "tasks",
 	"timeout_seconds": "timeout: 30s", "user": "owner", "callback": "webhook", "matrix": "array: {items: […]}", "foreach": "array: {items: […]}", "for_each": "array: {items: […]}", "with_items": "array: {items: […]}",
 	"parallel": "array: {range: 0-99}", "notify": "webhook", "webhooks": "webhook",
+	"crontab": "cron: \"30 2 * * *\"", "interval": "every: 10m", "tz": "timezone: Europe/Berlin", "time_zone": "timezone: Europe/Berlin", "zone": "timezone: Europe/Berlin",
+	"exclude": "except: [2026-12-25]", "start": "from: 2026-01-01", "end": "until: 2026-12-31", "starting_deadline": "missed: {run: one, within: 24h}",
+	"concurrency_policy": "overlap: skip",
 }
 
 // unknown reports an unknown field. elsewhere says where the field belongs, if
@@ -67,7 +72,7 @@ func (r *reader) unknown(e entry, names func() []string, elsewhere string) (mean
 }
 
 func suggestField(key string, names []string) (meant, do string) {
-	if n := nearest(key, slices.Values(names)); n != "" {
+	if n := nearest.Name(key, slices.Values(names)); n != "" {
 		return n, fmt.Sprintf("did you mean %q?", n)
 	}
 	if form, known := foreignNames[strings.ToLower(key)]; known {

@@ -21,6 +21,9 @@ func TestAJobIsWrittenAsTheFileThatItWasReadFrom(t *testing.T) {
 		files = append(files, found...)
 	}
 	for _, path := range files {
+		if filepath.Base(path) == scheduleExample {
+			continue
+		}
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -46,3 +46,42 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func FuzzParseSchedule(f *testing.F) {
+	for _, pattern := range []string{"testdata/schedules/*.[yj]*", "testdata/schedule_faults/*.[yj]*"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			f.Fatalf("%s: %v", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := ParseSchedule("f", text, Options{})
+		var fs Faults
+		switch {
+		case err == nil:
+			if s.Job == nil || s.Calendar == nil {
+				t.Fatalf("got %v", s)
+			}
+			ticks := s.Calendar.Preview(spring, 5)
+			for i, tick := range ticks {
+				if i > 0 && !tick.At.After(ticks[i-1].At) {
+					t.Fatalf("%s follows %s", tick.At, ticks[i-1].At)
+				}
+			}
+		case !errors.As(err, &fs) || len(fs) == 0 || s != nil:
+			t.Fatalf("got %v and %v", s, err)
+		}
+		for _, f := range fs {
+			if f.Line < 1 || f.Column < 1 || f.Where == "" || f.What == "" || f.Do == "" {
+				t.Fatalf("fault %+v is not complete", f)
+			}
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/nearest"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -106,11 +107,11 @@ func (r *reader) nearID(name string, tasks int, names func(yield func(string) bo
 	if r.full() || tasks > small && r.total > few {
 		return "list a task of this job"
 	}
-	if near := nearest(name, names); near != "" {
+	if near := nearest.Name(name, names); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	if tasks <= small && len(name) <= MaxNameLength {
-		if near := nearestWithin(name, MaxNameLength, names); near != "" {
+		if near := nearest.Within(name, MaxNameLength, names); near != "" {
 			return fmt.Sprintf("list a task of this job; the nearest name is %q", near)
 		}
 	}

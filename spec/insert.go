@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/nearest"
 )
 
 // Values of parameters are inserted into the tree of a file before its fields are read.
@@ -105,6 +106,12 @@ func (in *inserter) insert(n *yaml.Node) {
 		in.r.fault(n, "a parameter and the text beside it would become an expression, or would no longer be one", "write a character that is not $ or { between them")
 		return
 	}
+	if last != nil {
+		if in.r.inserted == nil {
+			in.r.inserted = make(map[*yaml.Node]struct{})
+		}
+		in.r.inserted[n] = struct{}{}
+	}
 	if n.Value = out; !whole {
 		return
 	}
@@ -147,7 +154,7 @@ func (in *inserter) param(at *yaml.Node, expression string) *param {
 		return nil
 	}
 	if prefix+"." != paramPrefix {
-		if slices.Contains(foreignPrefixes, prefix) || nearest(prefix, slices.Values([]string{"params"})) != "" {
+		if slices.Contains(foreignPrefixes, prefix) || nearest.Name(prefix, slices.Values([]string{"params"})) != "" {
 			in.r.fault(at, "unknown expression "+quote(expression), fmt.Sprintf("write ${{ %s%s }} for a parameter of the job", paramPrefix, name))
 		}
 		return nil
@@ -160,7 +167,7 @@ func (in *inserter) param(at *yaml.Node, expression string) *param {
 		names[i] = p.name
 	}
 	do := "declare it under job: " + paramForm
-	if n := nearest(name, slices.Values(names)); n != "" {
+	if n := nearest.Name(name, slices.Values(names)); n != "" {
 		do = fmt.Sprintf("did you mean %q?", n)
 	} else if len(names) > 0 {
 		do = "the parameters are " + strings.Join(names, ", ")

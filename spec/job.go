@@ -47,6 +47,8 @@ func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
 			elsewhere = "put it under job.defaults, or into a task"
 		} else if _, known := taskFields[e.key]; known {
 			elsewhere = "it belongs to a task"
+		} else if e.key == "schedule" {
+			elsewhere = "put it beside job:, at the top level of the file"
 		}
 		meant[r.unknown(e, jobFields.names, elsewhere)] = true
 	})

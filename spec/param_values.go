@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/nearest"
 )
 
 // Values of parameters: how they are parsed, and which of them a job gets.
@@ -96,7 +97,7 @@ func (r *reader) setParams(job, list *yaml.Node, declared []*param) {
 		at, do := job, "declare it: "+paramForm
 		if list != nil {
 			at, do = list, "the parameters are "+strings.Join(names, ", ")
-			if n := nearest(name, slices.Values(names)); n != "" {
+			if n := nearest.Name(name, slices.Values(names)); n != "" {
 				do = fmt.Sprintf("did you mean %q?", n)
 			}
 		}

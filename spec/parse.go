@@ -2,7 +2,9 @@ package spec
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -30,6 +32,8 @@ type Options struct {
 	// Unfilled leaves missing timeout and retry fields unset, so that the
 	// coordinator's [Fill] sets them.
 	Unfilled bool
+	// Now, if set, rejects schedules that have no tick after it.
+	Now time.Time
 }
 
 func (o Options) maxPayload() int {
@@ -40,8 +44,8 @@ func (o Options) maxPayload() int {
 }
 
 // Parse parses a job file in YAML or JSON. The path is only used in messages;
-// "-" stands for standard input. The error is [Faults]. Parse is safe for
-// concurrent use.
+// "-" stands for standard input. The error is [Faults]; a file with a schedule is one for
+// [ParseSchedule]. Parse is safe for concurrent use.
 func Parse(path string, text []byte, opt Options) (*dtaskv1.JobSpec, error) {
 	r := &reader{collector: collector{file: path}, opt: opt}
 	return r.parse(r.load(text))
@@ -75,7 +79,7 @@ func (r *reader) parse(root *yaml.Node) (*dtaskv1.JobSpec, error) {
 
 // topParts collects the top-level fields.
 type topParts struct {
-	job *entry
+	job, schedule *entry
 }
 
 var topFields = fields[*topParts]{
@@ -84,7 +88,8 @@ var topFields = fields[*topParts]{
 			r.fault(e.value, "version "+e.value.Value+" is not known", "this program reads version 1")
 		}
 	},
-	"job": func(_ *reader, t *topParts, e entry) { t.job = &e },
+	"job":      func(_ *reader, t *topParts, e entry) { t.job = &e },
+	"schedule": func(_ *reader, t *topParts, e entry) { t.schedule = &e },
 }
 
 // top reads the top level.
@@ -95,6 +100,8 @@ func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 		elsewhere := ""
 		if _, known := jobFields[e.key]; known {
 			elsewhere, meant = "put it under job:", "job"
+		} else if _, known := scheduleFields[e.key]; known {
+			elsewhere = "put it under schedule:"
 		}
 		meant = cmp.Or(r.unknown(e, topFields.names, elsewhere), meant)
 	})
@@ -102,11 +109,30 @@ func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 		if meant != "job" {
 			r.fault(root, "there is no job", "write job: with a name and tasks")
 		}
+		r.readWhen(root, t.schedule, "")
 		return nil
 	}
 	r.enter("job")
+	job := r.job(t.job.value)
+	r.leave()
+	r.readWhen(root, t.schedule, job.GetHeader().GetName())
+	return job
+}
+
+// readWhen reads the schedule, which a file must have or must not have.
+func (r *reader) readWhen(root *yaml.Node, schedule *entry, name string) {
+	if schedule == nil {
+		if r.scheduled {
+			r.fault(root, "there is no schedule", "write it beside job, such as "+scheduleForm)
+		}
+		return
+	}
+	r.enter("schedule")
 	defer r.leave()
-	return r.job(t.job.value)
+	r.schedule = r.readSchedule(schedule.value, name)
+	if !r.scheduled {
+		r.fault(schedule.at, "a file with a schedule cannot be submitted", fmt.Sprintf("dtaskctl schedule set %s makes a schedule of it; to run the job once, leave schedule out", r.file))
+	}
 }
 
 // inOrder moves the fields that others depend on to the front and tasks to the

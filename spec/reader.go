@@ -29,6 +29,11 @@ type reader struct {
 	// typed are nodes that consist of the value of a number or boolean parameter. They
 	// are numbers or booleans where the format has those, and texts everywhere else.
 	typed map[*yaml.Node]struct{}
+	// inserted are nodes with the value of a parameter: their text differs from the file's.
+	inserted map[*yaml.Node]struct{}
+	// scheduled is set for files that must have a schedule, and schedule is what they have.
+	scheduled bool
+	schedule  *Schedule
 }
 
 // step is a key, or an index if name is empty.

@@ -179,12 +179,21 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		Input: strings.Join(t.Inputs, "\n"), Output: t.Output, Deadline: t.Deadline,
 		ArrayIndex: index, ArraySize: a.assignment.Extras.GetArray().GetSize(), Item: item,
 		CheckpointDir: checkpoint, ResultFile: result, JobOutcome: t.JobOutcome, SecretFiles: a.secrets.files(),
+		ScheduledAt: instant(a.jobContext.GetRun().GetTickMs()), ScheduledPrevious: instant(a.jobContext.GetRun().GetPreviousMs()),
 		Path: os.Getenv("PATH"), Home: home, Login: login, Lang: os.Getenv("LANG"),
 	}, user)
 	if err != nil {
 		return nil, fmt.Errorf("building the environment: %w", err)
 	}
 	return env, nil
+}
+
+// instant returns a Unix time in milliseconds; the zero time for 0.
+func instant(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
 }
 
 // argv returns the arguments of a command. Shell texts end at the first command that

@@ -34,6 +34,7 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	p.field("priority", document.Priority(j.GetPriority()))
 	p.field("labels", formatLabels(j.GetLabels()))
 	p.field("params", Params(j.GetParams()))
+	p.field("schedule", scheduledRun(j.GetRun()))
 	p.field("needs", NeededJobs(j.GetNeeds()))
 	if j.GetWaiting() {
 		p.field("waits for", OpenNeeds(j.GetNeeds()))

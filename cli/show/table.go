@@ -28,6 +28,15 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
+// Continue adds a row that continues the one above it: empty cells stay empty.
+func (t *Table) Continue(cells ...string) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = Clean(c)
+	}
+	t.rows = append(t.rows, row)
+}
+
 // Table adds a table. Widths exclude colors, which text/tabwriter would count.
 func (p *Printer) Table(t *Table) {
 	widths := make([]int, len(t.rows[0]))

@@ -111,7 +111,7 @@ func (s *Server) auditCall(ctx context.Context, method string, req any, err erro
 		return
 	}
 	r := RecordOf(ctx, method)
-	r.NS, r.Object = s.auditObject(req)
+	r.NS, r.Object = s.auditObject(caller(ctx), req)
 	switch {
 	case lost:
 		r.Reason = status.Convert(err).Message()
@@ -160,7 +160,7 @@ func isUndecided(err error) bool {
 }
 
 // auditObject returns the namespace and the object of a request.
-func (s *Server) auditObject(req any) (ns, object string) {
+func (s *Server) auditObject(p *auth.Principal, req any) (ns, object string) {
 	switch r := req.(type) {
 	case *dtaskv1.JoinRequest:
 		return "", auditJoin(r)
@@ -176,6 +176,15 @@ func (s *Server) auditObject(req any) (ns, object string) {
 		return "", "to " + r.GetTo()
 	case *dtaskv1.HoldUpgradeRequest:
 		return "", fmt.Sprintf("release %t", r.GetRelease())
+	case *dtaskv1.SetScheduleRequest:
+		h := r.GetPart().GetHeader()
+		ns, _ = scheduleNamespace(p, h.GetNamespace())
+		return ns, "schedule " + h.GetName()
+	case *dtaskv1.GetScheduleRequest, *dtaskv1.PauseScheduleRequest, *dtaskv1.ResumeScheduleRequest, *dtaskv1.DeleteScheduleRequest,
+		*dtaskv1.RunScheduleRequest, *dtaskv1.BackfillScheduleRequest:
+		named, _ := r.(namedSchedule)
+		ns, _ = scheduleNamespace(p, named.GetNamespace())
+		return ns, "schedule " + named.GetName()
 	case interface{ GetJob() string }:
 		object = "job " + r.GetJob()
 		if t, ok := req.(interface{ GetTask() string }); ok && t.GetTask() != "" {

@@ -346,3 +346,22 @@ func TestNoSecretIsInALine(t *testing.T) {
 		t.Errorf("a secret is in %s", lines)
 	}
 }
+
+// Two namespaces may have schedules of one name.
+func TestChangesOfSchedulesAreRecordedWithTheNamespaceOfTheCaller(t *testing.T) {
+	t.Parallel()
+	log := new(memAudit)
+	r := setupSchedules(t, func(cfg *Config) { cfg.Audit = log })
+	r.mustSet(t, "submitter", everyTenMinutes("nightly", ""))
+	wantLines(t, "set", log, "ci SetSchedule allowed [etl] [schedule nightly]")
+	r.mustSet(t, "admin", everyTenMinutes("nightly", ""))
+	wantLines(t, "set by an admin", log, "root SetSchedule allowed [default] [schedule nightly]")
+	if _, err := r.schedules.DeleteSchedule(as(t.Context(), "submitter"), &dtaskv1.DeleteScheduleRequest{Name: "nightly"}); err != nil {
+		t.Fatal(err)
+	}
+	wantLines(t, "delete", log, "ci DeleteSchedule allowed [etl] [schedule nightly]")
+	if _, err := r.schedules.PauseSchedule(as(t.Context(), "admin"), &dtaskv1.PauseScheduleRequest{Namespace: "default", Name: "nightly"}); err != nil {
+		t.Fatal(err)
+	}
+	wantLines(t, "pause", log, "root PauseSchedule allowed [default] [schedule nightly]")
+}

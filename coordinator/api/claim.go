@@ -37,6 +37,7 @@ func (u *upload) claim(h *dtaskv1.JobHeader) error {
 	if u.scope == auth.DefaultNamespace {
 		h.Namespace = "" // as in clusters that know no namespaces
 	}
+	h.Run = nil // only the run of a schedule has it
 	if u.caller.Via == auth.ViaToken || u.caller.Via == auth.ViaKey {
 		own(h, u.caller.Name)
 	}

@@ -59,6 +59,23 @@ type Leader interface {
 	// DeleteBackupSchedule returns when there is no schedule. already: there was none.
 	// Errors as for SetBackupSchedule.
 	DeleteBackupSchedule(ctx context.Context) (already bool, err error)
+	// SetSchedule returns a schedule when it is set. A repeated request changes nothing. It
+	// returns a *sequencer.RejectedError with VersionMismatch, LimitExceeded, or
+	// IdentityRevoked or IdentityNotFound for its owner.
+	SetSchedule(ctx context.Context, n sequencer.NewSchedule) (*fsm.Schedule, error)
+	// PauseSchedule and ResumeSchedule return a schedule when it is paused, or fires again.
+	// They return a *sequencer.RejectedError with ScheduleNotFound for an unknown one.
+	PauseSchedule(ctx context.Context, id fsm.ScheduleID, reason, by string) (*fsm.Schedule, error)
+	ResumeSchedule(ctx context.Context, id fsm.ScheduleID) (*fsm.Schedule, error)
+	// DeleteSchedule returns when a schedule is removed. Errors as for PauseSchedule, and
+	// with VersionMismatch if it has another version; 0 = any.
+	DeleteSchedule(ctx context.Context, id fsm.ScheduleID, version uint32) error
+	// RunSchedule returns when a run has started. A request with a known key returns the
+	// first run. Errors as for PauseSchedule, and with KeyConflict, RunOpen, IdentityRevoked
+	// or IdentityNotFound.
+	RunSchedule(ctx context.Context, n sequencer.ScheduleRun) (sequencer.SubmitResult, error)
+	// ClockAgrees reports whether the leader's wall clock is believed to be right.
+	ClockAgrees() bool
 	// Observed returns the tasks of a job that are observed to run, by index. The
 	// caller owns the map.
 	Observed(id fsm.JobID) map[uint32]sequencer.Observation
@@ -137,6 +154,9 @@ type Config struct {
 	// and returns the first error of file. nil: calls of Debug are busy.
 	Debug  func(ctx context.Context, profile time.Duration, file DebugFile) error
 	Logger *slog.Logger
+	// Wall returns the wall clock, by which the ticks of schedules are shown; default
+	// time.Now.
+	Wall func() time.Time
 
 	// Totals returns the sequencer's counters over all terms.
 	Totals func() sequencer.Stats
@@ -198,6 +218,9 @@ func (c *Config) Defaults() {
 	c.SubmitBurst = cmp.Or(c.SubmitBurst, max(1, int(math.Ceil(10*c.SubmitRate))))
 	c.LeaderWait = cmp.Or(c.LeaderWait, 300*time.Millisecond)
 	c.StopTimeout = cmp.Or(c.StopTimeout, 2*time.Second)
+	if c.Wall == nil {
+		c.Wall = time.Now
+	}
 }
 
 // Validate returns all missing or invalid values, joined.

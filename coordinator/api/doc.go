@@ -1,9 +1,9 @@
-// Package api serves the gRPC services JobService and AdminService, and turns errors of
-// all services of a replica into what callers see.
+// Package api serves the gRPC services JobService, ScheduleService and AdminService, and
+// turns errors of all services of a replica into what callers see.
 //
 //	client ──► Server ──► interceptors ──► JobService ─── writes ──► Leader (the term's sequencer)
 //	              │       (methods.go)          └──────── reads ───► fsm.Machine, History
-//	              ├─────► AdminService
+//	              ├─────► ScheduleService, AdminService
 //	              └─────► other services, registered by their owners
 //
 // # What it owns

@@ -140,6 +140,8 @@ type replica struct {
 	jobs    dtaskv1.JobServiceClient
 	admin   dtaskv1.AdminServiceClient
 
+	schedules dtaskv1.ScheduleServiceClient
+
 	mu     sync.Mutex // guards the fields below
 	inTerm bool
 	noRaft bool
@@ -222,6 +224,7 @@ func (r *replica) serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.conn, r.jobs, r.admin = conn, dtaskv1.NewJobServiceClient(conn), dtaskv1.NewAdminServiceClient(conn)
+	r.schedules = dtaskv1.NewScheduleServiceClient(conn)
 	t.Cleanup(func() {
 		cancel()
 		_ = conn.Close()

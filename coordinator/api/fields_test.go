@@ -58,6 +58,7 @@ func fullJob() *dtaskv1.JobSpec {
 var notInAWholeJob = map[protoreflect.FullName]bool{
 	"dtask.v1.ArraySpec.part":   true,
 	"dtask.v1.JobNeed.ended_as": true, // coordinators set it
+	"dtask.v1.JobHeader.run":    true, // the same
 }
 
 // noteFields notes which fields of a message are set, and those of messages in it.

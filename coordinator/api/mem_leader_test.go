@@ -14,19 +14,20 @@ import (
 type memLeader struct {
 	Leader // nil; methods that no test calls are not implemented
 
-	mu       sync.Mutex
-	machine  *fsm.Machine
-	also     *fsm.Machine // applies the same; may be nil
-	nowMS    int64
-	last     sequencer.Submission
-	submits  int
-	requests int   // calls of Propose
-	fail     error // of the next calls
-	hang     bool  // SubmitMany waits for its context
-	waiting  int   // jobs that SubmitMany was called with
-	observed map[fsm.JobID]map[uint32]sequencer.Observation
-	explain  func(*sequencer.Explanation) // may be nil
-	statuses map[fsm.WorkerID]sequencer.WorkerStatus
+	mu           sync.Mutex
+	machine      *fsm.Machine
+	also         *fsm.Machine // applies the same; may be nil
+	nowMS        int64
+	last         sequencer.Submission
+	submits      int
+	requests     int   // calls of Propose
+	fail         error // of the next calls
+	hang         bool  // SubmitMany waits for its context
+	clockInDoubt bool
+	waiting      int // jobs that SubmitMany was called with
+	observed     map[fsm.JobID]map[uint32]sequencer.Observation
+	explain      func(*sequencer.Explanation) // may be nil
+	statuses     map[fsm.WorkerID]sequencer.WorkerStatus
 }
 
 // do applies one entry.

@@ -39,7 +39,7 @@ const (
 	repeatReplaces
 )
 
-// rows is who checks that the caller may know of the jobs that a call is about. See
+// rows is who checks that the caller may know of the jobs or schedules that a call is about. See
 // caller.go.
 type rows uint8
 
@@ -80,6 +80,15 @@ var methods = map[string]method{
 	dtaskv1.JobService_Logs_FullMethodName:             {accessLeader, repeatRead, true, rowsJob},
 	dtaskv1.JobService_WatchEvents_FullMethodName:      {accessReplica, repeatRead, false, rowsEach},
 	dtaskv1.JobService_Explain_FullMethodName:          {accessLeader, repeatRead, true, rowsJob},
+
+	dtaskv1.ScheduleService_SetSchedule_FullMethodName:      {accessPropose, repeatReplaces, true, rowsEach},
+	dtaskv1.ScheduleService_ListSchedules_FullMethodName:    {accessRead, repeatRead, true, rowsEach},
+	dtaskv1.ScheduleService_GetSchedule_FullMethodName:      {accessRead, repeatRead, true, rowsEach},
+	dtaskv1.ScheduleService_PauseSchedule_FullMethodName:    {accessLeader, repeatHarmless, true, rowsEach},
+	dtaskv1.ScheduleService_ResumeSchedule_FullMethodName:   {accessLeader, repeatHarmless, true, rowsEach},
+	dtaskv1.ScheduleService_DeleteSchedule_FullMethodName:   {accessLeader, repeatHarmless, true, rowsEach},
+	dtaskv1.ScheduleService_RunSchedule_FullMethodName:      {accessLeader, repeatKeyed, true, rowsEach},
+	dtaskv1.ScheduleService_BackfillSchedule_FullMethodName: {accessLeader, repeatKeyed, true, rowsEach},
 
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   {accessRead, repeatRead, false, rowsEach},
 	dtaskv1.AdminService_DrainWorker_FullMethodName:   {accessPropose, repeatReplaces, false, rowsNone},

@@ -57,7 +57,7 @@ func eachKeyedMethod(
 ) {
 	t.Helper()
 	for name, m := range methods {
-		if m.repeat != repeatKeyed || name == dtaskv1.JobService_Submit_FullMethodName {
+		if m.repeat != repeatKeyed || name == dtaskv1.JobService_Submit_FullMethodName || strings.HasPrefix(name, "/dtask.v1.ScheduleService/") {
 			continue
 		}
 		method, ok := keyedMethods[name]

@@ -35,6 +35,9 @@ var rightsRows = map[string]string{
 	"JobService.GetJob GetJobSpec ListJobs ListTasks WatchJob WaitJobs GetResult ListDeadLetters Logs WatchEvents Explain": ". n n + + . . .",
 	"JobService.Submit Cancel Update Retry PurgeDeadLetters":                                                               ". . n + + . . .",
 
+	"ScheduleService.ListSchedules GetSchedule":                                                            ". n n + + . . .",
+	"ScheduleService.SetSchedule PauseSchedule ResumeSchedule DeleteSchedule RunSchedule BackfillSchedule": ". . n + + . . .",
+
 	"AdminService.ListWorkers":               ". n n + + . . .",
 	"AdminService.DrainWorker UndrainWorker": ". . . + + . . .",
 	"AdminService.Stats Load":                ". + + + + . + .",
@@ -81,7 +84,7 @@ func methodsOf(t *testing.T) (list []protoreflect.MethodDescriptor) {
 	t.Helper()
 	for _, file := range []protoreflect.FileDescriptor{
 		healthv1.File_grpc_health_v1_health_proto, dtaskv1.File_dtask_v1_jobs_proto, dtaskv1.File_dtask_v1_cluster_proto,
-		dtaskv1.File_dtask_v1_worker_proto, dtaskv1.File_dtask_v1_auth_proto,
+		dtaskv1.File_dtask_v1_worker_proto, dtaskv1.File_dtask_v1_auth_proto, dtaskv1.File_dtask_v1_schedules_proto,
 	} {
 		for i := range file.Services().Len() {
 			for k := range file.Services().Get(i).Methods().Len() {
@@ -162,11 +165,11 @@ func wantDenied(t *testing.T, what string, err error, anonymous bool) {
 }
 
 // namesJob are the methods whose error for a job that the caller must not know of is that
-// of an unknown one. The others have tests of their own for each of their jobs.
+// of an unknown one. The others have tests of their own for each of their jobs or schedules.
 func namesJob(d protoreflect.MethodDescriptor) bool {
 	m, own := methods["/"+string(d.Parent().FullName())+"/"+string(d.Name())]
 	each := []protoreflect.Name{"Submit", "ListJobs", "WaitJobs", "ListWorkers", "WatchEvents"}
-	return own && m.rows != rowsNone && !slices.Contains(each, d.Name())
+	return own && m.rows != rowsNone && !slices.Contains(each, d.Name()) && d.Parent().Name() != "ScheduleService"
 }
 
 // What has no row is refused for all callers, whether it is served or not.

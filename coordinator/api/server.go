@@ -66,8 +66,8 @@ type Server struct {
 	stop     sync.Once
 }
 
-// NewServer creates a server with JobService, AdminService and the standard health
-// service. RegisterService adds others before Serve.
+// NewServer creates a server with JobService, ScheduleService, AdminService and the
+// standard health service. RegisterService adds others before Serve.
 func NewServer(cfg Config) (*Server, error) {
 	cfg.Defaults()
 	if err := cfg.Validate(); err != nil {
@@ -98,6 +98,7 @@ func NewServer(cfg Config) (*Server, error) {
 	}, cfg.Options...)...)
 	dtaskv1.RegisterJobServiceServer(s.grpc, &jobs{Server: s})
 	dtaskv1.RegisterAdminServiceServer(s.grpc, &admin{Server: s})
+	dtaskv1.RegisterScheduleServiceServer(s.grpc, &schedules{Server: s})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	return s, nil
 }

@@ -67,8 +67,8 @@ type Config struct {
 	// committed. It must not block. nil: not called.
 	NotificationsCommitted func()
 	// ClockAgrees reports whether the wall clock is believed to be right.
-	// Nothing expires by age while it returns false. The sequencer's goroutine
-	// calls it; it must not block. nil: always right.
+	// Nothing expires by age and no schedule fires while it returns false. It must
+	// be safe for concurrent use, and must not block. nil: always right.
 	ClockAgrees func() bool
 	// Seed breaks ties between equally loaded workers.
 	Seed uint64

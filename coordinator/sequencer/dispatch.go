@@ -8,15 +8,16 @@ import (
 // dispatcher brings ready tasks to workers: it queues them in the scheduler, or
 // holds them back, and assigns what the scheduler chooses.
 type dispatcher struct {
-	sched    *scheduler.Scheduler
-	policies *policyTable
-	timers   *timers
-	workers  *workerTable
-	results  *resultCache
-	cleanups heldCleanups
-	waits    waitSampler
-	queued   queueTimeouts
-	stale    uint64 // upper bound of the tasks in the scheduler that are no longer ready
+	sched     *scheduler.Scheduler
+	policies  *policyTable
+	timers    *timers
+	workers   *workerTable
+	results   *resultCache
+	cleanups  heldCleanups
+	waits     waitSampler
+	queued    queueTimeouts
+	schedules *schedules
+	stale     uint64 // upper bound of the tasks in the scheduler that are no longer ready
 }
 
 // pushRun takes a run of ready tasks.

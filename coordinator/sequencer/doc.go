@@ -50,6 +50,7 @@
 //	resultCache      results of pure tasks
 //	stealing         rebalancing of prefetched attempts
 //	uploads          submissions that take several entries
+//	schedules        which ticks are due, late or missed
 //	retention        ended jobs, expired keys, results, workers and identities
 //	fencing          workers whose identities were revoked
 //	policyTable      task policies, read once per header

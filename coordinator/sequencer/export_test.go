@@ -31,7 +31,11 @@ func (s *Sequencer) Audit(ctx context.Context) error {
 			return err
 		}
 		r.view = s.view.Fork()
-		r.rebuild(r.batches.next(r.view))
+		again := r.batches.next(r.view)
+		r.rebuild(again)
+		for len(r.schedules.unarmed) > 0 {
+			r.schedules.armSome(again)
+		}
 		return errors.Join(s.differsReady(r), s.differsTimers(r), s.differsHeld(r), s.differsCapacity(), s.differsMemory(r))
 	}}
 	if !s.ask(ctx, q) {
@@ -140,6 +144,9 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 		}
 		switch {
 		case t.kind == timerUpload: // for those of earlier terms
+		case t.kind == timerTick && t.task.Job == 0: // it sets the other ones
+		case t.kind == timerTick && slices.ContainsFunc(s.schedules.blocked, func(x *schedule) bool { return x.id == fsm.ScheduleID(t.task.Job) }):
+		case t.kind == timerTick && slices.Contains(s.schedules.unarmed, fsm.ScheduleID(t.task.Job)):
 		case t.kind == timerQueue && slices.Contains(s.dispatch.results.pending, t.task):
 		case t.kind == timerQueue && s.dispatch.cleanups.holds(t.task): // it starts later
 		case t.kind == timerQueue && !slices.ContainsFunc(list, s.dispatch.queued.until[t.task].Equal):
@@ -276,6 +283,24 @@ func (s *Sequencer) heldBy(id fsm.WorkerID, a fsm.AttemptRef) (held, bool) {
 func (s *Sequencer) Waiting(ctx context.Context) int {
 	n := -1
 	q := &query{done: make(chan struct{}), f: func(*batch) error { n = s.dispatch.sched.Len(); return nil }}
+	if !s.ask(ctx, q) {
+		return -1
+	}
+	return n
+}
+
+// TickTimers returns how many timers there are for ticks of schedules.
+func (s *Sequencer) TickTimers(ctx context.Context) int {
+	n := -1
+	q := &query{done: make(chan struct{}), f: func(*batch) error {
+		n = 0
+		for _, t := range s.timers.h {
+			if t.kind == timerTick && t.task.Job != 0 {
+				n++
+			}
+		}
+		return nil
+	}}
 	if !s.ask(ctx, q) {
 		return -1
 	}

@@ -47,6 +47,7 @@ type Sequencer struct {
 	dispatch  dispatcher
 	stealing  stealing
 	uploads   uploads
+	schedules schedules
 	fencing   fencing
 	retention retention
 	questions []*question // of this cycle
@@ -86,6 +87,8 @@ func New(cfg Config) (*Sequencer, error) {
 	s.stealing = stealing{sched: sched, workers: &s.workers}
 	s.retention = retention{cfg: c}
 	s.uploads = uploads{cfg: c, retention: &s.retention, byKey: make(map[string]*submission)}
+	s.schedules = schedules{cfg: c, timers: &s.timers, uploads: &s.uploads, byID: make(map[fsm.ScheduleID]*schedule)}
+	s.dispatch.schedules = &s.schedules
 	s.view, _ = cfg.Machine.Fork()
 	s.founded = s.view.ClusterID() == ""
 	return s, nil
@@ -212,6 +215,7 @@ func (s *Sequencer) absorb(b *batch) {
 		s.retention.tasks += uint64(job.Total)
 		s.timers.addDeadline(b, job)
 	}
+	s.uploads.started = 0
 	for _, id := range b.fx.Revived {
 		s.retention.remove(id)
 		job, _ := b.view.Job(id)
@@ -290,6 +294,7 @@ func (s *Sequencer) sweep(b *batch) {
 	s.timeouts.sweep(b)
 	s.retention.sweep(b)
 	s.dispatch.sweep(b)
+	s.schedules.sweep(b)
 	s.workers.gauge()
 	s.absorb(b)
 }

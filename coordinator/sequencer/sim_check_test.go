@@ -96,6 +96,8 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64) func(fsm.Applie
 				}
 			case *fsm.Lose:
 				l.beforeLose(s, op)
+			case *fsm.Fire:
+				l.beforeFire(s, e, op)
 			case *fsm.Revive:
 				revived = append(revived, op.Job)
 				l.once(op.Key)
@@ -298,6 +300,7 @@ func (l *simLedger) scan(s *fsm.State) {
 	if err := s.Check(); err != nil {
 		l.c.fail("%v", err)
 	}
+	l.checkRuns(s)
 	live := map[fsm.WorkerID]uint32{}
 	for job := range s.Jobs(0) {
 		if id, ok := l.notCancelled[job.Error]; ok && id == job.ID && job.State == fsm.JobCancelled {

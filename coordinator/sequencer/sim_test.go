@@ -43,6 +43,7 @@ type sim struct {
 	number  uint64     // of the last term
 	workers []*simWorker
 	jobs    []*simJob
+	plans   []*simSchedule
 	calls   []*simCall
 	stirred bool // calls may have been answered
 	asking  sync.WaitGroup
@@ -73,6 +74,9 @@ func newSim(t *testing.T, seed uint64, free bool) *sim {
 	}
 	for i := range c.opts.Jobs {
 		c.jobs = append(c.jobs, newSimJob(c, i))
+	}
+	for i := range c.opts.Schedules {
+		c.plans = append(c.plans, newSimSchedule(c, i))
 	}
 	return c
 }
@@ -273,9 +277,19 @@ func (c *sim) quiet() bool {
 			return false
 		}
 	}
-	delivered := false
-	c.log.truth.Read(func(s *fsm.State, _ uint64) { delivered = s.NotificationCount() == 0 })
-	return delivered && c.leader.holdsNothing()
+	for _, x := range c.plans {
+		if !x.gone {
+			return false
+		}
+	}
+	done := false
+	c.log.truth.Read(func(s *fsm.State, _ uint64) {
+		done = s.NotificationCount() == 0
+		for job := range s.Jobs(0) { // also the runs of schedules
+			done = done && job.State.Terminal()
+		}
+	})
+	return done && c.leader.holdsNothing()
 }
 
 func (c *sim) describe() string {

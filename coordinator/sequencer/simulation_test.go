@@ -159,6 +159,7 @@ type simOptions struct {
 	Skew                 [3]time.Duration // of the replicas' wall clocks
 	Calm                 bool             // no faults: the same checks must hold
 	DeadLetters          int              // notifications of dead letters: index in simDeadLetters
+	Schedules            int
 }
 
 func simOptionsOf(rng *rand.Rand) simOptions {
@@ -183,6 +184,9 @@ func simOptionsOf(rng *rand.Rand) simOptions {
 	}
 	for i := range o.Skew {
 		o.Skew[i] = upTo(4*time.Second) - 2*time.Second
+	}
+	if rng.IntN(3) == 0 {
+		o.Schedules = 1 + rng.IntN(2)
 	}
 	return o
 }

@@ -17,7 +17,7 @@ func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []SubmitO
 	answers := make(chan submitAnswer, len(subs)) // one for each: the caller may have left
 	for i := range subs {
 		u := &jobs[i]
-		u.Submission, u.uploads, u.first = subs[i], &s.uploads, [1]submitter{{answers, i}}
+		u.Submission, u.uploads, u.seal, u.first = subs[i], &s.uploads, sealJob, [1]submitter{{answers, i}}
 		u.submitters = u.first[:]
 		items[i] = u
 	}
@@ -59,7 +59,12 @@ type uploads struct {
 	cfg       *Config
 	retention *retention
 	byKey     map[string]*submission
+	started   uint64 // tasks of the runs of schedules that are not in retention.tasks yet
 }
+
+// maxStartedTasks closes an entry for runs of schedules: the operation that starts a run is
+// short, however many tasks it has.
+const maxStartedTasks = 1 << 16
 
 // submission is a job that is being stored.
 type submission struct {
@@ -68,7 +73,8 @@ type submission struct {
 	id         fsm.JobID // 0 = not in the log
 	next       int       // first chunk that is not in an entry
 	submitters []submitter
-	first      [1]submitter // memory of submitters: there is mostly one
+	seal       func(b *batch, u *submission) fsm.Reason // makes the complete job what it is for
+	first      [1]submitter                             // memory of submitters: there is mostly one
 }
 
 func (u *submission) answer(r SubmitResult, err error) {
@@ -95,13 +101,21 @@ func (u *submission) run(b *batch) bool {
 	if b.full() {
 		return u.suspend()
 	}
-	if r := b.entry.Do(&fsm.SealUpload{Job: u.id, Sum: u.Sum, Digest: u.Digest}); r != fsm.Accepted {
+	if r := u.seal(b, u); r != fsm.Accepted {
 		return u.drop(b, r)
 	}
 	delete(u.uploads.byKey, u.Key)
-	b.cfg.Totals.Submissions.Add(1)
 	b.then(func(index uint64, err error) { u.answer(SubmitResult{ID: u.id, Index: index}, err) })
 	return true
+}
+
+// sealJob makes the job exist.
+func sealJob(b *batch, u *submission) fsm.Reason {
+	r := b.entry.Do(&fsm.SealUpload{Job: u.id, Sum: u.Sum, Digest: u.Digest})
+	if r == fsm.Accepted {
+		b.cfg.Totals.Submissions.Add(1)
+	}
+	return r
 }
 
 // begin checks the key and begins the job; false means that the submission is
@@ -144,11 +158,17 @@ func (x *uploads) check(v *fsm.State, tasks uint32) error {
 	if err := x.cfg.CheckSubmit(); err != nil {
 		return err
 	}
-	if x.retention.tasks+uint64(tasks) > x.cfg.MaxTasks || v.Keys() >= x.cfg.MaxKeys {
+	if x.retention.tasks+x.started+uint64(tasks) > x.cfg.MaxTasks || v.Keys() >= x.cfg.MaxKeys {
 		return &BusyError{What: "too many jobs in memory", Limit: LimitMemory, RetryAfter: time.Second}
 	}
 	return nil
 }
+
+// start counts the tasks of a run that has started.
+func (x *uploads) start(tasks uint32) { x.started += uint64(tasks) }
+
+// full reports whether the entry takes no more runs of schedules.
+func (x *uploads) full() bool { return x.started >= maxStartedTasks }
 
 // suspend leaves the rest to the next entry. Submissions with the same key join
 // it meanwhile.

@@ -79,6 +79,7 @@ func (s *Sequencer) rebuild(b *batch) {
 	for _, job := range slices.Backward(open) {
 		s.rebuildJob(b, job)
 	}
+	s.schedules.rebuild(b)
 	for id := range b.view.Uploads() {
 		s.timers.add(timer{at: b.now.Add(s.cfg.UploadTimeout), kind: timerUpload, task: fsm.TaskRef{Job: id}})
 	}

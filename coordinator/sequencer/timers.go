@@ -16,6 +16,7 @@ const (
 	timerDeadline                      // the deadline of a job
 	timerLease                         // the end of an at-most-once attempt's lease
 	timerUpload                        // a job that an earlier leader began and no client seals
+	timerTick                          // a tick of a schedule; task.Job is the number of the schedule, 0 for all that wait for a retry
 )
 
 // timer fires at a time. Timers are never removed before: what fires checks
@@ -25,7 +26,7 @@ type timer struct {
 	kind    timerKind
 	task    fsm.TaskRef
 	attempt uint32
-	due     int64 // ms; the task's due time when the timer was added
+	due     int64 // ms; the task's due time, or the start of the tick, when the timer was added
 }
 
 // timers is a heap by time.
@@ -83,6 +84,8 @@ func (d *dispatcher) fire(b *batch, t timer) {
 		d.workers.leases.expire(b, fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt}, &d.workers.running)
 	case timerUpload:
 		b.entry.Do(&fsm.DropUpload{Job: t.task.Job})
+	case timerTick:
+		d.schedules.fire(b, t)
 	}
 }
 

@@ -18,10 +18,14 @@ type Totals struct {
 	StealRequests, Steals              atomic.Uint64 // attempts that workers were asked to release; that they released
 	Reuses                             atomic.Uint64 // tasks that ended with a cached result
 	NotificationsDropped               atomic.Uint64 // pushed out of a full queue
+	ScheduledRuns                      atomic.Uint64 // ticks of schedules that started a job
+	TicksSkipped, TicksMissed          atomic.Uint64 // ticks skipped because of an open run; ticks that were missed and don't run
 
 	// Wait is the time from ready to sent to a worker, sampled under load. Run
 	// is the duration of attempts that succeeded.
 	Wait, Run Distribution
+	// FireDelay is how long after their start, jitter included, ticks were decided to run.
+	FireDelay Distribution
 
 	// Depth is the number of ready tasks by priority, index scheduler.Priority.
 	Depth [scheduler.Urgent + 1]atomic.Int64

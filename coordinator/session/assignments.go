@@ -140,7 +140,7 @@ func (c *contextBuilder) context(id fsm.JobID) uint32 {
 	}
 	job, _ := c.st.Job(id)
 	h := job.Header
-	context := &dtaskv1.JobContext{Job: uint64(id), JobName: h.GetName(), Env: h.GetEnv(), Priority: h.GetPriority(), Owner: h.GetOwner(), Namespace: h.GetNamespace()}
+	context := &dtaskv1.JobContext{Job: uint64(id), JobName: h.GetName(), Env: h.GetEnv(), Priority: h.GetPriority(), Owner: h.GetOwner(), Namespace: h.GetNamespace(), Run: h.GetRun()}
 	if job.Header != c.header {
 		c.header, c.headerSize = job.Header, proto.Size(context)
 	}

@@ -24,13 +24,13 @@ const module = "github.com/dtask/dtask"
 var mayImport = map[string][]string{
 	// What users write, the protocol, and the two pure packages.
 	"proto/...":     {"proto/..."},
-	"spec":          {"proto/dtask/v1", "internal/array", "internal/secretname", "internal/taskbody"},
+	"spec":          {"proto/dtask/v1", "internal/array", "internal/calendar", "internal/nearest", "internal/secretname", "internal/taskbody", "internal/zoneinfo"},
 	"scheduler/...": {"scheduler/..."},
 	"fsm":           {"proto/...", "internal/taskbody"},
 
 	// The component that calls.
 	"client":  {"proto/dtask/v1", "internal/array", "internal/auth", "internal/buildinfo", "internal/columns", "internal/controlline", "internal/loopback", "internal/taskbody", "internal/sendqueue", "internal/tlsconf"},
-	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/audit", "internal/auth", "internal/backup", "internal/buildinfo", "internal/document", "internal/durable", "internal/exitstatus", "internal/statetext", "internal/tlsconf"},
+	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/audit", "internal/auth", "internal/backup", "internal/buildinfo", "internal/document", "internal/durable", "internal/exitstatus", "internal/statetext", "internal/tlsconf", "internal/zoneinfo"},
 
 	// The component that executes.
 	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/auth", "internal/columns", "internal/controlline", "internal/exitstatus", "internal/loglimit", "internal/loopback", "internal/secretname", "internal/sendqueue", "internal/taskbody", "internal/tlsconf"},
@@ -40,11 +40,11 @@ var mayImport = map[string][]string{
 	"coordinator/transport":  {"internal/connlimit", "internal/loglimit", "internal/timescale", "internal/tlsconf", "internal/turns"},
 	"coordinator/raftnode":   {"coordinator/logstore", "coordinator/membership/datadir", "coordinator/transport", "internal/durable", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
 	"coordinator/leader":     {"internal/timescale"},
-	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/exitstatus", "internal/timescale"},
+	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/calendar", "internal/columns", "internal/exitstatus", "internal/timescale", "internal/zoneinfo"},
 	"coordinator/history":    {"fsm", "coordinator/history/...", "proto/...", "internal/mmap"},
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/auth", "internal/columns", "internal/sendqueue"},
-	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/audit", "internal/auth", "internal/backup", "internal/columns", "internal/taskbody", "internal/sendqueue", "internal/statetext"},
+	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/audit", "internal/auth", "internal/backup", "internal/calendar", "internal/columns", "internal/taskbody", "internal/sendqueue", "internal/statetext"},
 	"coordinator/offline":    {"spec", "fsm", "coordinator/history", "coordinator/logstore", "coordinator/membership", "coordinator/membership/datadir", "coordinator/raftnode", "proto/dtask/v1", "internal/backup", "internal/durable"},
 	"coordinator/audit":      {"internal/audit", "internal/durable", "internal/timescale"},
 	"coordinator/access":     {"fsm", "coordinator/sequencer", "proto/dtask/v1", "internal/auth", "internal/tlsconf"},
@@ -63,6 +63,7 @@ var mayImport = map[string][]string{
 	"internal/auth":        {"proto/dtask/v1"},
 	"internal/backup":      {"internal/durable"},
 	"internal/buildinfo":   {},
+	"internal/calendar":    {"internal/zoneinfo"},
 	"internal/columns":     {"proto/dtask/v1"},
 	"internal/config":      {},
 	"internal/connlimit":   {},
@@ -72,6 +73,7 @@ var mayImport = map[string][]string{
 	"internal/durable":     {},
 	"internal/loglimit":    {},
 	"internal/mmap":        {},
+	"internal/nearest":     {},
 	"internal/sdnotify":    {},
 	"internal/secretname":  {},
 	"internal/sendqueue":   {},
@@ -83,6 +85,7 @@ var mayImport = map[string][]string{
 	"internal/program":     {},
 	"internal/taskbody":    {"proto/dtask/v1"},
 	"internal/exitstatus":  {},
+	"internal/zoneinfo":    {"internal/nearest"},
 
 	// The programs: flags and configuration, then Run, then an exit code.
 	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program", "client", "proto/dtask/v1", "internal/auth", "internal/durable", "internal/loopback", "internal/sdnotify", "internal/tlsconf"},

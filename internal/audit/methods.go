@@ -51,6 +51,15 @@ var classes = map[string]Class{
 	dtaskv1.JobService_WatchEvents_FullMethodName:      Read,
 	dtaskv1.JobService_Explain_FullMethodName:          Read,
 
+	dtaskv1.ScheduleService_SetSchedule_FullMethodName:      Change,
+	dtaskv1.ScheduleService_ListSchedules_FullMethodName:    Read,
+	dtaskv1.ScheduleService_GetSchedule_FullMethodName:      Read,
+	dtaskv1.ScheduleService_PauseSchedule_FullMethodName:    UrgentChange,
+	dtaskv1.ScheduleService_ResumeSchedule_FullMethodName:   Change,
+	dtaskv1.ScheduleService_DeleteSchedule_FullMethodName:   UrgentChange,
+	dtaskv1.ScheduleService_RunSchedule_FullMethodName:      Change,
+	dtaskv1.ScheduleService_BackfillSchedule_FullMethodName: Change,
+
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   Read,
 	dtaskv1.AdminService_DrainWorker_FullMethodName:   Change,
 	dtaskv1.AdminService_UndrainWorker_FullMethodName: Change,

@@ -64,6 +64,15 @@ var table = map[string]row{
 	dtaskv1.JobService_WatchEvents_FullMethodName:      readJobs,
 	dtaskv1.JobService_Explain_FullMethodName:          readJobs,
 
+	dtaskv1.ScheduleService_SetSchedule_FullMethodName:      changeJobs,
+	dtaskv1.ScheduleService_ListSchedules_FullMethodName:    readJobs,
+	dtaskv1.ScheduleService_GetSchedule_FullMethodName:      readJobs,
+	dtaskv1.ScheduleService_PauseSchedule_FullMethodName:    changeJobs,
+	dtaskv1.ScheduleService_ResumeSchedule_FullMethodName:   changeJobs,
+	dtaskv1.ScheduleService_DeleteSchedule_FullMethodName:   changeJobs,
+	dtaskv1.ScheduleService_RunSchedule_FullMethodName:      changeJobs,
+	dtaskv1.ScheduleService_BackfillSchedule_FullMethodName: changeJobs,
+
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   readJobs,
 	dtaskv1.AdminService_DrainWorker_FullMethodName:   operate,
 	dtaskv1.AdminService_UndrainWorker_FullMethodName: operate,

@@ -88,6 +88,8 @@ type LeaderTransfer struct {
 type Versions struct {
 	Client string  `json:"client"`
 	Server *string `json:"server"` // null if no coordinator answers
+	// TimeZones is the version of the time zones that dtaskctl computes with, such as 2025c.
+	TimeZones string `json:"time_zones"`
 }
 
 // NewCluster converts the status of a cluster.

@@ -34,6 +34,18 @@ type Plans struct {
 	Jobs []Plan `json:"jobs"`
 }
 
+// Ticks is when a schedule fires.
+type Ticks struct {
+	Ticks []Tick `json:"ticks"`
+}
+
+// Tick is one nominal time of a schedule.
+type Tick struct {
+	At    string `json:"at"`    // in UTC
+	Local string `json:"local"` // in the zone of the schedule, with its offset
+	Note  string `json:"note"`  // what is unusual about it; empty = nothing
+}
+
 // Cancellation is a cancelled job or task.
 type Cancellation struct {
 	ID      string `json:"id"`      // as typed: JOB or JOB/TASK

@@ -117,6 +117,14 @@ func conversions() map[string]conversion {
 			return NewWorkers(m.GetWorkers(), m.GetNextPageToken() != "")
 		}, "freshness"),
 		"worker": from(new(dtaskv1.Worker), NewWorker, "resources", "up_since", "down_since", "version", "address"),
+		"schedules": from(new(dtaskv1.ListSchedulesResponse), func(m *dtaskv1.ListSchedulesResponse) any {
+			return NewSchedules(m.GetSchedules())
+		}, "next_page_token", "freshness"),
+		"schedule":               from(new(dtaskv1.Schedule), NewSchedule, "outcomes"),
+		"schedule_with_outcomes": from(new(dtaskv1.Schedule), NewScheduleWithOutcomes),
+		"schedule_backfill": from(new(dtaskv1.BackfillScheduleResponse), func(m *dtaskv1.BackfillScheduleResponse) any {
+			return NewScheduleBackfill(m.GetRuns())
+		}),
 		"event_of_job": from(new(dtaskv1.Job), func(m *dtaskv1.Job) any {
 			return Event{Type: "job.failed", Timestamp: Time(1), Data: NewJob(m)}
 		}, append(job, "arrays")...),
@@ -129,12 +137,12 @@ func conversions() map[string]conversion {
 // plain are the documents that callers fill, by the name of their golden file.
 func plain() map[string]any {
 	return map[string]any{
-		"submission": new(Submission), "submissions": new(Submissions), "plan": new(Plan), "plans": new(Plans),
+		"submission": new(Submission), "submissions": new(Submissions), "plan": new(Plan), "plans": new(Plans), "ticks": new(Ticks),
 		"cancellation": new(Cancellation), "changed_jobs": new(ChangedJobs), "update": new(Update), "requeue": new(Requeue), "purge": new(Purge),
 		"added_member": new(AddedMember), "removed_member": new(RemovedMember), "leader_transfer": new(LeaderTransfer),
 		"versions": new(Versions), "logs": new(Logs), "bench": new(Bench),
 		"context": new(Context), "contexts": new(Contexts),
-		"disk_usage": new(DiskUsage), "saved_debug": new(SavedDebug), "debug_manifest": new(DebugManifest),
+		"disk_usage": new(DiskUsage), "saved_debug": new(SavedDebug), "paused_schedule": new(PausedSchedule), "deleted_schedule": new(DeletedSchedule), "debug_manifest": new(DebugManifest),
 	}
 }
 

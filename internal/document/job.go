@@ -40,6 +40,16 @@ type Job struct {
 	// one of them is open.
 	Needs   []JobNeed `json:"needs,omitempty"`
 	Waiting bool      `json:"waiting,omitempty"`
+	// Run is the run of a schedule that the job is.
+	Run *JobRun `json:"run,omitempty"`
+}
+
+// JobRun is a run of a schedule.
+type JobRun struct {
+	Schedule   string  `json:"schedule"`
+	TickAt     *string `json:"tick_at"`     // the time that it runs for; null: none
+	PreviousAt *string `json:"previous_at"` // the time that the run before it was for; null: none
+	Manual     bool    `json:"manual"`      // a user started it, for a tick or not
 }
 
 // JobNeed is a job that another one needs.
@@ -112,6 +122,9 @@ func NewJob(j *dtaskv1.Job) Job {
 	}
 	for _, n := range j.GetNeeds() {
 		doc.Needs = append(doc.Needs, newJobNeed(n))
+	}
+	if r := j.GetRun(); r != nil {
+		doc.Run = &JobRun{Schedule: r.GetSchedule(), TickAt: optionalTime(r.GetTickMs()), PreviousAt: optionalTime(r.GetPreviousMs()), Manual: r.GetManual()}
 	}
 	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
 		doc.Outcome = JobState(j.GetOutcome())

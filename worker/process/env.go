@@ -45,6 +45,9 @@ type Vars struct {
 	CheckpointDir string    // DTASK_CHECKPOINT_DIR
 	ResultFile    string    // DTASK_RESULT_FILE: file for the command's result
 	JobOutcome    string    // DTASK_JOB_OUTCOME, of a cleanup task: completed, failed or cancelled
+	// ScheduledAt and ScheduledPrevious are DTASK_SCHEDULED_AT and DTASK_SCHEDULED_PREVIOUS,
+	// RFC 3339 in UTC: the times that a run of a schedule and the one before it are for.
+	ScheduledAt, ScheduledPrevious time.Time
 
 	SecretFiles map[string]string // DTASK_SECRET_NAME_FILE: paths by the name of the secret
 
@@ -121,6 +124,11 @@ func (v *Vars) addTo(env map[string]string) {
 	}
 	if !v.Deadline.IsZero() {
 		env["DTASK_DEADLINE"] = v.Deadline.UTC().Format(time.RFC3339Nano)
+	}
+	for name, at := range map[string]time.Time{"DTASK_SCHEDULED_AT": v.ScheduledAt, "DTASK_SCHEDULED_PREVIOUS": v.ScheduledPrevious} {
+		if !at.IsZero() {
+			env[name] = at.UTC().Format(time.RFC3339)
+		}
 	}
 	for name, path := range v.SecretFiles {
 		env[secretname.Variable(name)] = path

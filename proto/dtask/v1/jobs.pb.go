@@ -304,7 +304,9 @@ type JobHeader struct {
 	Needs []*JobNeed `protobuf:"bytes,12,rep,name=needs,proto3" json:"needs,omitempty"`
 	// Who may see the job, its results and its keys: 1–63 of a–z, 0–9 and -. Coordinators
 	// set it when the job is submitted. Empty = default.
-	Namespace     string `protobuf:"bytes,13,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Namespace string `protobuf:"bytes,13,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The run of a schedule that the job is. Coordinators set it. Unset: none.
+	Run           *ScheduledRun `protobuf:"bytes,14,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -430,6 +432,90 @@ func (x *JobHeader) GetNamespace() string {
 	return ""
 }
 
+func (x *JobHeader) GetRun() *ScheduledRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+// ScheduledRun is what a job knows of the schedule that started it.
+type ScheduledRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schedule      string                 `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`                        // its name; its namespace is that of the job
+	ScheduleId    uint64                 `protobuf:"varint,2,opt,name=schedule_id,json=scheduleId,proto3" json:"schedule_id,omitempty"` // its number
+	TickMs        int64                  `protobuf:"varint,3,opt,name=tick_ms,json=tickMs,proto3" json:"tick_ms,omitempty"`             // the time that it runs for; 0 = none: it was started by hand
+	PreviousMs    int64                  `protobuf:"varint,4,opt,name=previous_ms,json=previousMs,proto3" json:"previous_ms,omitempty"` // the time that the run before it was for; 0 = none
+	Manual        bool                   `protobuf:"varint,5,opt,name=manual,proto3" json:"manual,omitempty"`                           // started by hand, for a time or not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScheduledRun) Reset() {
+	*x = ScheduledRun{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScheduledRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScheduledRun) ProtoMessage() {}
+
+func (x *ScheduledRun) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScheduledRun.ProtoReflect.Descriptor instead.
+func (*ScheduledRun) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ScheduledRun) GetSchedule() string {
+	if x != nil {
+		return x.Schedule
+	}
+	return ""
+}
+
+func (x *ScheduledRun) GetScheduleId() uint64 {
+	if x != nil {
+		return x.ScheduleId
+	}
+	return 0
+}
+
+func (x *ScheduledRun) GetTickMs() int64 {
+	if x != nil {
+		return x.TickMs
+	}
+	return 0
+}
+
+func (x *ScheduledRun) GetPreviousMs() int64 {
+	if x != nil {
+		return x.PreviousMs
+	}
+	return 0
+}
+
+func (x *ScheduledRun) GetManual() bool {
+	if x != nil {
+		return x.Manual
+	}
+	return false
+}
+
 // JobNeed is a job that another one needs.
 type JobNeed struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -444,7 +530,7 @@ type JobNeed struct {
 
 func (x *JobNeed) Reset() {
 	*x = JobNeed{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -456,7 +542,7 @@ func (x *JobNeed) String() string {
 func (*JobNeed) ProtoMessage() {}
 
 func (x *JobNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -469,7 +555,7 @@ func (x *JobNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobNeed.ProtoReflect.Descriptor instead.
 func (*JobNeed) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *JobNeed) GetJob() uint64 {
@@ -535,7 +621,7 @@ type TaskPolicy struct {
 
 func (x *TaskPolicy) Reset() {
 	*x = TaskPolicy{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +633,7 @@ func (x *TaskPolicy) String() string {
 func (*TaskPolicy) ProtoMessage() {}
 
 func (x *TaskPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +646,7 @@ func (x *TaskPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPolicy.ProtoReflect.Descriptor instead.
 func (*TaskPolicy) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TaskPolicy) GetType() string {
@@ -705,7 +791,7 @@ type RetryPolicy struct {
 
 func (x *RetryPolicy) Reset() {
 	*x = RetryPolicy{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +803,7 @@ func (x *RetryPolicy) String() string {
 func (*RetryPolicy) ProtoMessage() {}
 
 func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +816,7 @@ func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
 func (*RetryPolicy) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RetryPolicy) GetMax() uint32 {
@@ -801,7 +887,7 @@ type TaskSpec struct {
 
 func (x *TaskSpec) Reset() {
 	*x = TaskSpec{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +899,7 @@ func (x *TaskSpec) String() string {
 func (*TaskSpec) ProtoMessage() {}
 
 func (x *TaskSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +912,7 @@ func (x *TaskSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSpec.ProtoReflect.Descriptor instead.
 func (*TaskSpec) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TaskSpec) GetId() string {
@@ -893,7 +979,7 @@ type ArraySpec struct {
 
 func (x *ArraySpec) Reset() {
 	*x = ArraySpec{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +991,7 @@ func (x *ArraySpec) String() string {
 func (*ArraySpec) ProtoMessage() {}
 
 func (x *ArraySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1004,7 @@ func (x *ArraySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArraySpec.ProtoReflect.Descriptor instead.
 func (*ArraySpec) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ArraySpec) GetRanges() []*ArrayRange {
@@ -982,7 +1068,7 @@ type ArrayRange struct {
 
 func (x *ArrayRange) Reset() {
 	*x = ArrayRange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1080,7 @@ func (x *ArrayRange) String() string {
 func (*ArrayRange) ProtoMessage() {}
 
 func (x *ArrayRange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1093,7 @@ func (x *ArrayRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayRange.ProtoReflect.Descriptor instead.
 func (*ArrayRange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ArrayRange) GetFirst() uint32 {
@@ -1049,7 +1135,7 @@ type TaskBody struct {
 
 func (x *TaskBody) Reset() {
 	*x = TaskBody{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1147,7 @@ func (x *TaskBody) String() string {
 func (*TaskBody) ProtoMessage() {}
 
 func (x *TaskBody) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1160,7 @@ func (x *TaskBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskBody.ProtoReflect.Descriptor instead.
 func (*TaskBody) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TaskBody) GetCommand() []string {
@@ -1143,7 +1229,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1241,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1254,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubmitRequest) GetParts() []*JobPart {
@@ -1206,7 +1292,7 @@ type JobPart struct {
 
 func (x *JobPart) Reset() {
 	*x = JobPart{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1304,7 @@ func (x *JobPart) String() string {
 func (*JobPart) ProtoMessage() {}
 
 func (x *JobPart) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1317,7 @@ func (x *JobPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPart.ProtoReflect.Descriptor instead.
 func (*JobPart) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JobPart) GetJob() uint64 {
@@ -1311,7 +1397,7 @@ type TaskColumns struct {
 
 func (x *TaskColumns) Reset() {
 	*x = TaskColumns{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1409,7 @@ func (x *TaskColumns) String() string {
 func (*TaskColumns) ProtoMessage() {}
 
 func (x *TaskColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1422,7 @@ func (x *TaskColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskColumns.ProtoReflect.Descriptor instead.
 func (*TaskColumns) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TaskColumns) GetIdSizes() []uint32 {
@@ -1404,7 +1490,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1502,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1515,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitResponse) GetResults() []*SubmitResult {
@@ -1453,7 +1539,7 @@ type SubmitResult struct {
 
 func (x *SubmitResult) Reset() {
 	*x = SubmitResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1551,7 @@ func (x *SubmitResult) String() string {
 func (*SubmitResult) ProtoMessage() {}
 
 func (x *SubmitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1564,7 @@ func (x *SubmitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResult.ProtoReflect.Descriptor instead.
 func (*SubmitResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmitResult) GetJob() uint64 {
@@ -1528,7 +1614,7 @@ type StoredJob struct {
 
 func (x *StoredJob) Reset() {
 	*x = StoredJob{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1626,7 @@ func (x *StoredJob) String() string {
 func (*StoredJob) ProtoMessage() {}
 
 func (x *StoredJob) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1639,7 @@ func (x *StoredJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredJob.ProtoReflect.Descriptor instead.
 func (*StoredJob) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StoredJob) GetId() string {
@@ -1611,13 +1697,14 @@ type Job struct {
 	Needs             []*JobNeed        `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`                                                                             // jobs that must end before any task is ready
 	Waiting           bool              `protobuf:"varint,28,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                        // for a job of needs
 	Namespace         string            `protobuf:"bytes,29,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                                     // empty = default
+	Run               *ScheduledRun     `protobuf:"bytes,30,opt,name=run,proto3" json:"run,omitempty"`                                                                                 // the run of a schedule that the job is; unset = none
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1716,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1729,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Job) GetId() string {
@@ -1848,6 +1935,13 @@ func (x *Job) GetNamespace() string {
 	return ""
 }
 
+func (x *Job) GetRun() *ScheduledRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
 // ArrayStatus is the progress of an array.
 type ArrayStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1864,7 +1958,7 @@ type ArrayStatus struct {
 
 func (x *ArrayStatus) Reset() {
 	*x = ArrayStatus{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1876,7 +1970,7 @@ func (x *ArrayStatus) String() string {
 func (*ArrayStatus) ProtoMessage() {}
 
 func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1889,7 +1983,7 @@ func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayStatus.ProtoReflect.Descriptor instead.
 func (*ArrayStatus) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ArrayStatus) GetId() string {
@@ -1952,7 +2046,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2058,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2071,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetJobRequest) GetId() string {
@@ -2011,7 +2105,7 @@ type GetJobSpecRequest struct {
 
 func (x *GetJobSpecRequest) Reset() {
 	*x = GetJobSpecRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2117,7 @@ func (x *GetJobSpecRequest) String() string {
 func (*GetJobSpecRequest) ProtoMessage() {}
 
 func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2130,7 @@ func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobSpecRequest.ProtoReflect.Descriptor instead.
 func (*GetJobSpecRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetJobSpecRequest) GetJob() string {
@@ -2065,7 +2159,7 @@ type GetJobSpecResponse struct {
 
 func (x *GetJobSpecResponse) Reset() {
 	*x = GetJobSpecResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2171,7 @@ func (x *GetJobSpecResponse) String() string {
 func (*GetJobSpecResponse) ProtoMessage() {}
 
 func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2184,7 @@ func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobSpecResponse.ProtoReflect.Descriptor instead.
 func (*GetJobSpecResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetJobSpecResponse) GetPart() *JobPart {
@@ -2126,7 +2220,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2232,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2245,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListJobsRequest) GetStates() []JobState {
@@ -2245,7 +2339,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2351,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2364,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2333,7 +2427,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2439,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2452,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Task) GetId() string {
@@ -2538,7 +2632,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +2644,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +2657,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListTasksRequest) GetJob() string {
@@ -2648,7 +2742,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2660,7 +2754,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2673,7 +2767,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -2722,7 +2816,7 @@ type WatchJobRequest struct {
 
 func (x *WatchJobRequest) Reset() {
 	*x = WatchJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2734,7 +2828,7 @@ func (x *WatchJobRequest) String() string {
 func (*WatchJobRequest) ProtoMessage() {}
 
 func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2747,7 +2841,7 @@ func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchJobRequest) GetId() string {
@@ -2796,7 +2890,7 @@ type WatchJobResponse struct {
 
 func (x *WatchJobResponse) Reset() {
 	*x = WatchJobResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +2902,7 @@ func (x *WatchJobResponse) String() string {
 func (*WatchJobResponse) ProtoMessage() {}
 
 func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +2915,7 @@ func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchJobResponse) GetJob() *Job {
@@ -2868,7 +2962,7 @@ type WaitJobsRequest struct {
 
 func (x *WaitJobsRequest) Reset() {
 	*x = WaitJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2974,7 @@ func (x *WaitJobsRequest) String() string {
 func (*WaitJobsRequest) ProtoMessage() {}
 
 func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +2987,7 @@ func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsRequest.ProtoReflect.Descriptor instead.
 func (*WaitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WaitJobsRequest) GetJobs() []string {
@@ -2937,7 +3031,7 @@ type WaitJobsResponse struct {
 
 func (x *WaitJobsResponse) Reset() {
 	*x = WaitJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +3043,7 @@ func (x *WaitJobsResponse) String() string {
 func (*WaitJobsResponse) ProtoMessage() {}
 
 func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +3056,7 @@ func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsResponse.ProtoReflect.Descriptor instead.
 func (*WaitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WaitJobsResponse) GetFinished() []*Job {
@@ -3012,7 +3106,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3024,7 +3118,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3037,7 +3131,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelRequest) GetJob() string {
@@ -3077,7 +3171,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3183,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3196,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelResponse) GetAlreadyCancelled() bool {
@@ -3135,7 +3229,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3147,7 +3241,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3160,7 +3254,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UpdateRequest) GetJob() string {
@@ -3251,7 +3345,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3263,7 +3357,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3276,7 +3370,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpdateResponse) GetJob() *Job {
@@ -3316,7 +3410,7 @@ type RetryRequest struct {
 
 func (x *RetryRequest) Reset() {
 	*x = RetryRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3422,7 @@ func (x *RetryRequest) String() string {
 func (*RetryRequest) ProtoMessage() {}
 
 func (x *RetryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3435,7 @@ func (x *RetryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
 func (*RetryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RetryRequest) GetJob() string {
@@ -3390,7 +3484,7 @@ type RetryResponse struct {
 
 func (x *RetryResponse) Reset() {
 	*x = RetryResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3496,7 @@ func (x *RetryResponse) String() string {
 func (*RetryResponse) ProtoMessage() {}
 
 func (x *RetryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3509,7 @@ func (x *RetryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
 func (*RetryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RetryResponse) GetJob() *Job {
@@ -3453,7 +3547,7 @@ type AttemptRecord struct {
 
 func (x *AttemptRecord) Reset() {
 	*x = AttemptRecord{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3559,7 @@ func (x *AttemptRecord) String() string {
 func (*AttemptRecord) ProtoMessage() {}
 
 func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3572,7 @@ func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRecord.ProtoReflect.Descriptor instead.
 func (*AttemptRecord) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AttemptRecord) GetNumber() uint32 {
@@ -3536,7 +3630,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3642,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3655,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeadLetter) GetJob() string {
@@ -3657,7 +3751,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3763,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3776,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListDeadLettersRequest) GetJob() string {
@@ -3752,7 +3846,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +3858,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +3871,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -3815,7 +3909,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3827,7 +3921,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3840,7 +3934,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PurgeDeadLettersRequest) GetJob() string {
@@ -3889,7 +3983,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3901,7 +3995,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3914,7 +4008,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
@@ -3952,7 +4046,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3964,7 +4058,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3977,7 +4071,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetResultRequest) GetJob() string {
@@ -4024,7 +4118,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4036,7 +4130,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4049,7 +4143,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TaskResult) GetTask() string {
@@ -4112,7 +4206,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4124,7 +4218,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4137,7 +4231,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetResultResponse) GetJob() *Job {
@@ -4174,7 +4268,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4186,7 +4280,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4199,7 +4293,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -4246,7 +4340,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4352,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4365,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LogsResponse) GetPieces() []*LogPiece {
@@ -4296,7 +4390,7 @@ type LogPiece struct {
 
 func (x *LogPiece) Reset() {
 	*x = LogPiece{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4308,7 +4402,7 @@ func (x *LogPiece) String() string {
 func (*LogPiece) ProtoMessage() {}
 
 func (x *LogPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4321,7 +4415,7 @@ func (x *LogPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPiece.ProtoReflect.Descriptor instead.
 func (*LogPiece) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{46}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LogPiece) GetStream() LogStream {
@@ -4365,7 +4459,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4377,7 +4471,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4390,7 +4484,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{47}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchEventsRequest) GetAfterIndex() uint64 {
@@ -4426,7 +4520,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4438,7 +4532,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4451,7 +4545,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{48}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchEventsResponse) GetEvents() []*Event {
@@ -4486,7 +4580,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4498,7 +4592,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4511,7 +4605,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{49}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -4594,7 +4688,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4606,7 +4700,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4619,7 +4713,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{50}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ExplainRequest) GetJob() string {
@@ -4656,7 +4750,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4668,7 +4762,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4681,7 +4775,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{51}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ExplainResponse) GetJob() string {
@@ -4768,7 +4862,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4780,7 +4874,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4793,7 +4887,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{52}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Reason) GetCode() string {
@@ -4919,7 +5013,7 @@ type WorkerGroup struct {
 
 func (x *WorkerGroup) Reset() {
 	*x = WorkerGroup{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4931,7 +5025,7 @@ func (x *WorkerGroup) String() string {
 func (*WorkerGroup) ProtoMessage() {}
 
 func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4944,7 +5038,7 @@ func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerGroup.ProtoReflect.Descriptor instead.
 func (*WorkerGroup) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WorkerGroup) GetObstacles() []*Reason {
@@ -4986,7 +5080,7 @@ type StartChange struct {
 
 func (x *StartChange) Reset() {
 	*x = StartChange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4998,7 +5092,7 @@ func (x *StartChange) String() string {
 func (*StartChange) ProtoMessage() {}
 
 func (x *StartChange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5011,7 +5105,7 @@ func (x *StartChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChange.ProtoReflect.Descriptor instead.
 func (*StartChange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StartChange) GetCode() string {
@@ -5092,7 +5186,7 @@ type WorkerOffer struct {
 
 func (x *WorkerOffer) Reset() {
 	*x = WorkerOffer{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5104,7 +5198,7 @@ func (x *WorkerOffer) String() string {
 func (*WorkerOffer) ProtoMessage() {}
 
 func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5117,7 +5211,7 @@ func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerOffer.ProtoReflect.Descriptor instead.
 func (*WorkerOffer) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WorkerOffer) GetSlots() uint32 {
@@ -5169,7 +5263,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x13dtask/v1/jobs.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"`\n" +
 	"\aJobSpec\x12+\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12(\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xc0\x05\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xea\x05\n" +
 	"\tJobHeader\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12.\n" +
@@ -5186,7 +5280,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	" \x01(\rR\vmaxFailures\x127\n" +
 	"\x06params\x18\v \x03(\v2\x1f.dtask.v1.JobHeader.ParamsEntryR\x06params\x12'\n" +
 	"\x05needs\x18\f \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x12\x1c\n" +
-	"\tnamespace\x18\r \x01(\tR\tnamespace\x1a6\n" +
+	"\tnamespace\x18\r \x01(\tR\tnamespace\x12(\n" +
+	"\x03run\x18\x0e \x01(\v2\x16.dtask.v1.ScheduledRunR\x03run\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -5195,7 +5290,15 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vParamsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x01\n" +
+	"\fScheduledRun\x12\x1a\n" +
+	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1f\n" +
+	"\vschedule_id\x18\x02 \x01(\x04R\n" +
+	"scheduleId\x12\x17\n" +
+	"\atick_ms\x18\x03 \x01(\x03R\x06tickMs\x12\x1f\n" +
+	"\vprevious_ms\x18\x04 \x01(\x03R\n" +
+	"previousMs\x12\x16\n" +
+	"\x06manual\x18\x05 \x01(\bR\x06manual\"}\n" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
@@ -5308,7 +5411,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tStoredJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aexisted\x18\x02 \x01(\bR\aexisted\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"\xba\t\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"\xe4\t\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5341,7 +5444,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06params\x18\x1a \x03(\v2\x19.dtask.v1.Job.ParamsEntryR\x06params\x12'\n" +
 	"\x05needs\x18\x1b \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x12\x18\n" +
 	"\awaiting\x18\x1c \x01(\bR\awaiting\x12\x1c\n" +
-	"\tnamespace\x18\x1d \x01(\tR\tnamespace\x1a9\n" +
+	"\tnamespace\x18\x1d \x01(\tR\tnamespace\x12(\n" +
+	"\x03run\x18\x1e \x01(\v2\x16.dtask.v1.ScheduledRunR\x03run\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
@@ -5720,7 +5824,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -5728,203 +5832,206 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(LogStream)(0),                   // 3: dtask.v1.LogStream
 	(*JobSpec)(nil),                  // 4: dtask.v1.JobSpec
 	(*JobHeader)(nil),                // 5: dtask.v1.JobHeader
-	(*JobNeed)(nil),                  // 6: dtask.v1.JobNeed
-	(*TaskPolicy)(nil),               // 7: dtask.v1.TaskPolicy
-	(*RetryPolicy)(nil),              // 8: dtask.v1.RetryPolicy
-	(*TaskSpec)(nil),                 // 9: dtask.v1.TaskSpec
-	(*ArraySpec)(nil),                // 10: dtask.v1.ArraySpec
-	(*ArrayRange)(nil),               // 11: dtask.v1.ArrayRange
-	(*TaskBody)(nil),                 // 12: dtask.v1.TaskBody
-	(*SubmitRequest)(nil),            // 13: dtask.v1.SubmitRequest
-	(*JobPart)(nil),                  // 14: dtask.v1.JobPart
-	(*TaskColumns)(nil),              // 15: dtask.v1.TaskColumns
-	(*SubmitResponse)(nil),           // 16: dtask.v1.SubmitResponse
-	(*SubmitResult)(nil),             // 17: dtask.v1.SubmitResult
-	(*StoredJob)(nil),                // 18: dtask.v1.StoredJob
-	(*Job)(nil),                      // 19: dtask.v1.Job
-	(*ArrayStatus)(nil),              // 20: dtask.v1.ArrayStatus
-	(*GetJobRequest)(nil),            // 21: dtask.v1.GetJobRequest
-	(*GetJobSpecRequest)(nil),        // 22: dtask.v1.GetJobSpecRequest
-	(*GetJobSpecResponse)(nil),       // 23: dtask.v1.GetJobSpecResponse
-	(*ListJobsRequest)(nil),          // 24: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 25: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 26: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 27: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 28: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 29: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 30: dtask.v1.WatchJobResponse
-	(*WaitJobsRequest)(nil),          // 31: dtask.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 32: dtask.v1.WaitJobsResponse
-	(*CancelRequest)(nil),            // 33: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 34: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 35: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 36: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 37: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 38: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 39: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 40: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 41: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 42: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 43: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 44: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 45: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 46: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 47: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 48: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 49: dtask.v1.LogsResponse
-	(*LogPiece)(nil),                 // 50: dtask.v1.LogPiece
-	(*WatchEventsRequest)(nil),       // 51: dtask.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),      // 52: dtask.v1.WatchEventsResponse
-	(*Event)(nil),                    // 53: dtask.v1.Event
-	(*ExplainRequest)(nil),           // 54: dtask.v1.ExplainRequest
-	(*ExplainResponse)(nil),          // 55: dtask.v1.ExplainResponse
-	(*Reason)(nil),                   // 56: dtask.v1.Reason
-	(*WorkerGroup)(nil),              // 57: dtask.v1.WorkerGroup
-	(*StartChange)(nil),              // 58: dtask.v1.StartChange
-	(*WorkerOffer)(nil),              // 59: dtask.v1.WorkerOffer
-	nil,                              // 60: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 61: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 62: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 63: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 64: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 65: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 66: dtask.v1.Job.LabelsEntry
-	nil,                              // 67: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 68: dtask.v1.Job.ParamsEntry
-	nil,                              // 69: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 70: dtask.v1.ListJobsRequest.LabelsEntry
-	nil,                              // 71: dtask.v1.WorkerOffer.LabelsEntry
-	nil,                              // 72: dtask.v1.WorkerOffer.ResourcesEntry
-	(Priority)(0),                    // 73: dtask.v1.Priority
-	(JobState)(0),                    // 74: dtask.v1.JobState
-	(*ErrorDetail)(nil),              // 75: dtask.v1.ErrorDetail
-	(*Freshness)(nil),                // 76: dtask.v1.Freshness
-	(Consistency)(0),                 // 77: dtask.v1.Consistency
-	(TaskState)(0),                   // 78: dtask.v1.TaskState
+	(*ScheduledRun)(nil),             // 6: dtask.v1.ScheduledRun
+	(*JobNeed)(nil),                  // 7: dtask.v1.JobNeed
+	(*TaskPolicy)(nil),               // 8: dtask.v1.TaskPolicy
+	(*RetryPolicy)(nil),              // 9: dtask.v1.RetryPolicy
+	(*TaskSpec)(nil),                 // 10: dtask.v1.TaskSpec
+	(*ArraySpec)(nil),                // 11: dtask.v1.ArraySpec
+	(*ArrayRange)(nil),               // 12: dtask.v1.ArrayRange
+	(*TaskBody)(nil),                 // 13: dtask.v1.TaskBody
+	(*SubmitRequest)(nil),            // 14: dtask.v1.SubmitRequest
+	(*JobPart)(nil),                  // 15: dtask.v1.JobPart
+	(*TaskColumns)(nil),              // 16: dtask.v1.TaskColumns
+	(*SubmitResponse)(nil),           // 17: dtask.v1.SubmitResponse
+	(*SubmitResult)(nil),             // 18: dtask.v1.SubmitResult
+	(*StoredJob)(nil),                // 19: dtask.v1.StoredJob
+	(*Job)(nil),                      // 20: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 21: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 22: dtask.v1.GetJobRequest
+	(*GetJobSpecRequest)(nil),        // 23: dtask.v1.GetJobSpecRequest
+	(*GetJobSpecResponse)(nil),       // 24: dtask.v1.GetJobSpecResponse
+	(*ListJobsRequest)(nil),          // 25: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 26: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 27: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 28: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 29: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 30: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 31: dtask.v1.WatchJobResponse
+	(*WaitJobsRequest)(nil),          // 32: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 33: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 34: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 35: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 36: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 37: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 38: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 39: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 40: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 41: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 42: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 43: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 44: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 45: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 46: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 47: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 48: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 49: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 50: dtask.v1.LogsResponse
+	(*LogPiece)(nil),                 // 51: dtask.v1.LogPiece
+	(*WatchEventsRequest)(nil),       // 52: dtask.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),      // 53: dtask.v1.WatchEventsResponse
+	(*Event)(nil),                    // 54: dtask.v1.Event
+	(*ExplainRequest)(nil),           // 55: dtask.v1.ExplainRequest
+	(*ExplainResponse)(nil),          // 56: dtask.v1.ExplainResponse
+	(*Reason)(nil),                   // 57: dtask.v1.Reason
+	(*WorkerGroup)(nil),              // 58: dtask.v1.WorkerGroup
+	(*StartChange)(nil),              // 59: dtask.v1.StartChange
+	(*WorkerOffer)(nil),              // 60: dtask.v1.WorkerOffer
+	nil,                              // 61: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 62: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 63: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 64: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 65: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 66: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 67: dtask.v1.Job.LabelsEntry
+	nil,                              // 68: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 69: dtask.v1.Job.ParamsEntry
+	nil,                              // 70: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 71: dtask.v1.ListJobsRequest.LabelsEntry
+	nil,                              // 72: dtask.v1.WorkerOffer.LabelsEntry
+	nil,                              // 73: dtask.v1.WorkerOffer.ResourcesEntry
+	(Priority)(0),                    // 74: dtask.v1.Priority
+	(JobState)(0),                    // 75: dtask.v1.JobState
+	(*ErrorDetail)(nil),              // 76: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 77: dtask.v1.Freshness
+	(Consistency)(0),                 // 78: dtask.v1.Consistency
+	(TaskState)(0),                   // 79: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
-	9,   // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	73,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	60,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	61,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	10,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
+	74,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	61,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	62,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,   // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
-	7,   // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	62,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
-	6,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
-	2,   // 9: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
-	74,  // 10: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
-	73,  // 11: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	63,  // 12: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	8,   // 13: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
-	1,   // 14: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	64,  // 15: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	65,  // 16: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	12,  // 17: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	10,  // 18: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	2,   // 19: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
-	11,  // 20: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	14,  // 21: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
-	5,   // 22: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
-	9,   // 23: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
-	15,  // 24: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
-	2,   // 25: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
-	17,  // 26: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
-	18,  // 27: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	75,  // 28: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	73,  // 29: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	74,  // 30: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	66,  // 31: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	67,  // 32: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	76,  // 33: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	74,  // 34: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	20,  // 35: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	68,  // 36: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
-	6,   // 37: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
-	69,  // 38: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	77,  // 39: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	77,  // 40: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
-	14,  // 41: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	76,  // 42: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	74,  // 43: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	70,  // 44: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	77,  // 45: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	19,  // 46: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	76,  // 47: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	78,  // 48: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	39,  // 49: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,   // 50: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	77,  // 51: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	78,  // 52: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	26,  // 53: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	76,  // 54: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	19,  // 55: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	77,  // 56: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	19,  // 57: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	26,  // 58: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	77,  // 59: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	19,  // 60: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	76,  // 61: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	73,  // 62: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	19,  // 63: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	19,  // 64: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	39,  // 65: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	77,  // 66: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	40,  // 67: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	76,  // 68: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	77,  // 69: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	78,  // 70: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	19,  // 71: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	46,  // 72: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,   // 73: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	50,  // 74: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
-	3,   // 75: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
-	53,  // 76: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
-	78,  // 77: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
-	56,  // 78: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
-	57,  // 79: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
-	58,  // 80: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
-	56,  // 81: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
-	59,  // 82: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
-	71,  // 83: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
-	72,  // 84: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
-	13,  // 85: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	21,  // 86: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	22,  // 87: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	24,  // 88: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	27,  // 89: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	29,  // 90: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	31,  // 91: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	33,  // 92: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	35,  // 93: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	45,  // 94: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	37,  // 95: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	41,  // 96: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	43,  // 97: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	48,  // 98: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	51,  // 99: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	54,  // 100: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
-	16,  // 101: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	19,  // 102: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	23,  // 103: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	25,  // 104: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	28,  // 105: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	30,  // 106: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	32,  // 107: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	34,  // 108: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	36,  // 109: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	47,  // 110: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	38,  // 111: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	42,  // 112: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	44,  // 113: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	49,  // 114: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	52,  // 115: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	55,  // 116: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
-	101, // [101:117] is the sub-list for method output_type
-	85,  // [85:101] is the sub-list for method input_type
-	85,  // [85:85] is the sub-list for extension type_name
-	85,  // [85:85] is the sub-list for extension extendee
-	0,   // [0:85] is the sub-list for field type_name
+	8,   // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
+	63,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	7,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
+	6,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
+	2,   // 10: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
+	75,  // 11: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	74,  // 12: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	64,  // 13: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	9,   // 14: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	1,   // 15: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
+	65,  // 16: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	66,  // 17: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	13,  // 18: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	11,  // 19: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	2,   // 20: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
+	12,  // 21: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	15,  // 22: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
+	5,   // 23: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
+	10,  // 24: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
+	16,  // 25: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
+	2,   // 26: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
+	18,  // 27: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
+	19,  // 28: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
+	76,  // 29: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	74,  // 30: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	75,  // 31: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	67,  // 32: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	68,  // 33: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	77,  // 34: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	75,  // 35: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	21,  // 36: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	69,  // 37: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	7,   // 38: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
+	6,   // 39: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
+	70,  // 40: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	78,  // 41: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	78,  // 42: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	15,  // 43: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
+	77,  // 44: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	75,  // 45: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	71,  // 46: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	78,  // 47: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	20,  // 48: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	77,  // 49: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	79,  // 50: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	40,  // 51: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	2,   // 52: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	78,  // 53: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	79,  // 54: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	27,  // 55: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	77,  // 56: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	20,  // 57: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	78,  // 58: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	20,  // 59: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	27,  // 60: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	78,  // 61: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	20,  // 62: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	77,  // 63: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	74,  // 64: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	20,  // 65: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	20,  // 66: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	40,  // 67: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	78,  // 68: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	41,  // 69: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	77,  // 70: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	78,  // 71: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	79,  // 72: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	20,  // 73: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	47,  // 74: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,   // 75: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	51,  // 76: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
+	3,   // 77: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
+	54,  // 78: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
+	79,  // 79: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
+	57,  // 80: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
+	58,  // 81: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
+	59,  // 82: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
+	57,  // 83: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
+	60,  // 84: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
+	72,  // 85: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
+	73,  // 86: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
+	14,  // 87: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	22,  // 88: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	23,  // 89: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	25,  // 90: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	28,  // 91: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	30,  // 92: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	32,  // 93: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	34,  // 94: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	36,  // 95: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	46,  // 96: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	38,  // 97: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	42,  // 98: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	44,  // 99: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	49,  // 100: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	52,  // 101: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	55,  // 102: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
+	17,  // 103: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	20,  // 104: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	24,  // 105: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	26,  // 106: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	29,  // 107: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	31,  // 108: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	33,  // 109: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	35,  // 110: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	37,  // 111: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	48,  // 112: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	39,  // 113: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	43,  // 114: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	45,  // 115: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	50,  // 116: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	53,  // 117: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	56,  // 118: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
+	103, // [103:119] is the sub-list for method output_type
+	87,  // [87:103] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -5933,15 +6040,15 @@ func file_dtask_v1_jobs_proto_init() {
 		return
 	}
 	file_dtask_v1_common_proto_init()
-	file_dtask_v1_jobs_proto_msgTypes[3].OneofWrappers = []any{}
-	file_dtask_v1_jobs_proto_msgTypes[31].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[4].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   69,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2026,6 +2026,7 @@ type JobContext struct {
 	Priority      Priority               `protobuf:"varint,5,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`                                         // the job's, for policies without one
 	Owner         string                 `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`                                                                       // the job's; in clusters with identities, that which submitted it
 	Namespace     string                 `protobuf:"bytes,7,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                               // the job's; empty: default
+	Run           *ScheduledRun          `protobuf:"bytes,8,opt,name=run,proto3" json:"run,omitempty"`                                                                           // the run of a schedule that the job is; unset: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2107,6 +2108,13 @@ func (x *JobContext) GetNamespace() string {
 		return x.Namespace
 	}
 	return ""
+}
+
+func (x *JobContext) GetRun() *ScheduledRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
 }
 
 // ArrayItems are the items of an array that an attempt executes: the body once for each
@@ -2494,7 +2502,7 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\v2\x14.dtask.v1.CheckpointR\n" +
 	"checkpoint\x12*\n" +
-	"\x05array\x18\x04 \x01(\v2\x14.dtask.v1.ArrayItemsR\x05array\"\xb8\x02\n" +
+	"\x05array\x18\x04 \x01(\v2\x14.dtask.v1.ArrayItemsR\x05array\"\xe2\x02\n" +
 	"\n" +
 	"JobContext\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x19\n" +
@@ -2503,7 +2511,8 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\bpolicies\x18\x04 \x03(\v2\x14.dtask.v1.TaskPolicyR\bpolicies\x12.\n" +
 	"\bpriority\x18\x05 \x01(\x0e2\x12.dtask.v1.PriorityR\bpriority\x12\x14\n" +
 	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x1c\n" +
-	"\tnamespace\x18\a \x01(\tR\tnamespace\x1a6\n" +
+	"\tnamespace\x18\a \x01(\tR\tnamespace\x12(\n" +
+	"\x03run\x18\b \x01(\v2\x16.dtask.v1.ScheduledRunR\x03run\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x01\n" +
@@ -2609,8 +2618,9 @@ var file_dtask_v1_worker_proto_goTypes = []any{
 	(JobState)(0),            // 37: dtask.v1.JobState
 	(*TaskPolicy)(nil),       // 38: dtask.v1.TaskPolicy
 	(Priority)(0),            // 39: dtask.v1.Priority
-	(LogStream)(0),           // 40: dtask.v1.LogStream
-	(*LogPiece)(nil),         // 41: dtask.v1.LogPiece
+	(*ScheduledRun)(nil),     // 40: dtask.v1.ScheduledRun
+	(LogStream)(0),           // 41: dtask.v1.LogStream
+	(*LogPiece)(nil),         // 42: dtask.v1.LogPiece
 }
 var file_dtask_v1_worker_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.SessionsRequest.frames:type_name -> dtask.v1.RequestFrame
@@ -2663,16 +2673,17 @@ var file_dtask_v1_worker_proto_depIdxs = []int32{
 	33, // 47: dtask.v1.JobContext.env:type_name -> dtask.v1.JobContext.EnvEntry
 	38, // 48: dtask.v1.JobContext.policies:type_name -> dtask.v1.TaskPolicy
 	39, // 49: dtask.v1.JobContext.priority:type_name -> dtask.v1.Priority
-	36, // 50: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
-	40, // 51: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
-	41, // 52: dtask.v1.LogData.pieces:type_name -> dtask.v1.LogPiece
-	4,  // 53: dtask.v1.WorkerService.Sessions:input_type -> dtask.v1.SessionsRequest
-	6,  // 54: dtask.v1.WorkerService.Sessions:output_type -> dtask.v1.SessionsResponse
-	54, // [54:55] is the sub-list for method output_type
-	53, // [53:54] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	40, // 50: dtask.v1.JobContext.run:type_name -> dtask.v1.ScheduledRun
+	36, // 51: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
+	41, // 52: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
+	42, // 53: dtask.v1.LogData.pieces:type_name -> dtask.v1.LogPiece
+	4,  // 54: dtask.v1.WorkerService.Sessions:input_type -> dtask.v1.SessionsRequest
+	6,  // 55: dtask.v1.WorkerService.Sessions:output_type -> dtask.v1.SessionsResponse
+	55, // [55:56] is the sub-list for method output_type
+	54, // [54:55] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_worker_proto_init() }

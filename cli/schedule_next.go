@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dtask/dtask/cli/show"
+	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/spec"
+)
+
+// maxTicks is how many ticks a preview has at most.
+const maxTicks = 10_000
+
+// nextFlags are the flags of `schedule next`.
+type nextFlags struct {
+	count  int
+	from   time.Time
+	params jobOverrides
+}
+
+func newScheduleNext(a *app) *cobra.Command {
+	var f nextFlags
+	cmd := &cobra.Command{
+		Use:   "next FILE|-",
+		Short: "Print when the schedule of a job file fires next",
+		Long: `Print the next times at which the schedule of a job file fires. No cluster is needed.
+
+A time is marked if it is unusual: if it does not exist or occurs twice because clocks
+are set forward or back, if it follows times that are excluded, or if jitter delays its
+start. In JSON, "at" is in UTC and "local" in the time zone of the schedule.`,
+		Example: `  dtaskctl schedule next nightly.yaml
+  dtaskctl schedule next nightly.yaml -n 3 --from 2026-10-24T00:00:00Z
+  dtaskctl schedule next nightly.yaml --set day=monday -o json`,
+		Args: oneArg,
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := f.read(args[0], a.in, a.specOptions())
+			if err != nil {
+				return err
+			}
+			begin := f.from
+			if begin.IsZero() {
+				begin = a.now()
+			}
+			return a.print(a.ticks(s, begin, f.count))
+		},
+	}
+	fl := cmd.Flags()
+	bindP(fl, &f.count, "limit", "n", "10", "maximum number `N` of times", integer[int](1, maxTicks))
+	bind(fl, &f.from, "from", "", "print the times after `TIME`, such as 2026-05-01T12:00:00Z (default now)", instant)
+	f.params.bindParams(fl)
+	return cmd
+}
+
+// read reads the schedule of a file, or of in for "-".
+func (f *nextFlags) read(path string, in io.Reader, opts spec.Options) (*spec.Schedule, error) {
+	values, err := f.params.values()
+	if err != nil {
+		return nil, err
+	}
+	opts.Params = values
+	text, err := readJobFile(path, in)
+	if err != nil {
+		return nil, err
+	}
+	return spec.ParseSchedule(path, text, opts) //nolint:wrapcheck // faults name the file
+}
+
+// ticks is the view of up to n ticks after an instant.
+func (a *app) ticks(s *spec.Schedule, begin time.Time, n int) view {
+	doc := document.Ticks{Ticks: []document.Tick{}}
+	for _, t := range s.Calendar.Preview(begin, n) {
+		doc.Ticks = append(doc.Ticks, document.Tick{
+			At: t.At.UTC().Format(time.RFC3339), Local: t.At.Format(time.RFC3339), Note: t.Note,
+		})
+	}
+	if len(doc.Ticks) < n {
+		a.note("the schedule ends: it has %s after %s", show.Plural(len(doc.Ticks), "time"), begin.UTC().Format(time.RFC3339))
+	}
+	return view{doc: doc, text: func(p *show.Printer) { p.Ticks(doc.Ticks) }}
+}
+
+// instant parses a point in time of which also the past is meaningful.
+func instant(text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	switch {
+	case err != nil:
+		return at, errors.New("must be a time such as 2026-05-01T12:00:00Z or 2026-05-01T14:00:00+02:00")
+	case at.Unix() < 0:
+		return at, errors.New("must be after 1970")
+	}
+	return at, nil
+}

@@ -1,0 +1,85 @@
+package sequencer
+
+import (
+	"math"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/calendar"
+)
+
+const (
+	// maxMissedRuns is how many missed ticks of a schedule run.
+	maxMissedRuns = 100
+	// maxCounted is how many missed ticks are counted.
+	maxCounted = 1000
+)
+
+// missedTick is what happens to a missed tick, and to those before it.
+type missedTick struct {
+	tick     calendar.Tick
+	decision fsm.Decision
+	earlier  uint32 // ticks before it that are skipped with it
+}
+
+// missed decides the ticks that were missed, by the rule of the schedule. first is the
+// oldest of them.
+func (t *schedules) missed(b *batch, x *fsm.Schedule, s *schedule, first calendar.Tick) missedTick {
+	newest := t.newestMissed(b, s, first)
+	m := missedTick{tick: newest, decision: fsm.TickRuns}
+	oldest := b.wall.Add(-time.Duration(min(x.WithinMS, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond)
+	if x.Missed == fsm.MissedSkip || newest.At.Before(oldest) {
+		m.decision = fsm.TickSkippedMissed
+	} else if x.Missed == fsm.MissedAll {
+		m = t.oldestOfAll(s, first, newest, oldest)
+	}
+	m.earlier = countTicks(s.calendar, first, m.tick, maxCounted)
+	return m
+}
+
+// newestMissed returns the last tick that was missed.
+func (t *schedules) newestMissed(b *batch, s *schedule, first calendar.Tick) calendar.Tick {
+	until := b.wall
+	for range maxCounted { // ticks that jitter delays are not late yet
+		tick, ok := s.calendar.Last(first.At, until)
+		switch {
+		case !ok:
+			return first
+		case b.wall.Sub(tick.Start) > lateAfter:
+			return tick
+		}
+		until = tick.At.Add(-time.Second)
+	}
+	if tick, ok := s.calendar.Last(first.At, b.wall.Add(-lateAfter-s.calendar.Jitter())); ok {
+		return tick
+	}
+	return first
+}
+
+// oldestOfAll returns the oldest of the missed ticks that run, or skips those before it.
+func (t *schedules) oldestOfAll(s *schedule, first, newest calendar.Tick, oldest time.Time) missedTick {
+	if !first.At.Before(oldest) && countTicks(s.calendar, first, newest, maxMissedRuns) < maxMissedRuns {
+		return missedTick{tick: first, decision: fsm.TickRuns}
+	}
+	run := newest
+	for range maxMissedRuns - 1 {
+		tick, ok := s.calendar.Last(first.At.Add(-time.Second), run.At.Add(-time.Second))
+		if !ok || tick.At.Before(oldest) {
+			break
+		}
+		run = tick
+	}
+	if skipped, ok := s.calendar.Last(first.At.Add(-time.Second), run.At.Add(-time.Second)); ok {
+		return missedTick{tick: skipped, decision: fsm.TickSkippedMissed}
+	}
+	return missedTick{tick: run, decision: fsm.TickRuns}
+}
+
+// countTicks counts the ticks from one until before another, up to a limit.
+func countTicks(c *calendar.Schedule, from, end calendar.Tick, limit uint32) uint32 {
+	n := uint32(0)
+	for ok := true; ok && from.At.Before(end.At) && n < limit; n++ {
+		from, ok = c.Next(from.At)
+	}
+	return n
+}

@@ -1,0 +1,69 @@
+package mutants
+
+// inSchedules returns the mistakes with which a tick runs twice, early, or although it must
+// not.
+func inSchedules() []Mutant {
+	const fire, fsmTests = "fsm/op_fire.go", "ATickFiresOnce|AgreesWithItsReferenceModel"
+	return []Mutant{
+		{
+			Name:   "a-tick-fires-twice-after-a-failover",
+			Edits:  []Edit{{fire, "case o.TickMS <= x.AfterMS, x.Ordered", "case o.TickMS < x.AfterMS, x.Ordered"}},
+			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},
+		},
+		{
+			Name:   "a-wall-clock-time-fires-in-two-zones",
+			Edits:  []Edit{{fire, ", x.Ordered && x.LastCivil != 0 && o.Civil <= x.LastCivil:", ":"}},
+			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},
+		},
+		{
+			Name:   "a-paused-schedule-fires",
+			Edits:  []Edit{{fire, "	case x.IsPaused():\n		return SchedulePaused\n", ""}},
+			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},
+		},
+		{
+			Name:   "the-time-of-a-pause-is-missed",
+			Edits:  []Edit{{"fsm/op_schedule.go", "x.PausedMS, x.PausedBy, x.PauseReason, x.AfterMS = 0, \"\", \"\", max(x.AfterMS, o.AtMS)", "x.PausedMS, x.PausedBy, x.PauseReason = 0, \"\", \"\""}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "APausedSchedule"}},
+		},
+		{
+			Name:   "a-schedule-trusts-any-clock",
+			Edits:  []Edit{{"coordinator/sequencer/schedules.go", "case b.full() || !t.cfg.ClockAgrees() || t.uploads", "case b.full() || t.uploads"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AClockThatIsSet"}},
+		},
+		{
+			Name:   "runs-of-one-entry-exceed-the-memory",
+			Edits:  []Edit{{"coordinator/sequencer/submit.go", "x.retention.tasks+x.started+uint64(tasks)", "x.retention.tasks+uint64(tasks)"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "SchedulesThatAreDueTogether"}},
+		},
+		{
+			Name:   "a-new-term-forgets-most-schedules",
+			Edits:  []Edit{{"coordinator/sequencer/schedules.go", "	t.unarmed = t.unarmed[n:]\n", "	t.unarmed = nil\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "EveryScheduleFiresInANewTerm"}},
+		},
+		{
+			Name:   "a-schedule-ends-with-the-token-of-its-owner",
+			Edits:  []Edit{{"fsm/op_forget_identities.go", "&& (!needed || i.IsRevoked())", "&& (!needed || true)"}},
+			Caught: []Checker{{Package: "./fsm", Run: "TheOwnerOfASchedule"}},
+		},
+		{
+			Name:   "a-run-waits-for-the-newest-run-only",
+			Edits:  []Edit{{fire, "	for _, id := range waits {\n", "	for _, id := range waits[max(0, len(waits)-1):] {\n"}},
+			Caught: []Checker{{Package: "./fsm", Run: "AWaitingRunWaitsForAll"}},
+		},
+		{
+			Name:   "a-backfill-runs-a-tick-that-fires-later",
+			Edits:  []Edit{{"coordinator/api/schedule_run.go", "	case to.After(decided) && hasTickBetween(c, decided, to):", "	case to.After(decided) && false:"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "ABackfillStartsEachTickOnce"}},
+		},
+		{
+			Name:   "a-team-sees-the-schedules-of-others",
+			Edits:  []Edit{{"coordinator/api/schedules.go", "	if err == nil && !p.Sees(namespace) {", "	if err == nil && !p.Sees(namespace) && false {"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "SchedulesOfOtherNamespaces"}},
+		},
+		{
+			Name:   "a-name-reaches-the-schedules-of-others",
+			Edits:  []Edit{{"fsm/schedule.go", "	if IsScoped(name) { // it would", "	if IsScoped(name) && false { // it would"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "ANameReachesNoOtherNamespace"}},
+		},
+	}
+}
