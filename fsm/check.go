@@ -118,7 +118,7 @@ func (s *State) checkJob(j *job) error {
 	if err := j.checkPolicies(); err != nil {
 		return err
 	}
-	if err := j.checkNeeds(); err != nil {
+	if err := errors.Join(j.checkNeeds(), j.checkGated()); err != nil {
 		return err
 	}
 	for i := range j.records.n {

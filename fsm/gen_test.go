@@ -232,6 +232,9 @@ func (g *generator) begin(s *State) Op {
 		p.needs = g.needs(s)
 	}
 	p.name = []string{"plan", "plan", "other", "a b"}[g.odd(3, 4)]
+	if !g.alone {
+		p.times = g.times(s)
+	}
 	o := &BeginUpload{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
 	switch g.choose(40) {
 	case 0:
@@ -291,7 +294,12 @@ func (g *generator) upload(s *State) Op {
 		if g.choose.one(16) {
 			sum++
 		}
-		return &SealUpload{Job: id, Sum: sum, Digest: [16]byte{byte(id), 1}}
+		seal := SealUpload{Job: id, Sum: sum, Digest: [16]byte{byte(id), 1}}
+		if j := s.jobs.get(id); (j != nil && IsGated(j.header)) != g.choose.one(10) {
+			gated := SealGated(seal)
+			return &gated
+		}
+		return &seal
 	}
 }
 
@@ -343,6 +351,9 @@ func (g *generator) worker(s *State) Op {
 
 // user makes what users, deadlines and cleanup request.
 func (g *generator) user(s *State) Op {
+	if !g.alone && g.choose.one(2) {
+		return g.gate(s)
+	}
 	switch g.choose(7) {
 	case 0:
 		return &CancelJob{Job: g.job(s), Reason: g.text(), IncludeCleanup: g.choose.one(3)}

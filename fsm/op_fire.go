@@ -120,7 +120,7 @@ func (s *State) run(x *Schedule, key string, run *dtaskv1.ScheduledRun, waits []
 		panic(fmt.Sprintf("header of schedule %d: %v", x.ID, err))
 	}
 	j := *x.form
-	j.own, j.id, j.key, j.headerBytes, j.header = s.own, s.nextJob, key, encoded, header
+	j.own, j.id, j.key, j.headerBytes, j.header, j.gate = s.own, s.nextJob, key, encoded, header, gateOf(header)
 	s.nextJob++
 	s.jobs.put(s.own, &j)
 	w := s.jobs.write(s.own, j.id)

@@ -89,6 +89,9 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	s.mixJob(j)
 	fx.revived(j.id)
 	s.jobEvent(JobRevivedEvent, j)
+	if j.gated() && !j.waiting() {
+		fx.gated(j.id)
+	}
 	s.settle(j, fx) // if nothing runs again: the tasks turned out not to be needed
 	return Accepted
 }

@@ -67,7 +67,7 @@ func (o *SetSchedule) apply(s *State, _ *Effects) Reason {
 		return AlreadyEnded
 	case j.records.n != j.total:
 		return OutOfOrder
-	case j.sum != o.Sum || j.ordinary == 0 || j.needs() > 0 || !isName(j.header.GetName()) || o.malformed():
+	case j.sum != o.Sum || j.ordinary == 0 || j.needs() > 0 || !isName(j.header.GetName()) || !checkGate(j.header) || o.malformed():
 		return Malformed
 	}
 	if r := s.ownerRefusal(o.Owner); r != Accepted {

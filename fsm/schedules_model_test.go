@@ -107,7 +107,7 @@ func (w *model) setSchedule(op *SetSchedule) string {
 		return r
 	case len(j.tasks) != j.total:
 		return "out of order"
-	case op.Sum != j.sum, j.tasks[0].final, len(j.header.GetNeeds()) > 0, badModelName(j.header.GetName()):
+	case op.Sum != j.sum, j.tasks[0].final, len(j.header.GetNeeds()) > 0, badModelName(j.header.GetName()), badTimes(j.header):
 		return "malformed"
 	case kinds != 1, op.EveryMS < 0, op.Overlap > OverlapAllow, op.Missed > MissedSkip, (op.Missed == MissedSkip) != (op.WithinMS == 0), op.AtMS < 1:
 		return "malformed"
@@ -236,6 +236,9 @@ func (w *model) startRun(x *modelSchedule, key string, rule Overlap) (id uint64,
 	for _, t := range x.form.tasks {
 		fresh := *t
 		j.tasks = append(j.tasks, &fresh)
+	}
+	if hasTimes(j.header) {
+		j.gate = "closed"
 	}
 	for _, id := range waits {
 		j.needs = append(j.needs, modelNeed{job: id, when: 2})

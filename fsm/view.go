@@ -36,6 +36,7 @@ type Job struct {
 	Tolerated   uint32            // ordinary tasks that failed permanently, if the job tolerates that many; else 0
 	NeedEnds    []JobState        // by need of the header: how that job ended; 0 = it had not; shared: never change it
 	Waiting     bool              // for a job of them
+	Gated       bool              // no ordinary task is ready before the leader opens the job's gate
 
 	updates *updates
 }
@@ -58,7 +59,7 @@ func (j *job) view() Job {
 		ID: j.id, Key: j.key, Digest: j.digest, Version: j.version, Priority: j.priorityNow(), updates: j.updates, Header: j.header, State: j.state, Error: j.err, Total: j.total,
 		SubmittedMS: j.submitted, StartedMS: j.started, EndedMS: j.ended, RevivedMS: j.revived,
 		Retries: j.retries, Requeues: j.requeues, Counts: j.counts, Running: j.running, Stopping: j.stopping,
-		Ordinary: j.ordinary, Outcome: j.outcome, NeedEnds: j.needEnds, Waiting: j.waiting(),
+		Ordinary: j.ordinary, Outcome: j.outcome, NeedEnds: j.needEnds, Waiting: j.waiting(), Gated: j.gated(),
 	}
 	if j.toleratesFailures() {
 		v.Tolerated = j.failedOrdinary()

@@ -17,7 +17,7 @@ func (p *Printer) Jobs(jobs []*dtaskv1.Job) {
 	t := NewTable("ID", "NAME", "STATE", "TASKS", "FAILED", "PRIORITY", "OWNER", "SUBMITTED",
 		"TOOK")
 	for _, j := range jobs {
-		t.Row(j.GetId(), j.GetName(), document.JobState(j.GetState()),
+		t.Row(j.GetId(), j.GetName(), jobState(j),
 			Count(j.GetTasksCompleted())+"/"+Count(j.GetTasksTotal()),
 			Count(j.GetTasksFailed()), document.Priority(j.GetPriority()), j.GetOwner(),
 			p.ago(j.GetSubmittedAt()), p.took(j.GetStartedAt(), j.GetCompletedAt()))
@@ -39,6 +39,9 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	if j.GetWaiting() {
 		p.field("waits for", OpenNeeds(j.GetNeeds()))
 	}
+	if text := ScheduledUntil(j); text != "" {
+		p.field("scheduled", text)
+	}
 	p.field("submitted", p.ago(j.GetSubmittedAt()))
 	p.field("took", p.took(j.GetStartedAt(), j.GetCompletedAt()))
 	p.field("tasks", completedOf(j)+detailSuffix(j, 0))
@@ -58,6 +61,24 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 		p.field("error", j.GetError())
 	}
 	p.Line("")
+}
+
+// jobState is the state of a job, with what keeps it from starting.
+func jobState(j *dtaskv1.Job) string {
+	state := document.JobState(j.GetState())
+	if text := ScheduledUntil(j); text != "" {
+		return state + " (scheduled " + text + ")"
+	}
+	return state
+}
+
+// ScheduledUntil is the time before which a job does not start: "until
+// 2026-12-25T08:00:00Z"; empty without one.
+func ScheduledUntil(j *dtaskv1.Job) string {
+	if j.GetScheduledUntil() == 0 {
+		return ""
+	}
+	return "until " + time.UnixMilli(j.GetScheduledUntil()).UTC().Format(time.RFC3339)
 }
 
 // NeededJobs names the jobs that a job needs, and how they ended: "job 42 (failed), job

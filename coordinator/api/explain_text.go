@@ -25,6 +25,9 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"waits_for_job": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("its job needs job %s, which must end as %s", r.GetJob(), r.GetDetail())
 	},
+	"job_start_time": func(r *dtaskv1.Reason) string {
+		return "its job starts no earlier than " + formatTime(r.GetUntil())
+	},
 	"waits_for_ordinary_tasks": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("a cleanup task: %d of the %d ordinary tasks of its job have not ended", r.GetWant(), r.GetTotal())
 	},

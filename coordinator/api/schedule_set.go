@@ -150,6 +150,8 @@ func (b *scheduleBuilder) begin(m *dtaskv1.SetScheduleRequest) error {
 		return invalid("idempotency_key, generated_key: must be empty; a schedule is set by its name")
 	case h.GetName() == "":
 		return invalid("job.name: missing; it is the name of the schedule")
+	case h.GetStartAtMs() != 0:
+		return invalid("job.start_at: must be empty: the schedule decides when its runs start; start_after delays each of them")
 	case len(h.GetNeeds()) > 0:
 		return invalid("job.needs: must be empty: the runs of a schedule wait for each other by its rule for overlaps")
 	}

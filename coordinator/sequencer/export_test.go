@@ -331,3 +331,21 @@ func testSequencer(t *testing.T) *Sequencer {
 	}
 	return s
 }
+
+// GateTimers returns how many timers there are for the start times of jobs, and how many
+// tasks are ready.
+func (s *Sequencer) GateTimers(ctx context.Context) (timers, ready int) {
+	q := &query{done: make(chan struct{}), f: func(*batch) error {
+		for _, t := range s.timers.h {
+			if t.kind == timerGate {
+				timers++
+			}
+		}
+		ready = s.dispatch.sched.Len()
+		return nil
+	}}
+	if !s.ask(ctx, q) {
+		return -1, -1
+	}
+	return timers, ready
+}

@@ -42,6 +42,12 @@ type Job struct {
 	Waiting bool      `json:"waiting,omitempty"`
 	// Run is the run of a schedule that the job is.
 	Run *JobRun `json:"run,omitempty"`
+	// StartAt, StartAfterMS and ExpiresMS are as submitted. ScheduledUntil is the time before
+	// which no task is ready, while the job waits for it.
+	StartAt        *string `json:"start_at,omitempty"`
+	StartAfterMS   int64   `json:"start_after_ms,omitempty"`
+	ExpiresMS      int64   `json:"expires_ms,omitempty"`
+	ScheduledUntil *string `json:"scheduled_until,omitempty"`
 }
 
 // JobRun is a run of a schedule.
@@ -119,6 +125,7 @@ func NewJob(j *dtaskv1.Job) Job {
 		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(),
 		TasksFailed: j.GetTasksFailed(), Retries: j.GetRetries(), Requeues: j.GetRequeues(), Version: j.GetVersion(),
 		MaxFailures: j.GetMaxFailures(), FailuresTolerated: j.GetFailuresTolerated(), Waiting: j.GetWaiting(),
+		StartAt: optionalTime(j.GetStartAtMs()), StartAfterMS: j.GetStartAfterMs(), ExpiresMS: j.GetExpiresMs(), ScheduledUntil: optionalTime(j.GetScheduledUntil()),
 	}
 	for _, n := range j.GetNeeds() {
 		doc.Needs = append(doc.Needs, newJobNeed(n))

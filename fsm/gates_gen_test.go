@@ -1,0 +1,39 @@
+package fsm
+
+// jobTimes are the times of a header.
+type jobTimes struct{ startAt, startAfter, expires int64 }
+
+// times makes the times of a header: most jobs have none.
+func (g *generator) times(s *State) (t jobTimes) {
+	if g.choose.one(4) {
+		t.startAt = s.now + int64(g.choose(40)) - 5
+	}
+	if g.choose.one(6) {
+		t.startAfter = int64(1 + g.choose(30))
+	}
+	if g.choose.one(4) {
+		t.expires = int64(1 + g.choose(60))
+	}
+	if g.choose.one(40) {
+		t.startAfter = -1
+	}
+	return t
+}
+
+// gate opens the gate of a job, or lets it expire: mostly one for which that is legal.
+func (g *generator) gate(s *State) Op {
+	id, expires := g.job(s), g.choose.one(2)
+	for j := range s.Jobs(0) {
+		due := j.Gated && !j.Waiting && j.StartMS() <= s.now
+		if expires {
+			due = j.ExpiryMS() != 0 && j.ExpiryMS() <= s.now
+		}
+		if due && !g.choose.one(4) {
+			id = j.ID
+		}
+	}
+	if expires {
+		return &ExpireJob{Job: id, Reason: g.text()}
+	}
+	return &OpenGate{Job: id}
+}
