@@ -48,8 +48,8 @@ func (r *stallReporter) observe(j *dtaskv1.Job) {
 	n := j.GetTasksByState()
 	r.stalled.Store(n["pending"] > 0 && n["running"]+n["assigned"] == 0)
 	r.needs.Store(nil)
-	if until := show.ScheduledUntil(j); until != "" {
-		why := fmt.Sprintf("job %s is scheduled %s", j.GetId(), until)
+	if gate := show.Gate(j); gate != "" {
+		why := fmt.Sprintf("job %s: %s", j.GetId(), gate)
 		r.needs.Store(&why)
 	}
 	if j.GetWaiting() {

@@ -54,7 +54,7 @@ func TestAWaitingCommandReportsUntilWhenItsJobIsScheduled(t *testing.T) {
 	t.Parallel()
 	r := &stallReporter{}
 	r.observe(&dtaskv1.Job{Id: "9", ScheduledUntil: 1_798_182_000_000})
-	if got, want := r.why(t.Context()), "job 9 is scheduled until 2026-12-25T07:00:00Z"; got != want {
+	if got, want := r.why(t.Context()), "job 9: scheduled until 2026-12-25T07:00:00Z"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	r.observe(&dtaskv1.Job{Id: "9"})

@@ -269,7 +269,7 @@ func submitError(err error) error {
 	switch {
 	case errors.Is(err, client.ErrInvalid):
 		return &commandError{err: err, code: exitJobFile} // a limit that only the coordinators know
-	case errors.Is(err, client.ErrConflict):
+	case errors.Is(err, client.ErrConflict) && strings.Contains(err.Error(), "idempotency key"):
 		return withHint(err, "this key belongs to a different job: use another --idempotency-key, or submit the same job")
 	}
 	return err

@@ -7,8 +7,9 @@ import (
 )
 
 // gate keeps the ordinary tasks of a job blocked until the leader opens it: see docs/adr/0050-gates.md. The
-// leader decides when, by its clock; the state machine refuses to open it early by the
-// time stamp of the entry. An open gate is never closed again.
+// leader decides when, by its clock and by what workers still stop; the state machine refuses to open it early by the
+// time stamp of the entry, or while as many jobs with the key of the job as may run do. Only a
+// retry of a job with a key closes its gate again.
 type gate uint8
 
 const (
@@ -23,24 +24,26 @@ const maxGateMS = 1 << 60
 
 // IsGated reports whether a job with this header has a gate, or expires: SealGated makes it
 // exist.
-func IsGated(h *dtaskv1.JobHeader) bool { return gateOf(h) != gateNone || h.GetExpiresMs() != 0 }
+func IsGated(h *dtaskv1.JobHeader) bool {
+	return gateOf(h) != gateNone || h.GetExpiresMs() != 0 || h.GetConcurrency() != nil
+}
 
 // gateOf is the gate of a job that begins to exist.
 func gateOf(h *dtaskv1.JobHeader) gate {
-	if h.GetStartAtMs() != 0 || h.GetStartAfterMs() != 0 {
+	if h.GetStartAtMs() != 0 || h.GetStartAfterMs() != 0 || ConcurrencyKey(h) != "" {
 		return gateClosed
 	}
 	return gateNone
 }
 
-// checkGate reports whether the times of a header may be those of a job.
+// checkGate reports whether the times and the concurrency of a header may be those of a job.
 func checkGate(h *dtaskv1.JobHeader) bool {
 	for _, ms := range []int64{h.GetStartAtMs(), h.GetStartAfterMs(), h.GetExpiresMs()} {
 		if ms < 0 || ms > maxGateMS {
 			return false
 		}
 	}
-	return true
+	return checkConcurrency(h.GetConcurrency())
 }
 
 // startMS is when a job may start that was submitted at a time; 0 = immediately.

@@ -386,7 +386,10 @@ func (w *model) jobSeal(op *SealUpload) string {
 		return "malformed"
 	case !w.learnNeeds(j, j.header):
 		return "needed job not found"
+	case j.gate != "" && !w.admits(j.header, Overlap(j.header.GetConcurrency().GetOverlap()), j.id):
+		return refusedKey
 	}
+	w.learnNeeds(j, j.header) // a job that it needs may have been replaced
 	j.state, j.submitted, j.version = "pending", w.now, 1
 	w.keys[j.key].sealed, w.keys[j.key].digest, w.keys[j.key].version = true, op.Digest, j.version
 	w.seal = append(w.seal, fmt.Sprint(j.id))

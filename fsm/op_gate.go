@@ -12,8 +12,9 @@ func (o *SealGated) fields(c *coder) { (*SealUpload)(o).fields(c) }
 func (o *SealGated) size() int { return fixedFields }
 
 // apply makes an uploaded job exist.
-// Rejects: as SealUpload; Malformed also if the header has nothing of that, or times out of
-// range.
+// Rejects: as SealUpload; Malformed also if the header has nothing of that, or values out of
+// range; RunOpen if earlier jobs have its concurrency key, and its overlap rule forbids another
+// one.
 func (o *SealGated) apply(s *State, fx *Effects) Reason {
 	g, j := gateNone, s.jobs.get(o.Job)
 	if j != nil && j.state == JobUploading && j.records.n == j.total {
@@ -25,7 +26,7 @@ func (o *SealGated) apply(s *State, fx *Effects) Reason {
 	return (*SealUpload)(o).seal(s, g, fx)
 }
 
-// OpenGate lets a job start whose time has come.
+// OpenGate lets a job start whose time has come, and whose concurrency key is free.
 type OpenGate struct{ Job JobID }
 
 func (*OpenGate) kind() opKind { return 62 }
@@ -34,7 +35,7 @@ func (o *OpenGate) fields(c *coder) { number(c, &o.Job) }
 
 // apply opens the gate of a job, and readies its tasks without open dependencies.
 // Rejects: JobNotFound; WrongState if the gate is not closed, if the job waits for other
-// jobs, or before its time.
+// jobs, or before its time; RunOpen while as many jobs with its key as may run do.
 // A second copy is rejected, since the gate is open.
 func (o *OpenGate) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
@@ -43,6 +44,8 @@ func (o *OpenGate) apply(s *State, fx *Effects) Reason {
 		return JobNotFound
 	case !j.gated() || j.waiting() || s.now < startMS(j.header, j.submitted):
 		return WrongState
+	case s.Holders(ConcurrencyKey(j.header)) >= ConcurrencyLimit(j.header):
+		return RunOpen
 	}
 	j = s.jobs.write(s.own, o.Job)
 	s.mixJob(j)

@@ -207,6 +207,12 @@ func (o *SealUpload) seal(s *State, g gate, fx *Effects) Reason {
 	if !known {
 		return NeedNotFound
 	}
+	if g != gateNone {
+		if r := s.admit(j.header, overlapOf(j.header), j.id, fx); r != Accepted {
+			return r
+		}
+		needEnds, _ = s.needsNow(j) // a job that it needs may have been replaced
+	}
 	j = s.jobs.write(s.own, o.Job)
 	j.digest, j.gate = o.Digest, g
 	j.succ = j.makeSuccessors()
@@ -226,6 +232,7 @@ func (s *State) submit(j *job, needEnds []JobState, fx *Effects) {
 	j.sealedAt = s.own.at
 	fx.sealed(j.id)
 	s.jobEvent(JobSubmittedEvent, j)
+	s.joinKey(j)
 	if needEnds == nil {
 		s.enter(j, fx)
 	} else {

@@ -69,6 +69,7 @@ func (f *formatter) text() ([]byte, error) {
 	set(o, "start_at", formatInstant(h.GetStartAtMs()), h.GetStartAtMs() != 0)
 	set(o, "start_after", milliseconds(h.GetStartAfterMs()), h.GetStartAfterMs() != 0)
 	set(o, "expires", milliseconds(h.GetExpiresMs()), h.GetExpiresMs() != 0)
+	set(o, "concurrency", formatConcurrency(h.GetConcurrency()), h.GetConcurrency() != nil)
 	set(o, "on_failure", keywordOf(onFailures, h.GetOnFailure()), h.GetOnFailure() != 0)
 	set(o, "webhook", h.GetWebhook(), h.GetWebhook() != "")
 	set(o, "max_failures", h.GetMaxFailures(), h.GetMaxFailures() != 0)

@@ -50,6 +50,7 @@ var jobFields = fields[*jobBuilder]{
 	"expires": func(r *reader, j *jobBuilder, e entry) {
 		j.header.ExpiresMs, _ = r.duration(e.value, false)
 	},
+	"concurrency": readConcurrency,
 	"on_failure": func(r *reader, j *jobBuilder, e entry) {
 		if v, ok := readKeyword(r, e.value, onFailures); ok {
 			j.header.OnFailure = v
@@ -110,6 +111,7 @@ func (c *Checker) checkJobFields(h *dtaskv1.JobHeader) {
 	c.refuse("job.start_at", instantProblem(h.GetStartAtMs()))
 	c.refuse("job.start_after", durationProblem(h.GetStartAfterMs(), 0))
 	c.refuse("job.expires", durationProblem(h.GetExpiresMs(), 0))
+	c.checkConcurrency(h.GetConcurrency())
 	if h.GetWebhook() != "" {
 		c.refuse("job.webhook", webhookProblem(h.GetWebhook()))
 	}

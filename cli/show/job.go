@@ -39,9 +39,7 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	if j.GetWaiting() {
 		p.field("waits for", OpenNeeds(j.GetNeeds()))
 	}
-	if text := ScheduledUntil(j); text != "" {
-		p.field("scheduled", text)
-	}
+	p.field("gate", Gate(j))
 	p.field("submitted", p.ago(j.GetSubmittedAt()))
 	p.field("took", p.took(j.GetStartedAt(), j.GetCompletedAt()))
 	p.field("tasks", completedOf(j)+detailSuffix(j, 0))
@@ -66,19 +64,28 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 // jobState is the state of a job, with what keeps it from starting.
 func jobState(j *dtaskv1.Job) string {
 	state := document.JobState(j.GetState())
-	if text := ScheduledUntil(j); text != "" {
-		return state + " (scheduled " + text + ")"
+	if text := Gate(j); text != "" {
+		return state + " (" + text + ")"
 	}
 	return state
 }
 
-// ScheduledUntil is the time before which a job does not start: "until
-// 2026-12-25T08:00:00Z"; empty without one.
-func ScheduledUntil(j *dtaskv1.Job) string {
-	if j.GetScheduledUntil() == 0 {
+// maxWaitsFor is how many of the jobs that a job waits for are named.
+const maxWaitsFor = 3
+
+// Gate is what keeps a job from starting: "scheduled until 2026-12-25T08:00:00Z" or "waits for
+// 41, 42"; empty if nothing does.
+func Gate(j *dtaskv1.Job) string {
+	ids := j.GetWaitsFor()
+	switch more := len(ids) - maxWaitsFor; {
+	case more > 0:
+		return fmt.Sprintf("waits for %s and %d more", strings.Join(ids[:maxWaitsFor], ", "), more)
+	case len(ids) > 0:
+		return "waits for " + strings.Join(ids, ", ")
+	case j.GetScheduledUntil() == 0:
 		return ""
 	}
-	return "until " + time.UnixMilli(j.GetScheduledUntil()).UTC().Format(time.RFC3339)
+	return "scheduled until " + time.UnixMilli(j.GetScheduledUntil()).UTC().Format(time.RFC3339)
 }
 
 // NeededJobs names the jobs that a job needs, and how they ended: "job 42 (failed), job

@@ -62,8 +62,8 @@ func own(h *dtaskv1.JobHeader, name string) {
 // checkLevel refuses a job in a namespace that a replica of an earlier version would not
 // separate, and one that it would start too early or never cancel.
 func (u *upload) checkLevel(h *dtaskv1.JobHeader) error {
-	timed := fsm.IsGated(h)
-	if h.GetNamespace() == "" && !timed {
+	gated := fsm.IsGated(h)
+	if h.GetNamespace() == "" && !gated {
 		return nil
 	}
 	level, gateLevel := fsm.Level(0), fsm.OpLevel((*fsm.SealGated)(nil))
@@ -72,8 +72,8 @@ func (u *upload) checkLevel(h *dtaskv1.JobHeader) error {
 	switch {
 	case h.GetNamespace() != "" && level < namespaceLevel:
 		return refused("job.namespace: "+finish, level, "namespaces", namespaceLevel)
-	case timed && level < gateLevel:
-		return refused("job: "+finish, level, "start_at, start_after and expires", gateLevel)
+	case gated && level < gateLevel:
+		return refused("job: "+finish, level, "start_at, start_after, expires and concurrency", gateLevel)
 	}
 	return nil
 }

@@ -16,9 +16,8 @@ func (x *explainer) blocked() {
 	switch {
 	case x.job.Waiting:
 		x.waitsForJobs()
-		x.startTime()
 	case x.job.Gated && !x.task.Cleanup:
-		x.startTime()
+		x.gate()
 	case x.task.Cleanup && x.job.Outcome == 0:
 		counts, _ := x.st.CountStates(x.job.ID, 0, x.job.Ordinary)
 		x.add(&dtaskv1.Reason{Code: "waits_for_ordinary_tasks", Want: unended(counts[:]), Total: int64(x.job.Ordinary), Unit: "tasks"})
@@ -33,13 +32,6 @@ func (x *explainer) waitsForJobs() {
 		if k < len(x.job.NeedEnds) && x.job.NeedEnds[k] == 0 {
 			x.add(&dtaskv1.Reason{Code: "waits_for_job", Job: formatJobID(fsm.JobID(n.GetJob())), Detail: conditionName(n.GetCondition())})
 		}
-	}
-}
-
-// startTime adds the time before which no task of the job starts, if it waits for it.
-func (x *explainer) startTime() {
-	if x.job.Gated {
-		x.add(&dtaskv1.Reason{Code: "job_start_time", Until: x.job.StartMS()})
 	}
 }
 

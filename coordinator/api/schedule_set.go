@@ -159,6 +159,13 @@ func (b *scheduleBuilder) begin(m *dtaskv1.SetScheduleRequest) error {
 	if b.out.Recurrence, b.out.ScheduleRules, err = b.definition(h.GetName(), m.GetDefinition()); err != nil {
 		return err
 	}
+	if c := h.GetConcurrency(); c != nil {
+		own := max(c.GetOverlap(), dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP)
+		if asked := m.GetDefinition().GetOverlap(); asked != 0 && asked != own {
+			return invalid("definition.overlap: differs from job.concurrency.overlap: send one of them")
+		}
+		b.out.Overlap = fsm.Overlap(own) //nolint:gosec // package spec reports unknown values
+	}
 	var key [16]byte
 	_, _ = rand.Read(key[:]) // never fails
 	p.IdempotencyKey, p.GeneratedKey = hex.EncodeToString(key[:]), true

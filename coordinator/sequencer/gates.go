@@ -17,56 +17,60 @@ const gateRetry = time.Second
 // in time. Which gates are open is in the replicated state; here are only timers: one for the
 // start of a job and one for its expiry, however many tasks it has.
 type gates struct {
-	cfg    *Config
-	timers *timers
-	timed  map[fsm.JobID]bool // jobs that wait for their start time
-	open   []fsm.JobID        // jobs that may start now, in order
-	drift  time.Duration      // of the wall clock against the monotonic one when the timers were set
+	cfg     *Config
+	timers  *timers
+	workers *workerTable
+	keys    sharedKeys
+	timed   map[fsm.JobID]bool // jobs that wait for their start time
+	arrived []fsm.JobID        // jobs whose start time has come
+	drift   time.Duration      // of the wall clock against the monotonic one when the timers were set
 }
 
-// rebuild prepares the timers of a job at the begin of a term. It proposes nothing.
+// rebuild takes a job at the begin of a term. It proposes nothing.
 func (g *gates) rebuild(b *batch, job *fsm.Job) {
 	g.addExpiry(b, job)
-	if job.Gated && !job.Waiting {
-		g.wait(b, job.ID, job.StartMS())
-	}
-}
-
-// wait sets the timer for the start of a job.
-func (g *gates) wait(b *batch, id fsm.JobID, startMS int64) {
-	g.timed[id] = true
-	g.timers.add(timer{at: b.monotonic(startMS), kind: timerGate, task: fsm.TaskRef{Job: id}})
+	g.take(b, job)
 }
 
 // reach is called for a job that waits for nothing but its gate, and when its start time may
 // have come.
 func (g *gates) reach(b *batch, id fsm.JobID) {
 	delete(g.timed, id)
-	job, ok := b.view.Job(id)
-	if !ok || !job.Gated || job.Waiting {
-		return
+	if job, ok := b.view.Job(id); ok {
+		g.take(b, &job)
 	}
+}
+
+// take sets the timer for the start of a job, if it has a gate, or lets run open it.
+func (g *gates) take(b *batch, job *fsm.Job) {
 	switch start := job.StartMS(); {
+	case !job.Gated || job.Waiting:
 	case start > b.entry.NowMS(): // or the wall clock was set back
-		g.wait(b, id, start)
-	case !g.cfg.ClockAgrees():
-		g.timers.add(timer{at: b.now.Add(g.cfg.TimeScale.Scale(gateRetry)), kind: timerGate, task: fsm.TaskRef{Job: id}})
+		g.timed[job.ID] = true
+		g.timers.add(timer{at: b.monotonic(start), kind: timerGate, task: fsm.TaskRef{Job: job.ID}})
 	default:
-		g.open = append(g.open, id)
+		g.arrived = append(g.arrived, job.ID)
 	}
 }
 
 // run opens the gates of the jobs that may start, the oldest first.
 func (g *gates) run(b *batch) {
-	if len(g.open) == 0 {
-		return
-	}
-	slices.Sort(g.open)
+	slices.Sort(g.arrived)
 	n := 0
-	for ; n < len(g.open) && !b.full(); n++ {
-		b.entry.Do(&fsm.OpenGate{Job: g.open[n]}) // rejected if it was cancelled, or is listed twice
+	for ; n < len(g.arrived) && !b.full(); n++ {
+		job, ok := b.view.Job(g.arrived[n])
+		switch key := fsm.ConcurrencyKey(job.Header); {
+		case !ok || !job.Gated || job.Waiting: // it was cancelled meanwhile
+		case job.StartMS() != 0 && !g.cfg.ClockAgrees():
+			g.timers.add(timer{at: b.now.Add(g.cfg.TimeScale.Scale(gateRetry)), kind: timerGate, task: fsm.TaskRef{Job: job.ID}})
+		case key != "":
+			g.keys.wait(key, job.ID)
+		default:
+			b.entry.Do(&fsm.OpenGate{Job: job.ID})
+		}
 	}
-	g.open = slices.Delete(g.open, 0, n)
+	g.arrived = slices.Delete(g.arrived, 0, n)
+	g.keys.run(b, g.workers)
 }
 
 // addExpiry sets the timer for the expiry of a job, if it has one.

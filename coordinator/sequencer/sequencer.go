@@ -89,7 +89,7 @@ func New(cfg Config) (*Sequencer, error) {
 	s.retention = retention{cfg: c}
 	s.uploads = uploads{cfg: c, retention: &s.retention, byKey: make(map[string]*submission)}
 	s.schedules = schedules{cfg: c, timers: &s.timers, uploads: &s.uploads, byID: make(map[fsm.ScheduleID]*schedule)}
-	s.gates = gates{cfg: c, timers: &s.timers, timed: make(map[fsm.JobID]bool)}
+	s.gates = gates{cfg: c, timers: &s.timers, workers: &s.workers, keys: newSharedKeys(), timed: make(map[fsm.JobID]bool)}
 	s.dispatch.schedules, s.dispatch.gates = &s.schedules, &s.gates
 	s.view, _ = cfg.Machine.Fork()
 	s.founded = s.view.ClusterID() == ""
@@ -263,6 +263,7 @@ func (s *Sequencer) jobEnded(b *batch, id fsm.JobID) {
 	if !ok {
 		return
 	}
+	s.gates.keys.ended(b, &job, &s.workers)
 	s.retention.add(&job)
 	s.dispatch.stale += uint64(job.Total - job.Counts[fsm.Completed])
 	s.workers.running.forgetJob(id)

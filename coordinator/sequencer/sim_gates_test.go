@@ -1,17 +1,28 @@
 package sequencer_test
 
 import (
+	"fmt"
+
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // times gives some jobs a start time, or lets them expire.
 func (c *sim) times(h *dtaskv1.JobHeader) {
+	if c.opts.Schedules == 0 {
+		return // nobody raises the feature level
+	}
 	if c.chance(10) {
 		h.StartAtMs = simEpoch.UnixMilli() + c.rng.Int64N(30_000)
 	}
 	if c.chance(10) {
 		h.StartAfterMs = 1 + c.rng.Int64N(10_000)
+	}
+	if c.chance(20) {
+		h.Concurrency = &dtaskv1.JobConcurrency{
+			Key: fmt.Sprintf("key%d", c.rng.IntN(2)), Limit: uint32(c.rng.IntN(3)),
+			Overlap: []dtaskv1.ScheduleOverlap{3, 3, 3, 4, 5}[c.rng.IntN(5)], // the others refuse jobs
+		}
 	}
 	if c.chance(10) {
 		h.ExpiresMs = 1000 + c.rng.Int64N(20_000)

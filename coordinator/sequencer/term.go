@@ -70,6 +70,7 @@ func (s *Sequencer) rebuild(b *batch) {
 		s.retention.tasks += uint64(job.Total)
 		if job.State.Terminal() {
 			s.retention.add(&job)
+			s.gates.keys.rebuildEnded(b, &job)
 			continue
 		}
 		open = append(open, job)
@@ -81,6 +82,7 @@ func (s *Sequencer) rebuild(b *batch) {
 	}
 	s.schedules.rebuild(b)
 	s.gates.drift = drift(b)
+	s.gates.keys.rebuildWorkers(&s.workers)
 	for id := range b.view.Uploads() {
 		s.timers.add(timer{at: b.now.Add(s.cfg.UploadTimeout), kind: timerUpload, task: fsm.TaskRef{Job: id}})
 	}

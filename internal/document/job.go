@@ -48,6 +48,16 @@ type Job struct {
 	StartAfterMS   int64   `json:"start_after_ms,omitempty"`
 	ExpiresMS      int64   `json:"expires_ms,omitempty"`
 	ScheduledUntil *string `json:"scheduled_until,omitempty"`
+	// Concurrency is as submitted. WaitsFor are the jobs with its key that the job waits for.
+	Concurrency *JobConcurrency `json:"concurrency,omitempty"`
+	WaitsFor    []string        `json:"waits_for,omitempty"`
+}
+
+// JobConcurrency bounds how many jobs with a key run at the same time.
+type JobConcurrency struct {
+	Key     string `json:"key"`
+	Limit   uint32 `json:"limit"`
+	Overlap string `json:"overlap"`
 }
 
 // JobRun is a run of a schedule.
@@ -127,6 +137,11 @@ func NewJob(j *dtaskv1.Job) Job {
 		MaxFailures: j.GetMaxFailures(), FailuresTolerated: j.GetFailuresTolerated(), Waiting: j.GetWaiting(),
 		StartAt: optionalTime(j.GetStartAtMs()), StartAfterMS: j.GetStartAfterMs(), ExpiresMS: j.GetExpiresMs(), ScheduledUntil: optionalTime(j.GetScheduledUntil()),
 	}
+	if c := j.GetConcurrency(); c != nil {
+		overlap := max(c.GetOverlap(), dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP)
+		doc.Concurrency = &JobConcurrency{Key: c.GetKey(), Limit: max(c.GetLimit(), 1), Overlap: ScheduleOverlap(overlap)}
+	}
+	doc.WaitsFor = j.GetWaitsFor()
 	for _, n := range j.GetNeeds() {
 		doc.Needs = append(doc.Needs, newJobNeed(n))
 	}

@@ -3,8 +3,28 @@ package mutants
 // inGates returns the mistakes with which a job starts early, twice or never, or expires
 // although it must not.
 func inGates() []Mutant {
-	const gates = "coordinator/sequencer/gates.go"
+	const gates, keys = "coordinator/sequencer/gates.go", "coordinator/sequencer/shared_keys.go"
 	return []Mutant{
+		{
+			Name:   "a-key-is-free-at-the-end-of-a-job-and-not-of-its-processes",
+			Edits:  []Edit{{keys, "	if workers.isStopping(job.ID) {\n", "	if workers.isStopping(job.ID) && false {\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AKeyIsFree"}},
+		},
+		{
+			Name:   "a-new-leader-does-not-wait-for-workers-that-still-stop",
+			Edits:  []Edit{{keys, "	if _, doubt := k.doubts[key]; doubt {\n", "	if _, doubt := k.doubts[key]; doubt && false {\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AKeyIsFree"}},
+		},
+		{
+			Name:   "a-key-lets-one-more-job-run",
+			Edits:  []Edit{{"fsm/op_gate.go", "case s.Holders(ConcurrencyKey(j.header)) >= ConcurrencyLimit(j.header):", "case s.Holders(ConcurrencyKey(j.header)) > ConcurrencyLimit(j.header):"}},
+			Caught: []Checker{{Package: "./fsm", Run: "JobsWithAKey|AWaitingRun|AgreesWithItsReferenceModel"}},
+		},
+		{
+			Name:   "a-retried-job-keeps-its-gate-open",
+			Edits:  []Edit{{"fsm/op_revive.go", "		if again {\n			j.gate = gateClosed\n", "		if again && false {\n			j.gate = gateClosed\n"}},
+			Caught: []Checker{{Package: "./fsm", Run: "ARetriedJobWaits|AgreesWithItsReferenceModel"}},
+		},
 		{
 			Name:   "a-job-starts-before-its-time",
 			Edits:  []Edit{{"fsm/op_gate.go", "j.waiting() || s.now < startMS(j.header, j.submitted):", "j.waiting():"}},
@@ -12,7 +32,7 @@ func inGates() []Mutant {
 		},
 		{
 			Name:   "the-time-to-expire-begins-with-each-term",
-			Edits:  []Edit{{gates, "	g.addExpiry(b, job)\n	if job.Gated", "	late := *job\n	late.RevivedMS = b.entry.NowMS()\n	g.addExpiry(b, &late)\n	if job.Gated"}},
+			Edits:  []Edit{{gates, "	g.addExpiry(b, job)\n	g.take(b, job)", "	late := *job\n	late.RevivedMS = b.entry.NowMS()\n	g.addExpiry(b, &late)\n	g.take(b, job)"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AJobOfWhichNoTaskHasStarted"}},
 		},
 		{
@@ -22,12 +42,12 @@ func inGates() []Mutant {
 		},
 		{
 			Name:   "a-new-leader-forgets-the-jobs-that-start-later",
-			Edits:  []Edit{{gates, "	if job.Gated && !job.Waiting {\n		g.wait(", "	if job.Gated && !job.Waiting && false {\n		g.wait("}},
+			Edits:  []Edit{{gates, "	g.addExpiry(b, job)\n	g.take(b, job)", "	g.addExpiry(b, job)"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AJobStartsAtItsTime"}},
 		},
 		{
 			Name:   "a-job-starts-by-any-clock",
-			Edits:  []Edit{{gates, "	case !g.cfg.ClockAgrees():\n		g.timers.add(timer{at: b.now.Add(g.cfg.TimeScale.Scale(gateRetry)), kind: timerGate", "	case false:\n		g.timers.add(timer{at: b.now.Add(g.cfg.TimeScale.Scale(gateRetry)), kind: timerGate"}},
+			Edits:  []Edit{{gates, "		case job.StartMS() != 0 && !g.cfg.ClockAgrees():", "		case false:"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AClockThatIsSetStartsNoJob"}},
 		},
 	}
