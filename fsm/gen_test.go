@@ -31,7 +31,7 @@ func (g *generator) ops(s *State) []Op {
 
 // op returns one operation. Kinds that make progress are drawn more often.
 func (g *generator) op(s *State) Op {
-	switch n := g.choose(122); {
+	switch n := g.choose(129); {
 	case n < 8:
 		return g.assign(s)
 	case n < 18:
@@ -75,6 +75,8 @@ func (g *generator) op(s *State) Op {
 			return g.begin(s)
 		}
 		return g.schedule(s)
+	case n < 127 && !g.alone:
+		return g.gate(s)
 	default:
 		return g.cluster()
 	}
@@ -351,9 +353,6 @@ func (g *generator) worker(s *State) Op {
 
 // user makes what users, deadlines and cleanup request.
 func (g *generator) user(s *State) Op {
-	if !g.alone && g.choose.one(2) {
-		return g.gate(s)
-	}
 	switch g.choose(7) {
 	case 0:
 		return &CancelJob{Job: g.job(s), Reason: g.text(), IncludeCleanup: g.choose.one(3)}
