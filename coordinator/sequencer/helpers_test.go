@@ -279,7 +279,7 @@ type fakeWorker struct {
 	heard   time.Time
 	closed  error
 	late    bool // a message arrives just before Close
-	obeys   bool // it ends what it is told to stop, at once
+	obeys   bool // it ends stopped attempts immediately
 	changed chan struct{}
 	work    chan []fsm.AssignItem
 }
