@@ -19,7 +19,7 @@ func submits(t *testing.T, s *State, p *jobPlan) (id JobID, r Reason) {
 	t.Helper()
 	id = s.NextJob()
 	ops := submitGated(id, fmt.Sprint("job ", id), p)
-	if r := s.Apply(Entry{NowMS: 1000, Ops: ops[:len(ops)-1]}, nil); r != Accepted {
+	if r = s.Apply(Entry{NowMS: 1000, Ops: ops[:len(ops)-1]}, nil); r != Accepted {
 		t.Fatal(r)
 	}
 	if r = s.Apply(Entry{NowMS: 1000, Ops: ops[len(ops)-1:]}, nil); r == Accepted {

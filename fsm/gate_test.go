@@ -43,9 +43,14 @@ func TestAGateOpensOnceAndNotEarly(t *testing.T) {
 		job  JobID
 		want Reason
 	}{
-		{4999, 1, WrongState}, {4999, 2, WrongState}, {4999, 3, WrongState},
-		{5000, 1, Accepted}, {5000, 2, Accepted}, {5000, 3, Accepted},
-		{6000, 1, WrongState}, {6000, 9, JobNotFound},
+		{4999, 1, WrongState},
+		{4999, 2, WrongState},
+		{4999, 3, WrongState},
+		{5000, 1, Accepted},
+		{5000, 2, Accepted},
+		{5000, 3, Accepted},
+		{6000, 1, WrongState},
+		{6000, 9, JobNotFound},
 	} {
 		fx := new(Effects)
 		if got := s.Apply(Entry{NowMS: x.now, Ops: []Op{&OpenGate{Job: x.job}}}, fx); got != x.want {
