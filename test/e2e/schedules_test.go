@@ -131,7 +131,7 @@ func TestTheExampleOfAScheduleRuns(t *testing.T) {
 		if job.State != "completed" {
 			t.Errorf("job %s is %s", ids[i], job.State)
 		}
-		if got := c.Run(t.Context(), "logs", ids[i]+"/report"); !strings.Contains(got.Stdout, want) {
+		if got = c.Run(t.Context(), "logs", ids[i]+"/report"); !strings.Contains(got.Stdout, want) {
 			t.Errorf("job %s wrote %q %s, want %q", ids[i], got.Stdout, got.Stderr, want)
 		}
 	}
