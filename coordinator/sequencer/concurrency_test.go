@@ -222,7 +222,7 @@ func TestAScheduleSharesItsKeyWithJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(10 * time.Second)
-		if got, want := c.decisions("tick"), "10 open; 20 runs; "; got != want {
+		if got, want := c.decisions(), "10 open; 20 runs; "; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		_, err := s.RunSchedule(t.Context(), sequencer.ScheduleRun{Schedule: 1, Key: "k"})
