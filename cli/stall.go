@@ -48,6 +48,10 @@ func (r *stallReporter) observe(j *dtaskv1.Job) {
 	n := j.GetTasksByState()
 	r.stalled.Store(n["pending"] > 0 && n["running"]+n["assigned"] == 0)
 	r.needs.Store(nil)
+	if gate := show.Gate(j); gate != "" {
+		why := fmt.Sprintf("job %s: %s", j.GetId(), gate)
+		r.needs.Store(&why)
+	}
 	if j.GetWaiting() {
 		why := fmt.Sprintf("job %s waits for %s", j.GetId(), show.OpenNeeds(j.GetNeeds()))
 		r.needs.Store(&why)

@@ -50,6 +50,19 @@ func TestAWaitingCommandReportsEachReasonOfAStallOnce(t *testing.T) {
 	})
 }
 
+func TestAWaitingCommandReportsUntilWhenItsJobIsScheduled(t *testing.T) {
+	t.Parallel()
+	r := &stallReporter{}
+	r.observe(&dtaskv1.Job{Id: "9", ScheduledUntil: 1_798_182_000_000})
+	if got, want := r.why(t.Context()), "job 9: scheduled until 2026-12-25T07:00:00Z"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	r.observe(&dtaskv1.Job{Id: "9"})
+	if got := r.why(t.Context()); got != "" {
+		t.Errorf("after that time: got %q", got)
+	}
+}
+
 func TestAWaitingCommandReportsForWhichJobsItsJobWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

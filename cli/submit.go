@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,7 @@ type submitFlags struct {
 	overrides jobOverrides
 	namespace string
 	needs     needFlags
+	times     timeFlags
 
 	wait   bool
 	key    string
@@ -47,7 +49,9 @@ exports it.
 of them.
 --set gives a value to a parameter that the file declares under job.params.
 
-` + needsHelp,
+` + needsHelp + `
+
+` + timesHelp,
 		Example: `  dtaskctl submit job.yaml
   dtaskctl submit job.yaml --wait
   generate-job | dtaskctl submit - --wait -o json
@@ -55,6 +59,7 @@ of them.
   dtaskctl submit monday.yaml tuesday.yaml
   dtaskctl submit nightly.yaml --set day=2026-05-01 --label team=data --priority high
   dtaskctl submit report.yaml --needs @last
+  dtaskctl submit report.yaml --start-at 2026-05-01T02:00:00Z --expires 2h
   dtaskctl submit --type prime --payload 999999937 --priority high --wait
   dtaskctl submit --batch 500 --random-priority
   dtaskctl submit job.yaml --dry-run`,
@@ -65,6 +70,7 @@ of them.
 				return err
 			}
 			inNamespace(f.namespace, jobs...)
+			f.times.set(jobs...)
 			if f.dryRun {
 				return a.print(plan(jobs))
 			}
@@ -95,6 +101,7 @@ of them.
 	bindNamespace(fl, &f.namespace, namespaceUsage)
 	f.overrides.bind(fl)
 	f.needs.bind(fl)
+	f.times.bind(fl)
 	bind(fl, &f.batch, "batch", "", "`N` equal tasks in the job without a file (default type "+batchType+")", integer[int](1, maxJobTasks))
 	fl.BoolVar(&f.randomPriority, "random-priority", false, "random priority for each task")
 	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print job IDs only")
@@ -262,7 +269,7 @@ func submitError(err error) error {
 	switch {
 	case errors.Is(err, client.ErrInvalid):
 		return &commandError{err: err, code: exitJobFile} // a limit that only the coordinators know
-	case errors.Is(err, client.ErrConflict):
+	case errors.Is(err, client.ErrConflict) && strings.Contains(err.Error(), "idempotency key"):
 		return withHint(err, "this key belongs to a different job: use another --idempotency-key, or submit the same job")
 	}
 	return err
@@ -274,6 +281,9 @@ func submittedLine(job *dtaskv1.JobSpec, s client.Submitted) string {
 		text += " earlier with this key"
 	} else if needs := job.GetHeader().GetNeeds(); len(needs) > 0 {
 		text += "; it needs " + show.NeededJobs(needs)
+	}
+	if at := job.GetHeader().GetStartAtMs(); at != 0 && !s.Existed {
+		text += "; scheduled until " + time.UnixMilli(at).UTC().Format(time.RFC3339)
 	}
 	return text
 }

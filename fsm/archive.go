@@ -168,7 +168,7 @@ func (h *Head) fields(c *coder, workers *[]*Worker) {
 		number(c, &(*w).ID)
 		c.str(&(*w).Name)
 	})
-	c.needEnds(&h.NeedEnds)
+	c.needEnds(&h.NeedEnds, false)
 	if !h.State.Terminal() || h.ID == 0 {
 		c.fail(errors.New("not a finished job"))
 	}

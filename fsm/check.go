@@ -30,6 +30,9 @@ func (s *State) Check() error {
 	if err := s.schedules.check(s.nextJob); err != nil {
 		return err
 	}
+	if err := s.checkKeys(); err != nil {
+		return err
+	}
 	return s.checkIdentities()
 }
 
@@ -118,7 +121,7 @@ func (s *State) checkJob(j *job) error {
 	if err := j.checkPolicies(); err != nil {
 		return err
 	}
-	if err := j.checkNeeds(); err != nil {
+	if err := errors.Join(j.checkNeeds(), j.checkGated()); err != nil {
 		return err
 	}
 	for i := range j.records.n {

@@ -65,6 +65,9 @@ func (d *digester) mixJob(j *job) {
 	d.mix(j.requeues)
 	d.mixString(j.err)
 	d.mixBytes(j.digest[:])
+	if j.gate != 0 { // jobs of earlier builds have none
+		d.mix(uint64(j.gate))
+	}
 }
 
 func (d *digester) mixKey(name string, k key) {

@@ -9,6 +9,7 @@ type Effects struct {
 	EndedJobs     []JobID
 	Revived       []JobID // continue after they had ended or stopped
 	Sealed        []JobID
+	Gated         []JobID   // wait for nothing but their closed gates
 	Dead          []TaskRef // became dead letters
 
 	Notifications        int // queued
@@ -40,7 +41,7 @@ func (fx *Effects) Reset() {
 	fx.Ready, fx.Scheduled, fx.EndedAttempts = fx.Ready[:0], fx.Scheduled[:0], fx.EndedAttempts[:0]
 	fx.EndedJobs, fx.Sealed, fx.Revived = fx.EndedJobs[:0], fx.Sealed[:0], fx.Revived[:0]
 	fx.Dead, fx.Notifications, fx.NotificationsDropped = fx.Dead[:0], 0, 0
-	fx.Reordered, fx.RevokedWorkers = fx.Reordered[:0], fx.RevokedWorkers[:0]
+	fx.Reordered, fx.RevokedWorkers, fx.Gated = fx.Reordered[:0], fx.RevokedWorkers[:0], fx.Gated[:0]
 }
 
 func (fx *Effects) ready(t TaskRef) { fx.readyRun(t, 1) }
@@ -90,6 +91,12 @@ func (fx *Effects) moved(t TaskRef) {
 func (fx *Effects) sealed(id JobID) {
 	if fx != nil {
 		fx.Sealed = append(fx.Sealed, id)
+	}
+}
+
+func (fx *Effects) gated(id JobID) {
+	if fx != nil {
+		fx.Gated = append(fx.Gated, id)
 	}
 }
 

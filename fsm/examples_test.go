@@ -135,6 +135,9 @@ func examples() []Op {
 		&PauseSchedule{ID: 300, Reason: "new disk", By: "alice", AtMS: 1_700_000_004_010},
 		&ResumeSchedule{ID: 300, AtMS: 1_700_000_004_011},
 		&Fire{Schedule: 300, Version: 7, TickMS: 1_700_000_005_000, Civil: 1_700_003_605, Decision: TickRuns, Earlier: 70000},
+		&SealGated{Job: 300, Sum: sum, Digest: digest},
+		&OpenGate{Job: 300},
+		&ExpireJob{Job: 300, Reason: "expired: no task started within 2h"},
 		&RunSchedule{Schedule: 300, TickMS: 1_700_000_005_000, PreviousMS: 1_699_900_000_000, Key: "run", KeyExpires: 1_700_000_006_000, Digest: digest},
 	}
 }
@@ -160,6 +163,9 @@ func exampleName(op Op) string {
 	return name
 }
 
+// unused are the kinds that no operation has.
+var unused = map[int]bool{58: true, 59: true, 60: true}
+
 func TestEveryOperationHasARowAndAnExample(t *testing.T) {
 	t.Parallel()
 	found := make(map[opKind]bool)
@@ -169,7 +175,7 @@ func TestEveryOperationHasARowAndAnExample(t *testing.T) {
 	names := make(map[string]bool)
 	for k, row := range operations {
 		if row.make == nil {
-			if k != 0 {
+			if k != 0 && !unused[k] {
 				t.Errorf("kind %d: missing row", k)
 			}
 			continue

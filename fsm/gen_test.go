@@ -31,7 +31,7 @@ func (g *generator) ops(s *State) []Op {
 
 // op returns one operation. Kinds that make progress are drawn more often.
 func (g *generator) op(s *State) Op {
-	switch n := g.choose(122); {
+	switch n := g.choose(129); {
 	case n < 8:
 		return g.assign(s)
 	case n < 18:
@@ -75,6 +75,8 @@ func (g *generator) op(s *State) Op {
 			return g.begin(s)
 		}
 		return g.schedule(s)
+	case n < 127 && !g.alone:
+		return g.gate(s)
 	default:
 		return g.cluster()
 	}
@@ -232,6 +234,9 @@ func (g *generator) begin(s *State) Op {
 		p.needs = g.needs(s)
 	}
 	p.name = []string{"plan", "plan", "other", "a b"}[g.odd(3, 4)]
+	if !g.alone {
+		p.times = g.times(s)
+	}
 	o := &BeginUpload{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
 	switch g.choose(40) {
 	case 0:
@@ -291,7 +296,12 @@ func (g *generator) upload(s *State) Op {
 		if g.choose.one(16) {
 			sum++
 		}
-		return &SealUpload{Job: id, Sum: sum, Digest: [16]byte{byte(id), 1}}
+		seal := SealUpload{Job: id, Sum: sum, Digest: [16]byte{byte(id), 1}}
+		if j := s.jobs.get(id); (j != nil && IsGated(j.header)) != g.choose.one(10) {
+			gated := SealGated(seal)
+			return &gated
+		}
+		return &seal
 	}
 }
 

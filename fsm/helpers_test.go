@@ -39,6 +39,7 @@ type jobPlan struct {
 	maxFailures uint32
 	needs       []*dtaskv1.JobNeed
 	name        string // empty = plan
+	times       jobTimes
 	tasks       []taskPlan
 }
 
@@ -50,6 +51,7 @@ const (
 func (p *jobPlan) header() []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&dtaskv1.JobHeader{
 		Name: cmp.Or(p.name, "plan"), OnFailure: p.onFailure, Webhook: p.webhook, Namespace: p.namespace, MaxFailures: p.maxFailures, Needs: p.needs,
+		StartAtMs: p.times.startAt, StartAfterMs: p.times.startAfter, ExpiresMs: p.times.expires, Concurrency: p.times.shared,
 		Policies: []*dtaskv1.TaskPolicy{
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE},
 			{Type: "once", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},

@@ -43,6 +43,7 @@ type job struct {
 	running       uint32            // tasks that record.runs is true for
 	checkpoints   uint32            // checkpoints of its tasks
 	needEnds      []JobState        // by need of the header: how that job ended; 0 = it had not; shared: replaced, never changed
+	gate          gate              // keeps its tasks from being ready
 	neededBy      []JobID           // the jobs whose needs this one's end may change, and some others; unsorted, with duplicates
 
 	changed      uint64 // log index; this and the next three are only in memory, see changes.go

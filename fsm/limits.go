@@ -38,6 +38,10 @@ const (
 	maxRecurrence       = 256 << 10 // of one schedule, encoded
 	maxScheduleOutcomes = 20        // the last ones of a schedule
 	maxOpenRuns         = 100       // of a schedule, that have not ended
+
+	maxWaitingJobs      = 99   // for a concurrency key
+	maxConcurrencyKey   = 256  // bytes
+	maxConcurrencyLimit = 1000 // jobs that run with one key
 )
 
 // MaxIdentities is how many identities a cluster can have, revoked ones too.

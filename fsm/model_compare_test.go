@@ -227,8 +227,9 @@ func compareJob(s *State, want *modelJob) string {
 		Outcome                   string
 		Version                   uint32
 		Priority                  dtaskv1.Priority
+		Gated                     bool
 	}
-	got := shape{j.Key, j.State.String(), j.Error, j.Stopping, j.SubmittedMS, j.StartedMS, j.EndedMS, j.RevivedMS, j.Retries, j.Requeues, int(j.Total), "", j.Version, j.Priority}
+	got := shape{j.Key, j.State.String(), j.Error, j.Stopping, j.SubmittedMS, j.StartedMS, j.EndedMS, j.RevivedMS, j.Retries, j.Requeues, int(j.Total), "", j.Version, j.Priority, j.Gated}
 	if j.Outcome != 0 {
 		got.Outcome = j.Outcome.String()
 	}
@@ -237,7 +238,7 @@ func compareJob(s *State, want *modelJob) string {
 	}
 	if diff := cmp.Diff(shape{
 		want.key, want.state, jobError(s, want), want.stopping, want.submitted, want.started, want.ended,
-		want.revived, want.retries, want.requeues, want.total, want.outcome, want.version, want.priority,
+		want.revived, want.retries, want.requeues, want.total, want.outcome, want.version, want.priority, want.behindGate(),
 	}, got); diff != "" {
 		return diff
 	}

@@ -76,6 +76,7 @@ type modelJob struct {
 	template                  *Array     // of the last array
 	header                    *dtaskv1.JobHeader
 	needs                     []modelNeed // from the seal on
+	gate                      string      // closed or open; empty = none
 }
 
 type modelTask struct {
@@ -169,6 +170,12 @@ func (w *model) op(op Op) string {
 		return w.jobChunk(op)
 	case *SealUpload:
 		return w.jobSeal(op)
+	case *SealGated:
+		return w.sealGated(op)
+	case *OpenGate:
+		return w.openGate(op)
+	case *ExpireJob:
+		return w.expireJob(op)
 	case *DropUpload:
 		return w.jobDrop(op)
 	case *Assign:
@@ -379,7 +386,10 @@ func (w *model) jobSeal(op *SealUpload) string {
 		return "malformed"
 	case !w.learnNeeds(j, j.header):
 		return "needed job not found"
+	case j.gate != "" && !w.admits(j.header, Overlap(j.header.GetConcurrency().GetOverlap()), j.id):
+		return refusedKey
 	}
+	w.learnNeeds(j, j.header) // a job that it needs may have been replaced
 	j.state, j.submitted, j.version = "pending", w.now, 1
 	w.keys[j.key].sealed, w.keys[j.key].digest, w.keys[j.key].version = true, op.Digest, j.version
 	w.seal = append(w.seal, fmt.Sprint(j.id))
@@ -399,7 +409,7 @@ func (w *model) jobDrop(op *DropUpload) string {
 
 func (w *model) makeReady(j *modelJob) {
 	for i, t := range j.tasks {
-		if t.state == "blocked" && j.waits(t) == 0 && (t.final && j.outcome != "" || !t.final && !j.waitsForJobs()) {
+		if t.state == "blocked" && j.waits(t) == 0 && (t.final && j.outcome != "" || !t.final && !j.waitsForJobs() && !j.behindGate()) {
 			w.readied(j, i, t)
 		}
 	}

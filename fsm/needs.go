@@ -66,12 +66,12 @@ func (j *job) waiting() bool {
 }
 
 // closed reports whether a task waits for more than its dependencies: a cleanup
-// task for the end of all ordinary tasks, an ordinary one for other jobs.
+// task for the end of all ordinary tasks, an ordinary one for other jobs or the gate.
 func (j *job) closed(i uint32) bool {
 	if j.isCleanup(i) {
 		return j.outcome == 0
 	}
-	return j.waiting()
+	return j.waiting() || j.gated()
 }
 
 // checkNeeds reports whether the needs of a header may be those of a job.
@@ -212,8 +212,8 @@ func (s *State) needEnded(id JobID, x *job, fx *Effects) (again bool) {
 	return again
 }
 
-// decideNeeds readies a job if all jobs that it needs have ended as required, and
-// ends it if one of them has ended otherwise.
+// decideNeeds readies a job, unless its gate is closed, if all jobs that it needs have
+// ended as required, and ends it if one of them has ended otherwise.
 func (s *State) decideNeeds(j *job, fx *Effects) {
 	var found [numFates]bool
 	at := [numFates]int{}
@@ -228,7 +228,7 @@ func (s *State) decideNeeds(j *job, fx *Effects) {
 	case found[needless]:
 		s.endUnstarted(j, JobCompleted, j.needlessWhy(at[needless]), causeSkipped, fx)
 	case !found[waits]:
-		s.readyFirst(j, fx)
+		s.enter(j, fx)
 	}
 }
 
@@ -253,7 +253,7 @@ func (j *job) needlessWhy(k int) string { return "skipped: " + j.needWhy(k) }
 
 var endedText = [numJobStates]string{JobCompleted: "completed", JobFailed: "failed", JobCancelled: "was cancelled"}
 
-// endUnstarted ends a job of which no task was ready, with its cleanup tasks:
+// endUnstarted ends a job of which no task has started, with its cleanup tasks:
 // there is nothing to clean up.
 func (s *State) endUnstarted(j *job, as JobState, why string, cause cancelCause, fx *Effects) {
 	s.mixJob(j)
@@ -349,9 +349,10 @@ func (s *State) checkNeeded(j *job) error {
 }
 
 // needEnds codes how needed jobs have ended, as the last field of a frame: jobs
-// without needs don't have it, as in earlier builds.
-func (c *coder) needEnds(ends *[]JobState) {
-	if len(*ends) > 0 || c.d != nil && len(c.d.b) > 0 {
+// without needs don't have it, as in earlier builds. more means that another field
+// follows.
+func (c *coder) needEnds(ends *[]JobState, more bool) {
+	if more || len(*ends) > 0 || c.d != nil && len(c.d.b) > 0 {
 		list(c, ends, func(end *JobState) { number(c, end) })
 	}
 }

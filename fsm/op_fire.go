@@ -61,11 +61,10 @@ func (o *Fire) apply(s *State, fx *Effects) Reason {
 	out := ScheduleOutcome{TickMS: o.TickMS, AtMS: s.now, Decision: o.Decision, Earlier: o.Earlier}
 	runs := x.runs
 	if o.Decision == TickRuns {
-		waits, r := s.overlap(x, x.Overlap, fx)
-		if r != Accepted {
+		if r := s.admit(x.runHeader(), x.Overlap, s.nextJob, fx); r != Accepted {
 			return r
 		}
-		out.Job = s.run(x, "", &dtaskv1.ScheduledRun{TickMs: o.TickMS, PreviousMs: x.LastRunMS}, waits, fx)
+		out.Job = s.run(x, "", &dtaskv1.ScheduledRun{TickMs: o.TickMS, PreviousMs: x.LastRunMS}, fx)
 		runs = s.runsWith(x, out.Job)
 	}
 	s.progress(x, func(x *Schedule) {
@@ -78,49 +77,36 @@ func (o *Fire) apply(s *State, fx *Effects) Reason {
 	return Accepted
 }
 
-// overlap applies the rule for a run that begins now, and returns the runs that it must
-// wait for. A rejection changes nothing.
-func (s *State) overlap(x *Schedule, rule Overlap, fx *Effects) (waits []JobID, r Reason) {
-	open := s.OpenRuns(x)
-	if rule == OverlapAllow || len(open) == 0 {
-		return nil, Accepted
-	}
-	most := maxOpenRuns
-	switch rule {
-	case OverlapSkip:
-		most = 1
-	case OverlapWait:
-		most = 2
-	case OverlapWaitAll, OverlapReplace, OverlapAllow, numOverlaps:
-	}
-	if len(open) >= most {
-		return nil, RunOpen
-	}
-	if rule == OverlapReplace {
-		for _, id := range slices.Backward(open) { // before those that they wait for, whose end would start them
-			s.endJob(id, JobCancelled, fmt.Sprintf("replaced by the next run of schedule %s", x.Name), false, fx)
-		}
-		open = s.OpenRuns(x) // those with cleanup tasks
-	}
-	return open, Accepted
-}
-
 // runsWith returns the open runs of a schedule and a new one, at most maxOpenRuns.
 func (s *State) runsWith(x *Schedule, id JobID) []JobID {
 	open := s.OpenRuns(x)
 	return append(open[max(0, len(open)+1-maxOpenRuns):], id)
 }
 
-// run creates a job from the template of a schedule. It starts when the jobs in waits have
-// ended.
-func (s *State) run(x *Schedule, key string, run *dtaskv1.ScheduledRun, waits []JobID, fx *Effects) JobID {
+// runHeader is the header of the jobs of a schedule, as far as it decides which of them run at
+// the same time: one without a concurrency key has the name of the schedule as its key.
+func (x *Schedule) runHeader() *dtaskv1.JobHeader {
+	if h := x.form.header; h.GetConcurrency() != nil {
+		return h
+	}
+	return &dtaskv1.JobHeader{
+		Namespace: x.Namespace, Concurrency: &dtaskv1.JobConcurrency{Key: x.Name, Overlap: dtaskv1.ScheduleOverlap(x.Overlap)},
+	}
+}
+
+// run creates a job from the template of a schedule.
+func (s *State) run(x *Schedule, key string, run *dtaskv1.ScheduledRun, fx *Effects) JobID {
 	run.Schedule, run.ScheduleId = x.Name, uint64(x.ID)
-	encoded, header := appendRun(slices.Clip(x.form.headerBytes), run, waits), new(dtaskv1.JobHeader)
+	concurrency := x.runHeader().GetConcurrency()
+	if x.form.header.GetConcurrency() != nil {
+		concurrency = nil // it is in the template
+	}
+	encoded, header := appendRun(slices.Clip(x.form.headerBytes), run, concurrency), new(dtaskv1.JobHeader)
 	if err := proto.Unmarshal(encoded, header); err != nil { // the template was decoded before, and the names are its own
 		panic(fmt.Sprintf("header of schedule %d: %v", x.ID, err))
 	}
 	j := *x.form
-	j.own, j.id, j.key, j.headerBytes, j.header = s.own, s.nextJob, key, encoded, header
+	j.own, j.id, j.key, j.headerBytes, j.header, j.gate = s.own, s.nextJob, key, encoded, header, gateOf(header)
 	s.nextJob++
 	s.jobs.put(s.own, &j)
 	w := s.jobs.write(s.own, j.id)
@@ -128,8 +114,7 @@ func (s *State) run(x *Schedule, key string, run *dtaskv1.ScheduledRun, waits []
 		s.addRecords(w, c)
 	}
 	s.mixBytes(encoded)
-	ends, _ := s.needsNow(w) // the jobs are open
-	s.submit(w, ends, fx)
+	s.submit(w, nil, fx)
 	s.mixJob(w)
 	return w.id
 }
@@ -137,8 +122,8 @@ func (s *State) run(x *Schedule, key string, run *dtaskv1.ScheduledRun, waits []
 // appendRun appends to an encoded header what that of a run has in addition. Fields that
 // follow an encoded message are merged into it. The bytes are part of the digest, and those
 // of package proto may be others in another version.
-func appendRun(b []byte, run *dtaskv1.ScheduledRun, waits []JobID) []byte {
-	const needs, need, condition, ofRun, schedule, scheduleID, tick, previous, manual = 12, 1, 2, 14, 1, 2, 3, 4, 5
+func appendRun(b []byte, run *dtaskv1.ScheduledRun, concurrency *dtaskv1.JobConcurrency) []byte {
+	const ofRun, schedule, scheduleID, tick, previous, manual, ofConcurrency, concurrencyKey, overlap = 14, 1, 2, 3, 4, 5, 19, 1, 3
 	varint := func(b []byte, field protowire.Number, v uint64) []byte {
 		if v == 0 {
 			return b
@@ -148,15 +133,17 @@ func appendRun(b []byte, run *dtaskv1.ScheduledRun, waits []JobID) []byte {
 	message := func(b []byte, field protowire.Number, v []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), v)
 	}
-	for _, id := range waits {
-		b = message(b, needs, varint(varint(nil, need, uint64(id)), condition, uint64(dtaskv1.Condition_CONDITION_ENDED)))
-	}
 	r := message(nil, schedule, []byte(run.GetSchedule()))
 	r = varint(r, scheduleID, run.GetScheduleId())
 	r = varint(r, tick, uint64(run.GetTickMs()))         //nolint:gosec // as int64 is encoded
 	r = varint(r, previous, uint64(run.GetPreviousMs())) //nolint:gosec // the same
 	r = varint(r, manual, protowire.EncodeBool(run.GetManual()))
-	return message(b, ofRun, r)
+	b = message(b, ofRun, r)
+	if concurrency != nil {
+		c := message(nil, concurrencyKey, []byte(concurrency.GetKey()))
+		b = message(b, ofConcurrency, varint(c, overlap, uint64(concurrency.GetOverlap()))) //nolint:gosec // 1 to 5
+	}
+	return b
 }
 
 // RunSchedule starts a run of a schedule by hand, also of one that is paused.
@@ -202,11 +189,10 @@ func (o *RunSchedule) apply(s *State, fx *Effects) Reason {
 	if o.TickMS != 0 && rule != OverlapAllow {
 		rule = OverlapWaitAll
 	}
-	waits, r := s.overlap(x, rule, fx)
-	if r != Accepted {
+	if r := s.admit(x.runHeader(), rule, s.nextJob, fx); r != Accepted {
 		return r
 	}
-	id := s.run(x, o.Key, &dtaskv1.ScheduledRun{TickMs: o.TickMS, PreviousMs: o.PreviousMS, Manual: true}, waits, fx)
+	id := s.run(x, o.Key, &dtaskv1.ScheduledRun{TickMs: o.TickMS, PreviousMs: o.PreviousMS, Manual: true}, fx)
 	k := key{job: id, expires: o.KeyExpires, version: submittedVersion, digest: o.Digest}
 	s.keys.set(s.own, o.Key, k)
 	s.mixKey(o.Key, k)

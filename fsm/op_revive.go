@@ -34,7 +34,8 @@ func (o *Revive) fields(c *coder) {
 // copy changes nothing; VersionMismatch, Malformed; WrongState if a task has not
 // ended, has completed, or depends on one that is not revived, if there is nothing to
 // revive, or if cleanup tasks run; NeedUnmet if no ordinary task was ever ready,
-// because a job that it needs has ended otherwise than required.
+// because a job that it needs has ended otherwise than required; RunOpen if too many jobs wait
+// for its concurrency key. The job waits for the key again.
 func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	if j == nil {
@@ -57,6 +58,10 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	if unmet >= 0 {
 		return NeedUnmet
 	}
+	again := j.state.Terminal() && j.hasKey()
+	if again && s.isFull(j.header) {
+		return RunOpen
+	}
 	j = s.jobs.write(s.own, o.Job)
 	s.mixJob(j)
 	if needEnds != nil {
@@ -72,7 +77,13 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j.stopping, j.ended, j.revived = false, 0, s.now
 	if plan.first() < j.ordinary { // cleanup tasks are last
 		j.outcome = 0
+		if again {
+			j.gate = gateClosed
+		}
 		plan.chosen = s.rerunCleanup(j, plan.chosen)
+	}
+	if again {
+		s.joinKey(j)
 	}
 	s.recountPending(j, &plan)
 	for _, i := range plan.chosen {
@@ -89,6 +100,9 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	s.mixJob(j)
 	fx.revived(j.id)
 	s.jobEvent(JobRevivedEvent, j)
+	if j.gated() && !j.waiting() {
+		fx.gated(j.id)
+	}
 	s.settle(j, fx) // if nothing runs again: the tasks turned out not to be needed
 	return Accepted
 }

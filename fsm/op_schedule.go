@@ -3,6 +3,8 @@ package fsm
 import (
 	"crypto/sha256"
 	"slices"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // SetSchedule makes an upload that is complete the template of a schedule: of a new one,
@@ -53,6 +55,11 @@ func (o *SetSchedule) malformed() bool {
 	return o.Recurrence.malformed() || o.ScheduleRules.malformed() || len(o.By) > maxIdentityText || o.AtMS <= 0
 }
 
+// fits reports whether the rules of the schedule are those of its jobs.
+func (o *SetSchedule) fits(h *dtaskv1.JobHeader) bool {
+	return h.GetConcurrency() == nil || overlapOf(h) == o.Overlap
+}
+
 // apply sets the schedule. The ticks until now don't fire. A replaced schedule keeps its
 // number, its outcomes, its open runs and whether it is paused. If the same request has set
 // it before, only the upload goes.
@@ -67,7 +74,7 @@ func (o *SetSchedule) apply(s *State, _ *Effects) Reason {
 		return AlreadyEnded
 	case j.records.n != j.total:
 		return OutOfOrder
-	case j.sum != o.Sum || j.ordinary == 0 || j.needs() > 0 || !isName(j.header.GetName()) || o.malformed():
+	case j.sum != o.Sum || j.ordinary == 0 || j.needs() > 0 || !isName(j.header.GetName()) || !checkGate(j.header) || !o.fits(j.header) || o.malformed():
 		return Malformed
 	}
 	if r := s.ownerRefusal(o.Owner); r != Accepted {

@@ -189,7 +189,9 @@ func (o *SealUpload) size() int { return fixedFields }
 // Rejects: JobNotFound, AlreadyEnded if it is sealed, OutOfOrder if tasks are
 // missing, Malformed if the sum differs or all tasks are cleanup tasks,
 // NeedNotFound if a job that it needs is unknown.
-func (o *SealUpload) apply(s *State, fx *Effects) Reason {
+func (o *SealUpload) apply(s *State, fx *Effects) Reason { return o.seal(s, gateNone, fx) }
+
+func (o *SealUpload) seal(s *State, g gate, fx *Effects) Reason {
 	j := s.jobs.get(o.Job)
 	switch {
 	case j == nil:
@@ -205,8 +207,14 @@ func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 	if !known {
 		return NeedNotFound
 	}
+	if g != gateNone {
+		if r := s.admit(j.header, overlapOf(j.header), j.id, fx); r != Accepted {
+			return r
+		}
+		needEnds, _ = s.needsNow(j) // a job that it needs may have been replaced
+	}
 	j = s.jobs.write(s.own, o.Job)
-	j.digest = o.Digest
+	j.digest, j.gate = o.Digest, g
 	j.succ = j.makeSuccessors()
 	k, _ := s.keys.get(j.key)
 	k.version, k.digest = submittedVersion, o.Digest
@@ -218,14 +226,15 @@ func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 }
 
 // submit makes a job exist that is complete. Tasks without dependencies become ready,
-// unless the job waits for others.
+// unless the job waits for others or its gate is closed.
 func (s *State) submit(j *job, needEnds []JobState, fx *Effects) {
 	j.state, j.submitted, j.version = JobPending, s.now, submittedVersion
 	j.sealedAt = s.own.at
 	fx.sealed(j.id)
 	s.jobEvent(JobSubmittedEvent, j)
+	s.joinKey(j)
 	if needEnds == nil {
-		s.readyFirst(j, fx)
+		s.enter(j, fx)
 	} else {
 		s.addNeeds(j, needEnds, fx)
 	}

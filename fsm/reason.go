@@ -45,7 +45,7 @@ const (
 	ScheduleNotFound // unknown or deleted
 	SchedulePaused   // the schedule is paused
 	TickPassed       // the tick is not after the last one that was decided
-	RunOpen          // earlier runs of the schedule have not ended, and its overlap rule forbids another one
+	RunOpen          // earlier jobs with the concurrency key have not ended, and the overlap rule forbids another one
 )
 
 // Class is what a rejection means to the client that requested the operation.
@@ -98,7 +98,7 @@ var reasons = [...]struct {
 	ScheduleNotFound: {"schedule not found", ClassNotFound},
 	SchedulePaused:   {"schedule paused", ClassEnded},
 	TickPassed:       {"tick was decided before", ClassEnded},
-	RunOpen:          {"an earlier run of the schedule has not ended", ClassEnded},
+	RunOpen:          {"an earlier job with the concurrency key has not ended", ClassEnded},
 }
 
 // Class returns what the reason means to a client.

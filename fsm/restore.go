@@ -173,6 +173,7 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 	}
 	s.workers.held = s.workers.countHeld(&s.jobs)
 	s.restoreNeeds()
+	s.restoreKeys()
 	if err := s.Check(); err != nil {
 		return nil, err
 	}

@@ -86,6 +86,10 @@ func (w *model) revive(op *Revive) string {
 	if !ok {
 		return "needed job did not end as required"
 	}
+	again := j.hasEnded() && j.gate != "" && counts(j.header)
+	if again && len(w.sharing(j.header)) > mayRun(j.header)+98 {
+		return refusedKey
+	}
 	j.needs = needs
 	if j.hasEnded() && j.started == 0 {
 		j.state = "pending"
@@ -97,6 +101,9 @@ func (w *model) revive(op *Revive) string {
 		if ends[uint32(i)] != t.ends() && !t.final {
 			j.outcome = ""
 		}
+	}
+	if again && j.outcome == "" {
+		j.gate = "closed"
 	}
 	if j.outcome == "" || j.outcome == "completed" {
 		j.err, j.errOf = "", nil

@@ -148,7 +148,7 @@ func TestAFireIsShortAndSharesTheTasks(t *testing.T) {
 	if j.chunks[0] != x.form.chunks[0] || j.succ != x.form.succ {
 		t.Error("the run has a copy of the tasks")
 	}
-	if len(fx.Sealed) != 1 || len(fx.Ready) != 1 || j.total != 500 || j.submitted != 9000 {
+	if len(fx.Sealed) != 1 || len(fx.Gated) != 1 || len(fx.Ready) != 0 || j.total != 500 || j.submitted != 9000 {
 		t.Errorf("got the effects %+v of job %+v", fx, j.view())
 	}
 	want := &dtaskv1.ScheduledRun{Schedule: "plan", ScheduleId: 1, TickMs: op.TickMS}
@@ -241,17 +241,16 @@ func TestTheHeaderOfARunIsThatOfItsMessage(t *testing.T) {
 		{Schedule: "nightly", ScheduleId: 300, TickMs: 1_800_000_000_000, PreviousMs: 1_799_000_000_000},
 		{Schedule: "nightly", ScheduleId: 1, Manual: true},
 	} {
-		h, waits := &dtaskv1.JobHeader{Name: "nightly", Run: run}, []JobID{3, 1 << 40}
-		for _, id := range waits {
-			h.Needs = append(h.Needs, &dtaskv1.JobNeed{Job: uint64(id), Condition: dtaskv1.Condition_CONDITION_ENDED})
-		}
-		template, err := proto.Marshal(&dtaskv1.JobHeader{Name: "nightly"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := new(dtaskv1.JobHeader)
-		if err := proto.Unmarshal(appendRun(template, run, waits), got); err != nil || !proto.Equal(got, h) {
-			t.Errorf("got %v, %v, want %v", got, err, h)
+		for _, concurrency := range []*dtaskv1.JobConcurrency{nil, {Key: "nightly", Overlap: dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT}} {
+			h := &dtaskv1.JobHeader{Name: "nightly", Run: run, Concurrency: concurrency}
+			template, err := proto.Marshal(&dtaskv1.JobHeader{Name: "nightly"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := new(dtaskv1.JobHeader)
+			if err := proto.Unmarshal(appendRun(template, run, concurrency), got); err != nil || !proto.Equal(got, h) {
+				t.Errorf("got %v, %v, want %v", got, err, h)
+			}
 		}
 	}
 }
@@ -325,18 +324,22 @@ func TestScheduleLimits(t *testing.T) {
 func TestAWaitingRunWaitsForAllRunsBeforeIt(t *testing.T) {
 	t.Parallel()
 	s := scheduled(t, plan(nil), func(o *SetSchedule) { o.Overlap = OverlapWaitAll })
-	for i, op := range []Op{fireAt(2000, 3600), fireAt(3000, 3700), fireAt(4000, 3800), &CancelJob{Job: 3, Reason: "not needed"}} {
+	for i, op := range []Op{fireAt(2000, 3600), &OpenGate{Job: 2}, fireAt(3000, 3700), fireAt(4000, 3800), &CancelJob{Job: 3, Reason: "not needed"}} {
 		if r := s.Apply(Entry{NowMS: 4000, Ops: []Op{op}}, nil); r != Accepted {
 			t.Fatal(i, r)
 		}
 	}
-	if j, _ := s.Job(4); !j.Waiting || j.Counts[Blocked] != 1 {
+	open := func() Reason { return s.Apply(Entry{NowMS: 5000, Ops: []Op{&OpenGate{Job: 4}}}, nil) }
+	if j, _ := s.Job(4); !slices.Equal(j.WaitsFor, []JobID{2}) || open() != RunOpen {
 		t.Errorf("the third run does not wait for the first: %+v", j)
 	}
 	if r := s.Apply(Entry{NowMS: 5000, Ops: []Op{&CancelJob{Job: 2, Reason: "not needed"}}}, nil); r != Accepted {
 		t.Fatal(r)
 	}
-	if j, _ := s.Job(4); j.Waiting || j.Counts[Pending] != 1 {
+	if r := open(); r != Accepted {
+		t.Errorf("the third run still waits: %v", r)
+	}
+	if j, _ := s.Job(4); j.Gated || len(j.WaitsFor) > 0 || j.Counts[Pending] != 1 {
 		t.Errorf("the third run still waits: %+v", j)
 	}
 }

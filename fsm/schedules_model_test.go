@@ -5,6 +5,9 @@ import (
 	"slices"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // modelSchedules are the schedules of the reference model.
@@ -107,7 +110,7 @@ func (w *model) setSchedule(op *SetSchedule) string {
 		return r
 	case len(j.tasks) != j.total:
 		return "out of order"
-	case op.Sum != j.sum, j.tasks[0].final, len(j.header.GetNeeds()) > 0, badModelName(j.header.GetName()):
+	case op.Sum != j.sum, j.tasks[0].final, len(j.header.GetNeeds()) > 0, badModelName(j.header.GetName()), badTimes(j.header), j.header.GetConcurrency() != nil && max(Overlap(j.header.GetConcurrency().GetOverlap()), 1) != op.Overlap:
 		return "malformed"
 	case kinds != 1, op.EveryMS < 0, op.Overlap > OverlapAllow, op.Missed > MissedSkip, (op.Missed == MissedSkip) != (op.WithinMS == 0), op.AtMS < 1:
 		return "malformed"
@@ -165,7 +168,7 @@ func (w *model) fire(op *Fire) string {
 	if op.Decision == TickRuns {
 		id, ok := w.startRun(x, "", x.overlap)
 		if !ok {
-			return "an earlier run of the schedule has not ended"
+			return refusedKey
 		}
 		o.Job, x.last = JobID(id), op.TickMS
 	}
@@ -199,7 +202,7 @@ func (w *model) runSchedule(op *RunSchedule) string {
 	}
 	id, ok := w.startRun(x, op.Key, rule)
 	if !ok {
-		return "an earlier run of the schedule has not ended"
+		return refusedKey
 	}
 	w.keys[op.Key] = &modelKey{job: id, sealed: true, expires: op.KeyExpires, digest: op.Digest, version: 1}
 	x.note(ScheduleOutcome{TickMS: op.TickMS, AtMS: w.now, Decision: TickRuns, Job: JobID(id), Manual: true})
@@ -218,18 +221,12 @@ func (w *model) openRuns(runs []uint64) (open []uint64) {
 
 // startRun starts a run unless an earlier one forbids it.
 func (w *model) startRun(x *modelSchedule, key string, rule Overlap) (id uint64, ok bool) {
-	open := w.openRuns(x.runs)
-	waits := open
-	switch n := len(open); {
-	case rule == OverlapSkip && n > 0, rule == OverlapWait && n > 1, rule == OverlapWaitAll && n > 99, rule == OverlapReplace && n > 99:
+	h := proto.CloneOf(x.form.header)
+	if h.GetConcurrency() == nil {
+		h.Concurrency = &dtaskv1.JobConcurrency{Key: x.name, Overlap: dtaskv1.ScheduleOverlap(x.overlap)}
+	}
+	if !w.admits(h, rule, w.nextJob) {
 		return 0, false
-	case rule == OverlapReplace:
-		for _, id := range slices.Backward(open) {
-			w.endJob(JobID(id), "cancelled", "replaced by the next run of schedule "+x.name, false)
-		}
-		waits = w.openRuns(open)
-	case rule == OverlapAllow:
-		waits = nil
 	}
 	j := x.form
 	j.id, j.key, j.state, j.submitted, j.version, j.tasks = w.nextJob, key, "pending", w.now, 1, nil
@@ -237,14 +234,14 @@ func (w *model) startRun(x *modelSchedule, key string, rule Overlap) (id uint64,
 		fresh := *t
 		j.tasks = append(j.tasks, &fresh)
 	}
-	for _, id := range waits {
-		j.needs = append(j.needs, modelNeed{job: id, when: 2})
+	if j.header = h; startsClosed(h) {
+		j.gate = "closed"
 	}
 	w.nextJob++
 	w.jobs[j.id] = &j
 	w.seal = append(w.seal, fmt.Sprint(j.id))
 	w.decide(&j)
-	open = w.openRuns(x.runs)
+	open := w.openRuns(x.runs)
 	x.runs = append(slices.Clone(open[max(0, len(open)-99):]), j.id)
 	return j.id, true
 }

@@ -242,7 +242,8 @@ func (j *job) fields(c *coder, p *jobParts) {
 	number(c, &p.notes)
 	list(c, &p.variants, func(v *variant) { v.fields(c) })
 	number(c, &p.updated)
-	c.needEnds(&j.needEnds)
+	c.needEnds(&j.needEnds, j.gate != 0)
+	c.gate(&j.gate)
 }
 
 func (f *frameWriter) job(j *job) {

@@ -36,6 +36,8 @@ type Job struct {
 	Tolerated   uint32            // ordinary tasks that failed permanently, if the job tolerates that many; else 0
 	NeedEnds    []JobState        // by need of the header: how that job ended; 0 = it had not; shared: never change it
 	Waiting     bool              // for a job of them
+	Gated       bool              // no ordinary task is ready before the leader opens the job's gate
+	WaitsFor    []JobID           // jobs with its concurrency key that a gated job waits for, ascending
 
 	updates *updates
 }
@@ -58,7 +60,7 @@ func (j *job) view() Job {
 		ID: j.id, Key: j.key, Digest: j.digest, Version: j.version, Priority: j.priorityNow(), updates: j.updates, Header: j.header, State: j.state, Error: j.err, Total: j.total,
 		SubmittedMS: j.submitted, StartedMS: j.started, EndedMS: j.ended, RevivedMS: j.revived,
 		Retries: j.retries, Requeues: j.requeues, Counts: j.counts, Running: j.running, Stopping: j.stopping,
-		Ordinary: j.ordinary, Outcome: j.outcome, NeedEnds: j.needEnds, Waiting: j.waiting(),
+		Ordinary: j.ordinary, Outcome: j.outcome, NeedEnds: j.needEnds, Waiting: j.waiting(), Gated: j.gated(),
 	}
 	if j.toleratesFailures() {
 		v.Tolerated = j.failedOrdinary()
@@ -72,7 +74,15 @@ func (s *State) Job(id JobID) (Job, bool) {
 	if j == nil {
 		return Job{}, false
 	}
-	return j.view(), true
+	return s.viewJob(j), true
+}
+
+func (s *State) viewJob(j *job) Job {
+	v := j.view()
+	if v.Gated {
+		v.WaitsFor = s.waitsFor(j)
+	}
+	return v
 }
 
 // Progress returns the state of a job and the number of its completed tasks.
@@ -101,7 +111,7 @@ func (s *State) Jobs(below JobID) iter.Seq[Job] {
 		}
 		for ; at >= 0; at-- {
 			for _, j := range slices.Backward(s.jobs.pages[at].jobs[:]) {
-				if j != nil && j.id < below && j.state != JobUploading && !yield(j.view()) {
+				if j != nil && j.id < below && j.state != JobUploading && !yield(s.viewJob(j)) {
 					return
 				}
 			}

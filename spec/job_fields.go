@@ -38,6 +38,19 @@ var jobFields = fields[*jobBuilder]{
 	"deadline": func(r *reader, j *jobBuilder, e entry) {
 		j.header.DeadlineMs, _ = r.duration(e.value, false)
 	},
+	"start_at": func(r *reader, j *jobBuilder, e entry) {
+		if r.scheduled {
+			r.fault(e.at, "has no place in a file with a schedule, which decides when its runs start", "leave it out; start_after delays each run")
+		}
+		j.header.StartAtMs = r.instant(e.value)
+	},
+	"start_after": func(r *reader, j *jobBuilder, e entry) {
+		j.header.StartAfterMs, _ = r.duration(e.value, false)
+	},
+	"expires": func(r *reader, j *jobBuilder, e entry) {
+		j.header.ExpiresMs, _ = r.duration(e.value, false)
+	},
+	"concurrency": readConcurrency,
 	"on_failure": func(r *reader, j *jobBuilder, e entry) {
 		if v, ok := readKeyword(r, e.value, onFailures); ok {
 			j.header.OnFailure = v
@@ -95,6 +108,10 @@ func (c *Checker) checkJobFields(h *dtaskv1.JobHeader) {
 		c.refuse("job.max_failures", problem{fmt.Sprintf("%d is out of range", n), "send 0 to 1,000,000"})
 	}
 	c.refuse("job.deadline", durationProblem(h.GetDeadlineMs(), 0))
+	c.refuse("job.start_at", instantProblem(h.GetStartAtMs()))
+	c.refuse("job.start_after", durationProblem(h.GetStartAfterMs(), 0))
+	c.refuse("job.expires", durationProblem(h.GetExpiresMs(), 0))
+	c.checkConcurrency(h.GetConcurrency())
 	if h.GetWebhook() != "" {
 		c.refuse("job.webhook", webhookProblem(h.GetWebhook()))
 	}

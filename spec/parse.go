@@ -116,6 +116,7 @@ func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 	job := r.job(t.job.value)
 	r.leave()
 	r.readWhen(root, t.schedule, job.GetHeader().GetName())
+	r.shareOverlap(t.schedule, job.GetHeader().GetConcurrency())
 	return job
 }
 

@@ -190,6 +190,24 @@ func (r *reader) readSchedule(n *yaml.Node, name string) *Schedule {
 	return r.calendar(n, b)
 }
 
+// shareOverlap makes the rule for overlaps of a job with a concurrency key that of its
+// schedule.
+func (r *reader) shareOverlap(e *entry, c *dtaskv1.JobConcurrency) {
+	if r.schedule == nil || c == nil {
+		return
+	}
+	r.schedule.Overlap = Overlap(max(c.GetOverlap(), dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP))
+	for _, x := range r.entries(e.value, scheduleForm) {
+		if x.key == "overlap" {
+			r.enter("schedule")
+			r.enter("overlap")
+			r.fault(x.at, "has no place beside the concurrency of the job, which has the rule", "move it to job.concurrency.overlap")
+			r.leave()
+			r.leave()
+		}
+	}
+}
+
 // oneKind requires exactly one of cron, every and at.
 func (r *reader) oneKind(n *yaml.Node, es []entry, meant map[string]bool) {
 	first := ""

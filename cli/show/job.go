@@ -17,7 +17,7 @@ func (p *Printer) Jobs(jobs []*dtaskv1.Job) {
 	t := NewTable("ID", "NAME", "STATE", "TASKS", "FAILED", "PRIORITY", "OWNER", "SUBMITTED",
 		"TOOK")
 	for _, j := range jobs {
-		t.Row(j.GetId(), j.GetName(), document.JobState(j.GetState()),
+		t.Row(j.GetId(), j.GetName(), jobState(j),
 			Count(j.GetTasksCompleted())+"/"+Count(j.GetTasksTotal()),
 			Count(j.GetTasksFailed()), document.Priority(j.GetPriority()), j.GetOwner(),
 			p.ago(j.GetSubmittedAt()), p.took(j.GetStartedAt(), j.GetCompletedAt()))
@@ -39,6 +39,7 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 	if j.GetWaiting() {
 		p.field("waits for", OpenNeeds(j.GetNeeds()))
 	}
+	p.field("gate", Gate(j))
 	p.field("submitted", p.ago(j.GetSubmittedAt()))
 	p.field("took", p.took(j.GetStartedAt(), j.GetCompletedAt()))
 	p.field("tasks", completedOf(j)+detailSuffix(j, 0))
@@ -58,6 +59,33 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 		p.field("error", j.GetError())
 	}
 	p.Line("")
+}
+
+// jobState is the state of a job, with what keeps it from starting.
+func jobState(j *dtaskv1.Job) string {
+	state := document.JobState(j.GetState())
+	if text := Gate(j); text != "" {
+		return state + " (" + text + ")"
+	}
+	return state
+}
+
+// maxWaitsFor is how many of the jobs that a job waits for are named.
+const maxWaitsFor = 3
+
+// Gate is what keeps a job from starting: "scheduled until 2026-12-25T08:00:00Z" or "waits for
+// 41, 42"; empty if nothing does.
+func Gate(j *dtaskv1.Job) string {
+	ids := j.GetWaitsFor()
+	switch more := len(ids) - maxWaitsFor; {
+	case more > 0:
+		return fmt.Sprintf("waits for %s and %d more", strings.Join(ids[:maxWaitsFor], ", "), more)
+	case len(ids) > 0:
+		return "waits for " + strings.Join(ids, ", ")
+	case j.GetScheduledUntil() == 0:
+		return ""
+	}
+	return "scheduled until " + time.UnixMilli(j.GetScheduledUntil()).UTC().Format(time.RFC3339)
 }
 
 // NeededJobs names the jobs that a job needs, and how they ended: "job 42 (failed), job

@@ -143,3 +143,19 @@ func TestReusedResultsAreNotCountedForAWorker(t *testing.T) {
 		}
 	}
 }
+
+func TestAJobShowsUntilWhenItIsScheduled(t *testing.T) {
+	t.Parallel()
+	j := &dtaskv1.Job{Id: "9", Name: "later", State: dtaskv1.JobState_JOB_STATE_PENDING, ScheduledUntil: 1_798_182_000_000}
+	if got, want := jobState(j), "pending (scheduled until 2026-12-25T07:00:00Z)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	j.WaitsFor = []string{"4", "5", "6", "7"}
+	if got, want := jobState(j), "pending (waits for 4, 5, 6 and 1 more)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	j.ScheduledUntil, j.WaitsFor = 0, nil
+	if got := jobState(j); got != "pending" {
+		t.Errorf("after that time: got %q", got)
+	}
+}

@@ -60,15 +60,20 @@ func own(h *dtaskv1.JobHeader, name string) {
 }
 
 // checkLevel refuses a job in a namespace that a replica of an earlier version would not
-// separate.
+// separate, and one that it would start too early or never cancel.
 func (u *upload) checkLevel(h *dtaskv1.JobHeader) error {
-	if h.GetNamespace() == "" {
+	gated := fsm.IsGated(h)
+	if h.GetNamespace() == "" && !gated {
 		return nil
 	}
-	level := fsm.Level(0)
+	level, gateLevel := fsm.Level(0), fsm.OpLevel((*fsm.SealGated)(nil))
 	u.cfg.Machine.Read(func(st *fsm.State, _ uint64) { level = st.Level() })
-	if level < namespaceLevel {
-		return refused("job.namespace: the cluster is at feature level %d, and namespaces require %d: finish the upgrade (dtaskctl cluster upgrade finish)", level, namespaceLevel)
+	const finish = "the cluster is at feature level %d, and %s require %d: finish the upgrade (dtaskctl cluster upgrade finish)"
+	switch {
+	case h.GetNamespace() != "" && level < namespaceLevel:
+		return refused("job.namespace: "+finish, level, "namespaces", namespaceLevel)
+	case gated && level < gateLevel:
+		return refused("job: "+finish, level, "start_at, start_after, expires and concurrency", gateLevel)
 	}
 	return nil
 }

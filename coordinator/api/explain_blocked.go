@@ -16,6 +16,8 @@ func (x *explainer) blocked() {
 	switch {
 	case x.job.Waiting:
 		x.waitsForJobs()
+	case x.job.Gated && !x.task.Cleanup:
+		x.gate()
 	case x.task.Cleanup && x.job.Outcome == 0:
 		counts, _ := x.st.CountStates(x.job.ID, 0, x.job.Ordinary)
 		x.add(&dtaskv1.Reason{Code: "waits_for_ordinary_tasks", Want: unended(counts[:]), Total: int64(x.job.Ordinary), Unit: "tasks"})

@@ -25,6 +25,21 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"waits_for_job": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("its job needs job %s, which must end as %s", r.GetJob(), r.GetDetail())
 	},
+	"job_start_time": func(r *dtaskv1.Reason) string {
+		return "its job starts no earlier than " + formatTime(r.GetUntil())
+	},
+	"waits_for_key": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("its job has the concurrency key %s and waits for job %s", r.GetName(), r.GetJob())
+	},
+	"waits_for_more_jobs": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("its job has the concurrency key %s and waits for %s more", r.GetName(), plural(r.GetWant(), "job"))
+	},
+	"job_starts": func(r *dtaskv1.Reason) string {
+		if r.GetName() == "" {
+			return "its job is about to start"
+		}
+		return "its job starts when nothing of earlier jobs with the concurrency key " + r.GetName() + " runs any more"
+	},
 	"waits_for_ordinary_tasks": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("a cleanup task: %d of the %d ordinary tasks of its job have not ended", r.GetWant(), r.GetTotal())
 	},

@@ -34,8 +34,10 @@ func fullJob() *dtaskv1.JobSpec {
 		Header: &dtaskv1.JobHeader{
 			Name: "full", Owner: "me", Namespace: "etl", Priority: dtaskv1.Priority_PRIORITY_LOW, Env: map[string]string{"B": "2"}, Labels: map[string]string{"team": "data"}, Params: map[string]string{"day": "monday"},
 			DeadlineMs: 60_000, OnFailure: dtaskv1.OnFailure_ON_FAILURE_CONTINUE, Webhook: "https://example.org/ended", MaxFailures: 2,
-			Needs:    []*dtaskv1.JobNeed{{Job: 1, Condition: dtaskv1.Condition_CONDITION_ENDED}},
-			Policies: []*dtaskv1.TaskPolicy{policy("plain"), pure, command, cleanup},
+			StartAtMs: 7000, StartAfterMs: 8000, ExpiresMs: 9000,
+			Concurrency: &dtaskv1.JobConcurrency{Key: "deploy", Limit: 3, Overlap: dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT},
+			Needs:       []*dtaskv1.JobNeed{{Job: 1, Condition: dtaskv1.Condition_CONDITION_ENDED}},
+			Policies:    []*dtaskv1.TaskPolicy{policy("plain"), pure, command, cleanup},
 		},
 		Tasks: []*dtaskv1.TaskSpec{
 			{Id: "plain", Body: &dtaskv1.TaskBody{Payload: []byte("p")}},
@@ -93,7 +95,7 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 		}
 	}
 	r := setup(t)
-	r.raise(t)
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
 	r.submit(t, "needed", task("a"))
 	c, err := client.New(client.Config{Addrs: []string{"n1:1"}, Dial: func(ctx context.Context, _ string) (net.Conn, error) { return r.dial(ctx) }})
 	if err != nil {

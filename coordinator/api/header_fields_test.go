@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
@@ -16,16 +17,18 @@ import (
 // inJobFiles are lines of a job file that give fields of a header a value other than
 // their default. Fields without a rule need none: see jobFileLine.
 var inJobFiles = map[protoreflect.Name]string{
-	"name":       "name: nightly",
-	"namespace":  "namespace: etl",
-	"priority":   "priority: high",
-	"env":        "env: {A: b}",
-	"labels":     "labels: {team: data}",
-	"on_failure": "on_failure: continue",
-	"needs":      "needs: [1]",
-	"params":     "params: [{name: day, default: monday}]",
-	"policies":   "defaults: {timeout: 7m}",
-	"webhook":    `webhook: "https://example.org/ended"`,
+	"name":        "name: nightly",
+	"namespace":   "namespace: etl",
+	"priority":    "priority: high",
+	"env":         "env: {A: b}",
+	"labels":      "labels: {team: data}",
+	"on_failure":  "on_failure: continue",
+	"needs":       "needs: [1]",
+	"params":      "params: [{name: day, default: monday}]",
+	"policies":    "defaults: {timeout: 7m}",
+	"concurrency": "concurrency: {key: deploy, overlap: wait}",
+	"start_at_ms": "start_at: 2100-01-01T08:00:00+01:00",
+	"webhook":     `webhook: "https://example.org/ended"`,
 }
 
 // notInJobs are the fields of a header that the status of a job doesn't show. The
@@ -90,7 +93,7 @@ func TestEveryJobFieldIsCarriedFromTheFileToTheDocument(t *testing.T) {
 	}
 	plain, written := parseJob(t, "name: x").GetHeader().ProtoReflect(), parseJob(t, lines...)
 	r := setup(t)
-	r.raise(t)
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
 	r.submit(t, "needed", task("a"))
 	if _, err := r.send(t.Context(), request("k", written.GetHeader(), written.GetTasks()...)); err != nil {
 		t.Fatal(err)

@@ -98,6 +98,7 @@ func (v *jobView) show(aggregated uint32) *dtaskv1.Job {
 	shown, counts := v.outline(), v.job.Counts
 	showHeader(shown, v.job.Header)
 	showNeeds(shown, &v.job)
+	showGate(shown, &v.job)
 	shown.TasksByState = namedCounts(counts[:], v.job.Running+v.observed, aggregated)
 	return shown
 }

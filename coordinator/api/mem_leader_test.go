@@ -85,7 +85,7 @@ func (l *memLeader) store(s sequencer.Submission) (sequencer.SubmitResult, error
 				return r
 			}
 		}
-		return d.Do(&fsm.SealUpload{Job: id, Sum: s.Sum, Digest: s.Digest})
+		return d.Seal(fsm.SealUpload{Job: id, Sum: s.Sum, Digest: s.Digest})
 	})
 	if reason != fsm.Accepted {
 		return sequencer.SubmitResult{}, &sequencer.RejectedError{Reason: reason}

@@ -43,6 +43,8 @@ func (j *jobs) retry(ctx context.Context, s *selection) (sequencer.ChangeResult,
 	switch {
 	case isRejected(err, fsm.WrongState):
 		return unchanged, j.explainNotRetried(s.id, tasks, err)
+	case isRejected(err, fsm.RunOpen):
+		return unchanged, j.openKey(s.job.Header)
 	case isRejected(err, fsm.NeedUnmet):
 		return unchanged, j.explainUnmetNeed(s.id, err)
 	}

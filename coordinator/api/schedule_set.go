@@ -150,12 +150,21 @@ func (b *scheduleBuilder) begin(m *dtaskv1.SetScheduleRequest) error {
 		return invalid("idempotency_key, generated_key: must be empty; a schedule is set by its name")
 	case h.GetName() == "":
 		return invalid("job.name: missing; it is the name of the schedule")
+	case h.GetStartAtMs() != 0:
+		return invalid("job.start_at: must be empty: the schedule decides when its runs start; start_after delays each of them")
 	case len(h.GetNeeds()) > 0:
 		return invalid("job.needs: must be empty: the runs of a schedule wait for each other by its rule for overlaps")
 	}
 	var err error
 	if b.out.Recurrence, b.out.ScheduleRules, err = b.definition(h.GetName(), m.GetDefinition()); err != nil {
 		return err
+	}
+	if c := h.GetConcurrency(); c != nil {
+		own := max(c.GetOverlap(), dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP)
+		if asked := m.GetDefinition().GetOverlap(); asked != 0 && asked != own {
+			return invalid("definition.overlap: differs from job.concurrency.overlap: send one of them")
+		}
+		b.out.Overlap = fsm.Overlap(own) //nolint:gosec // package spec reports unknown values
 	}
 	var key [16]byte
 	_, _ = rand.Read(key[:]) // never fails

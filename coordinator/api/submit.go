@@ -259,6 +259,9 @@ func (s *submitStream) submit(ctx context.Context, c checked) error {
 			s.awaitSuccessor(ctx, s.leader)
 		}
 		for i, r := range outcomes {
+			if isRejected(r.Err, fsm.RunOpen) {
+				r.Err = s.explainOpenKey(c.submissions[i].Header, r.Err)
+			}
 			s.results.AddDeferred(s.result(ctx, c.numbers[i], r))
 		}
 		s.uploads.Release(c.held)

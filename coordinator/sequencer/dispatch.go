@@ -17,6 +17,7 @@ type dispatcher struct {
 	waits     waitSampler
 	queued    queueTimeouts
 	schedules *schedules
+	gates     *gates
 	stale     uint64 // upper bound of the tasks in the scheduler that are no longer ready
 }
 

@@ -36,7 +36,7 @@ func (s *Sequencer) Audit(ctx context.Context) error {
 		for len(r.schedules.unarmed) > 0 {
 			r.schedules.armSome(again)
 		}
-		return errors.Join(s.differsReady(r), s.differsTimers(r), s.differsHeld(r), s.differsCapacity(), s.differsMemory(r))
+		return errors.Join(s.differsReady(r), s.differsTimers(r), s.differsGates(), s.differsHeld(r), s.differsCapacity(), s.differsMemory(r))
 	}}
 	if !s.ask(ctx, q) {
 		return nil // the term has ended: nothing to compare
@@ -155,6 +155,21 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 			errs = append(errs, fmt.Errorf("no timer of kind %d for %v", t.kind, t.task))
 		case (t.kind == timerDue || t.kind == timerDeadline) && !slices.ContainsFunc(list, near):
 			errs = append(errs, fmt.Errorf("timer of kind %d for %v is at %v, rebuilt %v", t.kind, t.task, list, t.at))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// differsGates checks that something opens each gate.
+func (s *Sequencer) differsGates() error {
+	var errs []error
+	for job := range s.view.Jobs(0) {
+		if !job.Gated || job.Waiting || slices.Contains(s.gates.arrived, job.ID) {
+			continue
+		}
+		timed := slices.ContainsFunc(s.timers.h, func(t timer) bool { return t.kind == timerGate && t.task.Job == job.ID })
+		if key := fsm.ConcurrencyKey(job.Header); !timed && !slices.Contains(s.gates.keys.waiting[key], job.ID) {
+			errs = append(errs, fmt.Errorf("nothing opens the gate of job %d", job.ID))
 		}
 	}
 	return errors.Join(errs...)
@@ -330,4 +345,22 @@ func testSequencer(t *testing.T) *Sequencer {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// GateTimers returns how many timers there are for the start times of jobs, and how many
+// tasks are ready.
+func (s *Sequencer) GateTimers(ctx context.Context) (timers, ready int) {
+	q := &query{done: make(chan struct{}), f: func(*batch) error {
+		for _, t := range s.timers.h {
+			if t.kind == timerGate {
+				timers++
+			}
+		}
+		ready = s.dispatch.sched.Len()
+		return nil
+	}}
+	if !s.ask(ctx, q) {
+		return -1, -1
+	}
+	return timers, ready
 }

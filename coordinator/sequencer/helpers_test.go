@@ -279,6 +279,7 @@ type fakeWorker struct {
 	heard   time.Time
 	closed  error
 	late    bool // a message arrives just before Close
+	obeys   bool // it ends stopped attempts immediately
 	changed chan struct{}
 	work    chan []fsm.AssignItem
 }
@@ -362,7 +363,13 @@ func (w *fakeWorker) Send(m sequencer.WorkerMessage) {
 	if m.Drain != nil {
 		w.drains = append(w.drains, m.Drain.GetDraining())
 	}
+	obeys := w.obeys
 	w.mu.Unlock()
+	for _, stop := range m.Stops {
+		if obeys {
+			go w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, stop.Attempt)
+		}
+	}
 	if len(m.Assignments) > 0 {
 		w.work <- m.Assignments
 	}

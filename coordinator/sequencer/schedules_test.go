@@ -236,6 +236,7 @@ func TestRunsOverlapByTheirRule(t *testing.T) {
 				s, _ := c.lead()
 				raiseToSchedules(t, s)
 				w := attachWorker(t, s, "w", "a", 4, hold)
+				w.obeys = true
 				n := everyTenSeconds("tick")
 				n.Overlap = rule
 				mustSet(t, s, n)

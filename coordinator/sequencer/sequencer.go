@@ -48,6 +48,7 @@ type Sequencer struct {
 	stealing  stealing
 	uploads   uploads
 	schedules schedules
+	gates     gates
 	fencing   fencing
 	retention retention
 	questions []*question // of this cycle
@@ -88,7 +89,8 @@ func New(cfg Config) (*Sequencer, error) {
 	s.retention = retention{cfg: c}
 	s.uploads = uploads{cfg: c, retention: &s.retention, byKey: make(map[string]*submission)}
 	s.schedules = schedules{cfg: c, timers: &s.timers, uploads: &s.uploads, byID: make(map[fsm.ScheduleID]*schedule)}
-	s.dispatch.schedules = &s.schedules
+	s.gates = gates{cfg: c, timers: &s.timers, workers: &s.workers, keys: newSharedKeys(), timed: make(map[fsm.JobID]bool)}
+	s.dispatch.schedules, s.dispatch.gates = &s.schedules, &s.gates
 	s.view, _ = cfg.Machine.Fork()
 	s.founded = s.view.ClusterID() == ""
 	return s, nil
@@ -193,6 +195,8 @@ func (s *Sequencer) cycle() {
 	s.absorb(b)
 	s.backlog.run(s.inbox, b, classSubmit)
 	s.absorb(b)
+	s.gates.run(b)
+	s.absorb(b)
 	s.dispatch.releaseCleanups(b)
 	for s.dispatch.reuse(b) {
 		s.absorb(b)
@@ -214,12 +218,17 @@ func (s *Sequencer) absorb(b *batch) {
 		job, _ := b.view.Job(id)
 		s.retention.tasks += uint64(job.Total)
 		s.timers.addDeadline(b, job)
+		s.gates.addExpiry(b, &job)
 	}
 	s.uploads.started = 0
 	for _, id := range b.fx.Revived {
 		s.retention.remove(id)
 		job, _ := b.view.Job(id)
 		s.timers.addDeadline(b, job)
+		s.gates.addExpiry(b, &job)
+	}
+	for _, id := range b.fx.Gated {
+		s.gates.reach(b, id)
 	}
 	for _, h := range b.fx.EndedAttempts { // before cleanup tasks, which wait for them, become ready
 		s.workers.attemptEnded(b, h)
@@ -254,6 +263,7 @@ func (s *Sequencer) jobEnded(b *batch, id fsm.JobID) {
 	if !ok {
 		return
 	}
+	s.gates.keys.ended(b, &job, &s.workers)
 	s.retention.add(&job)
 	s.dispatch.stale += uint64(job.Total - job.Counts[fsm.Completed])
 	s.workers.running.forgetJob(id)
@@ -295,6 +305,7 @@ func (s *Sequencer) sweep(b *batch) {
 	s.retention.sweep(b)
 	s.dispatch.sweep(b)
 	s.schedules.sweep(b)
+	s.gates.sweep(b)
 	s.workers.gauge()
 	s.absorb(b)
 }

@@ -98,6 +98,10 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64) func(fsm.Applie
 				l.beforeLose(s, op)
 			case *fsm.Fire:
 				l.beforeFire(s, e, op)
+			case *fsm.OpenGate:
+				l.beforeOpen(s, e, op)
+			case *fsm.ExpireJob:
+				l.beforeExpiry(s, e, op)
 			case *fsm.Revive:
 				revived = append(revived, op.Job)
 				l.once(op.Key)
@@ -202,6 +206,9 @@ func (l *simLedger) assignments(s *fsm.State, given []fsm.AssignItem, order uint
 		}
 		if slices.Contains(job.NeedEnds, 0) && !v.Cleanup {
 			l.c.fail("%v was assigned before the jobs that its job needs ended as %v", it.AttemptRef, job.NeedEnds)
+		}
+		if job.Gated {
+			l.c.fail("%v was assigned behind a closed gate", it.AttemptRef)
 		}
 		l.dependencies(s, it)
 		l.maxParallel(s, it)

@@ -123,7 +123,7 @@ func (j *simJob) submit(t *simTerm) {
 		case !definite(err):
 			c.fail("submission: %v", err)
 		default:
-			if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok {
+			if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok && rejected.Reason != fsm.AboveLevel { // before an upgrade
 				c.fail("submission rejected: %v", rejected)
 			}
 		}
@@ -354,6 +354,7 @@ func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
 	if c.chance(25) {
 		h.Needs = c.needs()
 	}
+	c.times(h)
 	for range 1 + c.rng.IntN(3) {
 		h.Policies = append(h.Policies, c.policy())
 	}

@@ -111,7 +111,7 @@ func (u *submission) run(b *batch) bool {
 
 // sealJob makes the job exist.
 func sealJob(b *batch, u *submission) fsm.Reason {
-	r := b.entry.Do(&fsm.SealUpload{Job: u.id, Sum: u.Sum, Digest: u.Digest})
+	r := b.entry.Seal(fsm.SealUpload{Job: u.id, Sum: u.Sum, Digest: u.Digest})
 	if r == fsm.Accepted {
 		b.cfg.Totals.Submissions.Add(1)
 	}

@@ -70,6 +70,7 @@ func (s *Sequencer) rebuild(b *batch) {
 		s.retention.tasks += uint64(job.Total)
 		if job.State.Terminal() {
 			s.retention.add(&job)
+			s.gates.keys.rebuildEnded(b, &job)
 			continue
 		}
 		open = append(open, job)
@@ -80,6 +81,8 @@ func (s *Sequencer) rebuild(b *batch) {
 		s.rebuildJob(b, job)
 	}
 	s.schedules.rebuild(b)
+	s.gates.drift = drift(b)
+	s.gates.keys.rebuildWorkers(&s.workers)
 	for id := range b.view.Uploads() {
 		s.timers.add(timer{at: b.now.Add(s.cfg.UploadTimeout), kind: timerUpload, task: fsm.TaskRef{Job: id}})
 	}
@@ -87,6 +90,7 @@ func (s *Sequencer) rebuild(b *batch) {
 
 func (s *Sequencer) rebuildJob(b *batch, job fsm.Job) {
 	s.timers.addDeadline(b, job)
+	s.gates.rebuild(b, &job)
 	for a := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID}, N: job.Total}) {
 		switch a.State {
 		case fsm.Pending:

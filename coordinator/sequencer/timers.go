@@ -16,6 +16,8 @@ const (
 	timerDeadline                      // the deadline of a job
 	timerLease                         // the end of an at-most-once attempt's lease
 	timerUpload                        // a job that an earlier leader began and no client seals
+	timerGate                          // a job may start
+	timerExpiry                        // a job that has not started is cancelled
 	timerTick                          // a tick of a schedule; task.Job is the number of the schedule, 0 for all that wait for a retry
 )
 
@@ -84,6 +86,10 @@ func (d *dispatcher) fire(b *batch, t timer) {
 		d.workers.leases.expire(b, fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt}, &d.workers.running)
 	case timerUpload:
 		b.entry.Do(&fsm.DropUpload{Job: t.task.Job})
+	case timerGate:
+		d.gates.reach(b, t.task.Job)
+	case timerExpiry:
+		d.gates.expire(b, t.task.Job)
 	case timerTick:
 		d.schedules.fire(b, t)
 	}

@@ -42,6 +42,22 @@ type Job struct {
 	Waiting bool      `json:"waiting,omitempty"`
 	// Run is the run of a schedule that the job is.
 	Run *JobRun `json:"run,omitempty"`
+	// StartAt, StartAfterMS and ExpiresMS are as submitted. ScheduledUntil is the time before
+	// which no task is ready, while the job waits for it.
+	StartAt        *string `json:"start_at,omitempty"`
+	StartAfterMS   int64   `json:"start_after_ms,omitempty"`
+	ExpiresMS      int64   `json:"expires_ms,omitempty"`
+	ScheduledUntil *string `json:"scheduled_until,omitempty"`
+	// Concurrency is as submitted. WaitsFor are the jobs with its key that the job waits for.
+	Concurrency *JobConcurrency `json:"concurrency,omitempty"`
+	WaitsFor    []string        `json:"waits_for,omitempty"`
+}
+
+// JobConcurrency bounds how many jobs with a key run at the same time.
+type JobConcurrency struct {
+	Key     string `json:"key"`
+	Limit   uint32 `json:"limit"`
+	Overlap string `json:"overlap"`
 }
 
 // JobRun is a run of a schedule.
@@ -119,7 +135,13 @@ func NewJob(j *dtaskv1.Job) Job {
 		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(),
 		TasksFailed: j.GetTasksFailed(), Retries: j.GetRetries(), Requeues: j.GetRequeues(), Version: j.GetVersion(),
 		MaxFailures: j.GetMaxFailures(), FailuresTolerated: j.GetFailuresTolerated(), Waiting: j.GetWaiting(),
+		StartAt: optionalTime(j.GetStartAtMs()), StartAfterMS: j.GetStartAfterMs(), ExpiresMS: j.GetExpiresMs(), ScheduledUntil: optionalTime(j.GetScheduledUntil()),
 	}
+	if c := j.GetConcurrency(); c != nil {
+		overlap := max(c.GetOverlap(), dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP)
+		doc.Concurrency = &JobConcurrency{Key: c.GetKey(), Limit: max(c.GetLimit(), 1), Overlap: ScheduleOverlap(overlap)}
+	}
+	doc.WaitsFor = j.GetWaitsFor()
 	for _, n := range j.GetNeeds() {
 		doc.Needs = append(doc.Needs, newJobNeed(n))
 	}

@@ -34,7 +34,7 @@ type Checker struct {
 func All() []Mutant {
 	var all []Mutant
 	groups := [][]Mutant{
-		inState(), inLevels(), inIdentities(), inConditions(), inCalendar(), inSchedules(), inRunning(), inSequencer(), inStorage(), inSegments(), inCommitted(),
+		inState(), inLevels(), inIdentities(), inConditions(), inCalendar(), inSchedules(), inGates(), inRunning(), inSequencer(), inStorage(), inSegments(), inCommitted(),
 		inOffline(), inBackup(), inBackupSchedule(), inDeployment(), inOperators(), inLeading(), inRights(), inExplain(), inWorkers(), inSupervisors(),
 		inRunAs(), inOutput(), notificationMutants(),
 	}

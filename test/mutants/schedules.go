@@ -46,11 +46,6 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: "TheOwnerOfASchedule"}},
 		},
 		{
-			Name:   "a-run-waits-for-the-newest-run-only",
-			Edits:  []Edit{{fire, "	for _, id := range waits {\n", "	for _, id := range waits[max(0, len(waits)-1):] {\n"}},
-			Caught: []Checker{{Package: "./fsm", Run: "AWaitingRunWaitsForAll"}},
-		},
-		{
 			Name:   "a-backfill-runs-a-tick-that-fires-later",
 			Edits:  []Edit{{"coordinator/api/schedule_run.go", "	case to.After(decided) && hasTickBetween(c, decided, to):", "	case to.After(decided) && false:"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "ABackfillStartsEachTickOnce"}},

@@ -83,6 +83,66 @@ func (Priority) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_common_proto_rawDescGZIP(), []int{0}
 }
 
+// ScheduleOverlap is what happens to a job, mostly a run of a schedule, that may start while
+// as many earlier ones with its concurrency key as may run have not ended.
+type ScheduleOverlap int32
+
+const (
+	ScheduleOverlap_SCHEDULE_OVERLAP_UNSPECIFIED ScheduleOverlap = 0 // as SKIP
+	ScheduleOverlap_SCHEDULE_OVERLAP_SKIP        ScheduleOverlap = 1 // it does not run
+	ScheduleOverlap_SCHEDULE_OVERLAP_WAIT        ScheduleOverlap = 2 // it waits; at most one does
+	ScheduleOverlap_SCHEDULE_OVERLAP_WAIT_ALL    ScheduleOverlap = 3 // it waits; at most 99 do
+	ScheduleOverlap_SCHEDULE_OVERLAP_REPLACE     ScheduleOverlap = 4 // the earlier ones are cancelled
+	ScheduleOverlap_SCHEDULE_OVERLAP_ALLOW       ScheduleOverlap = 5 // it runs, and is not counted
+)
+
+// Enum value maps for ScheduleOverlap.
+var (
+	ScheduleOverlap_name = map[int32]string{
+		0: "SCHEDULE_OVERLAP_UNSPECIFIED",
+		1: "SCHEDULE_OVERLAP_SKIP",
+		2: "SCHEDULE_OVERLAP_WAIT",
+		3: "SCHEDULE_OVERLAP_WAIT_ALL",
+		4: "SCHEDULE_OVERLAP_REPLACE",
+		5: "SCHEDULE_OVERLAP_ALLOW",
+	}
+	ScheduleOverlap_value = map[string]int32{
+		"SCHEDULE_OVERLAP_UNSPECIFIED": 0,
+		"SCHEDULE_OVERLAP_SKIP":        1,
+		"SCHEDULE_OVERLAP_WAIT":        2,
+		"SCHEDULE_OVERLAP_WAIT_ALL":    3,
+		"SCHEDULE_OVERLAP_REPLACE":     4,
+		"SCHEDULE_OVERLAP_ALLOW":       5,
+	}
+)
+
+func (x ScheduleOverlap) Enum() *ScheduleOverlap {
+	p := new(ScheduleOverlap)
+	*p = x
+	return p
+}
+
+func (x ScheduleOverlap) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ScheduleOverlap) Descriptor() protoreflect.EnumDescriptor {
+	return file_dtask_v1_common_proto_enumTypes[1].Descriptor()
+}
+
+func (ScheduleOverlap) Type() protoreflect.EnumType {
+	return &file_dtask_v1_common_proto_enumTypes[1]
+}
+
+func (x ScheduleOverlap) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ScheduleOverlap.Descriptor instead.
+func (ScheduleOverlap) EnumDescriptor() ([]byte, []int) {
+	return file_dtask_v1_common_proto_rawDescGZIP(), []int{1}
+}
+
 // TaskState is the state of a task as users see it.
 type TaskState int32
 
@@ -144,11 +204,11 @@ func (x TaskState) String() string {
 }
 
 func (TaskState) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_common_proto_enumTypes[1].Descriptor()
+	return file_dtask_v1_common_proto_enumTypes[2].Descriptor()
 }
 
 func (TaskState) Type() protoreflect.EnumType {
-	return &file_dtask_v1_common_proto_enumTypes[1]
+	return &file_dtask_v1_common_proto_enumTypes[2]
 }
 
 func (x TaskState) Number() protoreflect.EnumNumber {
@@ -157,7 +217,7 @@ func (x TaskState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskState.Descriptor instead.
 func (TaskState) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_common_proto_rawDescGZIP(), []int{1}
+	return file_dtask_v1_common_proto_rawDescGZIP(), []int{2}
 }
 
 // JobState is the state of a job as users see it.
@@ -203,11 +263,11 @@ func (x JobState) String() string {
 }
 
 func (JobState) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_common_proto_enumTypes[2].Descriptor()
+	return file_dtask_v1_common_proto_enumTypes[3].Descriptor()
 }
 
 func (JobState) Type() protoreflect.EnumType {
-	return &file_dtask_v1_common_proto_enumTypes[2]
+	return &file_dtask_v1_common_proto_enumTypes[3]
 }
 
 func (x JobState) Number() protoreflect.EnumNumber {
@@ -216,7 +276,7 @@ func (x JobState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobState.Descriptor instead.
 func (JobState) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_common_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_common_proto_rawDescGZIP(), []int{3}
 }
 
 // Consistency is how fresh a read must be.
@@ -253,11 +313,11 @@ func (x Consistency) String() string {
 }
 
 func (Consistency) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_common_proto_enumTypes[3].Descriptor()
+	return file_dtask_v1_common_proto_enumTypes[4].Descriptor()
 }
 
 func (Consistency) Type() protoreflect.EnumType {
-	return &file_dtask_v1_common_proto_enumTypes[3]
+	return &file_dtask_v1_common_proto_enumTypes[4]
 }
 
 func (x Consistency) Number() protoreflect.EnumNumber {
@@ -266,7 +326,7 @@ func (x Consistency) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Consistency.Descriptor instead.
 func (Consistency) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_common_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_common_proto_rawDescGZIP(), []int{4}
 }
 
 // ErrorReason is what an error status means to the caller. It is part of the
@@ -336,11 +396,11 @@ func (x ErrorReason) String() string {
 }
 
 func (ErrorReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_common_proto_enumTypes[4].Descriptor()
+	return file_dtask_v1_common_proto_enumTypes[5].Descriptor()
 }
 
 func (ErrorReason) Type() protoreflect.EnumType {
-	return &file_dtask_v1_common_proto_enumTypes[4]
+	return &file_dtask_v1_common_proto_enumTypes[5]
 }
 
 func (x ErrorReason) Number() protoreflect.EnumNumber {
@@ -349,7 +409,7 @@ func (x ErrorReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorReason.Descriptor instead.
 func (ErrorReason) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_common_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_common_proto_rawDescGZIP(), []int{5}
 }
 
 // Fence is part of every message between worker and coordinator. A worker ignores
@@ -733,7 +793,14 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"\fPRIORITY_LOW\x10\x01\x12\x13\n" +
 	"\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n" +
 	"\rPRIORITY_HIGH\x10\x03\x12\x13\n" +
-	"\x0fPRIORITY_URGENT\x10\x04*\xb2\x02\n" +
+	"\x0fPRIORITY_URGENT\x10\x04*\xc2\x01\n" +
+	"\x0fScheduleOverlap\x12 \n" +
+	"\x1cSCHEDULE_OVERLAP_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15SCHEDULE_OVERLAP_SKIP\x10\x01\x12\x19\n" +
+	"\x15SCHEDULE_OVERLAP_WAIT\x10\x02\x12\x1d\n" +
+	"\x19SCHEDULE_OVERLAP_WAIT_ALL\x10\x03\x12\x1c\n" +
+	"\x18SCHEDULE_OVERLAP_REPLACE\x10\x04\x12\x1a\n" +
+	"\x16SCHEDULE_OVERLAP_ALLOW\x10\x05*\xb2\x02\n" +
 	"\tTaskState\x12\x1a\n" +
 	"\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12TASK_STATE_BLOCKED\x10\x01\x12\x18\n" +
@@ -783,23 +850,24 @@ func file_dtask_v1_common_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_common_proto_rawDescData
 }
 
-var file_dtask_v1_common_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_dtask_v1_common_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_dtask_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_dtask_v1_common_proto_goTypes = []any{
-	(Priority)(0),       // 0: dtask.v1.Priority
-	(TaskState)(0),      // 1: dtask.v1.TaskState
-	(JobState)(0),       // 2: dtask.v1.JobState
-	(Consistency)(0),    // 3: dtask.v1.Consistency
-	(ErrorReason)(0),    // 4: dtask.v1.ErrorReason
-	(*Fence)(nil),       // 5: dtask.v1.Fence
-	(*AttemptRef)(nil),  // 6: dtask.v1.AttemptRef
-	(*ErrorDetail)(nil), // 7: dtask.v1.ErrorDetail
-	(*NameHolder)(nil),  // 8: dtask.v1.NameHolder
-	(*Freshness)(nil),   // 9: dtask.v1.Freshness
+	(Priority)(0),        // 0: dtask.v1.Priority
+	(ScheduleOverlap)(0), // 1: dtask.v1.ScheduleOverlap
+	(TaskState)(0),       // 2: dtask.v1.TaskState
+	(JobState)(0),        // 3: dtask.v1.JobState
+	(Consistency)(0),     // 4: dtask.v1.Consistency
+	(ErrorReason)(0),     // 5: dtask.v1.ErrorReason
+	(*Fence)(nil),        // 6: dtask.v1.Fence
+	(*AttemptRef)(nil),   // 7: dtask.v1.AttemptRef
+	(*ErrorDetail)(nil),  // 8: dtask.v1.ErrorDetail
+	(*NameHolder)(nil),   // 9: dtask.v1.NameHolder
+	(*Freshness)(nil),    // 10: dtask.v1.Freshness
 }
 var file_dtask_v1_common_proto_depIdxs = []int32{
-	4, // 0: dtask.v1.ErrorDetail.reason:type_name -> dtask.v1.ErrorReason
-	8, // 1: dtask.v1.ErrorDetail.name_holder:type_name -> dtask.v1.NameHolder
+	5, // 0: dtask.v1.ErrorDetail.reason:type_name -> dtask.v1.ErrorReason
+	9, // 1: dtask.v1.ErrorDetail.name_holder:type_name -> dtask.v1.NameHolder
 	2, // [2:2] is the sub-list for method output_type
 	2, // [2:2] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
@@ -817,7 +885,7 @@ func file_dtask_v1_common_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_common_proto_rawDesc), len(file_dtask_v1_common_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,

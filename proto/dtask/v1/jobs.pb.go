@@ -306,7 +306,15 @@ type JobHeader struct {
 	// set it when the job is submitted. Empty = default.
 	Namespace string `protobuf:"bytes,13,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// The run of a schedule that the job is. Coordinators set it. Unset: none.
-	Run           *ScheduledRun `protobuf:"bytes,14,opt,name=run,proto3" json:"run,omitempty"`
+	Run *ScheduledRun `protobuf:"bytes,14,opt,name=run,proto3" json:"run,omitempty"`
+	// No task is ready before both times: an instant, and a duration from submission. 0 = none.
+	StartAtMs    int64 `protobuf:"varint,16,opt,name=start_at_ms,json=startAtMs,proto3" json:"start_at_ms,omitempty"`
+	StartAfterMs int64 `protobuf:"varint,17,opt,name=start_after_ms,json=startAfterMs,proto3" json:"start_after_ms,omitempty"`
+	// Duration from submission, or from those times if they are later. A job of which no task
+	// has started by then is cancelled. 0 = none.
+	ExpiresMs int64 `protobuf:"varint,18,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	// Jobs of a namespace with the same key wait for each other. Unset: none.
+	Concurrency   *JobConcurrency `protobuf:"bytes,19,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -439,6 +447,95 @@ func (x *JobHeader) GetRun() *ScheduledRun {
 	return nil
 }
 
+func (x *JobHeader) GetStartAtMs() int64 {
+	if x != nil {
+		return x.StartAtMs
+	}
+	return 0
+}
+
+func (x *JobHeader) GetStartAfterMs() int64 {
+	if x != nil {
+		return x.StartAfterMs
+	}
+	return 0
+}
+
+func (x *JobHeader) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *JobHeader) GetConcurrency() *JobConcurrency {
+	if x != nil {
+		return x.Concurrency
+	}
+	return nil
+}
+
+// JobConcurrency bounds the jobs with one key that run at the same time.
+type JobConcurrency struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`                                        // 1–128 bytes; the runs of a schedule without one have its name
+	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                                   // jobs that run; 1–1,000; 0 = 1
+	Overlap       ScheduleOverlap        `protobuf:"varint,3,opt,name=overlap,proto3,enum=dtask.v1.ScheduleOverlap" json:"overlap,omitempty"` // what happens to a job beyond the limit; 0 = SKIP
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobConcurrency) Reset() {
+	*x = JobConcurrency{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobConcurrency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobConcurrency) ProtoMessage() {}
+
+func (x *JobConcurrency) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobConcurrency.ProtoReflect.Descriptor instead.
+func (*JobConcurrency) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *JobConcurrency) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *JobConcurrency) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *JobConcurrency) GetOverlap() ScheduleOverlap {
+	if x != nil {
+		return x.Overlap
+	}
+	return ScheduleOverlap_SCHEDULE_OVERLAP_UNSPECIFIED
+}
+
 // ScheduledRun is what a job knows of the schedule that started it.
 type ScheduledRun struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -453,7 +550,7 @@ type ScheduledRun struct {
 
 func (x *ScheduledRun) Reset() {
 	*x = ScheduledRun{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +562,7 @@ func (x *ScheduledRun) String() string {
 func (*ScheduledRun) ProtoMessage() {}
 
 func (x *ScheduledRun) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[2]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,7 +575,7 @@ func (x *ScheduledRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScheduledRun.ProtoReflect.Descriptor instead.
 func (*ScheduledRun) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ScheduledRun) GetSchedule() string {
@@ -530,7 +627,7 @@ type JobNeed struct {
 
 func (x *JobNeed) Reset() {
 	*x = JobNeed{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +639,7 @@ func (x *JobNeed) String() string {
 func (*JobNeed) ProtoMessage() {}
 
 func (x *JobNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[3]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +652,7 @@ func (x *JobNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobNeed.ProtoReflect.Descriptor instead.
 func (*JobNeed) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *JobNeed) GetJob() uint64 {
@@ -621,7 +718,7 @@ type TaskPolicy struct {
 
 func (x *TaskPolicy) Reset() {
 	*x = TaskPolicy{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +730,7 @@ func (x *TaskPolicy) String() string {
 func (*TaskPolicy) ProtoMessage() {}
 
 func (x *TaskPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[4]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +743,7 @@ func (x *TaskPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPolicy.ProtoReflect.Descriptor instead.
 func (*TaskPolicy) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TaskPolicy) GetType() string {
@@ -791,7 +888,7 @@ type RetryPolicy struct {
 
 func (x *RetryPolicy) Reset() {
 	*x = RetryPolicy{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +900,7 @@ func (x *RetryPolicy) String() string {
 func (*RetryPolicy) ProtoMessage() {}
 
 func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +913,7 @@ func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
 func (*RetryPolicy) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RetryPolicy) GetMax() uint32 {
@@ -887,7 +984,7 @@ type TaskSpec struct {
 
 func (x *TaskSpec) Reset() {
 	*x = TaskSpec{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +996,7 @@ func (x *TaskSpec) String() string {
 func (*TaskSpec) ProtoMessage() {}
 
 func (x *TaskSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1009,7 @@ func (x *TaskSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSpec.ProtoReflect.Descriptor instead.
 func (*TaskSpec) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TaskSpec) GetId() string {
@@ -979,7 +1076,7 @@ type ArraySpec struct {
 
 func (x *ArraySpec) Reset() {
 	*x = ArraySpec{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1088,7 @@ func (x *ArraySpec) String() string {
 func (*ArraySpec) ProtoMessage() {}
 
 func (x *ArraySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1101,7 @@ func (x *ArraySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArraySpec.ProtoReflect.Descriptor instead.
 func (*ArraySpec) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ArraySpec) GetRanges() []*ArrayRange {
@@ -1068,7 +1165,7 @@ type ArrayRange struct {
 
 func (x *ArrayRange) Reset() {
 	*x = ArrayRange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1177,7 @@ func (x *ArrayRange) String() string {
 func (*ArrayRange) ProtoMessage() {}
 
 func (x *ArrayRange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1190,7 @@ func (x *ArrayRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayRange.ProtoReflect.Descriptor instead.
 func (*ArrayRange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ArrayRange) GetFirst() uint32 {
@@ -1135,7 +1232,7 @@ type TaskBody struct {
 
 func (x *TaskBody) Reset() {
 	*x = TaskBody{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1244,7 @@ func (x *TaskBody) String() string {
 func (*TaskBody) ProtoMessage() {}
 
 func (x *TaskBody) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1257,7 @@ func (x *TaskBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskBody.ProtoReflect.Descriptor instead.
 func (*TaskBody) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TaskBody) GetCommand() []string {
@@ -1229,7 +1326,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1338,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1351,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitRequest) GetParts() []*JobPart {
@@ -1292,7 +1389,7 @@ type JobPart struct {
 
 func (x *JobPart) Reset() {
 	*x = JobPart{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1401,7 @@ func (x *JobPart) String() string {
 func (*JobPart) ProtoMessage() {}
 
 func (x *JobPart) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1414,7 @@ func (x *JobPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPart.ProtoReflect.Descriptor instead.
 func (*JobPart) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *JobPart) GetJob() uint64 {
@@ -1397,7 +1494,7 @@ type TaskColumns struct {
 
 func (x *TaskColumns) Reset() {
 	*x = TaskColumns{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1506,7 @@ func (x *TaskColumns) String() string {
 func (*TaskColumns) ProtoMessage() {}
 
 func (x *TaskColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1519,7 @@ func (x *TaskColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskColumns.ProtoReflect.Descriptor instead.
 func (*TaskColumns) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TaskColumns) GetIdSizes() []uint32 {
@@ -1490,7 +1587,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1599,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1612,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmitResponse) GetResults() []*SubmitResult {
@@ -1539,7 +1636,7 @@ type SubmitResult struct {
 
 func (x *SubmitResult) Reset() {
 	*x = SubmitResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1648,7 @@ func (x *SubmitResult) String() string {
 func (*SubmitResult) ProtoMessage() {}
 
 func (x *SubmitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1661,7 @@ func (x *SubmitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResult.ProtoReflect.Descriptor instead.
 func (*SubmitResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SubmitResult) GetJob() uint64 {
@@ -1614,7 +1711,7 @@ type StoredJob struct {
 
 func (x *StoredJob) Reset() {
 	*x = StoredJob{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1723,7 @@ func (x *StoredJob) String() string {
 func (*StoredJob) ProtoMessage() {}
 
 func (x *StoredJob) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1736,7 @@ func (x *StoredJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredJob.ProtoReflect.Descriptor instead.
 func (*StoredJob) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StoredJob) GetId() string {
@@ -1698,13 +1795,20 @@ type Job struct {
 	Waiting           bool              `protobuf:"varint,28,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                        // for a job of needs
 	Namespace         string            `protobuf:"bytes,29,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                                     // empty = default
 	Run               *ScheduledRun     `protobuf:"bytes,30,opt,name=run,proto3" json:"run,omitempty"`                                                                                 // the run of a schedule that the job is; unset = none
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	StartAtMs         int64             `protobuf:"varint,32,opt,name=start_at_ms,json=startAtMs,proto3" json:"start_at_ms,omitempty"`                                                 // as submitted
+	StartAfterMs      int64             `protobuf:"varint,33,opt,name=start_after_ms,json=startAfterMs,proto3" json:"start_after_ms,omitempty"`                                        // as submitted
+	ExpiresMs         int64             `protobuf:"varint,34,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`                                                   // as submitted
+	// No task is ready, and none will be before this time; 0 = none is set, or it has passed.
+	ScheduledUntil int64           `protobuf:"varint,35,opt,name=scheduled_until,json=scheduledUntil,proto3" json:"scheduled_until,omitempty"`
+	Concurrency    *JobConcurrency `protobuf:"bytes,36,opt,name=concurrency,proto3" json:"concurrency,omitempty"`           // as submitted
+	WaitsFor       []string        `protobuf:"bytes,37,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // jobs with its concurrency key that it waits for, the oldest first
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1820,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1833,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Job) GetId() string {
@@ -1942,6 +2046,48 @@ func (x *Job) GetRun() *ScheduledRun {
 	return nil
 }
 
+func (x *Job) GetStartAtMs() int64 {
+	if x != nil {
+		return x.StartAtMs
+	}
+	return 0
+}
+
+func (x *Job) GetStartAfterMs() int64 {
+	if x != nil {
+		return x.StartAfterMs
+	}
+	return 0
+}
+
+func (x *Job) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *Job) GetScheduledUntil() int64 {
+	if x != nil {
+		return x.ScheduledUntil
+	}
+	return 0
+}
+
+func (x *Job) GetConcurrency() *JobConcurrency {
+	if x != nil {
+		return x.Concurrency
+	}
+	return nil
+}
+
+func (x *Job) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
 // ArrayStatus is the progress of an array.
 type ArrayStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1958,7 +2104,7 @@ type ArrayStatus struct {
 
 func (x *ArrayStatus) Reset() {
 	*x = ArrayStatus{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2116,7 @@ func (x *ArrayStatus) String() string {
 func (*ArrayStatus) ProtoMessage() {}
 
 func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2129,7 @@ func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayStatus.ProtoReflect.Descriptor instead.
 func (*ArrayStatus) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ArrayStatus) GetId() string {
@@ -2046,7 +2192,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2204,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2217,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetJobRequest) GetId() string {
@@ -2105,7 +2251,7 @@ type GetJobSpecRequest struct {
 
 func (x *GetJobSpecRequest) Reset() {
 	*x = GetJobSpecRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2263,7 @@ func (x *GetJobSpecRequest) String() string {
 func (*GetJobSpecRequest) ProtoMessage() {}
 
 func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2276,7 @@ func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobSpecRequest.ProtoReflect.Descriptor instead.
 func (*GetJobSpecRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetJobSpecRequest) GetJob() string {
@@ -2159,7 +2305,7 @@ type GetJobSpecResponse struct {
 
 func (x *GetJobSpecResponse) Reset() {
 	*x = GetJobSpecResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2317,7 @@ func (x *GetJobSpecResponse) String() string {
 func (*GetJobSpecResponse) ProtoMessage() {}
 
 func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2330,7 @@ func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobSpecResponse.ProtoReflect.Descriptor instead.
 func (*GetJobSpecResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetJobSpecResponse) GetPart() *JobPart {
@@ -2220,7 +2366,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2378,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2391,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListJobsRequest) GetStates() []JobState {
@@ -2339,7 +2485,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2497,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2510,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2427,7 +2573,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2585,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2598,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Task) GetId() string {
@@ -2632,7 +2778,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2790,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2803,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListTasksRequest) GetJob() string {
@@ -2742,7 +2888,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2754,7 +2900,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2767,7 +2913,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -2816,7 +2962,7 @@ type WatchJobRequest struct {
 
 func (x *WatchJobRequest) Reset() {
 	*x = WatchJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +2974,7 @@ func (x *WatchJobRequest) String() string {
 func (*WatchJobRequest) ProtoMessage() {}
 
 func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +2987,7 @@ func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchJobRequest) GetId() string {
@@ -2890,7 +3036,7 @@ type WatchJobResponse struct {
 
 func (x *WatchJobResponse) Reset() {
 	*x = WatchJobResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3048,7 @@ func (x *WatchJobResponse) String() string {
 func (*WatchJobResponse) ProtoMessage() {}
 
 func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3061,7 @@ func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchJobResponse) GetJob() *Job {
@@ -2962,7 +3108,7 @@ type WaitJobsRequest struct {
 
 func (x *WaitJobsRequest) Reset() {
 	*x = WaitJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3120,7 @@ func (x *WaitJobsRequest) String() string {
 func (*WaitJobsRequest) ProtoMessage() {}
 
 func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3133,7 @@ func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsRequest.ProtoReflect.Descriptor instead.
 func (*WaitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WaitJobsRequest) GetJobs() []string {
@@ -3031,7 +3177,7 @@ type WaitJobsResponse struct {
 
 func (x *WaitJobsResponse) Reset() {
 	*x = WaitJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3189,7 @@ func (x *WaitJobsResponse) String() string {
 func (*WaitJobsResponse) ProtoMessage() {}
 
 func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3202,7 @@ func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsResponse.ProtoReflect.Descriptor instead.
 func (*WaitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WaitJobsResponse) GetFinished() []*Job {
@@ -3106,7 +3252,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3118,7 +3264,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3131,7 +3277,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelRequest) GetJob() string {
@@ -3171,7 +3317,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3329,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3342,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelResponse) GetAlreadyCancelled() bool {
@@ -3229,7 +3375,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3241,7 +3387,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3254,7 +3400,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpdateRequest) GetJob() string {
@@ -3345,7 +3491,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +3503,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +3516,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UpdateResponse) GetJob() *Job {
@@ -3410,7 +3556,7 @@ type RetryRequest struct {
 
 func (x *RetryRequest) Reset() {
 	*x = RetryRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3568,7 @@ func (x *RetryRequest) String() string {
 func (*RetryRequest) ProtoMessage() {}
 
 func (x *RetryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3581,7 @@ func (x *RetryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
 func (*RetryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RetryRequest) GetJob() string {
@@ -3484,7 +3630,7 @@ type RetryResponse struct {
 
 func (x *RetryResponse) Reset() {
 	*x = RetryResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +3642,7 @@ func (x *RetryResponse) String() string {
 func (*RetryResponse) ProtoMessage() {}
 
 func (x *RetryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +3655,7 @@ func (x *RetryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
 func (*RetryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RetryResponse) GetJob() *Job {
@@ -3547,7 +3693,7 @@ type AttemptRecord struct {
 
 func (x *AttemptRecord) Reset() {
 	*x = AttemptRecord{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3705,7 @@ func (x *AttemptRecord) String() string {
 func (*AttemptRecord) ProtoMessage() {}
 
 func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3718,7 @@ func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRecord.ProtoReflect.Descriptor instead.
 func (*AttemptRecord) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AttemptRecord) GetNumber() uint32 {
@@ -3630,7 +3776,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3642,7 +3788,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3655,7 +3801,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeadLetter) GetJob() string {
@@ -3751,7 +3897,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3763,7 +3909,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3776,7 +3922,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListDeadLettersRequest) GetJob() string {
@@ -3846,7 +3992,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3858,7 +4004,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3871,7 +4017,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -3909,7 +4055,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +4067,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +4080,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PurgeDeadLettersRequest) GetJob() string {
@@ -3983,7 +4129,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4141,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4154,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
@@ -4046,7 +4192,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4058,7 +4204,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4071,7 +4217,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetResultRequest) GetJob() string {
@@ -4118,7 +4264,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4130,7 +4276,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4143,7 +4289,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TaskResult) GetTask() string {
@@ -4206,7 +4352,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4218,7 +4364,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4231,7 +4377,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetResultResponse) GetJob() *Job {
@@ -4268,7 +4414,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4280,7 +4426,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4293,7 +4439,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -4340,7 +4486,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4352,7 +4498,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4365,7 +4511,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{46}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LogsResponse) GetPieces() []*LogPiece {
@@ -4390,7 +4536,7 @@ type LogPiece struct {
 
 func (x *LogPiece) Reset() {
 	*x = LogPiece{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4402,7 +4548,7 @@ func (x *LogPiece) String() string {
 func (*LogPiece) ProtoMessage() {}
 
 func (x *LogPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4415,7 +4561,7 @@ func (x *LogPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPiece.ProtoReflect.Descriptor instead.
 func (*LogPiece) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{47}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LogPiece) GetStream() LogStream {
@@ -4459,7 +4605,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4471,7 +4617,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4484,7 +4630,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{48}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchEventsRequest) GetAfterIndex() uint64 {
@@ -4520,7 +4666,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4532,7 +4678,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4545,7 +4691,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{49}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WatchEventsResponse) GetEvents() []*Event {
@@ -4580,7 +4726,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4592,7 +4738,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4605,7 +4751,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{50}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -4688,7 +4834,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4700,7 +4846,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4713,7 +4859,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{51}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ExplainRequest) GetJob() string {
@@ -4750,7 +4896,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4762,7 +4908,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4775,7 +4921,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{52}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ExplainResponse) GetJob() string {
@@ -4862,7 +5008,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4874,7 +5020,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4887,7 +5033,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Reason) GetCode() string {
@@ -5013,7 +5159,7 @@ type WorkerGroup struct {
 
 func (x *WorkerGroup) Reset() {
 	*x = WorkerGroup{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5025,7 +5171,7 @@ func (x *WorkerGroup) String() string {
 func (*WorkerGroup) ProtoMessage() {}
 
 func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5038,7 +5184,7 @@ func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerGroup.ProtoReflect.Descriptor instead.
 func (*WorkerGroup) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WorkerGroup) GetObstacles() []*Reason {
@@ -5080,7 +5226,7 @@ type StartChange struct {
 
 func (x *StartChange) Reset() {
 	*x = StartChange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5092,7 +5238,7 @@ func (x *StartChange) String() string {
 func (*StartChange) ProtoMessage() {}
 
 func (x *StartChange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5105,7 +5251,7 @@ func (x *StartChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChange.ProtoReflect.Descriptor instead.
 func (*StartChange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StartChange) GetCode() string {
@@ -5186,7 +5332,7 @@ type WorkerOffer struct {
 
 func (x *WorkerOffer) Reset() {
 	*x = WorkerOffer{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5198,7 +5344,7 @@ func (x *WorkerOffer) String() string {
 func (*WorkerOffer) ProtoMessage() {}
 
 func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5211,7 +5357,7 @@ func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerOffer.ProtoReflect.Descriptor instead.
 func (*WorkerOffer) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WorkerOffer) GetSlots() uint32 {
@@ -5263,7 +5409,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x13dtask/v1/jobs.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"`\n" +
 	"\aJobSpec\x12+\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12(\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xea\x05\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\x8b\a\n" +
 	"\tJobHeader\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12.\n" +
@@ -5281,7 +5427,12 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06params\x18\v \x03(\v2\x1f.dtask.v1.JobHeader.ParamsEntryR\x06params\x12'\n" +
 	"\x05needs\x18\f \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x12\x1c\n" +
 	"\tnamespace\x18\r \x01(\tR\tnamespace\x12(\n" +
-	"\x03run\x18\x0e \x01(\v2\x16.dtask.v1.ScheduledRunR\x03run\x1a6\n" +
+	"\x03run\x18\x0e \x01(\v2\x16.dtask.v1.ScheduledRunR\x03run\x12\x1e\n" +
+	"\vstart_at_ms\x18\x10 \x01(\x03R\tstartAtMs\x12$\n" +
+	"\x0estart_after_ms\x18\x11 \x01(\x03R\fstartAfterMs\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\x12 \x01(\x03R\texpiresMs\x12:\n" +
+	"\vconcurrency\x18\x13 \x01(\v2\x18.dtask.v1.JobConcurrencyR\vconcurrency\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -5290,7 +5441,11 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vParamsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"m\n" +
+	"\x0eJobConcurrency\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x123\n" +
+	"\aoverlap\x18\x03 \x01(\x0e2\x19.dtask.v1.ScheduleOverlapR\aoverlap\"\x9d\x01\n" +
 	"\fScheduledRun\x12\x1a\n" +
 	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1f\n" +
 	"\vschedule_id\x18\x02 \x01(\x04R\n" +
@@ -5411,7 +5566,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tStoredJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aexisted\x18\x02 \x01(\bR\aexisted\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"\xe4\t\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"\xcb\v\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5445,7 +5600,14 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05needs\x18\x1b \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x12\x18\n" +
 	"\awaiting\x18\x1c \x01(\bR\awaiting\x12\x1c\n" +
 	"\tnamespace\x18\x1d \x01(\tR\tnamespace\x12(\n" +
-	"\x03run\x18\x1e \x01(\v2\x16.dtask.v1.ScheduledRunR\x03run\x1a9\n" +
+	"\x03run\x18\x1e \x01(\v2\x16.dtask.v1.ScheduledRunR\x03run\x12\x1e\n" +
+	"\vstart_at_ms\x18  \x01(\x03R\tstartAtMs\x12$\n" +
+	"\x0estart_after_ms\x18! \x01(\x03R\fstartAfterMs\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\" \x01(\x03R\texpiresMs\x12'\n" +
+	"\x0fscheduled_until\x18# \x01(\x03R\x0escheduledUntil\x12:\n" +
+	"\vconcurrency\x18$ \x01(\v2\x18.dtask.v1.JobConcurrencyR\vconcurrency\x12\x1b\n" +
+	"\twaits_for\x18% \x03(\tR\bwaitsFor\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
@@ -5824,7 +5986,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -5832,206 +5994,211 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(LogStream)(0),                   // 3: dtask.v1.LogStream
 	(*JobSpec)(nil),                  // 4: dtask.v1.JobSpec
 	(*JobHeader)(nil),                // 5: dtask.v1.JobHeader
-	(*ScheduledRun)(nil),             // 6: dtask.v1.ScheduledRun
-	(*JobNeed)(nil),                  // 7: dtask.v1.JobNeed
-	(*TaskPolicy)(nil),               // 8: dtask.v1.TaskPolicy
-	(*RetryPolicy)(nil),              // 9: dtask.v1.RetryPolicy
-	(*TaskSpec)(nil),                 // 10: dtask.v1.TaskSpec
-	(*ArraySpec)(nil),                // 11: dtask.v1.ArraySpec
-	(*ArrayRange)(nil),               // 12: dtask.v1.ArrayRange
-	(*TaskBody)(nil),                 // 13: dtask.v1.TaskBody
-	(*SubmitRequest)(nil),            // 14: dtask.v1.SubmitRequest
-	(*JobPart)(nil),                  // 15: dtask.v1.JobPart
-	(*TaskColumns)(nil),              // 16: dtask.v1.TaskColumns
-	(*SubmitResponse)(nil),           // 17: dtask.v1.SubmitResponse
-	(*SubmitResult)(nil),             // 18: dtask.v1.SubmitResult
-	(*StoredJob)(nil),                // 19: dtask.v1.StoredJob
-	(*Job)(nil),                      // 20: dtask.v1.Job
-	(*ArrayStatus)(nil),              // 21: dtask.v1.ArrayStatus
-	(*GetJobRequest)(nil),            // 22: dtask.v1.GetJobRequest
-	(*GetJobSpecRequest)(nil),        // 23: dtask.v1.GetJobSpecRequest
-	(*GetJobSpecResponse)(nil),       // 24: dtask.v1.GetJobSpecResponse
-	(*ListJobsRequest)(nil),          // 25: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 26: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 27: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 28: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 29: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 30: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 31: dtask.v1.WatchJobResponse
-	(*WaitJobsRequest)(nil),          // 32: dtask.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 33: dtask.v1.WaitJobsResponse
-	(*CancelRequest)(nil),            // 34: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 35: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 36: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 37: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 38: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 39: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 40: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 41: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 42: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 43: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 44: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 45: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 46: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 47: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 48: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 49: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 50: dtask.v1.LogsResponse
-	(*LogPiece)(nil),                 // 51: dtask.v1.LogPiece
-	(*WatchEventsRequest)(nil),       // 52: dtask.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),      // 53: dtask.v1.WatchEventsResponse
-	(*Event)(nil),                    // 54: dtask.v1.Event
-	(*ExplainRequest)(nil),           // 55: dtask.v1.ExplainRequest
-	(*ExplainResponse)(nil),          // 56: dtask.v1.ExplainResponse
-	(*Reason)(nil),                   // 57: dtask.v1.Reason
-	(*WorkerGroup)(nil),              // 58: dtask.v1.WorkerGroup
-	(*StartChange)(nil),              // 59: dtask.v1.StartChange
-	(*WorkerOffer)(nil),              // 60: dtask.v1.WorkerOffer
-	nil,                              // 61: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 62: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 63: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 64: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 65: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 66: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 67: dtask.v1.Job.LabelsEntry
-	nil,                              // 68: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 69: dtask.v1.Job.ParamsEntry
-	nil,                              // 70: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 71: dtask.v1.ListJobsRequest.LabelsEntry
-	nil,                              // 72: dtask.v1.WorkerOffer.LabelsEntry
-	nil,                              // 73: dtask.v1.WorkerOffer.ResourcesEntry
-	(Priority)(0),                    // 74: dtask.v1.Priority
-	(JobState)(0),                    // 75: dtask.v1.JobState
-	(*ErrorDetail)(nil),              // 76: dtask.v1.ErrorDetail
-	(*Freshness)(nil),                // 77: dtask.v1.Freshness
-	(Consistency)(0),                 // 78: dtask.v1.Consistency
-	(TaskState)(0),                   // 79: dtask.v1.TaskState
+	(*JobConcurrency)(nil),           // 6: dtask.v1.JobConcurrency
+	(*ScheduledRun)(nil),             // 7: dtask.v1.ScheduledRun
+	(*JobNeed)(nil),                  // 8: dtask.v1.JobNeed
+	(*TaskPolicy)(nil),               // 9: dtask.v1.TaskPolicy
+	(*RetryPolicy)(nil),              // 10: dtask.v1.RetryPolicy
+	(*TaskSpec)(nil),                 // 11: dtask.v1.TaskSpec
+	(*ArraySpec)(nil),                // 12: dtask.v1.ArraySpec
+	(*ArrayRange)(nil),               // 13: dtask.v1.ArrayRange
+	(*TaskBody)(nil),                 // 14: dtask.v1.TaskBody
+	(*SubmitRequest)(nil),            // 15: dtask.v1.SubmitRequest
+	(*JobPart)(nil),                  // 16: dtask.v1.JobPart
+	(*TaskColumns)(nil),              // 17: dtask.v1.TaskColumns
+	(*SubmitResponse)(nil),           // 18: dtask.v1.SubmitResponse
+	(*SubmitResult)(nil),             // 19: dtask.v1.SubmitResult
+	(*StoredJob)(nil),                // 20: dtask.v1.StoredJob
+	(*Job)(nil),                      // 21: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 22: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 23: dtask.v1.GetJobRequest
+	(*GetJobSpecRequest)(nil),        // 24: dtask.v1.GetJobSpecRequest
+	(*GetJobSpecResponse)(nil),       // 25: dtask.v1.GetJobSpecResponse
+	(*ListJobsRequest)(nil),          // 26: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 27: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 28: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 29: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 30: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 31: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 32: dtask.v1.WatchJobResponse
+	(*WaitJobsRequest)(nil),          // 33: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 34: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 35: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 36: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 37: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 38: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 39: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 40: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 41: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 42: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 43: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 44: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 45: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 46: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 47: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 48: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 49: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 50: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 51: dtask.v1.LogsResponse
+	(*LogPiece)(nil),                 // 52: dtask.v1.LogPiece
+	(*WatchEventsRequest)(nil),       // 53: dtask.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),      // 54: dtask.v1.WatchEventsResponse
+	(*Event)(nil),                    // 55: dtask.v1.Event
+	(*ExplainRequest)(nil),           // 56: dtask.v1.ExplainRequest
+	(*ExplainResponse)(nil),          // 57: dtask.v1.ExplainResponse
+	(*Reason)(nil),                   // 58: dtask.v1.Reason
+	(*WorkerGroup)(nil),              // 59: dtask.v1.WorkerGroup
+	(*StartChange)(nil),              // 60: dtask.v1.StartChange
+	(*WorkerOffer)(nil),              // 61: dtask.v1.WorkerOffer
+	nil,                              // 62: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 63: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 64: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 65: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 66: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 67: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 68: dtask.v1.Job.LabelsEntry
+	nil,                              // 69: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 70: dtask.v1.Job.ParamsEntry
+	nil,                              // 71: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 72: dtask.v1.ListJobsRequest.LabelsEntry
+	nil,                              // 73: dtask.v1.WorkerOffer.LabelsEntry
+	nil,                              // 74: dtask.v1.WorkerOffer.ResourcesEntry
+	(Priority)(0),                    // 75: dtask.v1.Priority
+	(ScheduleOverlap)(0),             // 76: dtask.v1.ScheduleOverlap
+	(JobState)(0),                    // 77: dtask.v1.JobState
+	(*ErrorDetail)(nil),              // 78: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 79: dtask.v1.Freshness
+	(Consistency)(0),                 // 80: dtask.v1.Consistency
+	(TaskState)(0),                   // 81: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
-	10,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	74,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	61,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	62,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	11,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
+	75,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	62,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	63,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,   // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
-	8,   // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	63,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
-	7,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
-	6,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
-	2,   // 10: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
-	75,  // 11: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
-	74,  // 12: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	64,  // 13: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	9,   // 14: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
-	1,   // 15: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	65,  // 16: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	66,  // 17: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	13,  // 18: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	11,  // 19: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	2,   // 20: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
-	12,  // 21: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	15,  // 22: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
-	5,   // 23: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
-	10,  // 24: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
-	16,  // 25: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
-	2,   // 26: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
-	18,  // 27: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
-	19,  // 28: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	76,  // 29: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	74,  // 30: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	75,  // 31: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	67,  // 32: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	68,  // 33: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	77,  // 34: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	75,  // 35: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	21,  // 36: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	69,  // 37: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
-	7,   // 38: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
-	6,   // 39: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
-	70,  // 40: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	78,  // 41: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	78,  // 42: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
-	15,  // 43: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	77,  // 44: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	75,  // 45: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	71,  // 46: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	78,  // 47: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	20,  // 48: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	77,  // 49: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	79,  // 50: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	40,  // 51: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,   // 52: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	78,  // 53: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	79,  // 54: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	27,  // 55: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	77,  // 56: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	20,  // 57: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	78,  // 58: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	20,  // 59: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	27,  // 60: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	78,  // 61: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	20,  // 62: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	77,  // 63: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	74,  // 64: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	20,  // 65: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	20,  // 66: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	40,  // 67: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	78,  // 68: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	41,  // 69: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	77,  // 70: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	78,  // 71: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	79,  // 72: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	20,  // 73: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	47,  // 74: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,   // 75: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	51,  // 76: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
-	3,   // 77: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
-	54,  // 78: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
-	79,  // 79: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
-	57,  // 80: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
-	58,  // 81: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
-	59,  // 82: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
-	57,  // 83: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
-	60,  // 84: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
-	72,  // 85: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
-	73,  // 86: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
-	14,  // 87: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	22,  // 88: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	23,  // 89: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	25,  // 90: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	28,  // 91: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	30,  // 92: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	32,  // 93: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	34,  // 94: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	36,  // 95: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	46,  // 96: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	38,  // 97: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	42,  // 98: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	44,  // 99: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	49,  // 100: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	52,  // 101: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	55,  // 102: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
-	17,  // 103: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	20,  // 104: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	24,  // 105: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	26,  // 106: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	29,  // 107: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	31,  // 108: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	33,  // 109: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	35,  // 110: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	37,  // 111: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	48,  // 112: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	39,  // 113: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	43,  // 114: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	45,  // 115: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	50,  // 116: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	53,  // 117: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	56,  // 118: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
-	103, // [103:119] is the sub-list for method output_type
-	87,  // [87:103] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	9,   // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
+	64,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	8,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
+	7,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
+	6,   // 10: dtask.v1.JobHeader.concurrency:type_name -> dtask.v1.JobConcurrency
+	76,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
+	2,   // 12: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
+	77,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	75,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	65,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	10,  // 16: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	1,   // 17: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
+	66,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	67,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	14,  // 20: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	12,  // 21: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	2,   // 22: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
+	13,  // 23: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	16,  // 24: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
+	5,   // 25: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
+	11,  // 26: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
+	17,  // 27: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
+	2,   // 28: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
+	19,  // 29: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
+	20,  // 30: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
+	78,  // 31: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	75,  // 32: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	77,  // 33: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	68,  // 34: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	69,  // 35: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	79,  // 36: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	77,  // 37: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	22,  // 38: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	70,  // 39: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	8,   // 40: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
+	7,   // 41: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
+	6,   // 42: dtask.v1.Job.concurrency:type_name -> dtask.v1.JobConcurrency
+	71,  // 43: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	80,  // 44: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	80,  // 45: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	16,  // 46: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
+	79,  // 47: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	77,  // 48: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	72,  // 49: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	80,  // 50: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	21,  // 51: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	79,  // 52: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	81,  // 53: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	41,  // 54: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	2,   // 55: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	80,  // 56: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	81,  // 57: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	28,  // 58: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	79,  // 59: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	21,  // 60: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	80,  // 61: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	21,  // 62: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	28,  // 63: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	80,  // 64: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	21,  // 65: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	79,  // 66: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	75,  // 67: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	21,  // 68: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	21,  // 69: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	41,  // 70: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	80,  // 71: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	42,  // 72: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	79,  // 73: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	80,  // 74: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	81,  // 75: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	21,  // 76: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	48,  // 77: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,   // 78: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	52,  // 79: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
+	3,   // 80: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
+	55,  // 81: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
+	81,  // 82: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
+	58,  // 83: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
+	59,  // 84: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
+	60,  // 85: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
+	58,  // 86: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
+	61,  // 87: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
+	73,  // 88: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
+	74,  // 89: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
+	15,  // 90: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	23,  // 91: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	24,  // 92: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	26,  // 93: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	29,  // 94: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	31,  // 95: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	33,  // 96: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	35,  // 97: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	37,  // 98: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	47,  // 99: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	39,  // 100: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	43,  // 101: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	45,  // 102: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	50,  // 103: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	53,  // 104: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	56,  // 105: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
+	18,  // 106: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	21,  // 107: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	25,  // 108: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	27,  // 109: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	30,  // 110: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	32,  // 111: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	34,  // 112: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	36,  // 113: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	38,  // 114: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	49,  // 115: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	40,  // 116: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	44,  // 117: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	46,  // 118: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	51,  // 119: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	54,  // 120: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	57,  // 121: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
+	106, // [106:122] is the sub-list for method output_type
+	90,  // [90:106] is the sub-list for method input_type
+	90,  // [90:90] is the sub-list for extension type_name
+	90,  // [90:90] is the sub-list for extension extendee
+	0,   // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -6040,15 +6207,15 @@ func file_dtask_v1_jobs_proto_init() {
 		return
 	}
 	file_dtask_v1_common_proto_init()
-	file_dtask_v1_jobs_proto_msgTypes[4].OneofWrappers = []any{}
-	file_dtask_v1_jobs_proto_msgTypes[32].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[5].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   70,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

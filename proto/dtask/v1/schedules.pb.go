@@ -121,65 +121,6 @@ func (ScheduleRepeat) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_schedules_proto_rawDescGZIP(), []int{1}
 }
 
-// ScheduleOverlap is what happens to a run that is due while earlier ones have not ended.
-type ScheduleOverlap int32
-
-const (
-	ScheduleOverlap_SCHEDULE_OVERLAP_UNSPECIFIED ScheduleOverlap = 0 // as SKIP
-	ScheduleOverlap_SCHEDULE_OVERLAP_SKIP        ScheduleOverlap = 1 // it does not run
-	ScheduleOverlap_SCHEDULE_OVERLAP_WAIT        ScheduleOverlap = 2 // it waits; at most one does
-	ScheduleOverlap_SCHEDULE_OVERLAP_WAIT_ALL    ScheduleOverlap = 3 // it waits; at most 100 runs are open
-	ScheduleOverlap_SCHEDULE_OVERLAP_REPLACE     ScheduleOverlap = 4 // the earlier ones are cancelled
-	ScheduleOverlap_SCHEDULE_OVERLAP_ALLOW       ScheduleOverlap = 5 // it runs
-)
-
-// Enum value maps for ScheduleOverlap.
-var (
-	ScheduleOverlap_name = map[int32]string{
-		0: "SCHEDULE_OVERLAP_UNSPECIFIED",
-		1: "SCHEDULE_OVERLAP_SKIP",
-		2: "SCHEDULE_OVERLAP_WAIT",
-		3: "SCHEDULE_OVERLAP_WAIT_ALL",
-		4: "SCHEDULE_OVERLAP_REPLACE",
-		5: "SCHEDULE_OVERLAP_ALLOW",
-	}
-	ScheduleOverlap_value = map[string]int32{
-		"SCHEDULE_OVERLAP_UNSPECIFIED": 0,
-		"SCHEDULE_OVERLAP_SKIP":        1,
-		"SCHEDULE_OVERLAP_WAIT":        2,
-		"SCHEDULE_OVERLAP_WAIT_ALL":    3,
-		"SCHEDULE_OVERLAP_REPLACE":     4,
-		"SCHEDULE_OVERLAP_ALLOW":       5,
-	}
-)
-
-func (x ScheduleOverlap) Enum() *ScheduleOverlap {
-	p := new(ScheduleOverlap)
-	*p = x
-	return p
-}
-
-func (x ScheduleOverlap) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (ScheduleOverlap) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_schedules_proto_enumTypes[2].Descriptor()
-}
-
-func (ScheduleOverlap) Type() protoreflect.EnumType {
-	return &file_dtask_v1_schedules_proto_enumTypes[2]
-}
-
-func (x ScheduleOverlap) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use ScheduleOverlap.Descriptor instead.
-func (ScheduleOverlap) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_schedules_proto_rawDescGZIP(), []int{2}
-}
-
 // ScheduleMissed is which of the missed ticks run later.
 type ScheduleMissed int32
 
@@ -217,11 +158,11 @@ func (x ScheduleMissed) String() string {
 }
 
 func (ScheduleMissed) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_schedules_proto_enumTypes[3].Descriptor()
+	return file_dtask_v1_schedules_proto_enumTypes[2].Descriptor()
 }
 
 func (ScheduleMissed) Type() protoreflect.EnumType {
-	return &file_dtask_v1_schedules_proto_enumTypes[3]
+	return &file_dtask_v1_schedules_proto_enumTypes[2]
 }
 
 func (x ScheduleMissed) Number() protoreflect.EnumNumber {
@@ -230,7 +171,7 @@ func (x ScheduleMissed) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ScheduleMissed.Descriptor instead.
 func (ScheduleMissed) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_schedules_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_schedules_proto_rawDescGZIP(), []int{2}
 }
 
 // ScheduleDecision is what happened to a tick.
@@ -270,11 +211,11 @@ func (x ScheduleDecision) String() string {
 }
 
 func (ScheduleDecision) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_schedules_proto_enumTypes[4].Descriptor()
+	return file_dtask_v1_schedules_proto_enumTypes[3].Descriptor()
 }
 
 func (ScheduleDecision) Type() protoreflect.EnumType {
-	return &file_dtask_v1_schedules_proto_enumTypes[4]
+	return &file_dtask_v1_schedules_proto_enumTypes[3]
 }
 
 func (x ScheduleDecision) Number() protoreflect.EnumNumber {
@@ -283,7 +224,7 @@ func (x ScheduleDecision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ScheduleDecision.Descriptor instead.
 func (ScheduleDecision) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_schedules_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_schedules_proto_rawDescGZIP(), []int{3}
 }
 
 // ScheduleDefinition is when a schedule fires, and what it does with runs that overlap and
@@ -1885,14 +1826,7 @@ const file_dtask_v1_schedules_proto_rawDesc = "" +
 	"\x0eScheduleRepeat\x12\x1f\n" +
 	"\x1bSCHEDULE_REPEAT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14SCHEDULE_REPEAT_ONCE\x10\x01\x12\x19\n" +
-	"\x15SCHEDULE_REPEAT_TWICE\x10\x02*\xc2\x01\n" +
-	"\x0fScheduleOverlap\x12 \n" +
-	"\x1cSCHEDULE_OVERLAP_UNSPECIFIED\x10\x00\x12\x19\n" +
-	"\x15SCHEDULE_OVERLAP_SKIP\x10\x01\x12\x19\n" +
-	"\x15SCHEDULE_OVERLAP_WAIT\x10\x02\x12\x1d\n" +
-	"\x19SCHEDULE_OVERLAP_WAIT_ALL\x10\x03\x12\x1c\n" +
-	"\x18SCHEDULE_OVERLAP_REPLACE\x10\x04\x12\x1a\n" +
-	"\x16SCHEDULE_OVERLAP_ALLOW\x10\x05*}\n" +
+	"\x15SCHEDULE_REPEAT_TWICE\x10\x02*}\n" +
 	"\x0eScheduleMissed\x12\x1f\n" +
 	"\x1bSCHEDULE_MISSED_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13SCHEDULE_MISSED_ONE\x10\x01\x12\x17\n" +
@@ -1925,35 +1859,35 @@ func file_dtask_v1_schedules_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_schedules_proto_rawDescData
 }
 
-var file_dtask_v1_schedules_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_dtask_v1_schedules_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_dtask_v1_schedules_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_dtask_v1_schedules_proto_goTypes = []any{
 	(ScheduleGap)(0),                 // 0: dtask.v1.ScheduleGap
 	(ScheduleRepeat)(0),              // 1: dtask.v1.ScheduleRepeat
-	(ScheduleOverlap)(0),             // 2: dtask.v1.ScheduleOverlap
-	(ScheduleMissed)(0),              // 3: dtask.v1.ScheduleMissed
-	(ScheduleDecision)(0),            // 4: dtask.v1.ScheduleDecision
-	(*ScheduleDefinition)(nil),       // 5: dtask.v1.ScheduleDefinition
-	(*ScheduleTick)(nil),             // 6: dtask.v1.ScheduleTick
-	(*ScheduleOutcome)(nil),          // 7: dtask.v1.ScheduleOutcome
-	(*Schedule)(nil),                 // 8: dtask.v1.Schedule
-	(*SetScheduleRequest)(nil),       // 9: dtask.v1.SetScheduleRequest
-	(*SetScheduleResponse)(nil),      // 10: dtask.v1.SetScheduleResponse
-	(*ListSchedulesRequest)(nil),     // 11: dtask.v1.ListSchedulesRequest
-	(*ListSchedulesResponse)(nil),    // 12: dtask.v1.ListSchedulesResponse
-	(*GetScheduleRequest)(nil),       // 13: dtask.v1.GetScheduleRequest
-	(*GetScheduleResponse)(nil),      // 14: dtask.v1.GetScheduleResponse
-	(*PauseScheduleRequest)(nil),     // 15: dtask.v1.PauseScheduleRequest
-	(*PauseScheduleResponse)(nil),    // 16: dtask.v1.PauseScheduleResponse
-	(*ResumeScheduleRequest)(nil),    // 17: dtask.v1.ResumeScheduleRequest
-	(*ResumeScheduleResponse)(nil),   // 18: dtask.v1.ResumeScheduleResponse
-	(*DeleteScheduleRequest)(nil),    // 19: dtask.v1.DeleteScheduleRequest
-	(*DeleteScheduleResponse)(nil),   // 20: dtask.v1.DeleteScheduleResponse
-	(*RunScheduleRequest)(nil),       // 21: dtask.v1.RunScheduleRequest
-	(*RunScheduleResponse)(nil),      // 22: dtask.v1.RunScheduleResponse
-	(*BackfillScheduleRequest)(nil),  // 23: dtask.v1.BackfillScheduleRequest
-	(*BackfilledRun)(nil),            // 24: dtask.v1.BackfilledRun
-	(*BackfillScheduleResponse)(nil), // 25: dtask.v1.BackfillScheduleResponse
+	(ScheduleMissed)(0),              // 2: dtask.v1.ScheduleMissed
+	(ScheduleDecision)(0),            // 3: dtask.v1.ScheduleDecision
+	(*ScheduleDefinition)(nil),       // 4: dtask.v1.ScheduleDefinition
+	(*ScheduleTick)(nil),             // 5: dtask.v1.ScheduleTick
+	(*ScheduleOutcome)(nil),          // 6: dtask.v1.ScheduleOutcome
+	(*Schedule)(nil),                 // 7: dtask.v1.Schedule
+	(*SetScheduleRequest)(nil),       // 8: dtask.v1.SetScheduleRequest
+	(*SetScheduleResponse)(nil),      // 9: dtask.v1.SetScheduleResponse
+	(*ListSchedulesRequest)(nil),     // 10: dtask.v1.ListSchedulesRequest
+	(*ListSchedulesResponse)(nil),    // 11: dtask.v1.ListSchedulesResponse
+	(*GetScheduleRequest)(nil),       // 12: dtask.v1.GetScheduleRequest
+	(*GetScheduleResponse)(nil),      // 13: dtask.v1.GetScheduleResponse
+	(*PauseScheduleRequest)(nil),     // 14: dtask.v1.PauseScheduleRequest
+	(*PauseScheduleResponse)(nil),    // 15: dtask.v1.PauseScheduleResponse
+	(*ResumeScheduleRequest)(nil),    // 16: dtask.v1.ResumeScheduleRequest
+	(*ResumeScheduleResponse)(nil),   // 17: dtask.v1.ResumeScheduleResponse
+	(*DeleteScheduleRequest)(nil),    // 18: dtask.v1.DeleteScheduleRequest
+	(*DeleteScheduleResponse)(nil),   // 19: dtask.v1.DeleteScheduleResponse
+	(*RunScheduleRequest)(nil),       // 20: dtask.v1.RunScheduleRequest
+	(*RunScheduleResponse)(nil),      // 21: dtask.v1.RunScheduleResponse
+	(*BackfillScheduleRequest)(nil),  // 22: dtask.v1.BackfillScheduleRequest
+	(*BackfilledRun)(nil),            // 23: dtask.v1.BackfilledRun
+	(*BackfillScheduleResponse)(nil), // 24: dtask.v1.BackfillScheduleResponse
+	(ScheduleOverlap)(0),             // 25: dtask.v1.ScheduleOverlap
 	(JobState)(0),                    // 26: dtask.v1.JobState
 	(*JobPart)(nil),                  // 27: dtask.v1.JobPart
 	(Consistency)(0),                 // 28: dtask.v1.Consistency
@@ -1962,42 +1896,42 @@ var file_dtask_v1_schedules_proto_goTypes = []any{
 var file_dtask_v1_schedules_proto_depIdxs = []int32{
 	0,  // 0: dtask.v1.ScheduleDefinition.gap:type_name -> dtask.v1.ScheduleGap
 	1,  // 1: dtask.v1.ScheduleDefinition.repeat:type_name -> dtask.v1.ScheduleRepeat
-	2,  // 2: dtask.v1.ScheduleDefinition.overlap:type_name -> dtask.v1.ScheduleOverlap
-	3,  // 3: dtask.v1.ScheduleDefinition.missed:type_name -> dtask.v1.ScheduleMissed
-	4,  // 4: dtask.v1.ScheduleOutcome.decision:type_name -> dtask.v1.ScheduleDecision
+	25, // 2: dtask.v1.ScheduleDefinition.overlap:type_name -> dtask.v1.ScheduleOverlap
+	2,  // 3: dtask.v1.ScheduleDefinition.missed:type_name -> dtask.v1.ScheduleMissed
+	3,  // 4: dtask.v1.ScheduleOutcome.decision:type_name -> dtask.v1.ScheduleDecision
 	26, // 5: dtask.v1.ScheduleOutcome.state:type_name -> dtask.v1.JobState
-	5,  // 6: dtask.v1.Schedule.definition:type_name -> dtask.v1.ScheduleDefinition
-	6,  // 7: dtask.v1.Schedule.next:type_name -> dtask.v1.ScheduleTick
-	7,  // 8: dtask.v1.Schedule.last:type_name -> dtask.v1.ScheduleOutcome
-	7,  // 9: dtask.v1.Schedule.outcomes:type_name -> dtask.v1.ScheduleOutcome
-	5,  // 10: dtask.v1.SetScheduleRequest.definition:type_name -> dtask.v1.ScheduleDefinition
+	4,  // 6: dtask.v1.Schedule.definition:type_name -> dtask.v1.ScheduleDefinition
+	5,  // 7: dtask.v1.Schedule.next:type_name -> dtask.v1.ScheduleTick
+	6,  // 8: dtask.v1.Schedule.last:type_name -> dtask.v1.ScheduleOutcome
+	6,  // 9: dtask.v1.Schedule.outcomes:type_name -> dtask.v1.ScheduleOutcome
+	4,  // 10: dtask.v1.SetScheduleRequest.definition:type_name -> dtask.v1.ScheduleDefinition
 	27, // 11: dtask.v1.SetScheduleRequest.part:type_name -> dtask.v1.JobPart
-	8,  // 12: dtask.v1.SetScheduleResponse.schedule:type_name -> dtask.v1.Schedule
+	7,  // 12: dtask.v1.SetScheduleResponse.schedule:type_name -> dtask.v1.Schedule
 	28, // 13: dtask.v1.ListSchedulesRequest.consistency:type_name -> dtask.v1.Consistency
-	8,  // 14: dtask.v1.ListSchedulesResponse.schedules:type_name -> dtask.v1.Schedule
+	7,  // 14: dtask.v1.ListSchedulesResponse.schedules:type_name -> dtask.v1.Schedule
 	29, // 15: dtask.v1.ListSchedulesResponse.freshness:type_name -> dtask.v1.Freshness
 	28, // 16: dtask.v1.GetScheduleRequest.consistency:type_name -> dtask.v1.Consistency
-	8,  // 17: dtask.v1.GetScheduleResponse.schedule:type_name -> dtask.v1.Schedule
+	7,  // 17: dtask.v1.GetScheduleResponse.schedule:type_name -> dtask.v1.Schedule
 	29, // 18: dtask.v1.GetScheduleResponse.freshness:type_name -> dtask.v1.Freshness
-	8,  // 19: dtask.v1.PauseScheduleResponse.schedule:type_name -> dtask.v1.Schedule
-	8,  // 20: dtask.v1.ResumeScheduleResponse.schedule:type_name -> dtask.v1.Schedule
-	24, // 21: dtask.v1.BackfillScheduleResponse.runs:type_name -> dtask.v1.BackfilledRun
-	9,  // 22: dtask.v1.ScheduleService.SetSchedule:input_type -> dtask.v1.SetScheduleRequest
-	11, // 23: dtask.v1.ScheduleService.ListSchedules:input_type -> dtask.v1.ListSchedulesRequest
-	13, // 24: dtask.v1.ScheduleService.GetSchedule:input_type -> dtask.v1.GetScheduleRequest
-	15, // 25: dtask.v1.ScheduleService.PauseSchedule:input_type -> dtask.v1.PauseScheduleRequest
-	17, // 26: dtask.v1.ScheduleService.ResumeSchedule:input_type -> dtask.v1.ResumeScheduleRequest
-	19, // 27: dtask.v1.ScheduleService.DeleteSchedule:input_type -> dtask.v1.DeleteScheduleRequest
-	21, // 28: dtask.v1.ScheduleService.RunSchedule:input_type -> dtask.v1.RunScheduleRequest
-	23, // 29: dtask.v1.ScheduleService.BackfillSchedule:input_type -> dtask.v1.BackfillScheduleRequest
-	10, // 30: dtask.v1.ScheduleService.SetSchedule:output_type -> dtask.v1.SetScheduleResponse
-	12, // 31: dtask.v1.ScheduleService.ListSchedules:output_type -> dtask.v1.ListSchedulesResponse
-	14, // 32: dtask.v1.ScheduleService.GetSchedule:output_type -> dtask.v1.GetScheduleResponse
-	16, // 33: dtask.v1.ScheduleService.PauseSchedule:output_type -> dtask.v1.PauseScheduleResponse
-	18, // 34: dtask.v1.ScheduleService.ResumeSchedule:output_type -> dtask.v1.ResumeScheduleResponse
-	20, // 35: dtask.v1.ScheduleService.DeleteSchedule:output_type -> dtask.v1.DeleteScheduleResponse
-	22, // 36: dtask.v1.ScheduleService.RunSchedule:output_type -> dtask.v1.RunScheduleResponse
-	25, // 37: dtask.v1.ScheduleService.BackfillSchedule:output_type -> dtask.v1.BackfillScheduleResponse
+	7,  // 19: dtask.v1.PauseScheduleResponse.schedule:type_name -> dtask.v1.Schedule
+	7,  // 20: dtask.v1.ResumeScheduleResponse.schedule:type_name -> dtask.v1.Schedule
+	23, // 21: dtask.v1.BackfillScheduleResponse.runs:type_name -> dtask.v1.BackfilledRun
+	8,  // 22: dtask.v1.ScheduleService.SetSchedule:input_type -> dtask.v1.SetScheduleRequest
+	10, // 23: dtask.v1.ScheduleService.ListSchedules:input_type -> dtask.v1.ListSchedulesRequest
+	12, // 24: dtask.v1.ScheduleService.GetSchedule:input_type -> dtask.v1.GetScheduleRequest
+	14, // 25: dtask.v1.ScheduleService.PauseSchedule:input_type -> dtask.v1.PauseScheduleRequest
+	16, // 26: dtask.v1.ScheduleService.ResumeSchedule:input_type -> dtask.v1.ResumeScheduleRequest
+	18, // 27: dtask.v1.ScheduleService.DeleteSchedule:input_type -> dtask.v1.DeleteScheduleRequest
+	20, // 28: dtask.v1.ScheduleService.RunSchedule:input_type -> dtask.v1.RunScheduleRequest
+	22, // 29: dtask.v1.ScheduleService.BackfillSchedule:input_type -> dtask.v1.BackfillScheduleRequest
+	9,  // 30: dtask.v1.ScheduleService.SetSchedule:output_type -> dtask.v1.SetScheduleResponse
+	11, // 31: dtask.v1.ScheduleService.ListSchedules:output_type -> dtask.v1.ListSchedulesResponse
+	13, // 32: dtask.v1.ScheduleService.GetSchedule:output_type -> dtask.v1.GetScheduleResponse
+	15, // 33: dtask.v1.ScheduleService.PauseSchedule:output_type -> dtask.v1.PauseScheduleResponse
+	17, // 34: dtask.v1.ScheduleService.ResumeSchedule:output_type -> dtask.v1.ResumeScheduleResponse
+	19, // 35: dtask.v1.ScheduleService.DeleteSchedule:output_type -> dtask.v1.DeleteScheduleResponse
+	21, // 36: dtask.v1.ScheduleService.RunSchedule:output_type -> dtask.v1.RunScheduleResponse
+	24, // 37: dtask.v1.ScheduleService.BackfillSchedule:output_type -> dtask.v1.BackfillScheduleResponse
 	30, // [30:38] is the sub-list for method output_type
 	22, // [22:30] is the sub-list for method input_type
 	22, // [22:22] is the sub-list for extension type_name
@@ -2017,7 +1951,7 @@ func file_dtask_v1_schedules_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_schedules_proto_rawDesc), len(file_dtask_v1_schedules_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      4,
 			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -1,0 +1,69 @@
+package api
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// showGate adds what keeps a job with a closed gate from starting.
+func showGate(shown *dtaskv1.Job, j *fsm.Job) {
+	if !j.Gated {
+		return
+	}
+	for _, id := range j.WaitsFor {
+		shown.WaitsFor = append(shown.WaitsFor, formatJobID(id))
+	}
+	if len(j.WaitsFor) == 0 {
+		shown.ScheduledUntil = j.StartMS()
+	}
+}
+
+// explainOpenKey explains the rejection of a job because of others with its concurrency key,
+// by the current state.
+func (s *Server) explainOpenKey(encoded []byte, rejection error) error {
+	h := new(dtaskv1.JobHeader)
+	if err := proto.Unmarshal(encoded, h); err != nil {
+		return rejection
+	}
+	return s.openKey(h)
+}
+
+func (s *Server) openKey(h *dtaskv1.JobHeader) error {
+	var open []fsm.JobID
+	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) { open = st.KeyJobs(fsm.ConcurrencyKey(h)) })
+	ids := make([]string, 0, maxExplainedNames)
+	for _, id := range open[:min(len(open), maxExplainedNames)] {
+		ids = append(ids, formatJobID(id))
+	}
+	if len(ids) == 0 { // they have ended meanwhile
+		return &Error{Kind: KindBusy, Message: "the concurrency key was being released", RetryAfter: retryAfter}
+	}
+	c := h.GetConcurrency()
+	rule := overlapName(fsm.Overlap(max(c.GetOverlap(), dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP))) //nolint:gosec // known
+	return conflict("%d jobs with the concurrency key %s have not ended (%s), and its rule for overlaps is %s: wait for them, or cancel them",
+		len(open), quote(c.GetKey()), strings.Join(ids, ", "), rule)
+}
+
+// gate explains what a job with a closed gate waits for.
+func (x *explainer) gate() {
+	start := x.job.StartMS()
+	if start > x.soft.NowMS {
+		x.add(&dtaskv1.Reason{Code: "job_start_time", Until: start})
+	}
+	c := x.job.Header.GetConcurrency()
+	for i, id := range x.job.WaitsFor {
+		if i == maxExplainedNames {
+			x.add(&dtaskv1.Reason{Code: "waits_for_more_jobs", Name: c.GetKey(), Want: int64(len(x.job.WaitsFor) - i), Unit: "jobs"})
+			break
+		}
+		x.add(&dtaskv1.Reason{Code: "waits_for_key", Name: c.GetKey(), Job: formatJobID(id)})
+	}
+	if len(x.resp.GetReasons()) == 0 {
+		// The leader opens the gate as soon as nothing of the jobs before it runs.
+		x.add(&dtaskv1.Reason{Code: "job_starts", Name: c.GetKey()})
+	}
+}

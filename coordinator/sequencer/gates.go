@@ -1,0 +1,111 @@
+package sequencer
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+)
+
+// gateRetry is how often a time is checked again that has come while the wall clock is in
+// doubt.
+const gateRetry = time.Second
+
+// gates opens the gates of jobs when they may start, and cancels jobs that have not started
+// in time. Which gates are open is in the replicated state; here are only timers: one for the
+// start of a job and one for its expiry, however many tasks it has.
+type gates struct {
+	cfg     *Config
+	timers  *timers
+	workers *workerTable
+	keys    sharedKeys
+	timed   map[fsm.JobID]bool // jobs that wait for their start time
+	arrived []fsm.JobID        // jobs whose start time has come
+	drift   time.Duration      // of the wall clock against the monotonic one when the timers were set
+}
+
+// rebuild takes a job at the begin of a term. It proposes nothing.
+func (g *gates) rebuild(b *batch, job *fsm.Job) {
+	g.addExpiry(b, job)
+	g.take(b, job)
+}
+
+// reach is called for a job that waits for nothing but its gate, and when its start time may
+// have come.
+func (g *gates) reach(b *batch, id fsm.JobID) {
+	delete(g.timed, id)
+	if job, ok := b.view.Job(id); ok {
+		g.take(b, &job)
+	}
+}
+
+// take sets the timer for the start of a job, if it has a gate, or lets run open it.
+func (g *gates) take(b *batch, job *fsm.Job) {
+	switch start := job.StartMS(); {
+	case !job.Gated || job.Waiting:
+	case start > b.entry.NowMS(): // or the wall clock was set back
+		g.timed[job.ID] = true
+		g.timers.add(timer{at: b.monotonic(start), kind: timerGate, task: fsm.TaskRef{Job: job.ID}})
+	default:
+		g.arrived = append(g.arrived, job.ID)
+	}
+}
+
+// run opens the gates of the jobs that may start, the oldest first.
+func (g *gates) run(b *batch) {
+	slices.Sort(g.arrived)
+	n := 0
+	for ; n < len(g.arrived) && !b.full(); n++ {
+		job, ok := b.view.Job(g.arrived[n])
+		switch key := fsm.ConcurrencyKey(job.Header); {
+		case !ok || !job.Gated || job.Waiting: // it was cancelled meanwhile
+		case job.StartMS() != 0 && !g.cfg.ClockAgrees():
+			g.timers.add(timer{at: b.now.Add(g.cfg.TimeScale.Scale(gateRetry)), kind: timerGate, task: fsm.TaskRef{Job: job.ID}})
+		case key != "":
+			g.keys.wait(key, job.ID)
+		default:
+			b.entry.Do(&fsm.OpenGate{Job: job.ID})
+		}
+	}
+	g.arrived = slices.Delete(g.arrived, 0, n)
+	g.keys.run(b, g.workers)
+}
+
+// addExpiry sets the timer for the expiry of a job, if it has one.
+func (g *gates) addExpiry(b *batch, job *fsm.Job) {
+	if at := job.ExpiryMS(); at != 0 {
+		g.timers.add(timer{at: b.monotonic(at), kind: timerExpiry, task: fsm.TaskRef{Job: job.ID}})
+	}
+}
+
+// expire cancels a job that has not started in time. The timer is too early if the job was
+// retried since, or the wall clock was set back.
+func (g *gates) expire(b *batch, id fsm.JobID) {
+	job, ok := b.view.Job(id)
+	at := job.ExpiryMS()
+	switch {
+	case !ok || at == 0:
+	case at > b.entry.NowMS():
+		g.addExpiry(b, &job)
+	case !g.cfg.ClockAgrees():
+		g.timers.add(timer{at: b.now.Add(g.cfg.TimeScale.Scale(gateRetry)), kind: timerExpiry, task: fsm.TaskRef{Job: id}})
+	default:
+		within := time.Duration(job.Header.GetExpiresMs()) * time.Millisecond
+		b.entry.Do(&fsm.ExpireJob{Job: id, Reason: fmt.Sprintf("expired: no task started within %v", within)})
+	}
+}
+
+// sweep sets the timers of start times again if the wall clock was set. A job expires at the
+// latest when its old timer fires.
+func (g *gates) sweep(b *batch) {
+	now := drift(b)
+	if (now - g.drift).Abs() <= maxClockStep {
+		return
+	}
+	g.drift = now
+	for _, id := range slices.Sorted(maps.Keys(g.timed)) {
+		g.reach(b, id)
+	}
+}
