@@ -167,7 +167,7 @@ func (j *jobTasks) path(ended bool) (path []*jobTask) {
 
 // active reports whether a task in a state is ready or runs.
 func active(s dtaskv1.TaskState) bool {
-	switch s {
+	switch s { //nolint:exhaustive // the others wait for a task, or have ended
 	case dtaskv1.TaskState_TASK_STATE_SCHEDULED, dtaskv1.TaskState_TASK_STATE_PENDING, dtaskv1.TaskState_TASK_STATE_ASSIGNED, dtaskv1.TaskState_TASK_STATE_RUNNING:
 		return true
 	}

@@ -20,7 +20,7 @@ const (
 
 // warnUnplaceable warns about tasks of submitted jobs that demand more than any worker has:
 // they wait until a worker joins. Jobs without such demands cost no call. It is only a hint:
-// if the cluster does not answer, there is none.
+// without an answer from the cluster, nothing is printed.
 func (a *app) warnUnplaceable(ctx context.Context, c *client.Client, jobs ...*dtaskv1.JobSpec) {
 	if a.quiet {
 		return

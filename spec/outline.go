@@ -56,7 +56,7 @@ func (o *Outline) Add(t *dtaskv1.TaskSpec) error {
 	return nil
 }
 
-// AddTask adds a task that is no array, with its encoded body, and returns its entry.
+// AddTask adds a task without an array, with its encoded body, and returns its entry.
 func (o *Outline) AddTask(id string, policy uint32, dependencies []uint32, conditions []dtaskv1.Condition, body []byte) *dtaskv1.PlanTask {
 	row := &dtaskv1.PlanTask{Id: id, Policy: policy, Conditions: slices.Clone(conditions), Digest: digest(0, body)}
 	for _, d := range dependencies {
@@ -69,7 +69,7 @@ func (o *Outline) AddTask(id string, policy uint32, dependencies []uint32, condi
 	return row
 }
 
-// digest continues a digest. It only finds changes: it is no protection.
+// digest continues a digest, which finds changes and does not protect against them.
 func digest(before uint64, data []byte) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, before))

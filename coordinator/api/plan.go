@@ -165,7 +165,7 @@ func (p *plan) classes() {
 	slices.SortStableFunc(p.resp.GetClasses(), func(a, b *dtaskv1.PlanClass) int {
 		return cmp.Or(cmp.Compare(min(a.GetWorkers(), 1), min(b.GetWorkers(), 1)), cmp.Compare(b.GetTasks(), a.GetTasks()))
 	})
-	p.resp.Classes = p.resp.Classes[:min(len(p.resp.GetClasses()), maxPlanClasses)]
+	p.resp.Classes = p.resp.GetClasses()[:min(len(p.resp.GetClasses()), maxPlanClasses)]
 }
 
 // makespan runs the job in virtual time: once with the lower run times, and once with the

@@ -66,7 +66,7 @@ func (p *plan) bounds() {
 	slices.SortStableFunc(p.resp.GetBounds(), func(a, b *dtaskv1.PlanBound) int {
 		return cmp.Compare(b.GetTime().GetHighMs(), a.GetTime().GetHighMs())
 	})
-	p.resp.Bounds = p.resp.Bounds[:min(len(p.resp.GetBounds()), maxPlanClasses)]
+	p.resp.Bounds = p.resp.GetBounds()[:min(len(p.resp.GetBounds()), maxPlanClasses)]
 }
 
 // demandSum is how much time of something a job needs: its milliseconds, times an amount.

@@ -46,8 +46,8 @@ func expecting(name string, ms int64) *dtaskv1.JobHeader {
 	return h
 }
 
-func arrayOf(id string, n, maxParallel uint32, deps ...uint32) *dtaskv1.TaskSpec {
-	t := task(id, deps...)
+func arrayOf(id string, n, maxParallel uint32) *dtaskv1.TaskSpec {
+	t := task(id)
 	t.Array = &dtaskv1.ArraySpec{Ranges: []*dtaskv1.ArrayRange{{Last: n - 1, Step: 1}}, MaxParallel: maxParallel}
 	return t
 }
@@ -86,7 +86,8 @@ func TestAPlanSaysWhatAJobWouldWaitFor(t *testing.T) {
 		"max_parallel": {[]*dtaskv1.TaskSpec{arrayOf("m", 10, 2)}, nil, 5000, "critical_path 5000, max_parallel m 5000, slots 2500"},
 		"a resource": {
 			[]*dtaskv1.TaskSpec{arrayOf("m", 10, 0)}, func(p *dtaskv1.TaskPolicy) { p.Resources = map[string]int64{"cpu": 1000} },
-			5000, "resource cpu 5000, slots 2500, critical_path 1000",
+			5000,
+			"resource cpu 5000, slots 2500, critical_path 1000",
 		},
 	} {
 		h := expecting("x", 1000)

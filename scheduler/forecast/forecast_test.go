@@ -48,7 +48,8 @@ func TestAForecastIsTheScheduleByHand(t *testing.T) {
 		"only skipped tasks": {slots(1), []Unit{{Tasks: 1, TakesMS: 10, Skipped: true}, {Tasks: 1, TakesMS: 3, Cleanup: true}}, 3},
 		"a resource": {
 			[]scheduler.Capacity{{Slots: 8, Resources: []scheduler.Quantity{{Name: "gpu", Amount: 2000}}}, {Slots: 8}},
-			[]Unit{{Tasks: 6, TakesMS: 10, Demand: gpu}, {Tasks: 1, TakesMS: 5}}, 30,
+			[]Unit{{Tasks: 6, TakesMS: 10, Demand: gpu}, {Tasks: 1, TakesMS: 5}},
+			30,
 		},
 		"a higher priority first": {
 			slots(1),
