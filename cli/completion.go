@@ -55,7 +55,7 @@ var jobArgs = map[string]struct {
 }
 
 // fileArgs are the commands whose arguments are files, or whatever another command takes.
-var fileArgs = []string{"dtaskctl submit", "dtaskctl run", "dtaskctl schedule next", "dtaskctl schedule set"}
+var fileArgs = []string{"dtaskctl submit", "dtaskctl plan", "dtaskctl run", "dtaskctl schedule next", "dtaskctl schedule set"}
 
 // workerArgs are the commands that take the name of a worker.
 var workerArgs = []string{"dtaskctl worker drain", "dtaskctl worker undrain"}

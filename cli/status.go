@@ -21,7 +21,7 @@ const (
 )
 
 func newStatus(a *app) *cobra.Command {
-	var watch bool
+	var watch, critical bool
 	var states []dtaskv1.TaskState
 	cmd := &cobra.Command{
 		Use:   "status [JOB[/TASK]]",
@@ -31,6 +31,11 @@ and running jobs. For an array, a job's status shows the number of tasks in each
 and the tasks that failed or run; JOB/ARRAY shows all tasks. The exit code is 0 even if
 the job failed. --state shows only the tasks in these states.
 
+--critical-path shows the chain of tasks that determined the end of a job, and how long each
+of them waited and ran: from the task that ended last back to the start, always by the
+dependency that ended last. While the job runs, the chain ends with the task that has been
+ready or running for the longest time.
+
 ` + staleHelp,
 		Example: `  dtaskctl status
   dtaskctl status 42
@@ -38,6 +43,7 @@ the job failed. --state shows only the tasks in these states.
   dtaskctl status '42/map[17]'
   dtaskctl status 42 --watch
   dtaskctl status 42 --state failed,dead
+  dtaskctl status 42 --critical-path
   dtaskctl status 42 --stale
   dtaskctl status 42 -o json
   dtaskctl status @last
@@ -54,6 +60,9 @@ the job failed. --state shows only the tasks in these states.
 				if len(states) > 0 {
 					return view{}, usagef("--state requires JOB: dtaskctl list --state selects jobs")
 				}
+				if critical {
+					return view{}, usagef("--critical-path requires JOB")
+				}
 				read := func() (view, error) { return a.clusterView(ctx, c) }
 				if watch {
 					return view{}, a.watchCluster(ctx, read)
@@ -68,6 +77,12 @@ the job failed. --state shows only the tasks in these states.
 			if r.task != "" {
 				read = func() (view, error) { return a.taskView(ctx, c, r.job, r.task, states) }
 			}
+			if critical {
+				if r.task != "" || len(states) > 0 {
+					return view{}, usagef("--critical-path cannot be used with a task or --state: it is about a whole job")
+				}
+				read = func() (view, error) { return a.pathView(ctx, c, r.job) }
+			}
 			if watch {
 				return view{}, a.watchJob(ctx, c, r.job, read)
 			}
@@ -76,6 +91,7 @@ the job failed. --state shows only the tasks in these states.
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false,
 		"redraw after every change until the job finishes")
+	cmd.Flags().BoolVar(&critical, "critical-path", false, "show the tasks that determined the end of the job")
 	cmd.Flags().Func("state", "only tasks in this `STATE`: "+alternatives(taskStateNames())+" (comma-separated or repeated)", func(text string) error {
 		parsed, err := parseStates(text, allTaskStates, document.TaskState)
 		states = append(states, parsed...)

@@ -188,6 +188,9 @@ func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec
 		return view{}, submitError(err)
 	}
 	a.remember(c, got.ID)
+	if !got.Existed {
+		a.warnUnplaceable(ctx, c, job)
+	}
 	if !f.wait {
 		a.noteEarlier(ctx, c, got)
 	}
@@ -252,6 +255,9 @@ func (a *app) submitMany(ctx context.Context, c *client.Client, jobs []*dtaskv1.
 	}
 	if len(ids) > 0 {
 		a.remember(c, ids[len(ids)-1])
+	}
+	if first == nil {
+		a.warnUnplaceable(ctx, c, jobs...)
 	}
 	switch {
 	case f.wait && first == nil:

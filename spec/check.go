@@ -245,6 +245,7 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 	}
 	c.refuseIn(at, "queue_timeout", queueTimeoutProblem(p))
 	c.refuseIn(at, "start_timeout", durationProblem(p.GetStartTimeoutMs(), 0))
+	c.refuseIn(at, "expect", durationProblem(p.GetExpectMs(), 0))
 	c.refuseIn(at, "heartbeat_timeout", durationProblem(p.GetHeartbeatTimeoutMs(), 0))
 	c.refuseIn(at, "kill_grace", durationProblem(p.GetKillGraceMs(), 0))
 	if ms := p.GetReuseMs(); ms != 0 {

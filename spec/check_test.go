@@ -53,6 +53,7 @@ func TestDecodedJobIsCheckedAgainstEveryRule(t *testing.T) {
 		"job.policies[0].timeout: 315360000001 ms":            func(j *job) { policy(j).TimeoutMs = MaxDuration.Milliseconds() + 1 },
 		"job.policies[0].queue_timeout: -1 ms":                func(j *job) { policy(j).QueueTimeoutMs = -1 },
 		"job.policies[0].queue_timeout: 0 ms is out of range": func(j *job) { policy(j).QueueTimeoutRequeues = true },
+		"job.policies[0].expect: -1 ms":                       func(j *job) { policy(j).ExpectMs = -1 },
 		"job.policies[0].start_timeout: -1 ms":                func(j *job) { policy(j).StartTimeoutMs = -1 },
 		"job.policies[0].heartbeat_timeout: -1":               func(j *job) { policy(j).HeartbeatTimeoutMs = -1 },
 		"job.policies[0].kill_grace: -1 ms":                   func(j *job) { policy(j).KillGraceMs = -1 },

@@ -184,6 +184,7 @@ func formatPolicy(o object, p *dtaskv1.TaskPolicy, reuseKey string, literal bool
 	set(o, "timeout", milliseconds(p.GetTimeoutMs()), p.GetTimeoutMs() != 0)
 	set(o, "queue_timeout", queueTimeoutOf(p), p.GetQueueTimeoutMs() != 0)
 	set(o, "start_timeout", milliseconds(p.GetStartTimeoutMs()), p.GetStartTimeoutMs() != 0)
+	set(o, "expect", milliseconds(p.GetExpectMs()), p.GetExpectMs() != 0)
 	set(o, "heartbeat_timeout", milliseconds(p.GetHeartbeatTimeoutMs()), p.GetHeartbeatTimeoutMs() != 0)
 	o["kill_grace"] = milliseconds(p.GetKillGraceMs())
 	set(o, "execution", keywordOf(executions, p.GetExecution()), p.GetExecution() != 0)

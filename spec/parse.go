@@ -34,6 +34,8 @@ type Options struct {
 	Unfilled bool
 	// Now, if set, rejects schedules that have no tick after it.
 	Now time.Time
+	// MayHaveSchedule accepts files with a schedule, which is checked and left out.
+	MayHaveSchedule bool
 }
 
 func (o Options) maxPayload() int {
@@ -131,7 +133,7 @@ func (r *reader) readWhen(root *yaml.Node, schedule *entry, name string) {
 	r.enter("schedule")
 	defer r.leave()
 	r.schedule = r.readSchedule(schedule.value, name)
-	if !r.scheduled {
+	if !r.scheduled && !r.opt.MayHaveSchedule {
 		r.fault(schedule.at, "a file with a schedule cannot be submitted", fmt.Sprintf("dtaskctl schedule set %s makes a schedule of it; to run the job once, leave schedule out", r.file))
 	}
 }

@@ -33,6 +33,7 @@ type policy struct {
 	queueTimeout     queueTimeout
 	heartbeatTimeout int64 // ms; 0 = none
 	startTimeout     int64 // ms; 0 = the leader's default
+	expect           int64 // ms; 0 = unknown
 	killGrace        int64 // ms
 	retry            retry
 	execution        dtaskv1.Execution
@@ -117,6 +118,11 @@ var policyFields = fields[*policy]{
 	"start_timeout": func(r *reader, p *policy, e entry) {
 		if v, ok := r.duration(e.value, false); ok {
 			p.startTimeout = v
+		}
+	},
+	"expect": func(r *reader, p *policy, e entry) {
+		if v, ok := r.duration(e.value, false); ok {
+			p.expect = v
 		}
 	},
 	"heartbeat_timeout": func(r *reader, p *policy, e entry) {
@@ -249,6 +255,7 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		QueueTimeoutMs: p.queueTimeout.after, QueueTimeoutRequeues: p.queueTimeout.requeues,
 		Execution: p.execution, Resources: p.resources, Require: p.require, KillGraceMs: p.killGrace,
 		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask, Secrets: p.secrets,
+		ExpectMs: p.expect,
 	}
 	if t := &p.retry; t.said {
 		out.Retry = &dtaskv1.RetryPolicy{

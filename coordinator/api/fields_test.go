@@ -26,7 +26,7 @@ func fullJob() *dtaskv1.JobSpec {
 	pure.Priority, pure.Env, pure.HeartbeatTimeoutMs = dtaskv1.Priority_PRIORITY_HIGH, map[string]string{"A": "1"}, 3000
 	pure.QueueTimeoutMs, pure.QueueTimeoutRequeues = 2000, true
 	pure.Resources, pure.Require, pure.KillGraceMs, pure.ReuseMs = map[string]int64{"cpu": 500}, map[string]string{"zone": "a"}, 4000, 5000
-	pure.StartTimeoutMs = 6000
+	pure.StartTimeoutMs, pure.ExpectMs = 6000, 7000
 	mask := uint32(0o77)
 	command.Shell, command.Umask, command.Secrets = []string{"bash", "-c"}, &mask, []string{"db"}
 	cleanup.Finally = true

@@ -80,6 +80,7 @@ var methods = map[string]method{
 	dtaskv1.JobService_Logs_FullMethodName:             {accessLeader, repeatRead, true, rowsJob},
 	dtaskv1.JobService_WatchEvents_FullMethodName:      {accessReplica, repeatRead, false, rowsEach},
 	dtaskv1.JobService_Explain_FullMethodName:          {accessLeader, repeatRead, true, rowsJob},
+	dtaskv1.JobService_Plan_FullMethodName:             {accessRead, repeatRead, true, rowsEach},
 
 	dtaskv1.ScheduleService_SetSchedule_FullMethodName:      {accessPropose, repeatReplaces, true, rowsEach},
 	dtaskv1.ScheduleService_ListSchedules_FullMethodName:    {accessRead, repeatRead, true, rowsEach},

@@ -32,8 +32,8 @@ var rightsRows = map[string]string{
 	"Health.Check":      "+ + + + + + + +",
 	"Health.Watch List": ". + + + + + + +",
 
-	"JobService.GetJob GetJobSpec ListJobs ListTasks WatchJob WaitJobs GetResult ListDeadLetters Logs WatchEvents Explain": ". n n + + . . .",
-	"JobService.Submit Cancel Update Retry PurgeDeadLetters":                                                               ". . n + + . . .",
+	"JobService.GetJob GetJobSpec ListJobs ListTasks WatchJob WaitJobs GetResult ListDeadLetters Logs WatchEvents Explain Plan": ". n n + + . . .",
+	"JobService.Submit Cancel Update Retry PurgeDeadLetters":                                                                    ". . n + + . . .",
 
 	"ScheduleService.ListSchedules GetSchedule":                                                            ". n n + + . . .",
 	"ScheduleService.SetSchedule PauseSchedule ResumeSchedule DeleteSchedule RunSchedule BackfillSchedule": ". . n + + . . .",
@@ -141,6 +141,9 @@ func fill(request proto.Message, id fsm.JobID) {
 		q.Task = "a"
 	case *dtaskv1.ExplainRequest:
 		q.Task = "a"
+	case *dtaskv1.PlanRequest:
+		q.Header = &dtaskv1.JobHeader{Name: "x", Priority: dtaskv1.Priority_PRIORITY_NORMAL, OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP, Policies: []*dtaskv1.TaskPolicy{{Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE}}}
+		q.Tasks = []*dtaskv1.PlanTask{{Id: "a"}}
 	case *dtaskv1.UpdateRequest:
 		q.Priority = dtaskv1.Priority_PRIORITY_HIGH
 	case *dtaskv1.DrainWorkerRequest:
@@ -168,7 +171,7 @@ func wantDenied(t *testing.T, what string, err error, anonymous bool) {
 // of an unknown one. The others have tests of their own for each of their jobs or schedules.
 func namesJob(d protoreflect.MethodDescriptor) bool {
 	m, own := methods["/"+string(d.Parent().FullName())+"/"+string(d.Name())]
-	each := []protoreflect.Name{"Submit", "ListJobs", "WaitJobs", "ListWorkers", "WatchEvents"}
+	each := []protoreflect.Name{"Submit", "Plan", "ListJobs", "WaitJobs", "ListWorkers", "WatchEvents"}
 	return own && m.rows != rowsNone && !slices.Contains(each, d.Name()) && d.Parent().Name() != "ScheduleService"
 }
 

@@ -278,7 +278,7 @@ func TestOnlyLargeJobsGetASummary(t *testing.T) {
 // shown without it.
 var shownFields = map[string][]string{
 	"Task": {
-		"id", "index", "state", "attempt", "worker", "error", "started_at", "completed_at", "retries", "due_at", "dependencies", "conditions", "type",
+		"id", "index", "state", "attempt", "worker", "error", "started_at", "completed_at", "retries", "due_at", "dependencies", "conditions", "finally", "type",
 		"progress_permille", "progress_text", "result", "history", "checkpoint_at", "reused_job", "reused_task", "array", "pending_reason",
 	},
 	"ArrayStatus": {"id", "first", "tasks", "items", "max_parallel", "tasks_by_state", "pending_reason"},

@@ -199,6 +199,7 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	}
 	if r.dependencies {
 		shown.Dependencies, shown.Conditions = r.st.Dependencies(ref), fsm.ProtoConditions(r.st.Conditions(ref))
+		shown.Finally = t.Cleanup
 	}
 	if r.results {
 		shown.Result = result.Data

@@ -1,7 +1,6 @@
 package sequencer
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -99,13 +98,12 @@ func (p *policyTable) read(j *jobPolicies, job fsm.Job) {
 }
 
 func (p *policyTable) parse(h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy {
-	priority := cmp.Or(t.GetPriority(), h.GetPriority(), dtaskv1.Priority_PRIORITY_NORMAL)
 	d := demand(t)
 	d.Namespace = h.GetNamespace()
 	return policy{
 		class:            p.sched.Class(d),
 		demand:           d,
-		priority:         scheduler.Priority(priority), //nolint:gosec // the numbers are the same
+		priority:         priorityOf(h, t),
 		queueTimeout:     ms(t.GetQueueTimeoutMs()),
 		requeues:         t.GetQueueTimeoutRequeues(),
 		startTimeout:     ms(t.GetStartTimeoutMs()),

@@ -50,6 +50,7 @@ var classes = map[string]Class{
 	dtaskv1.JobService_Logs_FullMethodName:             Read,
 	dtaskv1.JobService_WatchEvents_FullMethodName:      Read,
 	dtaskv1.JobService_Explain_FullMethodName:          Read,
+	dtaskv1.JobService_Plan_FullMethodName:             Read,
 
 	dtaskv1.ScheduleService_SetSchedule_FullMethodName:      Change,
 	dtaskv1.ScheduleService_ListSchedules_FullMethodName:    Read,

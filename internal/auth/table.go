@@ -63,6 +63,7 @@ var table = map[string]row{
 	dtaskv1.JobService_Logs_FullMethodName:             readJobs,
 	dtaskv1.JobService_WatchEvents_FullMethodName:      readJobs,
 	dtaskv1.JobService_Explain_FullMethodName:          readJobs,
+	dtaskv1.JobService_Plan_FullMethodName:             readJobs,
 
 	dtaskv1.ScheduleService_SetSchedule_FullMethodName:      changeJobs,
 	dtaskv1.ScheduleService_ListSchedules_FullMethodName:    readJobs,

@@ -40,7 +40,7 @@ func conversions() map[string]conversion {
 	fill(filled.ProtoReflect())
 	// These fields are shown only by the text of dtaskctl status.
 	job := []string{"error", "tasks_by_state", "levels", "freshness", "key", "digest"}
-	task := []string{"index", "progress_permille", "progress_text", "result", "array", "due_at", "dependencies", "conditions"}
+	task := []string{"index", "progress_permille", "progress_text", "result", "array", "due_at", "dependencies", "conditions", "finally"}
 	return map[string]conversion{
 		"job":            from(new(dtaskv1.Job), NewJob, append(job, "arrays")...),
 		"job_with_tasks": from(new(dtaskv1.Job), func(m *dtaskv1.Job) any { return NewJobWithTasks(m, nil) }, job...),
@@ -101,6 +101,9 @@ func conversions() map[string]conversion {
 		}, "replica"),
 		"load":         from(new(dtaskv1.LoadResponse), NewLoad),
 		"explanation":  from(new(dtaskv1.ExplainResponse), NewExplanation),
+		"job_plan":     from(new(dtaskv1.PlanResponse), NewJobPlan, "low_ms", "high_ms", "samples", "freshness"),
+		"plan_class":   from(new(dtaskv1.PlanClass), newPlanClass),
+		"plan_bound":   from(new(dtaskv1.PlanBound), newPlanBound),
 		"reason":       from(new(dtaskv1.Reason), newReason),
 		"worker_group": from(new(dtaskv1.WorkerGroup), newWorkerGroup),
 		"start_change": from(new(dtaskv1.StartChange), newStartChange),
@@ -137,7 +140,7 @@ func conversions() map[string]conversion {
 // plain are the documents that callers fill, by the name of their golden file.
 func plain() map[string]any {
 	return map[string]any{
-		"submission": new(Submission), "submissions": new(Submissions), "plan": new(Plan), "plans": new(Plans), "ticks": new(Ticks),
+		"submission": new(Submission), "submissions": new(Submissions), "plan": new(Plan), "plans": new(Plans), "critical_path": new(CriticalPath), "ticks": new(Ticks),
 		"cancellation": new(Cancellation), "changed_jobs": new(ChangedJobs), "update": new(Update), "requeue": new(Requeue), "purge": new(Purge),
 		"added_member": new(AddedMember), "removed_member": new(RemovedMember), "leader_transfer": new(LeaderTransfer),
 		"versions": new(Versions), "logs": new(Logs), "bench": new(Bench),

@@ -35,7 +35,10 @@ func large(ctx context.Context, b *bench) error {
 	if err := b.largeJob(ctx, "listed", "1,000 wide, two dependencies each, sent by the Go client", list); err != nil {
 		return err
 	}
-	return b.largeJob(ctx, "array", "one record with a range", array)
+	if err := b.largeJob(ctx, "array", "one record with a range", array); err != nil {
+		return err
+	}
+	return plans(ctx, b)
 }
 
 // largeJob measures one kind of large job.

@@ -15,7 +15,7 @@ import (
 
 // packages have the benchmarks of the table: the replicated state and the scheduler,
 // without a log, a network or a disk.
-var packages = []string{"fsm", "scheduler"}
+var packages = []string{"fsm", "scheduler", "scheduler/forecast"}
 
 // parts runs benchmarks of parts of the programs.
 func parts(ctx context.Context, b *bench) error {

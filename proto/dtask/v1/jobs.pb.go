@@ -711,7 +711,10 @@ type TaskPolicy struct {
 	// queue_timeout_ms.
 	QueueTimeoutRequeues bool `protobuf:"varint,17,opt,name=queue_timeout_requeues,json=queueTimeoutRequeues,proto3" json:"queue_timeout_requeues,omitempty"`
 	// Names of secrets that the worker provides; it must have all of them. At most 16.
-	Secrets       []string `protobuf:"bytes,18,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	Secrets []string `protobuf:"bytes,18,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	// How long an attempt is expected to run, for plans without enough earlier runs; it limits
+	// nothing. 0 = unknown.
+	ExpectMs      int64 `protobuf:"varint,19,opt,name=expect_ms,json=expectMs,proto3" json:"expect_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -870,6 +873,13 @@ func (x *TaskPolicy) GetSecrets() []string {
 		return x.Secrets
 	}
 	return nil
+}
+
+func (x *TaskPolicy) GetExpectMs() int64 {
+	if x != nil {
+		return x.ExpectMs
+	}
+	return 0
 }
 
 // RetryPolicy decides whether and when a failed attempt is retried.
@@ -2567,6 +2577,7 @@ type Task struct {
 	// Why no worker that is up can run it, if it is pending; empty if one can.
 	PendingReason string      `protobuf:"bytes,21,opt,name=pending_reason,json=pendingReason,proto3" json:"pending_reason,omitempty"`
 	Conditions    []Condition `protobuf:"varint,22,rep,packed,name=conditions,proto3,enum=dtask.v1.Condition" json:"conditions,omitempty"` // of dependencies; empty = all of them must complete
+	Finally       bool        `protobuf:"varint,23,opt,name=finally,proto3" json:"finally,omitempty"`                                      // with dependencies: it is a cleanup task, and waits for all ordinary tasks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2753,6 +2764,13 @@ func (x *Task) GetConditions() []Condition {
 		return x.Conditions
 	}
 	return nil
+}
+
+func (x *Task) GetFinally() bool {
+	if x != nil {
+		return x.Finally
+	}
+	return false
 }
 
 type ListTasksRequest struct {
@@ -5402,6 +5420,615 @@ func (x *WorkerOffer) GetSecrets() []string {
 	return nil
 }
 
+type PlanRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Header *JobHeader             `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"` // as in Submit; needs and webhook have no effect
+	// The tasks and arrays of the job, in order: at most 1,000,000 tasks, and at most 4 MiB
+	// with the header.
+	Tasks       []*PlanTask `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Consistency Consistency `protobuf:"varint,3,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
+	// Only fill classes, workers and slots, of at most 100 tasks. It takes little time, and
+	// waits for no other plan.
+	FitOnly       bool `protobuf:"varint,4,opt,name=fit_only,json=fitOnly,proto3" json:"fit_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRequest) Reset() {
+	*x = PlanRequest{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRequest) ProtoMessage() {}
+
+func (x *PlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
+func (*PlanRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *PlanRequest) GetHeader() *JobHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *PlanRequest) GetTasks() []*PlanTask {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *PlanRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+func (x *PlanRequest) GetFitOnly() bool {
+	if x != nil {
+		return x.FitOnly
+	}
+	return false
+}
+
+// PlanTask is a task, or an array, without what it runs.
+type PlanTask struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Policy        uint32                 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`                                        // index into JobHeader.policies
+	Dependencies  []uint32               `protobuf:"varint,3,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"`                     // numbers of entries of PlanRequest.tasks, each lower than its own
+	Conditions    []Condition            `protobuf:"varint,4,rep,packed,name=conditions,proto3,enum=dtask.v1.Condition" json:"conditions,omitempty"` // one for each dependency; empty = all of them must complete
+	Tasks         uint32                 `protobuf:"varint,5,opt,name=tasks,proto3" json:"tasks,omitempty"`                                          // of an array; 0 = it is a task
+	MaxParallel   uint32                 `protobuf:"varint,6,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`           // as in ArraySpec
+	Digest        uint64                 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"`                                       // of its body and items, to find changes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanTask) Reset() {
+	*x = PlanTask{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanTask) ProtoMessage() {}
+
+func (x *PlanTask) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanTask.ProtoReflect.Descriptor instead.
+func (*PlanTask) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *PlanTask) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PlanTask) GetPolicy() uint32 {
+	if x != nil {
+		return x.Policy
+	}
+	return 0
+}
+
+func (x *PlanTask) GetDependencies() []uint32 {
+	if x != nil {
+		return x.Dependencies
+	}
+	return nil
+}
+
+func (x *PlanTask) GetConditions() []Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *PlanTask) GetTasks() uint32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *PlanTask) GetMaxParallel() uint32 {
+	if x != nil {
+		return x.MaxParallel
+	}
+	return 0
+}
+
+func (x *PlanTask) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+// PlanTime is a time that is known as a range.
+type PlanTime struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LowMs         int64                  `protobuf:"varint,1,opt,name=low_ms,json=lowMs,proto3" json:"low_ms,omitempty"`    // at least this long
+	HighMs        int64                  `protobuf:"varint,2,opt,name=high_ms,json=highMs,proto3" json:"high_ms,omitempty"` // at most this long, if bounded
+	Bounded       bool                   `protobuf:"varint,3,opt,name=bounded,proto3" json:"bounded,omitempty"`             // false: the run time of some tasks is unknown
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanTime) Reset() {
+	*x = PlanTime{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanTime) ProtoMessage() {}
+
+func (x *PlanTime) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanTime.ProtoReflect.Descriptor instead.
+func (*PlanTime) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *PlanTime) GetLowMs() int64 {
+	if x != nil {
+		return x.LowMs
+	}
+	return 0
+}
+
+func (x *PlanTime) GetHighMs() int64 {
+	if x != nil {
+		return x.HighMs
+	}
+	return 0
+}
+
+func (x *PlanTime) GetBounded() bool {
+	if x != nil {
+		return x.Bounded
+	}
+	return false
+}
+
+type PlanResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The run time of each task of the request, in the same order: the quantiles 0.5 and 0.9 of
+	// earlier runs, or what the job file expects. 0 = unknown.
+	LowMs    []int64      `protobuf:"varint,1,rep,packed,name=low_ms,json=lowMs,proto3" json:"low_ms,omitempty"`
+	HighMs   []int64      `protobuf:"varint,2,rep,packed,name=high_ms,json=highMs,proto3" json:"high_ms,omitempty"`
+	Samples  []uint32     `protobuf:"varint,3,rep,packed,name=samples,proto3" json:"samples,omitempty"` // run times that it is from; 0 = none
+	Runs     uint32       `protobuf:"varint,4,opt,name=runs,proto3" json:"runs,omitempty"`              // earlier jobs of the name and owner that were read; at most 20
+	Classes  []*PlanClass `protobuf:"bytes,5,rep,name=classes,proto3" json:"classes,omitempty"`         // those that fit no worker first, then by their number of tasks; at most 1,000
+	Makespan *PlanTime    `protobuf:"bytes,6,opt,name=makespan,proto3" json:"makespan,omitempty"`       // from the first assignment to the end; unset if a class fits no worker
+	// The least times for single reasons, the longest first: the makespan is at least as long
+	// as each of them. Empty if run times are unknown, or a class fits no worker.
+	Bounds        []*PlanBound  `protobuf:"bytes,7,rep,name=bounds,proto3" json:"bounds,omitempty"`
+	Workers       uint32        `protobuf:"varint,8,opt,name=workers,proto3" json:"workers,omitempty"`                            // that are up, do not drain, and serve the namespace of the job
+	Slots         uint64        `protobuf:"varint,9,opt,name=slots,proto3" json:"slots,omitempty"`                                // of these workers
+	SlotsInUse    uint64        `protobuf:"varint,10,opt,name=slots_in_use,json=slotsInUse,proto3" json:"slots_in_use,omitempty"` // now, by other jobs
+	LastJob       string        `protobuf:"bytes,11,opt,name=last_job,json=lastJob,proto3" json:"last_job,omitempty"`             // newest job of the name and owner; empty = none
+	Changes       []*PlanChange `protobuf:"bytes,12,rep,name=changes,proto3" json:"changes,omitempty"`                            // since that job; at most 100
+	ChangesTotal  uint32        `protobuf:"varint,13,opt,name=changes_total,json=changesTotal,proto3" json:"changes_total,omitempty"`
+	Freshness     *Freshness    `protobuf:"bytes,14,opt,name=freshness,proto3" json:"freshness,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanResponse) Reset() {
+	*x = PlanResponse{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanResponse) ProtoMessage() {}
+
+func (x *PlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
+func (*PlanResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *PlanResponse) GetLowMs() []int64 {
+	if x != nil {
+		return x.LowMs
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetHighMs() []int64 {
+	if x != nil {
+		return x.HighMs
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetSamples() []uint32 {
+	if x != nil {
+		return x.Samples
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetRuns() uint32 {
+	if x != nil {
+		return x.Runs
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetClasses() []*PlanClass {
+	if x != nil {
+		return x.Classes
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetMakespan() *PlanTime {
+	if x != nil {
+		return x.Makespan
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetBounds() []*PlanBound {
+	if x != nil {
+		return x.Bounds
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetSlots() uint64 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetSlotsInUse() uint64 {
+	if x != nil {
+		return x.SlotsInUse
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetLastJob() string {
+	if x != nil {
+		return x.LastJob
+	}
+	return ""
+}
+
+func (x *PlanResponse) GetChanges() []*PlanChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetChangesTotal() uint32 {
+	if x != nil {
+		return x.ChangesTotal
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetFreshness() *Freshness {
+	if x != nil {
+		return x.Freshness
+	}
+	return nil
+}
+
+// PlanClass has the tasks with equal demands.
+type PlanClass struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`    // the first task or array of the class
+	Tasks         uint64                 `protobuf:"varint,2,opt,name=tasks,proto3" json:"tasks,omitempty"` // number
+	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`    // handler name, or "command"
+	Require       map[string]string      `protobuf:"bytes,4,rep,name=require,proto3" json:"require,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Resources     map[string]int64       `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // thousandths of a unit
+	Secrets       []string               `protobuf:"bytes,6,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	Workers       uint32                 `protobuf:"varint,7,opt,name=workers,proto3" json:"workers,omitempty"`             // that could run its tasks if they were idle
+	AtOnce        uint64                 `protobuf:"varint,8,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"` // how many of its tasks these could run at the same time
+	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`                // why no worker fits; empty if one does
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanClass) Reset() {
+	*x = PlanClass{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanClass) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanClass) ProtoMessage() {}
+
+func (x *PlanClass) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanClass.ProtoReflect.Descriptor instead.
+func (*PlanClass) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *PlanClass) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *PlanClass) GetTasks() uint64 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *PlanClass) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *PlanClass) GetRequire() map[string]string {
+	if x != nil {
+		return x.Require
+	}
+	return nil
+}
+
+func (x *PlanClass) GetResources() map[string]int64 {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+func (x *PlanClass) GetSecrets() []string {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+func (x *PlanClass) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *PlanClass) GetAtOnce() uint64 {
+	if x != nil {
+		return x.AtOnce
+	}
+	return 0
+}
+
+func (x *PlanClass) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// PlanBound is a time that the job takes at least for a single reason.
+type PlanBound struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // critical_path, max_parallel, slots, workers or resource: see docs/plan.md
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the array, of the resource, or of the first task of the class that fits few workers
+	Time          *PlanTime              `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanBound) Reset() {
+	*x = PlanBound{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanBound) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanBound) ProtoMessage() {}
+
+func (x *PlanBound) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanBound.ProtoReflect.Descriptor instead.
+func (*PlanBound) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *PlanBound) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *PlanBound) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PlanBound) GetTime() *PlanTime {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+// PlanChange is a difference from the last job of the same name.
+type PlanChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`     // empty: a field of the job
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`     // added, removed or changed
+	Fields        []string               `protobuf:"bytes,3,rep,name=fields,proto3" json:"fields,omitempty"` // that changed, by their names in job files; "body" is what a task runs
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanChange) Reset() {
+	*x = PlanChange{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanChange) ProtoMessage() {}
+
+func (x *PlanChange) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanChange.ProtoReflect.Descriptor instead.
+func (*PlanChange) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *PlanChange) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *PlanChange) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PlanChange) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
 var File_dtask_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_jobs_proto_rawDesc = "" +
@@ -5457,7 +6084,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
-	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\x9c\a\n" +
+	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xb9\a\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -5479,7 +6106,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05shell\x18\x0f \x03(\tR\x05shell\x12\x19\n" +
 	"\x05umask\x18\x10 \x01(\rH\x00R\x05umask\x88\x01\x01\x124\n" +
 	"\x16queue_timeout_requeues\x18\x11 \x01(\bR\x14queueTimeoutRequeues\x12\x18\n" +
-	"\asecrets\x18\x12 \x03(\tR\asecrets\x1a6\n" +
+	"\asecrets\x18\x12 \x03(\tR\asecrets\x12\x1b\n" +
+	"\texpect_ms\x18\x13 \x01(\x03R\bexpectMs\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -5664,7 +6292,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\x04 \x01(\bR\n" +
-	"incomplete\"\xbe\x05\n" +
+	"incomplete\"\xd8\x05\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12)\n" +
@@ -5693,7 +6321,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x0epending_reason\x18\x15 \x01(\tR\rpendingReason\x123\n" +
 	"\n" +
 	"conditions\x18\x16 \x03(\x0e2\x13.dtask.v1.ConditionR\n" +
-	"conditions\"\xe3\x02\n" +
+	"conditions\x12\x18\n" +
+	"\afinally\x18\x17 \x01(\bR\afinally\"\xe3\x02\n" +
 	"\x10ListTasksRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12+\n" +
@@ -5934,7 +6563,68 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01*U\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xb8\x01\n" +
+	"\vPlanRequest\x12+\n" +
+	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12(\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.PlanTaskR\x05tasks\x127\n" +
+	"\vconsistency\x18\x03 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x19\n" +
+	"\bfit_only\x18\x04 \x01(\bR\afitOnly\"\xdc\x01\n" +
+	"\bPlanTask\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06policy\x18\x02 \x01(\rR\x06policy\x12\"\n" +
+	"\fdependencies\x18\x03 \x03(\rR\fdependencies\x123\n" +
+	"\n" +
+	"conditions\x18\x04 \x03(\x0e2\x13.dtask.v1.ConditionR\n" +
+	"conditions\x12\x14\n" +
+	"\x05tasks\x18\x05 \x01(\rR\x05tasks\x12!\n" +
+	"\fmax_parallel\x18\x06 \x01(\rR\vmaxParallel\x12\x16\n" +
+	"\x06digest\x18\a \x01(\x06R\x06digest\"T\n" +
+	"\bPlanTime\x12\x15\n" +
+	"\x06low_ms\x18\x01 \x01(\x03R\x05lowMs\x12\x17\n" +
+	"\ahigh_ms\x18\x02 \x01(\x03R\x06highMs\x12\x18\n" +
+	"\abounded\x18\x03 \x01(\bR\abounded\"\xed\x03\n" +
+	"\fPlanResponse\x12\x15\n" +
+	"\x06low_ms\x18\x01 \x03(\x03R\x05lowMs\x12\x17\n" +
+	"\ahigh_ms\x18\x02 \x03(\x03R\x06highMs\x12\x18\n" +
+	"\asamples\x18\x03 \x03(\rR\asamples\x12\x12\n" +
+	"\x04runs\x18\x04 \x01(\rR\x04runs\x12-\n" +
+	"\aclasses\x18\x05 \x03(\v2\x13.dtask.v1.PlanClassR\aclasses\x12.\n" +
+	"\bmakespan\x18\x06 \x01(\v2\x12.dtask.v1.PlanTimeR\bmakespan\x12+\n" +
+	"\x06bounds\x18\a \x03(\v2\x13.dtask.v1.PlanBoundR\x06bounds\x12\x18\n" +
+	"\aworkers\x18\b \x01(\rR\aworkers\x12\x14\n" +
+	"\x05slots\x18\t \x01(\x04R\x05slots\x12 \n" +
+	"\fslots_in_use\x18\n" +
+	" \x01(\x04R\n" +
+	"slotsInUse\x12\x19\n" +
+	"\blast_job\x18\v \x01(\tR\alastJob\x12.\n" +
+	"\achanges\x18\f \x03(\v2\x14.dtask.v1.PlanChangeR\achanges\x12#\n" +
+	"\rchanges_total\x18\r \x01(\rR\fchangesTotal\x121\n" +
+	"\tfreshness\x18\x0e \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xa6\x03\n" +
+	"\tPlanClass\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
+	"\x05tasks\x18\x02 \x01(\x04R\x05tasks\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12:\n" +
+	"\arequire\x18\x04 \x03(\v2 .dtask.v1.PlanClass.RequireEntryR\arequire\x12@\n" +
+	"\tresources\x18\x05 \x03(\v2\".dtask.v1.PlanClass.ResourcesEntryR\tresources\x12\x18\n" +
+	"\asecrets\x18\x06 \x03(\tR\asecrets\x12\x18\n" +
+	"\aworkers\x18\a \x01(\rR\aworkers\x12\x17\n" +
+	"\aat_once\x18\b \x01(\x04R\x06atOnce\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x1a:\n" +
+	"\fRequireEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
+	"\x0eResourcesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"[\n" +
+	"\tPlanBound\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12&\n" +
+	"\x04time\x18\x03 \x01(\v2\x12.dtask.v1.PlanTimeR\x04time\"L\n" +
+	"\n" +
+	"PlanChange\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06fields\x18\x03 \x03(\tR\x06fields*U\n" +
 	"\tOnFailure\x12\x1a\n" +
 	"\x16ON_FAILURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fON_FAILURE_STOP\x10\x01\x12\x17\n" +
@@ -5952,7 +6642,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tLogStream\x12\x1a\n" +
 	"\x16LOG_STREAM_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_STREAM_STDOUT\x10\x01\x12\x15\n" +
-	"\x11LOG_STREAM_STDERR\x10\x022\xd3\b\n" +
+	"\x11LOG_STREAM_STDERR\x10\x022\x8a\t\n" +
 	"\n" +
 	"JobService\x12?\n" +
 	"\x06Submit\x12\x17.dtask.v1.SubmitRequest\x1a\x18.dtask.v1.SubmitResponse(\x010\x01\x120\n" +
@@ -5971,7 +6661,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x10PurgeDeadLetters\x12!.dtask.v1.PurgeDeadLettersRequest\x1a\".dtask.v1.PurgeDeadLettersResponse\x127\n" +
 	"\x04Logs\x12\x15.dtask.v1.LogsRequest\x1a\x16.dtask.v1.LogsResponse0\x01\x12L\n" +
 	"\vWatchEvents\x12\x1c.dtask.v1.WatchEventsRequest\x1a\x1d.dtask.v1.WatchEventsResponse0\x01\x12>\n" +
-	"\aExplain\x12\x18.dtask.v1.ExplainRequest\x1a\x19.dtask.v1.ExplainResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\aExplain\x12\x18.dtask.v1.ExplainRequest\x1a\x19.dtask.v1.ExplainResponse\x125\n" +
+	"\x04Plan\x12\x15.dtask.v1.PlanRequest\x1a\x16.dtask.v1.PlanResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_jobs_proto_rawDescOnce sync.Once
@@ -5986,7 +6677,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -6050,48 +6741,57 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*WorkerGroup)(nil),              // 59: dtask.v1.WorkerGroup
 	(*StartChange)(nil),              // 60: dtask.v1.StartChange
 	(*WorkerOffer)(nil),              // 61: dtask.v1.WorkerOffer
-	nil,                              // 62: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 63: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 64: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 65: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 66: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 67: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 68: dtask.v1.Job.LabelsEntry
-	nil,                              // 69: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 70: dtask.v1.Job.ParamsEntry
-	nil,                              // 71: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 72: dtask.v1.ListJobsRequest.LabelsEntry
-	nil,                              // 73: dtask.v1.WorkerOffer.LabelsEntry
-	nil,                              // 74: dtask.v1.WorkerOffer.ResourcesEntry
-	(Priority)(0),                    // 75: dtask.v1.Priority
-	(ScheduleOverlap)(0),             // 76: dtask.v1.ScheduleOverlap
-	(JobState)(0),                    // 77: dtask.v1.JobState
-	(*ErrorDetail)(nil),              // 78: dtask.v1.ErrorDetail
-	(*Freshness)(nil),                // 79: dtask.v1.Freshness
-	(Consistency)(0),                 // 80: dtask.v1.Consistency
-	(TaskState)(0),                   // 81: dtask.v1.TaskState
+	(*PlanRequest)(nil),              // 62: dtask.v1.PlanRequest
+	(*PlanTask)(nil),                 // 63: dtask.v1.PlanTask
+	(*PlanTime)(nil),                 // 64: dtask.v1.PlanTime
+	(*PlanResponse)(nil),             // 65: dtask.v1.PlanResponse
+	(*PlanClass)(nil),                // 66: dtask.v1.PlanClass
+	(*PlanBound)(nil),                // 67: dtask.v1.PlanBound
+	(*PlanChange)(nil),               // 68: dtask.v1.PlanChange
+	nil,                              // 69: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 70: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 71: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 72: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 73: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 74: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 75: dtask.v1.Job.LabelsEntry
+	nil,                              // 76: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 77: dtask.v1.Job.ParamsEntry
+	nil,                              // 78: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 79: dtask.v1.ListJobsRequest.LabelsEntry
+	nil,                              // 80: dtask.v1.WorkerOffer.LabelsEntry
+	nil,                              // 81: dtask.v1.WorkerOffer.ResourcesEntry
+	nil,                              // 82: dtask.v1.PlanClass.RequireEntry
+	nil,                              // 83: dtask.v1.PlanClass.ResourcesEntry
+	(Priority)(0),                    // 84: dtask.v1.Priority
+	(ScheduleOverlap)(0),             // 85: dtask.v1.ScheduleOverlap
+	(JobState)(0),                    // 86: dtask.v1.JobState
+	(*ErrorDetail)(nil),              // 87: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 88: dtask.v1.Freshness
+	(Consistency)(0),                 // 89: dtask.v1.Consistency
+	(TaskState)(0),                   // 90: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	11,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	75,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	62,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	63,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	84,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	69,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	70,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,   // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	9,   // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	64,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	71,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
 	8,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
 	7,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
 	6,   // 10: dtask.v1.JobHeader.concurrency:type_name -> dtask.v1.JobConcurrency
-	76,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
+	85,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
 	2,   // 12: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
-	77,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
-	75,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	65,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	86,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	84,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	72,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	10,  // 16: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,   // 17: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	66,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	67,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	73,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	74,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
 	14,  // 20: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
 	12,  // 21: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
 	2,   // 22: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
@@ -6103,102 +6803,116 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	2,   // 28: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
 	19,  // 29: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
 	20,  // 30: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	78,  // 31: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	75,  // 32: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	77,  // 33: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	68,  // 34: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	69,  // 35: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	79,  // 36: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	77,  // 37: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	87,  // 31: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	84,  // 32: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	86,  // 33: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	75,  // 34: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	76,  // 35: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	88,  // 36: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	86,  // 37: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
 	22,  // 38: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	70,  // 39: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	77,  // 39: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
 	8,   // 40: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
 	7,   // 41: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
 	6,   // 42: dtask.v1.Job.concurrency:type_name -> dtask.v1.JobConcurrency
-	71,  // 43: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	80,  // 44: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	80,  // 45: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	78,  // 43: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	89,  // 44: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	89,  // 45: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
 	16,  // 46: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	79,  // 47: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	77,  // 48: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	72,  // 49: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	80,  // 50: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	88,  // 47: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	86,  // 48: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	79,  // 49: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	89,  // 50: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	21,  // 51: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	79,  // 52: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	81,  // 53: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	88,  // 52: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	90,  // 53: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
 	41,  // 54: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
 	2,   // 55: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	80,  // 56: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	81,  // 57: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	89,  // 56: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	90,  // 57: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
 	28,  // 58: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	79,  // 59: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	88,  // 59: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
 	21,  // 60: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	80,  // 61: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	89,  // 61: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
 	21,  // 62: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
 	28,  // 63: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	80,  // 64: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	89,  // 64: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	21,  // 65: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	79,  // 66: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	75,  // 67: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	88,  // 66: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	84,  // 67: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
 	21,  // 68: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
 	21,  // 69: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
 	41,  // 70: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	80,  // 71: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	89,  // 71: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
 	42,  // 72: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	79,  // 73: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	80,  // 74: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	81,  // 75: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	88,  // 73: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	89,  // 74: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	90,  // 75: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
 	21,  // 76: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
 	48,  // 77: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
 	3,   // 78: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
 	52,  // 79: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
 	3,   // 80: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
 	55,  // 81: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
-	81,  // 82: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
+	90,  // 82: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
 	58,  // 83: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
 	59,  // 84: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
 	60,  // 85: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
 	58,  // 86: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
 	61,  // 87: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
-	73,  // 88: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
-	74,  // 89: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
-	15,  // 90: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	23,  // 91: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	24,  // 92: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	26,  // 93: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	29,  // 94: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	31,  // 95: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	33,  // 96: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	35,  // 97: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	37,  // 98: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	47,  // 99: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	39,  // 100: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	43,  // 101: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	45,  // 102: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	50,  // 103: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	53,  // 104: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	56,  // 105: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
-	18,  // 106: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	21,  // 107: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	25,  // 108: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	27,  // 109: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	30,  // 110: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	32,  // 111: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	34,  // 112: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	36,  // 113: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	38,  // 114: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	49,  // 115: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	40,  // 116: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	44,  // 117: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	46,  // 118: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	51,  // 119: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	54,  // 120: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	57,  // 121: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
-	106, // [106:122] is the sub-list for method output_type
-	90,  // [90:106] is the sub-list for method input_type
-	90,  // [90:90] is the sub-list for extension type_name
-	90,  // [90:90] is the sub-list for extension extendee
-	0,   // [0:90] is the sub-list for field type_name
+	80,  // 88: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
+	81,  // 89: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
+	5,   // 90: dtask.v1.PlanRequest.header:type_name -> dtask.v1.JobHeader
+	63,  // 91: dtask.v1.PlanRequest.tasks:type_name -> dtask.v1.PlanTask
+	89,  // 92: dtask.v1.PlanRequest.consistency:type_name -> dtask.v1.Consistency
+	2,   // 93: dtask.v1.PlanTask.conditions:type_name -> dtask.v1.Condition
+	66,  // 94: dtask.v1.PlanResponse.classes:type_name -> dtask.v1.PlanClass
+	64,  // 95: dtask.v1.PlanResponse.makespan:type_name -> dtask.v1.PlanTime
+	67,  // 96: dtask.v1.PlanResponse.bounds:type_name -> dtask.v1.PlanBound
+	68,  // 97: dtask.v1.PlanResponse.changes:type_name -> dtask.v1.PlanChange
+	88,  // 98: dtask.v1.PlanResponse.freshness:type_name -> dtask.v1.Freshness
+	82,  // 99: dtask.v1.PlanClass.require:type_name -> dtask.v1.PlanClass.RequireEntry
+	83,  // 100: dtask.v1.PlanClass.resources:type_name -> dtask.v1.PlanClass.ResourcesEntry
+	64,  // 101: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
+	15,  // 102: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	23,  // 103: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	24,  // 104: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	26,  // 105: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	29,  // 106: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	31,  // 107: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	33,  // 108: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	35,  // 109: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	37,  // 110: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	47,  // 111: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	39,  // 112: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	43,  // 113: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	45,  // 114: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	50,  // 115: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	53,  // 116: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	56,  // 117: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
+	62,  // 118: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
+	18,  // 119: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	21,  // 120: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	25,  // 121: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	27,  // 122: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	30,  // 123: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	32,  // 124: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	34,  // 125: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	36,  // 126: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	38,  // 127: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	49,  // 128: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	40,  // 129: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	44,  // 130: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	46,  // 131: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	51,  // 132: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	54,  // 133: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	57,  // 134: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
+	65,  // 135: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
+	119, // [119:136] is the sub-list for method output_type
+	102, // [102:119] is the sub-list for method input_type
+	102, // [102:102] is the sub-list for extension type_name
+	102, // [102:102] is the sub-list for extension extendee
+	0,   // [0:102] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -6215,7 +6929,7 @@ func file_dtask_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   71,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,7 @@ const (
 	JobService_Logs_FullMethodName             = "/dtask.v1.JobService/Logs"
 	JobService_WatchEvents_FullMethodName      = "/dtask.v1.JobService/WatchEvents"
 	JobService_Explain_FullMethodName          = "/dtask.v1.JobService/Explain"
+	JobService_Plan_FullMethodName             = "/dtask.v1.JobService/Plan"
 )
 
 // JobServiceClient is the client API for JobService service.
@@ -94,6 +95,10 @@ type JobServiceClient interface {
 	// Explain returns why a task is in its state, what stands before it, and every single
 	// change after which it would start now. Only the leader knows.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
+	// Plan returns how a job would run if it were submitted to an idle cluster: which workers
+	// fit its tasks, what they would wait for, and when it would end by the times of earlier
+	// runs. It stores nothing.
+	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
 }
 
 type jobServiceClient struct {
@@ -321,6 +326,16 @@ func (c *jobServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts
 	return out, nil
 }
 
+func (c *jobServiceClient) Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PlanResponse)
+	err := c.cc.Invoke(ctx, JobService_Plan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // JobServiceServer is the server API for JobService service.
 // All implementations must embed UnimplementedJobServiceServer
 // for forward compatibility.
@@ -378,6 +393,10 @@ type JobServiceServer interface {
 	// Explain returns why a task is in its state, what stands before it, and every single
 	// change after which it would start now. Only the leader knows.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
+	// Plan returns how a job would run if it were submitted to an idle cluster: which workers
+	// fit its tasks, what they would wait for, and when it would end by the times of earlier
+	// runs. It stores nothing.
+	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
 	mustEmbedUnimplementedJobServiceServer()
 }
 
@@ -435,6 +454,9 @@ func (UnimplementedJobServiceServer) WatchEvents(*WatchEventsRequest, grpc.Serve
 }
 func (UnimplementedJobServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
+}
+func (UnimplementedJobServiceServer) Plan(context.Context, *PlanRequest) (*PlanResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Plan not implemented")
 }
 func (UnimplementedJobServiceServer) mustEmbedUnimplementedJobServiceServer() {}
 func (UnimplementedJobServiceServer) testEmbeddedByValue()                    {}
@@ -692,6 +714,24 @@ func _JobService_Explain_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobService_Plan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PlanRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).Plan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_Plan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).Plan(ctx, req.(*PlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // JobService_ServiceDesc is the grpc.ServiceDesc for JobService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -734,6 +774,10 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Explain",
 			Handler:    _JobService_Explain_Handler,
+		},
+		{
+			MethodName: "Plan",
+			Handler:    _JobService_Plan_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dtask/dtask/cli/show"
+	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+const (
+	// maxFitTasks is how many tasks are checked, each with other demands.
+	maxFitTasks = 100
+	// maxFitJobs is how many of the jobs that are submitted together are checked.
+	maxFitJobs = 10
+)
+
+// warnUnplaceable warns about tasks of submitted jobs that demand more than any worker has:
+// they wait until a worker joins. Jobs without such demands cost no call. It is only a hint:
+// without an answer from the cluster, nothing is printed.
+func (a *app) warnUnplaceable(ctx context.Context, c *client.Client, jobs ...*dtaskv1.JobSpec) {
+	if a.quiet {
+		return
+	}
+	for _, job := range jobs[:min(len(jobs), maxFitJobs)] {
+		header, tasks := demanding(job)
+		if len(tasks) == 0 {
+			continue
+		}
+		classes, err := c.Fitting(ctx, header, tasks)
+		if err != nil {
+			return
+		}
+		for _, class := range classes {
+			if class.GetWorkers() == 0 {
+				a.warn("warning: task %s of job %s waits until a worker joins that fits it: %s", show.Clean(class.GetTask()), show.Clean(header.GetName()), show.Clean(class.GetReason()))
+			}
+		}
+	}
+}
+
+// demanding returns the first task of each policy that demands labels, resources or secrets,
+// with a header of these policies.
+func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
+	h := job.GetHeader()
+	seen := make(map[string]bool)
+	only := &dtaskv1.JobHeader{Name: h.GetName(), Owner: h.GetOwner(), Namespace: h.GetNamespace(), Priority: h.GetPriority(), OnFailure: h.GetOnFailure()}
+	var tasks []*dtaskv1.PlanTask
+	checked := make(map[uint32]bool)
+	for _, t := range job.GetTasks() {
+		if checked[t.GetPolicy()] {
+			continue
+		}
+		checked[t.GetPolicy()] = true
+		p := h.GetPolicies()[t.GetPolicy()]
+		if len(p.GetResources())+len(p.GetRequire())+len(p.GetSecrets()) == 0 {
+			continue
+		}
+		key := demandKey(p)
+		if seen[key] {
+			continue
+		}
+		if seen[key] = true; len(tasks) == maxFitTasks {
+			break
+		}
+		tasks = append(tasks, &dtaskv1.PlanTask{Id: t.GetId(), Policy: uint32(len(only.GetPolicies()))}) //nolint:gosec // at most maxFitTasks
+		only.Policies = append(only.Policies, &dtaskv1.TaskPolicy{
+			Type: p.GetType(), Execution: p.GetExecution(), Resources: p.GetResources(), Require: p.GetRequire(), Secrets: p.GetSecrets(),
+		})
+	}
+	return only, tasks
+}
+
+// demandKey is equal for policies with equal demands.
+func demandKey(p *dtaskv1.TaskPolicy) (key string) {
+	key = fmt.Sprintf("%q %q", p.GetType(), p.GetSecrets())
+	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
+		key += fmt.Sprintf(" %q %d", name, p.GetResources()[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.GetRequire())) {
+		key += fmt.Sprintf(" %q=%q", name, p.GetRequire()[name])
+	}
+	return key
+}

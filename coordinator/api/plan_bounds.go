@@ -1,0 +1,95 @@
+package api
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+)
+
+// Codes of bounds: see docs/plan.md.
+const (
+	boundPath        = "critical_path"
+	boundMaxParallel = "max_parallel"
+	boundSlots       = "slots"
+	boundWorkers     = "workers"
+	boundResource    = "resource"
+)
+
+// bounds adds the least times that follow from single reasons. What a job waits for in the
+// end is the longest of them. Run times must be known.
+func (p *plan) bounds() {
+	if !p.known {
+		return
+	}
+	add := func(code, name string, s spec.Span) {
+		if s.High > 0 {
+			p.resp.Bounds = append(p.resp.Bounds, &dtaskv1.PlanBound{Code: code, Name: name, Time: planTime(s)})
+		}
+	}
+	add(boundPath, "", p.graph.CriticalPath(p.takes).Takes)
+	add(boundSlots, "", share(p.graph.Work(p.takes), float64(p.planner.Slots())))
+	classes, resources := make(map[uint32]*demandSum), make(map[string]*demandSum)
+	var order []uint32
+	for i, t := range p.tasks {
+		if n := p.graph.Rounds(i); t.GetMaxParallel() > 0 && n > 1 {
+			add(boundMaxParallel, t.GetId(), p.graph.Takes(i, p.takes[i]))
+		}
+		if p.graph.Skipped(i) {
+			continue
+		}
+		id, n := p.planner.Class(t.GetPolicy()), float64(spec.TasksOf(t))
+		if classes[id] == nil {
+			classes[id] = &demandSum{first: i}
+			order = append(order, id)
+		}
+		classes[id].add(p.takes[i], n)
+		for name, amount := range p.policy(i).GetResources() {
+			if resources[name] == nil {
+				resources[name] = new(demandSum)
+			}
+			resources[name].add(p.takes[i], n*float64(amount))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		add(boundResource, name, resources[name].over(p.planner.Total(name)))
+	}
+	for _, id := range order {
+		c := classes[id]
+		t := p.tasks[c.first]
+		if x := p.byClass[id]; x.GetWorkers() < p.resp.GetWorkers() {
+			add(boundWorkers, t.GetId(), c.over(float64(x.GetAtOnce())))
+		}
+	}
+	slices.SortStableFunc(p.resp.GetBounds(), func(a, b *dtaskv1.PlanBound) int {
+		return cmp.Compare(b.GetTime().GetHighMs(), a.GetTime().GetHighMs())
+	})
+	p.resp.Bounds = p.resp.GetBounds()[:min(len(p.resp.GetBounds()), maxPlanClasses)]
+}
+
+// demandSum is how much time of something a job needs: its milliseconds, times an amount.
+type demandSum struct {
+	low, high float64
+	first     int // of the entries that it is about
+}
+
+func (d *demandSum) add(takes spec.Span, times float64) {
+	d.low += float64(takes.Low) * times
+	d.high += float64(takes.High) * times
+}
+
+// over returns how long it takes at least if so much is there at a time.
+func (d *demandSum) over(total float64) spec.Span {
+	if total <= 0 {
+		return spec.Span{}
+	}
+	return spec.Span{Low: int64(d.low / total), High: int64(d.high / total), Bounded: true}
+}
+
+// share divides a time among a number.
+func share(s spec.Span, among float64) spec.Span {
+	d := demandSum{low: float64(s.Low), high: float64(s.High)}
+	return d.over(among)
+}

@@ -1,0 +1,93 @@
+package sequencer
+
+import (
+	"cmp"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/scheduler"
+	"github.com/dtask/dtask/scheduler/forecast"
+)
+
+// A Planner computes how a job would run on a copy of the workers, if all of them were idle.
+// It demands of a worker, and takes of it, what a term does. It belongs to no term and reads
+// no state: any replica can plan, without the leader's sequencer.
+type Planner struct {
+	header   *dtaskv1.JobHeader
+	fleet    []scheduler.Capacity
+	sched    *scheduler.Scheduler
+	policies []plannedPolicy
+	slots    uint64
+	totals   map[string]float64 // of the resources of all workers, in thousandths of their units
+}
+
+type plannedPolicy struct {
+	demand   scheduler.Demand
+	class    scheduler.ClassID
+	priority scheduler.Priority
+}
+
+// NewPlanner returns a planner for a job on workers that are up and do not drain.
+func NewPlanner(h *dtaskv1.JobHeader, workers []*fsm.Worker) *Planner {
+	p := &Planner{header: h, sched: scheduler.New(1), totals: make(map[string]float64)}
+	for _, w := range workers {
+		c := capacity(w.Slots, w.Resources, w.Labels)
+		p.fleet = append(p.fleet, c)
+		p.sched.AddWorker(scheduler.WorkerID(w.ID), c)
+		p.slots += uint64(w.Slots)
+		for _, r := range w.Resources {
+			p.totals[r.Name] += float64(r.Amount)
+		}
+	}
+	for _, t := range h.GetPolicies() {
+		x := plannedPolicy{demand: demand(t), priority: priorityOf(h, t)}
+		x.demand.Namespace = h.GetNamespace()
+		x.class = p.sched.Class(x.demand)
+		p.policies = append(p.policies, x)
+	}
+	return p
+}
+
+// priorityOf returns the priority of the tasks of a policy.
+func priorityOf(h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) scheduler.Priority {
+	return scheduler.Priority(cmp.Or(t.GetPriority(), h.GetPriority(), dtaskv1.Priority_PRIORITY_NORMAL)) //nolint:gosec // the numbers are the same
+}
+
+// Slots returns the slots of all workers.
+func (p *Planner) Slots() uint64 { return p.slots }
+
+// Total returns how much of a resource all workers have, in thousandths of its unit.
+func (p *Planner) Total(resource string) float64 { return p.totals[resource] }
+
+// Class returns a number that policies with equal demands share.
+func (p *Planner) Class(policy uint32) uint32 { return uint32(p.policies[policy].class) }
+
+// Fitting returns how many workers could run tasks of a policy, and how many of its tasks
+// these could run at the same time.
+func (p *Planner) Fitting(policy uint32) (workers int, tasks uint64) {
+	return p.sched.Fitting(p.policies[policy].class)
+}
+
+// PlannedTasks are a task, or the tasks of an array.
+type PlannedTasks struct {
+	Policy      uint32
+	Tasks       uint32 // at least 1
+	MaxParallel uint32 // 0 = unlimited
+	Needs       []uint32
+	Skipped     bool // they don't run, because no task fails
+}
+
+// Makespan returns in how many milliseconds all tasks end if those of entry i run for
+// takesMS[i] each. ok is false if stop has returned true, or if some never start.
+func (p *Planner) Makespan(tasks []PlannedTasks, takesMS func(i int) int64, stop func() bool) (ms int64, ok bool) {
+	units := make([]forecast.Unit, len(tasks))
+	for i, t := range tasks {
+		x := &p.policies[t.Policy]
+		units[i] = forecast.Unit{
+			Demand: x.demand, Priority: x.priority, Tasks: t.Tasks, Limit: t.MaxParallel, TakesMS: takesMS(i),
+			Needs: t.Needs, Cleanup: p.header.GetPolicies()[t.Policy].GetFinally(), Skipped: t.Skipped,
+		}
+	}
+	r, ok := forecast.Run(p.fleet, units, stop)
+	return r.MakespanMS, ok && r.Unplaced == 0
+}

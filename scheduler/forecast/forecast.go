@@ -1,0 +1,226 @@
+package forecast
+
+import "github.com/dtask/dtask/scheduler"
+
+// A Unit is a task, or an array of tasks that become ready together.
+type Unit struct {
+	Demand   scheduler.Demand // its Group and Limit are not used
+	Priority scheduler.Priority
+	Tasks    uint32 // at least 1
+	Limit    uint32 // maximum of its tasks that run at the same time; 0 = unlimited
+	TakesMS  int64  // of each task; not negative
+	// Needs are the numbers of the units that must end before. They are lower than its own.
+	Needs []uint32
+	// Cleanup units begin when all others have ended.
+	Cleanup bool
+	// Skipped units don't run: they end as soon as they are ready.
+	Skipped bool
+}
+
+// A Result is the end of a forecast.
+type Result struct {
+	MakespanMS int64 // from the first start to the last end
+	// Unplaced is the number of tasks that never start, because no worker fits them or
+	// others that they wait for.
+	Unplaced uint64
+}
+
+// checkInterval is how many assignments are made between two calls of stop.
+const checkInterval = 256
+
+// Run computes how the units run on workers with these capacities. ok is false if stop has
+// returned true; it is called now and then.
+func Run(fleet []scheduler.Capacity, units []Unit, stop func() bool) (r Result, ok bool) {
+	f := &forecast{s: scheduler.New(1), units: units}
+	for i, c := range fleet {
+		f.s.AddWorker(scheduler.WorkerID(i+1), c) //nolint:gosec // workers are few
+	}
+	f.begin()
+	if !f.run(stop) {
+		return Result{}, false
+	}
+	r.MakespanMS = f.now
+	for i := range units {
+		if !units[i].Skipped {
+			r.Unplaced += uint64(f.left[i])
+		}
+	}
+	return r, true
+}
+
+type forecast struct {
+	s     *scheduler.Scheduler
+	units []Unit
+	now   int64 // ms
+
+	left     []uint32 // tasks of each unit that have not ended
+	waits    []uint32 // what each unit waits for
+	offsets  []uint32 // the units that need unit i are after[offsets[i]:offsets[i+1]]
+	after    []uint32
+	ordinary int      // units that have not ended, without cleanup units
+	ready    []uint32 // units that are about to be pushed
+	ends     ends
+	starts   uint64
+}
+
+// begin makes the units ready that wait for nothing.
+func (f *forecast) begin() {
+	n := len(f.units)
+	f.left, f.waits, f.offsets = make([]uint32, n), make([]uint32, n), make([]uint32, n+1)
+	for i := range f.units {
+		u := &f.units[i]
+		f.left[i], f.waits[i] = u.Tasks, uint32(len(u.Needs)) //nolint:gosec // bounded by the job
+		if u.Cleanup {
+			f.waits[i]++ // for the ordinary units
+		} else {
+			f.ordinary++
+		}
+		for _, of := range u.Needs {
+			f.offsets[of+1]++
+		}
+	}
+	for i := range f.units {
+		f.offsets[i+1] += f.offsets[i]
+	}
+	f.after = make([]uint32, f.offsets[n])
+	next := append([]uint32(nil), f.offsets...)
+	for i := range f.units {
+		for _, of := range f.units[i].Needs {
+			f.after[next[of]] = uint32(i) //nolint:gosec // bounded by the job
+			next[of]++
+		}
+	}
+	for i := range f.units {
+		if f.waits[i] == 0 {
+			f.ready = append(f.ready, uint32(i)) //nolint:gosec // as above
+		}
+	}
+	if f.ordinary == 0 {
+		f.releaseCleanup()
+	}
+	f.push()
+}
+
+// run assigns tasks until none can start, and reports whether it was not stopped.
+func (f *forecast) run(stop func() bool) bool {
+	for {
+		for {
+			a, ok := f.s.Next(nil)
+			if !ok {
+				break
+			}
+			unit := uint32(a.Task.Job - 1) //nolint:gosec // see push
+			f.ends.push(end{at: f.now + f.units[unit].TakesMS, start: f.starts, unit: unit, assignment: a})
+			if f.starts++; f.starts%checkInterval == 0 && stop() {
+				return false
+			}
+		}
+		if len(f.ends) == 0 {
+			return true
+		}
+		f.now = f.ends[0].at
+		for len(f.ends) > 0 && f.ends[0].at == f.now {
+			e := f.ends.pop()
+			f.s.Release(e.assignment.Worker, e.assignment.Class, e.assignment.Priority)
+			if f.left[e.unit]--; f.left[e.unit] == 0 {
+				f.s.Retire(e.assignment.Class)
+				f.ended(e.unit)
+			}
+		}
+		f.push()
+	}
+}
+
+// push pushes the tasks of all units that are ready, and ends those that are skipped.
+func (f *forecast) push() {
+	for k := 0; k < len(f.ready); k++ { // ended adds more
+		i := f.ready[k]
+		u := &f.units[i]
+		if u.Skipped {
+			f.ended(i)
+			continue
+		}
+		t := scheduler.TaskRef{Job: uint64(i) + 1}
+		d := u.Demand
+		d.Limit, d.Group = u.Limit, t
+		f.s.PushRun(t, u.Tasks, f.s.Class(d), u.Priority)
+	}
+	f.ready = f.ready[:0]
+}
+
+// ended makes the units ready that waited for one.
+func (f *forecast) ended(i uint32) {
+	for _, next := range f.after[f.offsets[i]:f.offsets[i+1]] {
+		if f.waits[next]--; f.waits[next] == 0 {
+			f.ready = append(f.ready, next)
+		}
+	}
+	if !f.units[i].Cleanup {
+		if f.ordinary--; f.ordinary == 0 {
+			f.releaseCleanup()
+		}
+	}
+}
+
+func (f *forecast) releaseCleanup() {
+	for i := range f.units {
+		if f.units[i].Cleanup {
+			if f.waits[i]--; f.waits[i] == 0 {
+				f.ready = append(f.ready, uint32(i)) //nolint:gosec // bounded by the job
+			}
+		}
+	}
+}
+
+// An end is a running task, by when it ends.
+type end struct {
+	at         int64 // ms
+	start      uint64
+	unit       uint32
+	assignment scheduler.Assignment
+}
+
+// before orders ends: the earlier one first, then the one that has started first.
+func (e *end) before(o *end) bool {
+	if e.at != o.at {
+		return e.at < o.at
+	}
+	return e.start < o.start
+}
+
+// ends is a heap.
+type ends []end
+
+func (h *ends) push(e end) {
+	*h = append(*h, e)
+	list := *h
+	for i := len(list) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !list[i].before(&list[parent]) {
+			return
+		}
+		list[i], list[parent] = list[parent], list[i]
+		i = parent
+	}
+}
+
+func (h *ends) pop() end {
+	list := *h
+	first, last := list[0], len(list)-1
+	list[0] = list[last]
+	list = list[:last]
+	*h = list
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
+			if list[child].before(&list[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return first
+		}
+		list[i], list[least] = list[least], list[i]
+		i = least
+	}
+}
