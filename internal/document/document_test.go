@@ -99,13 +99,16 @@ func conversions() map[string]conversion {
 		"status": from(new(dtaskv1.StatusResponse), func(m *dtaskv1.StatusResponse) any {
 			return NewStatus(m, []*dtaskv1.Job{filled})
 		}, "replica"),
-		"load":         from(new(dtaskv1.LoadResponse), NewLoad),
-		"explanation":  from(new(dtaskv1.ExplainResponse), NewExplanation),
-		"reason":       from(new(dtaskv1.Reason), newReason),
-		"worker_group": from(new(dtaskv1.WorkerGroup), newWorkerGroup),
-		"start_change": from(new(dtaskv1.StartChange), newStartChange),
-		"worker_offer": from(new(dtaskv1.WorkerOffer), newWorkerOffer),
-		"log_event":    from(new(dtaskv1.Event), NewLogEvent),
+		"load":            from(new(dtaskv1.LoadResponse), NewLoad),
+		"explanation":     from(new(dtaskv1.ExplainResponse), NewExplanation, "tasks", "job_state"),
+		"job_explanation": from(new(dtaskv1.ExplainResponse), NewJobExplanation, "task", "state", "workers", "changes", "estimate"),
+		"start_estimate":  from(new(dtaskv1.StartEstimate), newEstimate),
+		"task_group":      from(new(dtaskv1.TaskGroup), newTaskGroup),
+		"reason":          from(new(dtaskv1.Reason), newReason),
+		"worker_group":    from(new(dtaskv1.WorkerGroup), newWorkerGroup),
+		"start_change":    from(new(dtaskv1.StartChange), newStartChange),
+		"worker_offer":    from(new(dtaskv1.WorkerOffer), newWorkerOffer),
+		"log_event":       from(new(dtaskv1.Event), NewLogEvent),
 		"replica_usage": from(new(dtaskv1.DiskUsageResponse), func(m *dtaskv1.DiskUsageResponse) any {
 			return NewReplicaUsage("n1", "10.0.0.1:7460", m, errors.New("error"))
 		}, "server_id"),

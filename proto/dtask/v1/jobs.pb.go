@@ -4681,7 +4681,7 @@ func (x *Event) GetNumber() uint64 {
 type ExplainRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"` // id of a task, or of one task of an array
+	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"` // id of a task, or of one task of an array; empty: the job
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4742,8 +4742,13 @@ type ExplainResponse struct {
 	Changes []*StartChange `protobuf:"bytes,6,rep,name=changes,proto3" json:"changes,omitempty"` // single changes after which the task starts now; any one suffices
 	// There are no other single changes of the kinds in docs/explain.md. Otherwise too many
 	// tasks are before it to compare it with all of them, or the cluster is busy.
-	Complete      bool   `protobuf:"varint,7,opt,name=complete,proto3" json:"complete,omitempty"`
-	Index         uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"` // log index up to which the answer takes everything into account
+	Complete bool           `protobuf:"varint,7,opt,name=complete,proto3" json:"complete,omitempty"`
+	Index    uint64         `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`      // log index up to which the answer takes everything into account
+	Estimate *StartEstimate `protobuf:"bytes,9,opt,name=estimate,proto3" json:"estimate,omitempty"` // of a pending task that no worker can take now
+	// Of a job: its first unfinished tasks, by equal reasons. Then task and state are empty,
+	// and complete is false if the job has more unfinished tasks.
+	Tasks         []*TaskGroup `protobuf:"bytes,10,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	JobState      JobState     `protobuf:"varint,11,opt,name=job_state,json=jobState,proto3,enum=dtask.v1.JobState" json:"job_state,omitempty"` // of a job
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4834,6 +4839,200 @@ func (x *ExplainResponse) GetIndex() uint64 {
 	return 0
 }
 
+func (x *ExplainResponse) GetEstimate() *StartEstimate {
+	if x != nil {
+		return x.Estimate
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetTasks() []*TaskGroup {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetJobState() JobState {
+	if x != nil {
+		return x.JobState
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+// StartEstimate is when a task is expected to start, if no task of a higher priority becomes
+// ready until then, and no worker joins or leaves.
+type StartEstimate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Code  string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`  // expected, or why there is no estimate: see docs/explain.md
+	Text  string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`  // the same as a sentence
+	From  int64                  `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"` // Unix ms; more than 8 of 10 starts are in the range
+	To    int64                  `protobuf:"varint,4,opt,name=to,proto3" json:"to,omitempty"`     // Unix ms
+	// Of few_samples: a task of which fewer than 5 run times are known.
+	Job  string `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"`
+	Task string `protobuf:"bytes,6,opt,name=task,proto3" json:"task,omitempty"`
+	// Of the latest run times of tasks like the task itself; 0: fewer than 5 are known.
+	P50Ms         int64 `protobuf:"varint,7,opt,name=p50_ms,json=p50Ms,proto3" json:"p50_ms,omitempty"`
+	P90Ms         int64 `protobuf:"varint,8,opt,name=p90_ms,json=p90Ms,proto3" json:"p90_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartEstimate) Reset() {
+	*x = StartEstimate{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartEstimate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartEstimate) ProtoMessage() {}
+
+func (x *StartEstimate) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartEstimate.ProtoReflect.Descriptor instead.
+func (*StartEstimate) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *StartEstimate) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *StartEstimate) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *StartEstimate) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *StartEstimate) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *StartEstimate) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *StartEstimate) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *StartEstimate) GetP50Ms() int64 {
+	if x != nil {
+		return x.P50Ms
+	}
+	return 0
+}
+
+func (x *StartEstimate) GetP90Ms() int64 {
+	if x != nil {
+		return x.P90Ms
+	}
+	return 0
+}
+
+// TaskGroup has tasks of a job with the same reason.
+type TaskGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        *Reason                `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	State         TaskState              `protobuf:"varint,2,opt,name=state,proto3,enum=dtask.v1.TaskState" json:"state,omitempty"`
+	Tasks         uint32                 `protobuf:"varint,3,opt,name=tasks,proto3" json:"tasks,omitempty"` // number
+	Names         []string               `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`  // of the first of them, at most 10
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskGroup) Reset() {
+	*x = TaskGroup{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskGroup) ProtoMessage() {}
+
+func (x *TaskGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskGroup.ProtoReflect.Descriptor instead.
+func (*TaskGroup) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *TaskGroup) GetReason() *Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return nil
+}
+
+func (x *TaskGroup) GetState() TaskState {
+	if x != nil {
+		return x.State
+	}
+	return TaskState_TASK_STATE_UNSPECIFIED
+}
+
+func (x *TaskGroup) GetTasks() uint32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *TaskGroup) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
 // Reason is a reason, an obstacle at a worker, or something that the task waits for.
 type Reason struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -4854,15 +5053,19 @@ type Reason struct {
 	Detail string `protobuf:"bytes,14,opt,name=detail,proto3" json:"detail,omitempty"`
 	// Of an obstacle: the workers of the group differ, and free and total are those of the
 	// worker that has most free.
-	Varies        bool     `protobuf:"varint,15,opt,name=varies,proto3" json:"varies,omitempty"`
-	Tasks         []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // of the job, that hold what it waits for; at most 10
+	Varies bool     `protobuf:"varint,15,opt,name=varies,proto3" json:"varies,omitempty"`
+	Tasks  []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // of the job, that hold what it waits for; at most 10
+	// Of a task that is waited for: why it is in its state, as the code and the sentence of a
+	// reason.
+	CauseCode     string `protobuf:"bytes,17,opt,name=cause_code,json=causeCode,proto3" json:"cause_code,omitempty"`
+	Cause         string `protobuf:"bytes,18,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4874,7 +5077,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4887,7 +5090,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Reason) GetCode() string {
@@ -5002,6 +5205,20 @@ func (x *Reason) GetTasks() []string {
 	return nil
 }
 
+func (x *Reason) GetCauseCode() string {
+	if x != nil {
+		return x.CauseCode
+	}
+	return ""
+}
+
+func (x *Reason) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 type WorkerGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Obstacles     []*Reason              `protobuf:"bytes,1,rep,name=obstacles,proto3" json:"obstacles,omitempty"` // at each of its workers; none: the task fits
@@ -5013,7 +5230,7 @@ type WorkerGroup struct {
 
 func (x *WorkerGroup) Reset() {
 	*x = WorkerGroup{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5025,7 +5242,7 @@ func (x *WorkerGroup) String() string {
 func (*WorkerGroup) ProtoMessage() {}
 
 func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5038,7 +5255,7 @@ func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerGroup.ProtoReflect.Descriptor instead.
 func (*WorkerGroup) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WorkerGroup) GetObstacles() []*Reason {
@@ -5080,7 +5297,7 @@ type StartChange struct {
 
 func (x *StartChange) Reset() {
 	*x = StartChange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5092,7 +5309,7 @@ func (x *StartChange) String() string {
 func (*StartChange) ProtoMessage() {}
 
 func (x *StartChange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5105,7 +5322,7 @@ func (x *StartChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChange.ProtoReflect.Descriptor instead.
 func (*StartChange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StartChange) GetCode() string {
@@ -5186,7 +5403,7 @@ type WorkerOffer struct {
 
 func (x *WorkerOffer) Reset() {
 	*x = WorkerOffer{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5198,7 +5415,7 @@ func (x *WorkerOffer) String() string {
 func (*WorkerOffer) ProtoMessage() {}
 
 func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5211,7 +5428,7 @@ func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerOffer.ProtoReflect.Descriptor instead.
 func (*WorkerOffer) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WorkerOffer) GetSlots() uint32 {
@@ -5718,7 +5935,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	" \x01(\x04R\x06number\"6\n" +
 	"\x0eExplainRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04task\x18\x02 \x01(\tR\x04task\"\xa2\x02\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\"\xb3\x03\n" +
 	"\x0fExplainResponse\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12)\n" +
@@ -5727,7 +5944,25 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aworkers\x18\x05 \x03(\v2\x15.dtask.v1.WorkerGroupR\aworkers\x12/\n" +
 	"\achanges\x18\x06 \x03(\v2\x15.dtask.v1.StartChangeR\achanges\x12\x1a\n" +
 	"\bcomplete\x18\a \x01(\bR\bcomplete\x12\x14\n" +
-	"\x05index\x18\b \x01(\x04R\x05index\"\xe0\x02\n" +
+	"\x05index\x18\b \x01(\x04R\x05index\x123\n" +
+	"\bestimate\x18\t \x01(\v2\x17.dtask.v1.StartEstimateR\bestimate\x12)\n" +
+	"\x05tasks\x18\n" +
+	" \x03(\v2\x13.dtask.v1.TaskGroupR\x05tasks\x12/\n" +
+	"\tjob_state\x18\v \x01(\x0e2\x12.dtask.v1.JobStateR\bjobState\"\xaf\x01\n" +
+	"\rStartEstimate\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\x03R\x02to\x12\x10\n" +
+	"\x03job\x18\x05 \x01(\tR\x03job\x12\x12\n" +
+	"\x04task\x18\x06 \x01(\tR\x04task\x12\x15\n" +
+	"\x06p50_ms\x18\a \x01(\x03R\x05p50Ms\x12\x15\n" +
+	"\x06p90_ms\x18\b \x01(\x03R\x05p90Ms\"\x8c\x01\n" +
+	"\tTaskGroup\x12(\n" +
+	"\x06reason\x18\x01 \x01(\v2\x10.dtask.v1.ReasonR\x06reason\x12)\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x13.dtask.v1.TaskStateR\x05state\x12\x14\n" +
+	"\x05tasks\x18\x03 \x01(\rR\x05tasks\x12\x14\n" +
+	"\x05names\x18\x04 \x03(\tR\x05names\"\x95\x03\n" +
 	"\x06Reason\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x10\n" +
@@ -5745,7 +5980,10 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05until\x18\r \x01(\x03R\x05until\x12\x16\n" +
 	"\x06detail\x18\x0e \x01(\tR\x06detail\x12\x16\n" +
 	"\x06varies\x18\x0f \x01(\bR\x06varies\x12\x14\n" +
-	"\x05tasks\x18\x10 \x03(\tR\x05tasks\"m\n" +
+	"\x05tasks\x18\x10 \x03(\tR\x05tasks\x12\x1d\n" +
+	"\n" +
+	"cause_code\x18\x11 \x01(\tR\tcauseCode\x12\x14\n" +
+	"\x05cause\x18\x12 \x01(\tR\x05cause\"m\n" +
 	"\vWorkerGroup\x12.\n" +
 	"\tobstacles\x18\x01 \x03(\v2\x10.dtask.v1.ReasonR\tobstacles\x12\x18\n" +
 	"\aworkers\x18\x02 \x01(\rR\aworkers\x12\x14\n" +
@@ -5824,7 +6062,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -5883,49 +6121,51 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*Event)(nil),                    // 54: dtask.v1.Event
 	(*ExplainRequest)(nil),           // 55: dtask.v1.ExplainRequest
 	(*ExplainResponse)(nil),          // 56: dtask.v1.ExplainResponse
-	(*Reason)(nil),                   // 57: dtask.v1.Reason
-	(*WorkerGroup)(nil),              // 58: dtask.v1.WorkerGroup
-	(*StartChange)(nil),              // 59: dtask.v1.StartChange
-	(*WorkerOffer)(nil),              // 60: dtask.v1.WorkerOffer
-	nil,                              // 61: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 62: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 63: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 64: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 65: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 66: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 67: dtask.v1.Job.LabelsEntry
-	nil,                              // 68: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 69: dtask.v1.Job.ParamsEntry
-	nil,                              // 70: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 71: dtask.v1.ListJobsRequest.LabelsEntry
-	nil,                              // 72: dtask.v1.WorkerOffer.LabelsEntry
-	nil,                              // 73: dtask.v1.WorkerOffer.ResourcesEntry
-	(Priority)(0),                    // 74: dtask.v1.Priority
-	(JobState)(0),                    // 75: dtask.v1.JobState
-	(*ErrorDetail)(nil),              // 76: dtask.v1.ErrorDetail
-	(*Freshness)(nil),                // 77: dtask.v1.Freshness
-	(Consistency)(0),                 // 78: dtask.v1.Consistency
-	(TaskState)(0),                   // 79: dtask.v1.TaskState
+	(*StartEstimate)(nil),            // 57: dtask.v1.StartEstimate
+	(*TaskGroup)(nil),                // 58: dtask.v1.TaskGroup
+	(*Reason)(nil),                   // 59: dtask.v1.Reason
+	(*WorkerGroup)(nil),              // 60: dtask.v1.WorkerGroup
+	(*StartChange)(nil),              // 61: dtask.v1.StartChange
+	(*WorkerOffer)(nil),              // 62: dtask.v1.WorkerOffer
+	nil,                              // 63: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 64: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 65: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 66: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 67: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 68: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 69: dtask.v1.Job.LabelsEntry
+	nil,                              // 70: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 71: dtask.v1.Job.ParamsEntry
+	nil,                              // 72: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 73: dtask.v1.ListJobsRequest.LabelsEntry
+	nil,                              // 74: dtask.v1.WorkerOffer.LabelsEntry
+	nil,                              // 75: dtask.v1.WorkerOffer.ResourcesEntry
+	(Priority)(0),                    // 76: dtask.v1.Priority
+	(JobState)(0),                    // 77: dtask.v1.JobState
+	(*ErrorDetail)(nil),              // 78: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 79: dtask.v1.Freshness
+	(Consistency)(0),                 // 80: dtask.v1.Consistency
+	(TaskState)(0),                   // 81: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	10,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	74,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	61,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	62,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	76,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	63,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	64,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,   // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	8,   // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	63,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	65,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
 	7,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
 	6,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
 	2,   // 10: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
-	75,  // 11: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
-	74,  // 12: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	64,  // 13: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	77,  // 11: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	76,  // 12: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	66,  // 13: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	9,   // 14: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,   // 15: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	65,  // 16: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	66,  // 17: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	67,  // 16: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	68,  // 17: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
 	13,  // 18: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
 	11,  // 19: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
 	2,   // 20: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
@@ -5937,101 +6177,106 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	2,   // 26: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
 	18,  // 27: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
 	19,  // 28: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	76,  // 29: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	74,  // 30: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	75,  // 31: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	67,  // 32: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	68,  // 33: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	77,  // 34: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	75,  // 35: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	78,  // 29: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	76,  // 30: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	77,  // 31: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	69,  // 32: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	70,  // 33: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	79,  // 34: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	77,  // 35: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
 	21,  // 36: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	69,  // 37: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	71,  // 37: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
 	7,   // 38: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
 	6,   // 39: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
-	70,  // 40: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	78,  // 41: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	78,  // 42: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	72,  // 40: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	80,  // 41: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	80,  // 42: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
 	15,  // 43: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	77,  // 44: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	75,  // 45: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	71,  // 46: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	78,  // 47: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	79,  // 44: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	77,  // 45: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	73,  // 46: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	80,  // 47: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	20,  // 48: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	77,  // 49: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	79,  // 50: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	79,  // 49: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	81,  // 50: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
 	40,  // 51: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
 	2,   // 52: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	78,  // 53: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	79,  // 54: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	80,  // 53: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	81,  // 54: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
 	27,  // 55: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	77,  // 56: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	79,  // 56: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
 	20,  // 57: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	78,  // 58: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	80,  // 58: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
 	20,  // 59: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
 	27,  // 60: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	78,  // 61: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	80,  // 61: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	20,  // 62: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	77,  // 63: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	74,  // 64: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	79,  // 63: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	76,  // 64: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
 	20,  // 65: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
 	20,  // 66: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
 	40,  // 67: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	78,  // 68: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	80,  // 68: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
 	41,  // 69: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	77,  // 70: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	78,  // 71: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	79,  // 72: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	79,  // 70: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	80,  // 71: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	81,  // 72: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
 	20,  // 73: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
 	47,  // 74: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
 	3,   // 75: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
 	51,  // 76: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
 	3,   // 77: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
 	54,  // 78: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
-	79,  // 79: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
-	57,  // 80: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
-	58,  // 81: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
-	59,  // 82: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
-	57,  // 83: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
-	60,  // 84: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
-	72,  // 85: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
-	73,  // 86: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
-	14,  // 87: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	22,  // 88: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	23,  // 89: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	25,  // 90: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	28,  // 91: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	30,  // 92: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	32,  // 93: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	34,  // 94: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	36,  // 95: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	46,  // 96: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	38,  // 97: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	42,  // 98: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	44,  // 99: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	49,  // 100: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	52,  // 101: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	55,  // 102: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
-	17,  // 103: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	20,  // 104: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	24,  // 105: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	26,  // 106: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	29,  // 107: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	31,  // 108: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	33,  // 109: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	35,  // 110: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	37,  // 111: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	48,  // 112: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	39,  // 113: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	43,  // 114: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	45,  // 115: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	50,  // 116: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	53,  // 117: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	56,  // 118: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
-	103, // [103:119] is the sub-list for method output_type
-	87,  // [87:103] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	81,  // 79: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
+	59,  // 80: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
+	60,  // 81: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
+	61,  // 82: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
+	57,  // 83: dtask.v1.ExplainResponse.estimate:type_name -> dtask.v1.StartEstimate
+	58,  // 84: dtask.v1.ExplainResponse.tasks:type_name -> dtask.v1.TaskGroup
+	77,  // 85: dtask.v1.ExplainResponse.job_state:type_name -> dtask.v1.JobState
+	59,  // 86: dtask.v1.TaskGroup.reason:type_name -> dtask.v1.Reason
+	81,  // 87: dtask.v1.TaskGroup.state:type_name -> dtask.v1.TaskState
+	59,  // 88: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
+	62,  // 89: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
+	74,  // 90: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
+	75,  // 91: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
+	14,  // 92: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	22,  // 93: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	23,  // 94: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	25,  // 95: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	28,  // 96: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	30,  // 97: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	32,  // 98: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	34,  // 99: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	36,  // 100: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	46,  // 101: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	38,  // 102: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	42,  // 103: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	44,  // 104: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	49,  // 105: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	52,  // 106: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	55,  // 107: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
+	17,  // 108: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	20,  // 109: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	24,  // 110: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	26,  // 111: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	29,  // 112: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	31,  // 113: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	33,  // 114: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	35,  // 115: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	37,  // 116: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	48,  // 117: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	39,  // 118: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	43,  // 119: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	45,  // 120: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	50,  // 121: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	53,  // 122: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	56,  // 123: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
+	108, // [108:124] is the sub-list for method output_type
+	92,  // [92:108] is the sub-list for method input_type
+	92,  // [92:92] is the sub-list for extension type_name
+	92,  // [92:92] is the sub-list for extension extendee
+	0,   // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -6048,7 +6293,7 @@ func file_dtask_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   70,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
