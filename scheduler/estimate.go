@@ -14,8 +14,8 @@ const (
 	// simulation.
 	maxSimulated = 10_000
 	// maxRepeats and minRepeats bound the runs of the simulation; those of all together
-	// should have no more than simulationBudget starts and ends, which take some 5 ms.
-	maxRepeats, minRepeats = 30, 8
+	// should have no more than simulationBudget starts and ends, which take some 5 ms; with minRepeats it may be 10 ms.
+	maxRepeats, minRepeats = 30, 12
 	simulationBudget       = 40_000
 	// maxLookups bounds the tasks that are compared with workers in all runs together.
 	maxLookups = 2_000_000
@@ -94,7 +94,7 @@ func (v *TaskView) Estimate(seed uint64, runTimes func(TaskRef) []int64) Estimat
 	if v.running == nil || v.cut {
 		return Estimate{Doubt: TooLarge}
 	}
-	x := &simulation{v: v, random: splitmix.New(seed), samples: runTimes, first: make(map[*int64]int)}
+	x := &simulation{v: v, random: splitmix.New(seed), samples: runTimes, first: make(map[*int64]int), classOf: make(map[ClassID]int)}
 	if e := x.prepare(); e.Doubt != 0 {
 		return e
 	}
@@ -119,12 +119,15 @@ type simulation struct {
 	random  splitmix.Source
 	samples func(TaskRef) []int64
 
-	units   [][]int64 // run times by unit
-	drawn   [][]int64 // likewise: those from which this run draws, sorted
+	classes []*class
+	classOf map[ClassID]int // their numbers
+	units   [][]int64       // run times by unit
+	drawn   [][]int64       // likewise: those from which this run draws, sorted
 	first   map[*int64]int
 	workers []simWorker
 	queues  []simQueue    // the last is the task itself
 	scratch []worker      // of the workers, as they are in this run
+	taken   []int64       // of all of them
 	at      []simPosition // of the queues, in this run
 	held    map[ClassID]uint32
 	ends    heap[simEnd]
@@ -142,7 +145,7 @@ type simWorker struct {
 }
 
 type simAttempt struct {
-	class *class
+	class int // in simulation.classes
 	unit  int
 	ran   int64
 }
@@ -150,6 +153,7 @@ type simAttempt struct {
 // A simQueue has waiting tasks of one class and priority.
 type simQueue struct {
 	class    *class
+	number   int // of the class
 	priority Priority
 	runs     []simRun
 	short    bool // there are further ones, which are not known
@@ -167,12 +171,12 @@ type simPosition struct {
 	n   uint32 // tasks of the run that have started
 }
 
-// A simEnd is the end of an attempt.
+// A simEnd is the end of an attempt. It has no pointer: there are many of them.
 type simEnd struct {
 	at     int64
 	number int // of the ends, so that the order is that of the starts
 	worker int
-	class  *class
+	class  int
 }
 
 func (e simEnd) before(o simEnd) bool { return e.at < o.at || e.at == o.at && e.number < o.number }
@@ -189,7 +193,7 @@ func (x *simulation) prepare() Estimate {
 			queued = append(queued, list[i].class)
 		}
 	}
-	own := simQueue{class: x.v.class, priority: x.v.priority, runs: []simRun{{seq: x.v.seq, n: 1}}}
+	own := simQueue{class: x.v.class, number: x.number(x.v.class), priority: x.v.priority, runs: []simRun{{seq: x.v.seq, n: 1}}}
 	x.queues, queued = append(x.queues, own), append(queued, x.v.class)
 	attempts := x.v.running.attempts
 	for i := range x.v.fleet.loads {
@@ -225,7 +229,7 @@ func (x *simulation) matters(w *worker, attempts []RunningAttempt, queued []*cla
 }
 
 func (x *simulation) addQueue(a *aheadQueue) Estimate {
-	q := simQueue{class: a.class, priority: a.priority, short: a.short}
+	q := simQueue{class: a.class, number: x.number(a.class), priority: a.priority, short: a.short}
 	for _, r := range a.runs {
 		unit, ok := x.unit(r.Task)
 		if !ok {
@@ -244,7 +248,7 @@ func (x *simulation) addWorker(w worker, attempts []RunningAttempt) Estimate {
 		if !ok {
 			return Estimate{Doubt: FewSamples, Task: a.Task}
 		}
-		attempt := simAttempt{class: x.v.running.classes[a.Class], unit: unit, ran: max(a.RanMS, 0)}
+		attempt := simAttempt{class: x.number(x.v.running.classes[a.Class]), unit: unit, ran: max(a.RanMS, 0)}
 		if a.RanMS < 0 {
 			sim.waiting = append(sim.waiting, attempt)
 		} else {
@@ -253,6 +257,17 @@ func (x *simulation) addWorker(w worker, attempts []RunningAttempt) Estimate {
 	}
 	x.workers = append(x.workers, sim)
 	return Estimate{}
+}
+
+// number returns the number of a class in classes.
+func (x *simulation) number(c *class) int {
+	n, known := x.classOf[c.id]
+	if !known {
+		n = len(x.classes)
+		x.classOf[c.id] = n
+		x.classes = append(x.classes, c)
+	}
+	return n
 }
 
 // unit returns the number of the unit of a task; ok is false if too few of its run times
@@ -297,23 +312,32 @@ func (x *simulation) reset() {
 		slices.Sort(drawn)
 		x.drawn = append(x.drawn, drawn)
 	}
-	x.scratch, x.waits, x.at = x.scratch[:0], make([]int, len(x.workers)), make([]simPosition, len(x.queues))
+	x.scratch, x.taken, x.waits, x.at = x.scratch[:0], x.taken[:0], make([]int, len(x.workers)), make([]simPosition, len(x.queues))
 	for i := range x.queues {
 		x.held[x.queues[i].class.id] = x.queues[i].class.held
 		x.short = x.short || x.queues[i].short && len(x.queues[i].runs) == 0
 	}
 	for i := range x.workers {
 		w := x.workers[i].worker
-		w.taken = slices.Clone(w.taken)
+		from := len(x.taken)
+		x.taken = append(x.taken, w.taken...)
+		w.taken = x.taken[from:len(x.taken):len(x.taken)]
 		x.scratch = append(x.scratch, w)
 		for _, a := range x.workers[i].running {
-			x.start(0, i, a)
+			x.ends.items = append(x.ends.items, x.draw(0, i, a))
 		}
+	}
+	for at := len(x.ends.items)/2 - 1; at >= 0; at-- { // much cheaper than a push for each
+		x.ends.down(at)
 	}
 }
 
-// start draws when an attempt ends that has a slot.
 func (x *simulation) start(now int64, worker int, a simAttempt) {
+	x.ends.push(x.draw(now, worker, a))
+}
+
+// draw draws when an attempt ends that has a slot.
+func (x *simulation) draw(now int64, worker int, a simAttempt) simEnd {
 	x.steps++
 	drawn := x.drawn[a.unit]
 	from, _ := slices.BinarySearch(drawn, a.ran+1)
@@ -321,24 +345,24 @@ func (x *simulation) start(now int64, worker int, a simAttempt) {
 		from, a.ran = 0, 0
 	}
 	took := drawn[from+int(x.random.Below(uint64(len(drawn)-from)))] - a.ran //nolint:gosec // a length
-	x.ends.push(simEnd{at: now + max(took, 0), number: x.steps, worker: worker, class: a.class})
+	return simEnd{at: now + max(took, 0), number: x.steps, worker: worker, class: a.class}
 }
 
 // end ends an attempt, starts what follows, and reports whether that is the task.
 func (x *simulation) end(e simEnd) bool {
 	x.steps++
-	w := &x.scratch[e.worker]
+	w, c := &x.scratch[e.worker], x.classes[e.class]
 	if w.used > 0 {
 		w.used--
 	}
-	for _, n := range e.class.needs {
+	for _, n := range c.needs {
 		if int(n.resource) < len(w.taken) {
 			w.taken[n.resource] -= n.amount
 		}
 	}
-	full := x.full(e.class)
-	if x.held[e.class.id] > 0 {
-		x.held[e.class.id]--
+	full := x.full(c)
+	if c.limit > 0 && x.held[c.id] > 0 {
+		x.held[c.id]--
 	}
 	if waiting := x.workers[e.worker].waiting; x.waits[e.worker] < len(waiting) {
 		x.waits[e.worker]++
@@ -386,7 +410,7 @@ func (x *simulation) fill(now int64, worker int) bool {
 			}
 			w.taken[n.resource] += n.amount
 		}
-		x.start(now, worker, simAttempt{class: c, unit: run.unit})
+		x.start(now, worker, simAttempt{class: x.queues[q].number, unit: run.unit})
 	}
 	return false
 }

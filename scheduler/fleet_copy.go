@@ -38,12 +38,14 @@ type fleetCopy struct {
 	taken  []int64 // of all workers
 }
 
+// maxTakenEach is how many resources of each worker a copy makes room for beforehand: to
+// count them takes as long as to copy them.
+const maxTakenEach = 8
+
 func (s *Scheduler) copyFleet() fleetCopy {
-	n := 0
-	for _, w := range s.sorted {
-		n += len(w.taken)
+	f := fleetCopy{
+		offers: s.copyOffers(), loads: make([]workerLoad, len(s.sorted)), taken: make([]int64, 0, len(s.sorted)*min(len(s.resources), maxTakenEach)),
 	}
-	f := fleetCopy{offers: s.copyOffers(), loads: make([]workerLoad, len(s.sorted)), taken: make([]int64, 0, n)}
 	for i, w := range s.sorted {
 		f.loads[i] = workerLoad{
 			used: w.used, taken: uint32(len(f.taken)), //nolint:gosec // workers and resources are far fewer
