@@ -59,7 +59,7 @@ func (v *TaskView) Busy() (ids []WorkerID, attempts int, ok bool) {
 	return ids, attempts, attempts <= maxSimulated
 }
 
-// A Doubt is why there is no estimate of a start. Zero is none.
+// A Doubt is why a start can't be estimated. Zero means that it can.
 type Doubt uint8
 
 // The reasons.
@@ -76,7 +76,7 @@ const (
 // the simulation. It has more than 8 of 10 true starts under a stationary load.
 type Estimate struct {
 	FromMS, ToMS int64
-	Doubt        Doubt   // why there is none
+	Doubt        Doubt   // if it is not 0, the range is unknown
 	Task         TaskRef // FewSamples: one of which too few are known
 }
 

@@ -185,7 +185,8 @@ func full(t *testing.T) (*scheduler.Scheduler, *scheduler.TaskView) {
 	if _, ok := s.Next(nil); !ok {
 		t.Fatal("nothing was assigned")
 	}
-	return s, s.View(task(1), 0, scheduler.Normal, 0, nil)
+	v := s.View(task(1), 0, scheduler.Normal, 0, nil)
+	return s, v
 }
 
 func TestAnEstimateNeedsFiveSamplesOfEachTask(t *testing.T) {

@@ -1,9 +1,6 @@
 package scheduler
 
-import (
-	"encoding/binary"
-	"slices"
-)
+import "slices"
 
 // An offerList has what the workers of one version of a Scheduler offer, by id. It is
 // copied when the version has changed since, and TaskViews share it: nothing in it changes.
@@ -169,7 +166,7 @@ func distinct[T labelID | typeID | namespaceID | resourceID](list []T) []T {
 // append appends what is relevant of a worker. Different workers get different bytes.
 func (r *relevance) append(b []byte, f *fleetCopy, i int) []byte {
 	o, l := &f.offers[i], &f.loads[i]
-	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(o.slots)), uint64(l.used))
+	b = appendNumber(appendNumber(b, int64(o.slots)), int64(l.used))
 	b = append(b, bits(l.ranked, l.accepting, l.full, o.types == nil, o.serves == nil))
 	for _, x := range r.labels {
 		b = append(b, bits(contains(o.labels, x)))
@@ -182,12 +179,22 @@ func (r *relevance) append(b []byte, f *fleetCopy, i int) []byte {
 	}
 	taken := f.takenOf(i)
 	for _, x := range r.resources {
-		b = binary.AppendVarint(binary.AppendVarint(b, amount(o.total, x)), amount(taken, x))
+		b = appendNumber(appendNumber(b, amount(o.total, x)), amount(taken, x))
 	}
 	for _, x := range r.others {
-		b = binary.AppendVarint(b, amount(o.total, x)-amount(taken, x))
+		b = appendNumber(b, amount(o.total, x)-amount(taken, x))
 	}
 	return b
+}
+
+// appendNumber appends a number in 1 to 10 bytes, as a varint of Protocol Buffers: no
+// number's bytes begin with those of another.
+func appendNumber(b []byte, n int64) []byte {
+	u := uint64(n)<<1 ^ uint64(n>>63) //nolint:gosec // zigzag
+	for ; u >= 0x80; u >>= 7 {
+		b = append(b, byte(u)|0x80)
+	}
+	return append(b, byte(u))
 }
 
 // contains reports whether a sorted list has a value.

@@ -13,7 +13,7 @@ import (
 // becomes ready until then, and no worker joins or leaves.
 type StartEstimate struct {
 	From, To time.Duration // from Explanation.NowMS on
-	// Doubt is why there is none: a stable word, of which package api has the list.
+	// Doubt is why the range is unknown: a stable word, of which package api has the list.
 	Doubt string
 	Task  fsm.TaskRef // with few_samples: a task whose run time is not known
 }
