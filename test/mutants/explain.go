@@ -32,7 +32,7 @@ func inExplain() []Mutant {
 		{
 			Name:   "workers-with-other-labels-are-equal",
 			Edits:  []Edit{{"scheduler/fleet_copy.go", "		b = append(b, bits(contains(o.labels, x)))\n", "		_ = x\n"}},
-			Caught: caught,
+			Caught: []Checker{{Package: "./scheduler", Run: "TestOnlyWorkersThatAreEqual"}},
 		},
 		{
 			Name:   "what-fits-together-needs-no-room-for-the-task",
