@@ -18,15 +18,17 @@ func TestOnlyWorkersThatAreEqualForATaskAreAGroup(t *testing.T) {
 		change func(c *scheduler.Capacity)
 		groups int
 	}{
-		"nothing":          {func(*scheduler.Capacity) {}, 1},
-		"a label":          {func(c *scheduler.Capacity) { c.Labels = nil }, 2},
-		"another label":    {func(c *scheduler.Capacity) { c.Labels = []scheduler.Label{zone, host} }, 1},
-		"a type":           {func(c *scheduler.Capacity) { c.Types = []string{"noop"} }, 2},
-		"another type":     {func(c *scheduler.Capacity) { c.Types = []string{"command", "noop"} }, 1},
-		"a namespace":      {func(c *scheduler.Capacity) { c.Namespaces = []string{"web"} }, 2},
-		"a resource":       {func(c *scheduler.Capacity) { c.Resources = nil }, 2},
-		"slots":            {func(c *scheduler.Capacity) { c.Slots = 1 }, 2},
-		"another resource": {func(c *scheduler.Capacity) { c.Resources = append(cpu[:1:1], scheduler.Quantity{Name: "gpu", Amount: 1}) }, 1},
+		"nothing":       {func(*scheduler.Capacity) {}, 1},
+		"a label":       {func(c *scheduler.Capacity) { c.Labels = nil }, 2},
+		"another label": {func(c *scheduler.Capacity) { c.Labels = []scheduler.Label{zone, host} }, 1},
+		"a type":        {func(c *scheduler.Capacity) { c.Types = []string{"noop"} }, 2},
+		"another type":  {func(c *scheduler.Capacity) { c.Types = []string{"command", "noop"} }, 1},
+		"a namespace":   {func(c *scheduler.Capacity) { c.Namespaces = []string{"web"} }, 2},
+		"a resource":    {func(c *scheduler.Capacity) { c.Resources = nil }, 2},
+		"slots":         {func(c *scheduler.Capacity) { c.Slots = 1 }, 2},
+		"another resource": {func(c *scheduler.Capacity) {
+			c.Resources = append(cpu[:1:1], scheduler.Quantity{Name: "gpu", Amount: 1})
+		}, 1},
 	} {
 		s := scheduler.New(1)
 		s.AddWorker(1, equal)
