@@ -130,6 +130,10 @@ croniter: ## compare schedules with those of the Python package croniter, which 
 	build/croniter/bin/pip install --quiet croniter==6.0.0
 	DTASK_CRONITER=$(CURDIR)/build/croniter/bin/python go test -count=1 -v -run Croniter $(ARGS) ./internal/calendar
 
+.PHONY: explain
+explain: ## compare the changes of explain with a fork of the scheduler in 100,000 random states, and its estimates with 400 loads
+	go test -count=1 -v -timeout 0 -run 'TestChangesAreSound|TestAWaitingTask|TestStartsAreInTheRange' $(ARGS) ./scheduler -change.states=100000 -estimate.loads=400
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (20s)
 	FUZZTIME=$(FUZZTIME) tools/fuzz

@@ -9,13 +9,22 @@ import (
 )
 
 // Explain knows two tasks of job 42: one that runs, and one, which the job does not have
-// otherwise, that is pending.
+// otherwise, that is pending. Each job has the same groups of tasks.
 func (f *fakeLeader) Explain(_ context.Context, r *dtaskv1.ExplainRequest) (*dtaskv1.ExplainResponse, error) {
 	if _, err := f.find(r.GetJob()); err != nil {
 		return nil, err
 	}
 	e := &dtaskv1.ExplainResponse{Job: r.GetJob(), Task: r.GetTask(), State: dtaskv1.TaskState_TASK_STATE_RUNNING, Complete: true, Index: 120}
 	switch r.GetTask() {
+	case "":
+		e.State, e.JobState, e.Complete = 0, dtaskv1.JobState_JOB_STATE_RUNNING, false
+		e.Tasks = []*dtaskv1.TaskGroup{
+			{State: dtaskv1.TaskState_TASK_STATE_RUNNING, Tasks: 12, Names: []string{"map[0]", "map[1]"}, Reason: &dtaskv1.Reason{Code: "tasks_running", Text: "they run"}},
+			{State: dtaskv1.TaskState_TASK_STATE_BLOCKED, Tasks: 1, Names: []string{"sum"}, Reason: &dtaskv1.Reason{
+				Code: "waits_for_array", Text: "it waits for array map, of which 12 of 30 tasks have not ended: they run", Task: "map", Want: 12, Total: 30, Unit: "tasks",
+				CauseCode: "running", Cause: "they run",
+			}},
+		}
 	case "map-b":
 		e.Reasons = []*dtaskv1.Reason{{Code: "running", Text: "attempt 1 runs on worker w2", Worker: "w2", Attempt: 1}}
 	case "train", "hopeless":
@@ -38,7 +47,12 @@ func (f *fakeLeader) Explain(_ context.Context, r *dtaskv1.ExplainRequest) (*dta
 				Slots: 4, Type: "command", Namespace: "default", Labels: map[string]string{"zone": "eu"}, Resources: map[string]int64{"gpu": 8000},
 			}},
 		}
+		e.Estimate = &dtaskv1.StartEstimate{
+			Code: "expected", Text: "it is expected to start in 1m30s to 2m30s, if no task of a higher priority becomes ready before",
+			From: noon.UnixMilli() + 90_000, To: noon.UnixMilli() + 150_000, P50Ms: 61_000, P90Ms: 74_000,
+		}
 		if r.GetTask() == "hopeless" {
+			e.Estimate = &dtaskv1.StartEstimate{Code: "few_samples", Text: "when it starts is unknown: fewer than 5 run times are known of a task"}
 			e.Workers, e.Changes, e.Complete = nil, nil, r.GetJob() == "42"
 		}
 	default:

@@ -147,6 +147,7 @@ func (a *app) jobView(ctx context.Context, c *client.Client, id string, states [
 		if len(tasks) > 0 || len(job.GetArrays()) == 0 {
 			p.Tasks(tasks, selected)
 		}
+		p.PendingHint(job)
 	}}, nil
 }
 

@@ -1,7 +1,6 @@
 package scheduler_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/dtask/dtask/scheduler"
@@ -95,50 +94,6 @@ func BenchmarkNext(b *testing.B) {
 			st.s.Release(a.Worker, a.Class, a.Priority)
 		}
 	})
-}
-
-// BenchmarkView copies a full cluster for one task behind 10,000 others, and finds all
-// changes that would start it.
-func BenchmarkView(b *testing.B) {
-	for _, workers := range []int{1_000, 10_000} {
-		s := scheduler.New(1)
-		cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
-		plain := s.Class(scheduler.Demand{})
-		demanding := s.Class(scheduler.Demand{Resources: cpu(1000)})
-		for id := range scheduler.WorkerID(workers) { //nolint:gosec // small
-			s.AddWorker(id+1, scheduler.Capacity{Slots: 8, Resources: cpu(8000)})
-			for range 8 {
-				s.Occupy(id+1, []scheduler.ClassID{plain, demanding}[id%2], scheduler.Normal)
-			}
-		}
-		for i := range 10_000 {
-			s.Push(task(i), []scheduler.ClassID{plain, demanding}[i/5000], scheduler.Normal, 0)
-		}
-		valid := func(scheduler.TaskRef) bool { return true }
-		if _, ok := s.Next(valid); ok {
-			b.Fatal("the cluster is not full")
-		}
-		for what, at := range map[string]int{"first": 0, "behind_100": 100, "last": 9_999} {
-			name := fmt.Sprintf("%d_workers/%s", workers, what)
-			view := func() *scheduler.TaskView {
-				return s.View(task(at), []scheduler.ClassID{plain, demanding}[at/5000], scheduler.Normal, 0, valid)
-			}
-			b.Run(name+"/view", func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					view()
-				}
-			})
-			b.Run(name+"/view_and_changes", func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					v := view()
-					v.Workers()
-					v.Changes()
-				}
-			})
-		}
-	}
 }
 
 func benchmark(b *testing.B, st *steady) {

@@ -57,6 +57,7 @@ type Change struct {
 // than the least. A higher priority is never enough: a task of any priority gets a free
 // slot if it fits.
 func (v *TaskView) Changes() (list []Change, complete bool) {
+	v.group()
 	if v.class.full() {
 		list = v.raiseLimit()
 	} else {
@@ -65,18 +66,34 @@ func (v *TaskView) Changes() (list []Change, complete bool) {
 			list = append(list, c)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Change) int { return int(a.Kind) - int(b.Kind) })
 	return list, !v.cut && !v.undecided
 }
 
-// changeWorkers returns the changes of one worker that has a single obstacle.
+// changeWorkers returns the changes of one worker that has a single obstacle. One trial
+// decides about all workers of a group.
 func (v *TaskView) changeWorkers() (list []Change) {
-	for i, fit := range v.Workers() {
-		if len(fit.Obstacles) != 1 {
+	changes := make([]Change, len(v.groups)) // of kind 0: none
+	var workers [AddWorker + 1]int           // by the kind of their change
+	for i := range v.groups {
+		g := &v.groups[i]
+		if len(g.obstacles) != 1 {
 			continue
 		}
-		if c, ok := v.changeWorker(&v.workers[i], fit.Obstacles[0]); ok {
-			list = append(list, c)
+		if c, ok := v.changeWorker(&g.worker, g.obstacles[0]); ok {
+			changes[i] = c
+			workers[c.Kind] += len(g.ids)
+		}
+	}
+	for kind := AcceptTasks; kind <= AddWorker; kind++ {
+		if workers[kind] == 0 {
+			continue
+		}
+		list = slices.Grow(list, workers[kind])
+		for i, g := range v.groupOf {
+			if c := &changes[g]; c.Kind == kind {
+				list = append(list, *c)
+				list[len(list)-1].Worker = v.fleet.offers[i].id
+			}
 		}
 	}
 	return list
@@ -131,13 +148,14 @@ func (v *TaskView) raiseLimit() []Change {
 			avoids, v.undecided = avoids || a.avoids, v.undecided || a.more
 		}
 	}
-	for i := range v.workers {
-		switch w := &v.workers[i]; {
+	for i := range v.groups {
+		g := &v.groups[i]
+		switch w := &g.worker; {
 		case !w.ranked():
-		case w.id == v.avoid && v.class.prefetchable:
+		case w.id == v.avoid && v.class.prefetchable: // it is a group of its own
 			avoided = w.freeSlotsFor(v.class)
 		default:
-			free += w.freeSlotsFor(v.class)
+			free += w.freeSlotsFor(v.class) * int64(len(g.ids))
 		}
 	}
 	switch {
@@ -187,8 +205,8 @@ func (v *TaskView) changeDemand() (list []Change) {
 func (v *TaskView) mostOf(i int) (most int64, ok bool) {
 	without := *v.class
 	without.needs = slices.Delete(slices.Clone(v.class.needs), i, i+1)
-	for k := range v.workers {
-		if w := &v.workers[k]; w.ranked() && w.used < w.slots && w.fitsWithSlot(&without) {
+	for k := range v.groups {
+		if w := &v.groups[k].worker; w.ranked() && w.used < w.slots && w.fitsWithSlot(&without) {
 			most, ok = max(most, w.free(v.class.needs[i].resource)), true
 		}
 	}
@@ -209,8 +227,9 @@ func (v *TaskView) mostOf(i int) (most int64, ok bool) {
 // all others.
 func (v *TaskView) placed(c *class) bool {
 	avoided, elsewhere := false, false
-	for i := range v.workers {
-		w := &v.workers[i]
+	v.group()
+	for i := range v.groups {
+		w := &v.groups[i].worker
 		switch free := w.used < w.slots; {
 		case !w.ranked() || !w.fits(c):
 		case w.id == v.avoid:

@@ -424,16 +424,42 @@ func kindsOf(changes []scheduler.Change) (kinds []scheduler.ChangeKind) {
 // that waits is never empty: each worker has an obstacle.
 func TestAWaitingTaskHasAnObstacleAtEachWorker(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(2000) {
-		st := newRandomState(seed)
-		f := st.fork()
-		for _, task := range st.waiting() {
-			v := f.View(task.ref, task.class, task.priority, task.avoid, f.valid)
-			for _, fit := range v.Workers() {
-				if fit.Fits() {
-					t.Fatalf("seed %d, task %d: worker %d fits", seed, task.ref.Index, fit.Worker)
-				}
+	for n := range max(2000, *changeStates) {
+		checkObstacles(t, *changeSeed+uint64(n)) //nolint:gosec // not negative
+	}
+}
+
+// checkObstacles checks that each worker of a random state has an obstacle for each task
+// that waits, and that each is in one group.
+func checkObstacles(t *testing.T, seed uint64) {
+	t.Helper()
+	st := newRandomState(seed)
+	f := st.fork()
+	for _, task := range st.waiting() {
+		v := f.View(task.ref, task.class, task.priority, task.avoid, f.valid)
+		for _, fit := range v.Workers() {
+			if fit.Fits() {
+				t.Fatalf("seed %d, task %d: worker %d fits", seed, task.ref.Index, fit.Worker)
 			}
 		}
+		grouped := 0
+		for _, g := range v.Groups() {
+			if len(g.Obstacles) == 0 {
+				t.Fatalf("seed %d, task %d: a group has no obstacle", seed, task.ref.Index)
+			}
+			grouped += len(g.Workers)
+		}
+		if grouped != len(f.capacity) {
+			t.Fatalf("seed %d, task %d: %d workers are in groups, want %d", seed, task.ref.Index, grouped, len(f.capacity))
+		}
+		if v.Fits() || v.Starts() {
+			t.Fatalf("seed %d, task %d: fits %v, starts %v", seed, task.ref.Index, v.Fits(), v.Starts())
+		}
 	}
+}
+
+// FuzzAWaitingTaskHasAnObstacleAtEachWorker is the same for any seed.
+func FuzzAWaitingTaskHasAnObstacleAtEachWorker(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(checkObstacles)
 }

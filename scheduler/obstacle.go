@@ -17,6 +17,12 @@ type WorkerFit struct {
 // Fits reports whether the worker could take a task of the class now.
 func (f WorkerFit) Fits() bool { return len(f.Obstacles) == 0 }
 
+// A WorkerGroup has workers with equal obstacles.
+type WorkerGroup struct {
+	Workers   []WorkerID // by id; at least one
+	Obstacles []Obstacle // none: they could take the task now
+}
+
 // An ObstacleKind is what is missing. Zero is unset.
 type ObstacleKind uint8
 

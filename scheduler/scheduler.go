@@ -18,6 +18,7 @@ type Scheduler struct {
 	workers map[WorkerID]*worker // never ranged over
 	sorted  []*worker            // the same workers, by id
 	version uint64               // number of changes of the workers and their capacity
+	offers  offerList            // of a version, for TaskViews
 	byLoad  heap[*worker]        // workers that accept tasks and have slots, least loaded first
 	search  heap[visit]          // scratch space of walk
 	waiting int                  // attempts that wait for a slot

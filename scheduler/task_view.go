@@ -1,22 +1,25 @@
 package scheduler
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 const (
 	// maxListed is how many tasks of one ready queue a TaskView has: a change that
 	// would also start more tasks before its own is not found.
 	maxListed = 256
-	// maxScanned bounds the runs and tasks of ready queues that are read for a TaskView,
-	// which takes about a millisecond.
+	// maxChecked bounds the tasks of all ready queues of which a TaskView asks whether they
+	// may still start. It takes about a millisecond.
+	maxChecked = 8_192
+	// maxScanned bounds the runs of ready queues that are read for a TaskView, which takes
+	// about 0.1 ms.
 	maxScanned = 50_000
 )
 
+// maxLimited is how many waiting tasks of a class at its limit a TaskView has.
+const maxLimited = 1_000
+
 // A TaskView is a copy of what decides when one task starts: the workers with what they
-// hold, and the tasks before it. It is taken in the Scheduler's goroutine, in about 0.1 µs
-// for each worker. Its methods may be called in any other, but only in one at a time.
+// hold, and the tasks before it. It is taken in the Scheduler's goroutine, which takes some
+// 20 ns for each worker. Its methods may be called in any other, but only in one at a time.
 type TaskView struct {
 	class    *class
 	priority Priority
@@ -24,9 +27,12 @@ type TaskView struct {
 	seq      uint64 // of its entry; above all others if it has none
 	queued   bool
 	position Position
-	workers  []worker     // by id; without what they hold by class
-	fits     []WorkerFit  // of the workers; nil until Workers is called
-	ahead    []aheadQueue // tasks before it that may compete with it
+	fleet    fleetCopy
+	groups   []workerGroup // of the fleet; nil until group is called
+	groupOf  []uint32      // the group of each worker of the fleet
+	ahead    []aheadQueue  // tasks before it that may compete with it
+	limited  []aheadQueue  // tasks before it that can't start until an attempt of their group ends
+	running  *running      // see ViewRunning; nil: none are known
 	// cut: ahead is not complete, or Changes has taken too many steps. Nothing follows from
 	// a trial then. undecided: a trial would have needed more of ahead than is listed.
 	cut, undecided bool
@@ -49,6 +55,42 @@ type aheadQueue struct {
 	seqs     []uint64 // ascending; at most maxListed
 	more     bool     // there are further ones
 	avoids   bool     // some of seqs avoid a worker
+	// runs has the same tasks, and further ones, which may have been cancelled. short: there
+	// are still more. room is how many further ones may be added.
+	runs  []TaskRun
+	short bool
+	room  uint64
+}
+
+// addFurther adds tasks of a run without looking at each, and reports whether it had room
+// for all.
+func (a *aheadQueue) addFurther(t TaskRef, seq, n uint64, left *uint64) bool {
+	added := min(n, a.room, *left)
+	if added > 0 {
+		a.addRun(t, seq, uint32(added)) //nolint:gosec // at most those of an entry
+	}
+	a.room, *left = a.room-added, *left-added
+	a.short = a.short || added < n
+	return added == n
+}
+
+// A TaskRun is a run of tasks with consecutive indexes in one job.
+type TaskRun struct {
+	Task TaskRef // the first
+	N    uint32
+	seq  uint64 // of the first
+}
+
+// addRun appends tasks to runs.
+func (a *aheadQueue) addRun(t TaskRef, seq uint64, n uint32) {
+	if last := len(a.runs) - 1; last >= 0 {
+		r := &a.runs[last]
+		if r.Task.Job == t.Job && r.Task.Index+r.N == t.Index && r.seq+uint64(r.N) == seq {
+			r.N += n
+			return
+		}
+	}
+	a.runs = append(a.runs, TaskRun{Task: t, N: n, seq: seq})
 }
 
 // View copies what decides about a task of class c, priority p and, as in Push, a worker
@@ -57,13 +99,14 @@ type aheadQueue struct {
 // changes nothing.
 func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid func(TaskRef) bool) *TaskView {
 	p = p.orNormal()
-	v := &TaskView{class: s.classes[c].copyDemand(), priority: p, avoid: avoid, seq: math.MaxUint64}
-	v.copyWorkers(s)
-	scan := scanner{s: s, valid: valid, left: maxScanned}
+	v := &TaskView{class: s.classes[c].copyDemand(), priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet()}
+	scan := scanner{s: s, valid: valid, left: maxScanned, checks: maxChecked, further: maxSimulated}
 	e, seq, found := scan.find(&s.classes[c].queues[p], t)
 	if v.queued = found; found {
 		v.seq, v.avoid = seq, e.avoid
 	}
+	// Without its position, the tasks before it are not known.
+	v.cut = scan.left <= 0
 	for higher := Urgent; higher > p; higher-- {
 		v.position.Higher += uint64(s.depth[higher]) //nolint:gosec // not negative
 	}
@@ -80,9 +123,6 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 			if q == p {
 				v.position.Earlier += scan.count(queue, v.seq)
 			}
-			if x.id != c && x.full() {
-				continue // none of them can start
-			}
 			before := v.seq
 			if q > p {
 				before = math.MaxUint64
@@ -90,13 +130,18 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 			if copied == nil {
 				copied = x.copyDemand()
 			}
-			if a := (aheadQueue{class: copied, priority: q}); scan.list(queue, before, &a) {
-				v.ahead = append(v.ahead, a)
+			a := aheadQueue{class: copied, priority: q, room: maxSimulated}
+			list := &v.ahead
+			if x.id != c && x.full() {
+				// None of them can start: they are only counted, and not at the cost of others.
+				list, a.more, a.room = &v.limited, true, maxLimited
+			}
+			if scan.list(queue, before, &a) {
+				*list = append(*list, a)
 			}
 		}
 	}
-	v.position.AtLeast, v.cut = scan.left <= 0, scan.left <= 0
-	if v.cut && !found {
+	if v.position.AtLeast = scan.left <= 0; v.cut && !found {
 		v.position.Earlier = scan.passed
 	}
 	return v
@@ -110,28 +155,14 @@ func (c *class) copyDemand() *class {
 	}
 }
 
-// copyWorkers copies all workers. Of their lists, only that of the taken resources changes
-// in place.
-func (v *TaskView) copyWorkers(s *Scheduler) {
-	n := 0
-	for _, w := range s.sorted {
-		n += len(w.taken)
-	}
-	v.workers = make([]worker, len(s.sorted))
-	taken := make([]int64, 0, n)
-	for i, w := range s.sorted {
-		from := len(taken)
-		taken = append(taken, w.taken...)
-		v.workers[i] = *w
-		v.workers[i].taken, v.workers[i].held = taken[from:len(taken):len(taken)], nil
-	}
-}
-
-// A scanner reads ready queues, as far as maxScanned allows.
+// A scanner reads ready queues, as far as maxScanned and maxChecked allow.
 type scanner struct {
-	s     *Scheduler
-	valid func(TaskRef) bool
-	left  int
+	s      *Scheduler
+	valid  func(TaskRef) bool
+	left   int // runs
+	checks int // tasks
+	// further is how many tasks beyond maxListed may be added to runs.
+	further uint64
 	// passed is the number of tasks that find has read.
 	passed uint64
 }
@@ -189,22 +220,20 @@ func (r *scanner) list(q *readyQueue, before uint64, to *aheadQueue) bool {
 				return false
 			}
 			t := TaskRef{Job: e.job, Index: e.index + k}
-			if r.left--; r.left < 0 {
-				return false
+			if to.more = to.more || len(to.seqs) == maxListed || r.checks == 0; to.more {
+				return to.addFurther(t, seq, min(uint64(e.n-k), before-seq), &r.further)
 			}
+			r.checks--
 			if seq <= r.s.superseded[t] || r.valid != nil && !r.valid(t) {
 				continue
 			}
-			if len(to.seqs) == maxListed {
-				to.more = true
-				return false
-			}
 			to.seqs, to.avoids = append(to.seqs, seq), to.avoids || e.avoid != 0
+			to.addRun(t, seq, 1)
 		}
 		return true
 	})
-	to.more = to.more || r.left < 0
-	return len(to.seqs) > 0 || to.more
+	to.more, to.short = to.more || r.left < 0, to.short || r.left < 0
+	return len(to.runs) > 0 || to.short
 }
 
 // Queued reports whether the task is in a ready queue.
@@ -220,22 +249,39 @@ func (v *TaskView) Group() (limit, held uint32) { return v.class.limit, v.class.
 // Workers returns for each worker, by id, why it can't take the task now. The caller must
 // not change it.
 func (v *TaskView) Workers() []WorkerFit {
-	if v.fits == nil {
-		v.fits = make([]WorkerFit, len(v.workers))
-		for i := range v.workers {
-			w := &v.workers[i]
-			v.fits[i] = WorkerFit{Worker: w.id, Obstacles: w.obstacles(v.class)}
+	v.group()
+	fits := make([]WorkerFit, len(v.groupOf))
+	for i, g := range v.groupOf {
+		fits[i] = WorkerFit{Worker: v.fleet.offers[i].id, Obstacles: v.groups[g].obstacles}
+	}
+	return fits
+}
+
+// Groups returns the same with the workers that are equal for the task, and for those
+// before it, as one group. The caller must not change it.
+func (v *TaskView) Groups() []WorkerGroup {
+	v.group()
+	groups := make([]WorkerGroup, len(v.groups))
+	for i := range v.groups {
+		groups[i] = WorkerGroup{Workers: v.groups[i].ids, Obstacles: v.groups[i].obstacles}
+	}
+	return groups
+}
+
+// NotAccepting returns the workers that accept no tasks, by id.
+func (v *TaskView) NotAccepting() (ids []WorkerID) {
+	for i := range v.fleet.loads {
+		if !v.fleet.loads[i].accepting {
+			ids = append(ids, v.fleet.offers[i].id)
 		}
 	}
-	return v.fits
+	return ids
 }
 
 // Fits reports whether a worker could take the task now, so that it or one before it is
 // about to be assigned.
 func (v *TaskView) Fits() bool {
-	return slices.ContainsFunc(v.workers, func(w worker) bool {
-		return w.ranked() && !v.class.full() && w.fits(v.class)
-	})
+	return !v.class.full() && v.anyWorker(func(w *worker) bool { return w.ranked() && w.fits(v.class) })
 }
 
 // Starts reports whether the task would get a free slot at once if it were ready, and
@@ -245,5 +291,16 @@ func (v *TaskView) Starts() bool { return !v.class.full() && v.placed(v.class) }
 // EverFits reports whether a worker that accepts tasks could take the task if it were
 // idle.
 func (v *TaskView) EverFits() bool {
-	return slices.ContainsFunc(v.workers, func(w worker) bool { return w.ranked() && w.eligible(v.class) })
+	return v.anyWorker(func(w *worker) bool { return w.ranked() && w.eligible(v.class) })
+}
+
+// anyWorker reports whether f is true for a worker.
+func (v *TaskView) anyWorker(f func(w *worker) bool) bool {
+	v.group()
+	for i := range v.groups {
+		if f(&v.groups[i].worker) {
+			return true
+		}
+	}
+	return false
 }

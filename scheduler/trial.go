@@ -3,7 +3,7 @@ package scheduler
 import "slices"
 
 const (
-	// maxSteps bounds the work of all trials of a TaskView, which takes less than 0.1 s.
+	// maxSteps bounds the work of all trials of a TaskView: it takes some 10 ms.
 	maxSteps = 2_000_000
 	// maxAmounts is how many amounts of a resource are tried on one worker.
 	maxAmounts = 64
@@ -17,80 +17,130 @@ type trial struct {
 	from *worker // the worker before the change
 	w    worker  // with the change, and what was assigned to it
 	held map[ClassID]uint32
-	next []int // first task of each aheadQueue that was not assigned; below 0: none fits any more
+	// alive are the numbers of the aheadQueues that may have a task that fits.
+	alive []int
+	next  []int // first task of each aheadQueue that was not assigned; of those that are alive
 	// taken is what w.taken begins in, so that most trials allocate nothing.
 	taken []int64
 	// step is the least further amount of the resource watch with which a task would fit
 	// that did not; 0: none.
-	watch resourceID
-	step  int64
+	watch    resourceID
+	watching bool
+	step     int64
 }
 
 // try begins a trial, and ends the one before. The caller changes t.w.
 func (v *TaskView) try(w *worker) *trial {
-	v.scratch.v, v.scratch.from, v.scratch.w, v.scratch.watch = v, w, *w, 0
+	v.scratch.v, v.scratch.from, v.scratch.w, v.scratch.watching = v, w, *w, false
 	return &v.scratch
 }
 
-// starts reports whether the task gets a free slot.
-func (t *trial) starts() bool {
+// reset forgets what was assigned, and finds the queues whose tasks fit.
+func (t *trial) reset() {
 	t.taken = append(t.taken[:0], t.from.taken...)
 	t.w.taken, t.w.used, t.step, t.held = t.taken, t.from.used, 0, nil
 	if t.next == nil {
 		t.next = make([]int, len(t.v.ahead))
 	}
-	clear(t.next)
-	for t.w.used < t.w.slots {
-		k := t.first()
-		switch {
-		case t.v.cut:
-			return false
-		case k < 0:
+	t.alive = t.alive[:0]
+	t.count(len(t.v.ahead))
+	for k := range t.v.ahead {
+		if c := t.v.ahead[k].class; t.w.fitsWithSlot(c) {
+			if !t.full(c) {
+				t.alive, t.next[k] = append(t.alive, k), 0
+			}
+		} else if t.watching && t.w.suits(c) {
+			t.missed(c)
+		}
+	}
+}
+
+// count counts steps.
+func (t *trial) count(n int) {
+	if t.v.steps += n; t.v.steps > maxSteps {
+		t.v.cut = true
+	}
+}
+
+// starts reports whether the task gets a free slot.
+func (t *trial) starts() bool {
+	t.reset()
+	for t.w.used < t.w.slots && !t.v.cut {
+		at := t.first()
+		if at < 0 {
 			t.missed(t.v.class)
 			return t.w.fitsWithSlot(t.v.class) && !t.full(t.v.class)
-		case !t.give(k):
+		}
+		if !t.give(at) {
 			return false
 		}
 	}
 	return false
 }
 
-// give assigns the next task of a queue if it fits, and reports whether the order of the
-// next ones is known.
-func (t *trial) give(k int) bool {
+// give assigns the next task of the queue at a position of alive if it fits, and reports
+// whether the order of the next ones is known.
+func (t *trial) give(at int) bool {
+	k := t.alive[at]
 	a := &t.v.ahead[k]
 	switch {
 	case t.full(a.class) || !t.w.fitsWithSlot(a.class):
 		t.missed(a.class)
-		t.next[k] = -1 // what is free only shrinks
+		t.drop(at) // what is free only shrinks
 	case t.next[k] == len(a.seqs):
 		t.v.undecided = true
 		return false
 	default:
 		t.assign(a.class)
 		if t.next[k]++; t.next[k] == len(a.seqs) && !a.more {
-			t.next[k] = -1
+			t.drop(at)
 		}
 	}
 	return true
 }
 
-// first returns the queue whose next task is the first in order; negative without any.
+// drop removes a queue from alive.
+func (t *trial) drop(at int) {
+	last := len(t.alive) - 1
+	t.alive[at] = t.alive[last]
+	t.alive = t.alive[:last]
+}
+
+// first returns the position in alive of the queue whose next task is the first in order;
+// negative without any.
 func (t *trial) first() int {
 	best := -1
-	for k := range t.v.ahead {
-		if t.next[k] < 0 {
-			continue
-		}
-		if t.v.steps++; t.v.steps > maxSteps {
-			t.v.cut = true
-			return -1
-		}
-		if best < 0 || t.before(k, best) {
-			best = k
+	t.count(len(t.alive))
+	for at, k := range t.alive {
+		if best < 0 || t.before(k, t.alive[best]) {
+			best = at
 		}
 	}
 	return best
+}
+
+// all assigns all tasks that are before the task and fit, whatever their order; ok is
+// false if they don't fit together with the task, or not all of them are known.
+func (t *trial) all() (ok bool) {
+	t.reset()
+	for _, k := range t.alive {
+		a := &t.v.ahead[k]
+		if a.more || a.class.limit > 0 {
+			return false
+		}
+		n := int64(len(a.seqs))
+		for _, need := range a.class.needs {
+			if need.amount > max(t.w.free(need.resource), 0)/n {
+				return false
+			}
+			for int(need.resource) >= len(t.w.taken) {
+				t.w.taken = append(t.w.taken, 0)
+			}
+			t.w.taken[need.resource] += need.amount * n
+		}
+		t.w.used += uint32(n) //nolint:gosec // at most maxListed
+	}
+	return t.w.used < t.w.slots && t.w.fitsWithSlot(t.v.class)
 }
 
 func (t *trial) before(k, other int) bool {
@@ -134,7 +184,7 @@ func (t *trial) assign(c *class) {
 // missed records how much more of the watched resource a class needs.
 func (t *trial) missed(c *class) {
 	for _, n := range c.needs {
-		if lack := n.amount - t.w.free(n.resource); n.resource == t.watch && lack > 0 && (t.step == 0 || lack < t.step) {
+		if lack := n.amount - t.w.free(n.resource); t.watching && n.resource == t.watch && lack > 0 && (t.step == 0 || lack < t.step) {
 			t.step = lack
 		}
 	}
@@ -143,7 +193,7 @@ func (t *trial) missed(c *class) {
 // leastSlots returns how many more slots the worker needs to start the task.
 func (t *trial) leastSlots() (n int64, ok bool) {
 	t.w.slots = MaxSlots
-	if !t.starts() {
+	if !t.all() && !t.starts() {
 		return 0, false
 	}
 	return int64(t.w.used) + 1 - int64(t.from.slots), true
@@ -155,7 +205,7 @@ func (t *trial) leastSlots() (n int64, ok bool) {
 // make a difference.
 func (t *trial) leastResource(c *class, o Obstacle) (least int64, ok bool) {
 	i := slices.IndexFunc(c.demand.Resources, func(q Quantity) bool { return q.Name == o.Name })
-	t.watch = c.needs[i].resource
+	t.watch, t.watching = c.needs[i].resource, true
 	least = o.Want - o.Free
 	for range maxAmounts {
 		total := slices.Clone(t.from.total)

@@ -190,7 +190,7 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 	s.version++
 
 	wk.slots = clampSlots(capacity.Slots)
-	// The lists are new ones: a TaskView shares the former ones.
+	// The lists are new ones: an offerList shares the former ones.
 	wk.total, wk.labels, wk.types, wk.serves = nil, nil, nil, nil
 	for _, q := range normalQuantities(capacity.Resources, MaxAmount) {
 		r := intern(s.resources, q.Name)

@@ -19,6 +19,9 @@ func (p *Printer) Explanation(e *dtaskv1.ExplainResponse) {
 	for _, r := range e.GetReasons() {
 		p.wrapped("  ", "  ", r.GetText())
 	}
+	if text := e.GetEstimate().GetText(); text != "" {
+		p.wrapped("  ", "  ", text)
+	}
 	if len(e.GetWorkers()) > 0 {
 		p.Line("")
 	}
@@ -32,6 +35,28 @@ func (p *Printer) Explanation(e *dtaskv1.ExplainResponse) {
 		}
 	}
 	p.changes(e)
+}
+
+// JobExplanation adds why the first unfinished tasks of a job are in their states.
+func (p *Printer) JobExplanation(e *dtaskv1.ExplainResponse) {
+	p.Line("%s  %s", p.bold("job "+e.GetJob()), p.state(document.JobState(e.GetJobState())))
+	for _, r := range e.GetReasons() {
+		p.wrapped("  ", "  ", r.GetText())
+	}
+	for _, g := range e.GetTasks() {
+		p.wrapped("", "    ", fmt.Sprintf("%s %s: %s", Plural(g.GetTasks(), "task"), document.TaskState(g.GetState()), someNames(g.GetNames(), g.GetTasks())))
+		p.wrapped("  - ", "    ", g.GetReason().GetText())
+	}
+	if !e.GetComplete() {
+		p.Line("\nThe job has more unfinished tasks.")
+	}
+}
+
+// PendingHint adds how to see why tasks of a job wait for a worker, if any do.
+func (p *Printer) PendingHint(job *dtaskv1.Job) {
+	if n := job.GetTasksByState()["pending"]; n > 0 {
+		p.Line("\n%s pending; dtaskctl explain %s shows why", Plural(n, "task"), job.GetId())
+	}
 }
 
 // changes adds the single changes after which the task would start.

@@ -31,11 +31,14 @@ func (j *jobs) Explain(ctx context.Context, r *dtaskv1.ExplainRequest) (*dtaskv1
 	if err != nil {
 		return nil, err
 	}
-	ref, err := j.findTask(id, r.GetTask())
+	leader, err := j.leader()
 	if err != nil {
 		return nil, err
 	}
-	leader, err := j.leader()
+	if r.GetTask() == "" {
+		return j.explainJob(ctx, leader, id)
+	}
+	ref, err := j.findTask(id, r.GetTask())
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +61,7 @@ func (j *jobs) Explain(ctx context.Context, r *dtaskv1.ExplainRequest) (*dtaskv1
 		}
 		x.archived = !j.inState(id)
 		x.resp.Index = index
+		x.runs = &runTimeReader{ctx: ctx, server: j.Server, st: tasks.st}
 		x.explain()
 		return x.resp, nil
 	}
@@ -80,12 +84,14 @@ type explainer struct {
 	capacity *sequencer.Capacity // may be nil
 	caller   *auth.Principal
 	archived bool
-	scanned  int // dependencies; see maxScanned
+	walks    int            // dependencies that may be followed: see maxWalked
+	scanned  int            // dependencies; see maxScanned
+	runs     *runTimeReader // nil: no estimate is made
 	resp     *dtaskv1.ExplainResponse
 }
 
 func newExplainer(tasks *taskReader, ref fsm.TaskRef, soft *sequencer.Explanation, p *auth.Principal) *explainer {
-	x := &explainer{taskReader: tasks, at: ref, soft: soft, caller: p}
+	x := &explainer{taskReader: tasks, at: ref, soft: soft, caller: p, walks: maxWalked}
 	x.task, _ = tasks.st.Task(ref)
 	x.resp = &dtaskv1.ExplainResponse{
 		Job: formatJobID(ref.Job), Task: tasks.st.Name(ref), State: tasks.state(ref.Index, x.task.AttemptState()), Complete: true,
@@ -148,6 +154,9 @@ func (x *explainer) assigned() {
 	switch {
 	case isRunning(at, x.observed[x.at.Index]):
 		r.Code = "running"
+		if o := observation(at, x.observed[x.at.Index]); o.Permille > 0 || o.Text != "" {
+			r.Free, r.Total, r.Unit, r.Detail = int64(o.Permille), 1000, "permille", o.Text
+		}
 	case x.soft.Before > 0:
 		r.Code, r.Want, r.Unit = "waits_at_worker", int64(x.soft.Before), "attempts"
 	case x.soft.Unconfirmed:

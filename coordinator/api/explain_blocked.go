@@ -3,6 +3,7 @@ package api
 import (
 	"strings"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -44,7 +45,7 @@ func conditionName(c dtaskv1.Condition) string {
 // waitsForTasks adds the open tasks before the task that are not blocked themselves.
 func (x *explainer) waitsForTasks() {
 	walked, todo, more := map[uint32]bool{}, x.st.Dependencies(x.at), 0
-	for walks := 0; len(todo) > 0 && walks < maxWalked; walks++ {
+	for ; len(todo) > 0 && x.walks > 0; x.walks-- {
 		head := todo[0]
 		if todo = todo[1:]; walked[head] {
 			continue
@@ -80,11 +81,48 @@ func unended(counts []uint32) (n int64) {
 
 // waitsForTask is a task, or an array with open tasks, that the task waits for.
 func (x *explainer) waitsForTask(ref fsm.TaskRef, open int64) *dtaskv1.Reason {
+	r := &dtaskv1.Reason{Code: "waits_for_array", Want: open, Unit: "tasks"}
 	if a, ok := x.st.ArrayTask(ref); ok {
-		return &dtaskv1.Reason{Code: "waits_for_array", Task: a.Name, Want: open, Total: int64(a.Count), Unit: "tasks"}
+		r.Task, r.Total = a.Name, int64(a.Count)
+		ref.Index = x.firstOpen(a)
+	} else {
+		t, _ := x.st.Task(ref)
+		r = &dtaskv1.Reason{Code: "waits_for_task", Task: x.st.Name(ref), Detail: stateName(x.state(ref.Index, t.AttemptState()))}
 	}
-	t, _ := x.st.Task(ref)
-	return &dtaskv1.Reason{Code: "waits_for_task", Task: x.st.Name(ref), Detail: stateName(x.state(ref.Index, t.AttemptState()))}
+	if why := x.reasonOf(ref); why != nil {
+		r.CauseCode, r.Cause = why.GetCode(), sentence(why)
+	}
+	return r
+}
+
+// firstOpen returns the first task of an array that has not ended.
+func (x *explainer) firstOpen(a fsm.ArrayTask) uint32 {
+	for i, t := range x.st.AttemptStates(x.job.ID, a.First, a.First+a.Count) {
+		if !t.State.Terminal() {
+			return i
+		}
+	}
+	return a.First
+}
+
+// reasonOf returns the most important reason why another task of the job is in its state,
+// as far as the state has it; nil for a task that is blocked or has ended.
+func (x *explainer) reasonOf(ref fsm.TaskRef) *dtaskv1.Reason {
+	y := newExplainer(x.taskReader, ref, &sequencer.Explanation{}, x.caller)
+	switch y.task.State {
+	case fsm.Scheduled:
+		y.scheduled()
+	case fsm.Assigned:
+		y.assigned()
+	case fsm.Pending:
+		if why := x.pendingReason(ref); why != "" {
+			return &dtaskv1.Reason{Code: "no_suitable_worker", Detail: why}
+		}
+		return &dtaskv1.Reason{Code: "waits_for_worker"}
+	case fsm.Blocked, fsm.Completed, fsm.Failed, fsm.Cancelled, fsm.Dead, fsm.Lost:
+		return nil
+	}
+	return y.resp.GetReasons()[0]
 }
 
 // stateName is the name of a task's state as users see it.

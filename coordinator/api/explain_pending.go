@@ -31,6 +31,7 @@ func (x *explainer) pending() {
 	if x.soft.QueueTimeout > 0 {
 		x.add(&dtaskv1.Reason{Code: "queue_timeout", Until: x.soft.QueueTimeout})
 	}
+	x.estimate(c)
 	// While more is ready than the leader can assign, the order of the others is not known.
 	if x.resp.Complete = !x.soft.Busy && !x.soft.Paused && x.soft.HeldUntil == 0; x.resp.GetComplete() {
 		x.capacityChanges(c)

@@ -89,7 +89,7 @@ func TestATaskInEachStateHasAReason(t *testing.T) {
 		"dead":            "retries_exhausted: retries exhausted after 1 attempt that failed or were lost: exit 1",
 		"blocked-by-dead": "cancelled: cancelled: dependency dead failed\nfirst_cause: the first cause is task dead, dead: exit 1",
 		"held":            "waits_at_worker: attempt 1 waits for a slot of worker w1; the number of attempts that must end before is 2",
-		"running":         "running: attempt 1 runs on worker w1",
+		"running":         "running: attempt 1 runs on worker w1, 42 % done: half",
 	} {
 		if _, got := r.explainTask(t, name); got != want {
 			t.Errorf("task %s: got\n%s\nwant\n%s", name, got, want)
@@ -116,7 +116,7 @@ func TestTheRootsOfABlockedTaskAreNamed(t *testing.T) {
 	w := r.worker(t)
 	r.assign(t, held(1, 0, 1, w))
 	r.complete(t, held(1, 1, 1, w), "")
-	if _, got := r.explainTask(t, "d"); got != "waits_for_task: it waits for task a, which is assigned" {
+	if _, got := r.explainTask(t, "d"); got != "waits_for_task: it waits for task a, which is assigned: worker w1 has attempt 1 and has not reported its start" {
 		t.Errorf("got %s", got)
 	}
 	if _, got := r.explainTask(t, "cleanup"); got != "waits_for_ordinary_tasks: a cleanup task: 3 of the 4 ordinary tasks of its job have not ended" {
@@ -251,7 +251,7 @@ func TestWhatCannotBeExplainedIsAnError(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "x", task("a"))
-	for _, q := range []*dtaskv1.ExplainRequest{{Job: "1", Task: "b"}, {Job: "2", Task: "a"}, {Job: "x", Task: "a"}, {Job: "1"}} {
+	for _, q := range []*dtaskv1.ExplainRequest{{Job: "1", Task: "b"}, {Job: "2", Task: "a"}, {Job: "x", Task: "a"}, {Job: "2"}} {
 		_, err := r.jobs.Explain(t.Context(), q)
 		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 	}
@@ -271,6 +271,7 @@ func TestEachCodeOfAnExplanationIsDocumented(t *testing.T) {
 	}
 	known := slices.Collect(maps.Keys(reasonTexts))
 	known = append(known, slices.Collect(maps.Keys(changeTexts))...)
+	known = append(known, slices.Collect(maps.Keys(estimateTexts))...)
 	for _, code := range known {
 		if !strings.Contains(string(doc), "| `"+code+"` |") {
 			t.Errorf("docs/explain.md has no row for %s", code)
@@ -287,13 +288,18 @@ func TestEachCodeOfAnExplanationIsDocumented(t *testing.T) {
 			t.Errorf("change %s has no text", code)
 		}
 	}
+	for code, f := range estimateTexts {
+		if f(&dtaskv1.StartEstimate{}, 0) == "" {
+			t.Errorf("estimate %s has no text", code)
+		}
+	}
 	rows := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(doc), -1)
 	for _, row := range rows {
 		if !slices.Contains(known, row[1]) {
 			t.Errorf("docs/explain.md has %s, which no answer has", row[1])
 		}
 	}
-	for _, file := range []string{"explain.go", "explain_blocked.go", "explain_pending.go", "../sequencer/capacity.go"} {
+	for _, file := range []string{"explain.go", "explain_blocked.go", "explain_pending.go", "explain_job.go", "explain_estimate.go", "../sequencer/capacity.go"} {
 		source, err := os.ReadFile(file) //nolint:gosec // of the list above
 		if err != nil {
 			t.Fatal(err)

@@ -44,10 +44,10 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return fmt.Sprintf("a cleanup task: %d of the %d ordinary tasks of its job have not ended", r.GetWant(), r.GetTotal())
 	},
 	"waits_for_task": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("it waits for task %s, which is %s", r.GetTask(), r.GetDetail())
+		return withCause(fmt.Sprintf("it waits for task %s, which is %s", r.GetTask(), r.GetDetail()), r)
 	},
 	"waits_for_array": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("it waits for array %s, of which %d of %d tasks have not ended", r.GetTask(), r.GetWant(), r.GetTotal())
+		return withCause(fmt.Sprintf("it waits for array %s, of which %d of %d tasks have not ended", r.GetTask(), r.GetWant(), r.GetTotal()), r)
 	},
 	"waits_for_more_tasks": func(r *dtaskv1.Reason) string {
 		if r.GetWant() == 0 {
@@ -81,6 +81,15 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return "its queue timeout ends at " + formatTime(r.GetUntil())
 	},
 
+	// Pending tasks that another task or a whole job waits for.
+	"waits_for_worker":   fixed("it is ready and waits for a worker"),
+	"no_suitable_worker": func(r *dtaskv1.Reason) string { return r.GetDetail() },
+
+	// Tasks of a job.
+	"tasks_starting": fixed("a worker has them and has not reported their start"),
+	"tasks_running":  fixed("they run"),
+	"job_ended":      func(r *dtaskv1.Reason) string { return "it has ended: " + r.GetDetail() },
+
 	// Obstacles at workers.
 	"worker_drains":        fixed("drains"),
 	"worker_not_connected": fixed("not connected to the leader"),
@@ -112,7 +121,14 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return fmt.Sprintf("worker %s has attempt %d and has not reported its start", r.GetWorker(), r.GetAttempt())
 	},
 	"running": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("attempt %d runs on worker %s", r.GetAttempt(), r.GetWorker())
+		text := fmt.Sprintf("attempt %d runs on worker %s", r.GetAttempt(), r.GetWorker())
+		if r.GetTotal() > 0 {
+			text += fmt.Sprintf(", %d %% done", r.GetFree()/10)
+		}
+		if r.GetDetail() != "" {
+			text += ": " + firstLine(r.GetDetail())
+		}
+		return text
 	},
 	"waits_at_worker": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("attempt %d waits for a slot of worker %s; the number of attempts that must end before is %d", r.GetAttempt(), r.GetWorker(), r.GetWant())
@@ -193,6 +209,48 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 		return "remove its start time: dtaskctl update " + task + " --not-before now"
 	},
 	"retry_task": func(_ *dtaskv1.StartChange, task string) string { return "retry it: dtaskctl retry " + task },
+}
+
+// estimateTexts makes a sentence of an estimate. now is Unix ms.
+var estimateTexts = map[string]func(e *dtaskv1.StartEstimate, now int64) string{
+	"expected": func(e *dtaskv1.StartEstimate, now int64) string {
+		return fmt.Sprintf("it is expected to start in %s to %s, if no task of a higher priority becomes ready before", roundTime(e.GetFrom()-now), roundTime(e.GetTo()-now))
+	},
+	"few_samples": func(e *dtaskv1.StartEstimate, _ int64) string {
+		which := "a task"
+		if e.GetTask() != "" {
+			which = "tasks like " + e.GetJob() + "/" + e.GetTask()
+		}
+		return "when it starts is unknown: fewer than 5 run times are known of " + which
+	},
+	"too_many_attempts": func(*dtaskv1.StartEstimate, int64) string {
+		return "when it starts is unknown: too many attempts must end before"
+	},
+	"never_starts": func(*dtaskv1.StartEstimate, int64) string {
+		return "when it starts is unknown: it would not even start after everything that runs and waits"
+	},
+}
+
+// roundTime is a duration in ms, rounded to a twentieth of its size or less.
+func roundTime(ms int64) time.Duration {
+	d := time.Duration(max(ms, 0)) * time.Millisecond
+	switch {
+	case d < time.Second:
+		return d.Round(10 * time.Millisecond)
+	case d < 20*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d < 20*time.Minute:
+		return d.Round(time.Second)
+	}
+	return d.Round(time.Minute)
+}
+
+// withCause adds why the task that is waited for is in its state.
+func withCause(text string, r *dtaskv1.Reason) string {
+	if r.GetCause() == "" {
+		return text
+	}
+	return text + ": " + r.GetCause()
 }
 
 func fixed(s string) func(*dtaskv1.Reason) string { return func(*dtaskv1.Reason) string { return s } }

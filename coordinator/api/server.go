@@ -61,6 +61,7 @@ type Server struct {
 	refused         busyCounts
 	aggregatedCache aggregatedCache
 	levelsCache     levelsCache
+	runTimes        runTimeCache
 
 	streams  sync.WaitGroup // goroutines of streams, which end with their call
 	stopping chan struct{}  // closed by Serve when streams should end

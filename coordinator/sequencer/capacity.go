@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/dtask/dtask/fsm"
@@ -67,7 +68,7 @@ func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, see
 	at := v.Position()
 	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
 	c.Limit, c.Held = v.Group()
-	c.group(v.Workers(), down, sees)
+	c.group(v.Groups(), down, sees)
 	if c.Complete = true; c.Fits {
 		return c
 	}
@@ -83,35 +84,59 @@ func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, see
 }
 
 // group groups the workers that the caller may see by their obstacles.
-func (c *Capacity) group(fits []scheduler.WorkerFit, down map[scheduler.WorkerID]refusal, sees func(fsm.WorkerID) bool) {
-	groups := make(map[string]int)
-	var key []byte
-	for _, fit := range fits {
-		if !sees(fsm.WorkerID(fit.Worker)) {
-			continue
-		}
-		obstacles := showObstacles(fit.Obstacles, down[fit.Worker])
-		key = key[:0]
-		for _, o := range obstacles {
-			// The length of a part does not matter: no name has a NUL.
-			key = append(append(append(append(append(append(key, o.Code...), 0), o.Name...), 0), o.Value...), 0)
-			if o.Total == 0 {
-				key = append(key, '0')
+func (c *Capacity) group(list []scheduler.WorkerGroup, down map[scheduler.WorkerID]refusal, sees func(fsm.WorkerID) bool) {
+	x := grouping{c: c, known: make(map[string]int)}
+	for _, g := range list {
+		// Workers that accept no tasks are one group each, for there are several reasons.
+		accepting := !slices.ContainsFunc(g.Obstacles, func(o scheduler.Obstacle) bool { return o.Kind == scheduler.NotAccepting })
+		at := -1
+		for _, id := range g.Workers {
+			if !sees(fsm.WorkerID(id)) {
+				continue
 			}
-		}
-		at, known := groups[string(key)]
-		if !known {
-			at = len(c.Groups)
-			groups[string(key)] = at
-			c.Groups = append(c.Groups, WorkerGroup{Obstacles: obstacles})
-		}
-		g := &c.Groups[at]
-		g.Workers = append(g.Workers, fsm.WorkerID(fit.Worker))
-		for i := range obstacles {
-			g.Obstacles[i].include(&obstacles[i])
+			if at < 0 || !accepting {
+				at = x.find(showObstacles(g.Obstacles, down[id]))
+			}
+			c.Groups[at].Workers = append(c.Groups[at].Workers, fsm.WorkerID(id))
 		}
 	}
-	slices.SortStableFunc(c.Groups, func(a, b WorkerGroup) int { return len(b.Workers) - len(a.Workers) })
+	for _, g := range c.Groups {
+		slices.Sort(g.Workers)
+	}
+	slices.SortStableFunc(c.Groups, func(a, b WorkerGroup) int {
+		return cmp.Or(cmp.Compare(len(b.Workers), len(a.Workers)), cmp.Compare(a.Workers[0], b.Workers[0]))
+	})
+}
+
+// A grouping finds the group of a worker.
+type grouping struct {
+	c     *Capacity
+	known map[string]int
+	key   []byte
+}
+
+// find returns the number of the group of workers with these obstacles.
+func (x *grouping) find(obstacles []Obstacle) int {
+	key := x.key[:0]
+	for _, o := range obstacles {
+		// The length of a part does not matter: no name has a NUL.
+		key = append(append(append(append(append(append(key, o.Code...), 0), o.Name...), 0), o.Value...), 0)
+		if o.Total == 0 {
+			key = append(key, '0')
+		}
+	}
+	x.key = key
+	at, known := x.known[string(key)]
+	if !known {
+		at = len(x.c.Groups)
+		x.known[string(key)] = at
+		x.c.Groups = append(x.c.Groups, WorkerGroup{Obstacles: obstacles})
+	}
+	g := &x.c.Groups[at]
+	for i := range obstacles {
+		g.Obstacles[i].include(&obstacles[i])
+	}
+	return at
 }
 
 // include adds the same obstacle at another worker.

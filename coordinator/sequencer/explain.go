@@ -2,6 +2,7 @@ package sequencer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/dtask/dtask/fsm"
@@ -27,6 +28,11 @@ type Explanation struct {
 	// ready: of a task that is not assigned, nil otherwise. It knows only workers that the
 	// caller may see. It takes some milliseconds with thousands of workers.
 	Capacity func(sees func(fsm.WorkerID) bool) *Capacity
+
+	// Estimate returns when a pending task starts; nil for others. It is called after
+	// Capacity, and takes some milliseconds. runTimes returns the latest run times of the
+	// tasks that are like one, the same list for all of them.
+	Estimate func(runTimes func(fsm.TaskRef) []time.Duration) StartEstimate
 
 	// Of an assigned task.
 	Attached    bool  // its worker has a session
@@ -67,6 +73,9 @@ func (s *Sequencer) Explain(ctx context.Context, t fsm.TaskRef) (*Explanation, e
 		}
 		if q.view != nil {
 			r.value.Capacity = func(sees func(fsm.WorkerID) bool) *Capacity { return newCapacity(q.view, q.down, sees) }
+			if r.value.State == fsm.Pending {
+				r.value.Estimate = q.estimate
+			}
 		}
 		return r.value, nil
 	case <-ctx.Done():
@@ -88,18 +97,23 @@ func (q *question) run(*batch) bool {
 
 func (q *question) refuse(err error) { q.answer <- answered[*Explanation]{err: err} }
 
-// answerQuestions answers the questions of a cycle after its commit.
+// answerQuestions answers the questions of a cycle after its commit. Each takes part of a
+// millisecond with thousands of workers: those beyond maxAnswered wait for the next cycle,
+// so that what that assigns does not wait for them.
 func (s *Sequencer) answerQuestions(b *batch) {
-	for _, q := range s.questions {
+	n := min(len(s.questions), maxAnswered)
+	for _, q := range s.questions[:n] {
 		e := s.explain(b, q)
 		b.then(func(index uint64, err error) {
 			e.Index = index
 			q.answer <- answered[*Explanation]{value: e, err: err}
 		})
 	}
-	clear(s.questions)
-	s.questions = s.questions[:0]
+	s.questions = slices.Delete(s.questions, 0, n)
 }
+
+// maxAnswered is how many questions one cycle answers.
+const maxAnswered = 1
 
 func (s *Sequencer) explain(b *batch, q *question) *Explanation {
 	e := &Explanation{Paused: s.paused.Load(), Busy: b.full()}
@@ -116,7 +130,9 @@ func (s *Sequencer) explain(b *batch, q *question) *Explanation {
 		e.HeldUntil = b.unixMS(s.dispatch.cleanups.until[q.task])
 		e.QueueTimeout = b.unixMS(s.dispatch.queued.until[q.task])
 	}
-	s.viewCapacity(b, q, &t)
+	if s.viewCapacity(b, q, &t); t.State == fsm.Pending {
+		s.viewRunning(b, q)
+	}
 	return e
 }
 
@@ -137,16 +153,15 @@ func (s *Sequencer) viewCapacity(b *batch, q *question, t *fsm.Task) {
 		avoid = scheduler.WorkerID(t.Worker)
 	}
 	q.view = s.dispatch.sched.View(schedulerRef(q.task), policies.classOf(b.view, q.task, p), p.priority, avoid, isReady(b.view))
-	for id, w := range s.workers.byID {
-		known := b.view.Worker(id)
-		r := refusal{drains: known != nil && known.Drains(), detached: w.session == nil, leaving: w.leaving}
-		if r == (refusal{}) {
+	for _, id := range q.view.NotAccepting() {
+		w, known := s.workers.byID[fsm.WorkerID(id)], b.view.Worker(fsm.WorkerID(id))
+		if w == nil {
 			continue
 		}
 		if q.down == nil {
 			q.down = make(map[scheduler.WorkerID]refusal)
 		}
-		q.down[scheduler.WorkerID(id)] = r
+		q.down[id] = refusal{drains: known != nil && known.Drains(), detached: w.session == nil, leaving: w.leaving}
 	}
 }
 

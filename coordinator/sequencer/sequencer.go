@@ -51,7 +51,7 @@ type Sequencer struct {
 	gates     gates
 	fencing   fencing
 	retention retention
-	questions []*question // of this cycle
+	questions []*question // asked and not answered
 }
 
 // New returns the sequencer of a term. Its view is a fork of the machine's
@@ -126,6 +126,9 @@ func (s *Sequencer) Run(ctx context.Context) error {
 func (s *Sequencer) finish() {
 	s.inbox.close(ErrTermEnded)
 	s.backlog.refuse(ErrTermEnded)
+	for _, q := range s.questions {
+		q.refuse(ErrTermEnded)
+	}
 	for _, w := range s.workers.byID {
 		if w.session != nil {
 			w.session.Close(ErrTermEnded)
@@ -206,7 +209,7 @@ func (s *Sequencer) cycle() {
 		s.stealing.run(b)
 	}
 	s.answerQuestions(b)
-	s.more = b.full()
+	s.more = b.full() || len(s.questions) > 0
 	s.pipe.propose(b)
 }
 

@@ -12,6 +12,39 @@ type Explanation struct {
 	Changes  []StartChange `json:"changes"`
 	Complete bool          `json:"complete"`
 	Index    uint64        `json:"index"`
+	Estimate *Estimate     `json:"estimate,omitempty"`
+}
+
+// JobExplanation is why the first unfinished tasks of a job are in their states.
+type JobExplanation struct {
+	Job      string      `json:"job"`
+	State    string      `json:"state"`
+	Reasons  []Reason    `json:"reasons"`
+	Tasks    []TaskGroup `json:"tasks"`
+	Complete bool        `json:"complete"`
+	Index    uint64      `json:"index"`
+}
+
+// TaskGroup has tasks with the same reason: their number, and the names of some.
+type TaskGroup struct {
+	State  string   `json:"state"`
+	Tasks  uint32   `json:"tasks"`
+	Names  []string `json:"names"`
+	Reason Reason   `json:"reason"`
+}
+
+// Estimate is when a task is expected to start. From and To are missing if Code is not
+// expected.
+type Estimate struct {
+	Code string  `json:"code"`
+	Text string  `json:"text"`
+	From *string `json:"from,omitempty"`
+	To   *string `json:"to,omitempty"`
+	Job  string  `json:"job,omitempty"`
+	Task string  `json:"task,omitempty"`
+	// RunP50MS and RunP90MS are of the latest run times of tasks like the task itself.
+	RunP50MS *int64 `json:"run_p50_ms,omitempty"`
+	RunP90MS *int64 `json:"run_p90_ms,omitempty"`
 }
 
 // Reason is a reason, or an obstacle at a worker. Code is a stable word; Text is for
@@ -35,6 +68,9 @@ type Reason struct {
 	// that has most free.
 	Varies bool     `json:"varies,omitempty"`
 	Tasks  []string `json:"tasks,omitempty"`
+	// Cause is why the task that is waited for is in its state, as the text of a reason.
+	CauseCode string `json:"cause_code,omitempty"`
+	Cause     string `json:"cause,omitempty"`
 }
 
 // WorkerGroup has workers with equal obstacles: their number, and the names of some.
@@ -74,13 +110,40 @@ func NewExplanation(e *dtaskv1.ExplainResponse) Explanation {
 	return Explanation{
 		Job: e.GetJob(), ID: e.GetTask(), State: TaskState(e.GetState()), Reasons: list(e.GetReasons(), newReason),
 		Workers: list(e.GetWorkers(), newWorkerGroup), Changes: list(e.GetChanges(), newStartChange), Complete: e.GetComplete(), Index: e.GetIndex(),
+		Estimate: newEstimate(e.GetEstimate()),
 	}
+}
+
+// NewJobExplanation converts an explanation of a job.
+func NewJobExplanation(e *dtaskv1.ExplainResponse) JobExplanation {
+	return JobExplanation{
+		Job: e.GetJob(), State: JobState(e.GetJobState()), Reasons: list(e.GetReasons(), newReason), Tasks: list(e.GetTasks(), newTaskGroup),
+		Complete: e.GetComplete(), Index: e.GetIndex(),
+	}
+}
+
+func newTaskGroup(g *dtaskv1.TaskGroup) TaskGroup {
+	return TaskGroup{State: TaskState(g.GetState()), Tasks: g.GetTasks(), Names: append([]string{}, g.GetNames()...), Reason: newReason(g.GetReason())}
+}
+
+func newEstimate(e *dtaskv1.StartEstimate) *Estimate {
+	if e == nil {
+		return nil
+	}
+	doc := &Estimate{
+		Code: e.GetCode(), Text: e.GetText(), Job: e.GetJob(), Task: e.GetTask(), From: optionalTime(e.GetFrom()), To: optionalTime(e.GetTo()),
+	}
+	if e.GetP90Ms() > 0 {
+		doc.RunP50MS, doc.RunP90MS = new(e.GetP50Ms()), new(e.GetP90Ms())
+	}
+	return doc
 }
 
 func newReason(r *dtaskv1.Reason) Reason {
 	doc := Reason{
 		Code: r.GetCode(), Text: r.GetText(), Job: r.GetJob(), Task: r.GetTask(), Worker: r.GetWorker(), Attempt: r.GetAttempt(),
 		Name: r.GetName(), Value: r.GetValue(), Unit: r.GetUnit(), Until: optionalTime(r.GetUntil()), Detail: r.GetDetail(), Varies: r.GetVaries(), Tasks: r.GetTasks(),
+		CauseCode: r.GetCauseCode(), Cause: r.GetCause(),
 	}
 	if r.GetUnit() != "" {
 		doc.Want, doc.Free, doc.Total = new(r.GetWant()), new(r.GetFree()), new(r.GetTotal())

@@ -20,6 +20,26 @@ func inExplain() []Mutant {
 			Caught: caught,
 		},
 		{
+			Name:   "an-estimate-from-two-samples",
+			Edits:  []Edit{{"scheduler/estimate.go", "	minSamples = 5\n", "	minSamples = 2\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAnEstimateNeedsFiveSamples"}},
+		},
+		{
+			Name:   "an-estimate-forgets-what-waits-at-workers",
+			Edits:  []Edit{{"scheduler/estimate.go", "		if a.RanMS < 0 {\n", "		if a.RanMS < -1 {\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAnAttemptThatWaitsForASlot"}},
+		},
+		{
+			Name:   "workers-with-other-labels-are-equal",
+			Edits:  []Edit{{"scheduler/fleet_copy.go", "		b = append(b, bits(contains(o.labels, x)))\n", "		_ = x\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestOnlyWorkersThatAreEqual"}},
+		},
+		{
+			Name:   "what-fits-together-needs-no-room-for-the-task",
+			Edits:  []Edit{{"scheduler/trial.go", "	return t.w.used < t.w.slots && t.w.fitsWithSlot(t.v.class)\n}\n\nfunc (t *trial) before", "	return true\n}\n\nfunc (t *trial) before"}},
+			Caught: caught,
+		},
+		{
 			Name:   "explain-names-workers-of-other-namespaces",
 			Edits:  []Edit{{"coordinator/api/explain.go", "return w != nil && servesCaller(w, x.caller)", "return w != nil"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestWorkersOfOtherNamespaces"}},

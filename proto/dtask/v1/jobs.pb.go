@@ -4845,7 +4845,7 @@ func (x *Event) GetNumber() uint64 {
 type ExplainRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"` // id of a task, or of one task of an array
+	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"` // id of a task, or of one task of an array; empty: the job
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4906,8 +4906,13 @@ type ExplainResponse struct {
 	Changes []*StartChange `protobuf:"bytes,6,rep,name=changes,proto3" json:"changes,omitempty"` // single changes after which the task starts now; any one suffices
 	// There are no other single changes of the kinds in docs/explain.md. Otherwise too many
 	// tasks are before it to compare it with all of them, or the cluster is busy.
-	Complete      bool   `protobuf:"varint,7,opt,name=complete,proto3" json:"complete,omitempty"`
-	Index         uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"` // log index up to which the answer takes everything into account
+	Complete bool           `protobuf:"varint,7,opt,name=complete,proto3" json:"complete,omitempty"`
+	Index    uint64         `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`      // log index up to which the answer takes everything into account
+	Estimate *StartEstimate `protobuf:"bytes,9,opt,name=estimate,proto3" json:"estimate,omitempty"` // of a pending task that no worker can take now
+	// Of a job: its first unfinished tasks, by equal reasons. Then task and state are empty,
+	// and complete is false if the job has more unfinished tasks.
+	Tasks         []*TaskGroup `protobuf:"bytes,10,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	JobState      JobState     `protobuf:"varint,11,opt,name=job_state,json=jobState,proto3,enum=dtask.v1.JobState" json:"job_state,omitempty"` // of a job
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4998,6 +5003,200 @@ func (x *ExplainResponse) GetIndex() uint64 {
 	return 0
 }
 
+func (x *ExplainResponse) GetEstimate() *StartEstimate {
+	if x != nil {
+		return x.Estimate
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetTasks() []*TaskGroup {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetJobState() JobState {
+	if x != nil {
+		return x.JobState
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+// StartEstimate is when a task is expected to start, if no task of a higher priority becomes
+// ready until then, and no worker joins or leaves.
+type StartEstimate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Code  string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`  // expected, or why there is no estimate: see docs/explain.md
+	Text  string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`  // the same as a sentence
+	From  int64                  `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"` // Unix ms; more than 8 of 10 starts are in the range
+	To    int64                  `protobuf:"varint,4,opt,name=to,proto3" json:"to,omitempty"`     // Unix ms
+	// Of few_samples: a task of which fewer than 5 run times are known.
+	Job  string `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"`
+	Task string `protobuf:"bytes,6,opt,name=task,proto3" json:"task,omitempty"`
+	// Of the latest run times of tasks like the task itself; 0: fewer than 5 are known.
+	P50Ms         int64 `protobuf:"varint,7,opt,name=p50_ms,json=p50Ms,proto3" json:"p50_ms,omitempty"`
+	P90Ms         int64 `protobuf:"varint,8,opt,name=p90_ms,json=p90Ms,proto3" json:"p90_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartEstimate) Reset() {
+	*x = StartEstimate{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartEstimate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartEstimate) ProtoMessage() {}
+
+func (x *StartEstimate) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartEstimate.ProtoReflect.Descriptor instead.
+func (*StartEstimate) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *StartEstimate) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *StartEstimate) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *StartEstimate) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *StartEstimate) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *StartEstimate) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *StartEstimate) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *StartEstimate) GetP50Ms() int64 {
+	if x != nil {
+		return x.P50Ms
+	}
+	return 0
+}
+
+func (x *StartEstimate) GetP90Ms() int64 {
+	if x != nil {
+		return x.P90Ms
+	}
+	return 0
+}
+
+// TaskGroup has tasks of a job with the same reason.
+type TaskGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        *Reason                `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	State         TaskState              `protobuf:"varint,2,opt,name=state,proto3,enum=dtask.v1.TaskState" json:"state,omitempty"`
+	Tasks         uint32                 `protobuf:"varint,3,opt,name=tasks,proto3" json:"tasks,omitempty"` // number
+	Names         []string               `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`  // of the first of them, at most 10
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskGroup) Reset() {
+	*x = TaskGroup{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskGroup) ProtoMessage() {}
+
+func (x *TaskGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskGroup.ProtoReflect.Descriptor instead.
+func (*TaskGroup) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *TaskGroup) GetReason() *Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return nil
+}
+
+func (x *TaskGroup) GetState() TaskState {
+	if x != nil {
+		return x.State
+	}
+	return TaskState_TASK_STATE_UNSPECIFIED
+}
+
+func (x *TaskGroup) GetTasks() uint32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *TaskGroup) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
 // Reason is a reason, an obstacle at a worker, or something that the task waits for.
 type Reason struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -5018,15 +5217,19 @@ type Reason struct {
 	Detail string `protobuf:"bytes,14,opt,name=detail,proto3" json:"detail,omitempty"`
 	// Of an obstacle: the workers of the group differ, and free and total are those of the
 	// worker that has most free.
-	Varies        bool     `protobuf:"varint,15,opt,name=varies,proto3" json:"varies,omitempty"`
-	Tasks         []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // of the job, that hold what it waits for; at most 10
+	Varies bool     `protobuf:"varint,15,opt,name=varies,proto3" json:"varies,omitempty"`
+	Tasks  []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // of the job, that hold what it waits for; at most 10
+	// Of a task that is waited for: why it is in its state, as the code and the sentence of a
+	// reason.
+	CauseCode     string `protobuf:"bytes,17,opt,name=cause_code,json=causeCode,proto3" json:"cause_code,omitempty"`
+	Cause         string `protobuf:"bytes,18,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +5241,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5051,7 +5254,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Reason) GetCode() string {
@@ -5166,6 +5369,20 @@ func (x *Reason) GetTasks() []string {
 	return nil
 }
 
+func (x *Reason) GetCauseCode() string {
+	if x != nil {
+		return x.CauseCode
+	}
+	return ""
+}
+
+func (x *Reason) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 type WorkerGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Obstacles     []*Reason              `protobuf:"bytes,1,rep,name=obstacles,proto3" json:"obstacles,omitempty"` // at each of its workers; none: the task fits
@@ -5177,7 +5394,7 @@ type WorkerGroup struct {
 
 func (x *WorkerGroup) Reset() {
 	*x = WorkerGroup{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5189,7 +5406,7 @@ func (x *WorkerGroup) String() string {
 func (*WorkerGroup) ProtoMessage() {}
 
 func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5202,7 +5419,7 @@ func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerGroup.ProtoReflect.Descriptor instead.
 func (*WorkerGroup) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WorkerGroup) GetObstacles() []*Reason {
@@ -5244,7 +5461,7 @@ type StartChange struct {
 
 func (x *StartChange) Reset() {
 	*x = StartChange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5256,7 +5473,7 @@ func (x *StartChange) String() string {
 func (*StartChange) ProtoMessage() {}
 
 func (x *StartChange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5269,7 +5486,7 @@ func (x *StartChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChange.ProtoReflect.Descriptor instead.
 func (*StartChange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StartChange) GetCode() string {
@@ -5350,7 +5567,7 @@ type WorkerOffer struct {
 
 func (x *WorkerOffer) Reset() {
 	*x = WorkerOffer{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5362,7 +5579,7 @@ func (x *WorkerOffer) String() string {
 func (*WorkerOffer) ProtoMessage() {}
 
 func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5375,7 +5592,7 @@ func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerOffer.ProtoReflect.Descriptor instead.
 func (*WorkerOffer) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{57}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WorkerOffer) GetSlots() uint32 {
@@ -5436,7 +5653,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5448,7 +5665,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5461,7 +5678,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{58}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PlanRequest) GetHeader() *JobHeader {
@@ -5508,7 +5725,7 @@ type PlanTask struct {
 
 func (x *PlanTask) Reset() {
 	*x = PlanTask{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5520,7 +5737,7 @@ func (x *PlanTask) String() string {
 func (*PlanTask) ProtoMessage() {}
 
 func (x *PlanTask) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5533,7 +5750,7 @@ func (x *PlanTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanTask.ProtoReflect.Descriptor instead.
 func (*PlanTask) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{59}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PlanTask) GetId() string {
@@ -5597,7 +5814,7 @@ type PlanTime struct {
 
 func (x *PlanTime) Reset() {
 	*x = PlanTime{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5609,7 +5826,7 @@ func (x *PlanTime) String() string {
 func (*PlanTime) ProtoMessage() {}
 
 func (x *PlanTime) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5622,7 +5839,7 @@ func (x *PlanTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanTime.ProtoReflect.Descriptor instead.
 func (*PlanTime) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{60}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PlanTime) GetLowMs() int64 {
@@ -5672,7 +5889,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5684,7 +5901,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5697,7 +5914,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{61}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PlanResponse) GetLowMs() []int64 {
@@ -5816,7 +6033,7 @@ type PlanClass struct {
 
 func (x *PlanClass) Reset() {
 	*x = PlanClass{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5828,7 +6045,7 @@ func (x *PlanClass) String() string {
 func (*PlanClass) ProtoMessage() {}
 
 func (x *PlanClass) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5841,7 +6058,7 @@ func (x *PlanClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanClass.ProtoReflect.Descriptor instead.
 func (*PlanClass) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{62}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PlanClass) GetTask() string {
@@ -5919,7 +6136,7 @@ type PlanBound struct {
 
 func (x *PlanBound) Reset() {
 	*x = PlanBound{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5931,7 +6148,7 @@ func (x *PlanBound) String() string {
 func (*PlanBound) ProtoMessage() {}
 
 func (x *PlanBound) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5944,7 +6161,7 @@ func (x *PlanBound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBound.ProtoReflect.Descriptor instead.
 func (*PlanBound) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{63}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PlanBound) GetCode() string {
@@ -5980,7 +6197,7 @@ type PlanChange struct {
 
 func (x *PlanChange) Reset() {
 	*x = PlanChange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5992,7 +6209,7 @@ func (x *PlanChange) String() string {
 func (*PlanChange) ProtoMessage() {}
 
 func (x *PlanChange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6005,7 +6222,7 @@ func (x *PlanChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanChange.ProtoReflect.Descriptor instead.
 func (*PlanChange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{64}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PlanChange) GetTask() string {
@@ -6509,7 +6726,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	" \x01(\x04R\x06number\"6\n" +
 	"\x0eExplainRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04task\x18\x02 \x01(\tR\x04task\"\xa2\x02\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\"\xb3\x03\n" +
 	"\x0fExplainResponse\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12)\n" +
@@ -6518,7 +6735,25 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aworkers\x18\x05 \x03(\v2\x15.dtask.v1.WorkerGroupR\aworkers\x12/\n" +
 	"\achanges\x18\x06 \x03(\v2\x15.dtask.v1.StartChangeR\achanges\x12\x1a\n" +
 	"\bcomplete\x18\a \x01(\bR\bcomplete\x12\x14\n" +
-	"\x05index\x18\b \x01(\x04R\x05index\"\xe0\x02\n" +
+	"\x05index\x18\b \x01(\x04R\x05index\x123\n" +
+	"\bestimate\x18\t \x01(\v2\x17.dtask.v1.StartEstimateR\bestimate\x12)\n" +
+	"\x05tasks\x18\n" +
+	" \x03(\v2\x13.dtask.v1.TaskGroupR\x05tasks\x12/\n" +
+	"\tjob_state\x18\v \x01(\x0e2\x12.dtask.v1.JobStateR\bjobState\"\xaf\x01\n" +
+	"\rStartEstimate\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\x03R\x02to\x12\x10\n" +
+	"\x03job\x18\x05 \x01(\tR\x03job\x12\x12\n" +
+	"\x04task\x18\x06 \x01(\tR\x04task\x12\x15\n" +
+	"\x06p50_ms\x18\a \x01(\x03R\x05p50Ms\x12\x15\n" +
+	"\x06p90_ms\x18\b \x01(\x03R\x05p90Ms\"\x8c\x01\n" +
+	"\tTaskGroup\x12(\n" +
+	"\x06reason\x18\x01 \x01(\v2\x10.dtask.v1.ReasonR\x06reason\x12)\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x13.dtask.v1.TaskStateR\x05state\x12\x14\n" +
+	"\x05tasks\x18\x03 \x01(\rR\x05tasks\x12\x14\n" +
+	"\x05names\x18\x04 \x03(\tR\x05names\"\x95\x03\n" +
 	"\x06Reason\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x10\n" +
@@ -6536,7 +6771,10 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05until\x18\r \x01(\x03R\x05until\x12\x16\n" +
 	"\x06detail\x18\x0e \x01(\tR\x06detail\x12\x16\n" +
 	"\x06varies\x18\x0f \x01(\bR\x06varies\x12\x14\n" +
-	"\x05tasks\x18\x10 \x03(\tR\x05tasks\"m\n" +
+	"\x05tasks\x18\x10 \x03(\tR\x05tasks\x12\x1d\n" +
+	"\n" +
+	"cause_code\x18\x11 \x01(\tR\tcauseCode\x12\x14\n" +
+	"\x05cause\x18\x12 \x01(\tR\x05cause\"m\n" +
 	"\vWorkerGroup\x12.\n" +
 	"\tobstacles\x18\x01 \x03(\v2\x10.dtask.v1.ReasonR\tobstacles\x12\x18\n" +
 	"\aworkers\x18\x02 \x01(\rR\aworkers\x12\x14\n" +
@@ -6677,7 +6915,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -6737,61 +6975,63 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*Event)(nil),                    // 55: dtask.v1.Event
 	(*ExplainRequest)(nil),           // 56: dtask.v1.ExplainRequest
 	(*ExplainResponse)(nil),          // 57: dtask.v1.ExplainResponse
-	(*Reason)(nil),                   // 58: dtask.v1.Reason
-	(*WorkerGroup)(nil),              // 59: dtask.v1.WorkerGroup
-	(*StartChange)(nil),              // 60: dtask.v1.StartChange
-	(*WorkerOffer)(nil),              // 61: dtask.v1.WorkerOffer
-	(*PlanRequest)(nil),              // 62: dtask.v1.PlanRequest
-	(*PlanTask)(nil),                 // 63: dtask.v1.PlanTask
-	(*PlanTime)(nil),                 // 64: dtask.v1.PlanTime
-	(*PlanResponse)(nil),             // 65: dtask.v1.PlanResponse
-	(*PlanClass)(nil),                // 66: dtask.v1.PlanClass
-	(*PlanBound)(nil),                // 67: dtask.v1.PlanBound
-	(*PlanChange)(nil),               // 68: dtask.v1.PlanChange
-	nil,                              // 69: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 70: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 71: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 72: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 73: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 74: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 75: dtask.v1.Job.LabelsEntry
-	nil,                              // 76: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 77: dtask.v1.Job.ParamsEntry
-	nil,                              // 78: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 79: dtask.v1.ListJobsRequest.LabelsEntry
-	nil,                              // 80: dtask.v1.WorkerOffer.LabelsEntry
-	nil,                              // 81: dtask.v1.WorkerOffer.ResourcesEntry
-	nil,                              // 82: dtask.v1.PlanClass.RequireEntry
-	nil,                              // 83: dtask.v1.PlanClass.ResourcesEntry
-	(Priority)(0),                    // 84: dtask.v1.Priority
-	(ScheduleOverlap)(0),             // 85: dtask.v1.ScheduleOverlap
-	(JobState)(0),                    // 86: dtask.v1.JobState
-	(*ErrorDetail)(nil),              // 87: dtask.v1.ErrorDetail
-	(*Freshness)(nil),                // 88: dtask.v1.Freshness
-	(Consistency)(0),                 // 89: dtask.v1.Consistency
-	(TaskState)(0),                   // 90: dtask.v1.TaskState
+	(*StartEstimate)(nil),            // 58: dtask.v1.StartEstimate
+	(*TaskGroup)(nil),                // 59: dtask.v1.TaskGroup
+	(*Reason)(nil),                   // 60: dtask.v1.Reason
+	(*WorkerGroup)(nil),              // 61: dtask.v1.WorkerGroup
+	(*StartChange)(nil),              // 62: dtask.v1.StartChange
+	(*WorkerOffer)(nil),              // 63: dtask.v1.WorkerOffer
+	(*PlanRequest)(nil),              // 64: dtask.v1.PlanRequest
+	(*PlanTask)(nil),                 // 65: dtask.v1.PlanTask
+	(*PlanTime)(nil),                 // 66: dtask.v1.PlanTime
+	(*PlanResponse)(nil),             // 67: dtask.v1.PlanResponse
+	(*PlanClass)(nil),                // 68: dtask.v1.PlanClass
+	(*PlanBound)(nil),                // 69: dtask.v1.PlanBound
+	(*PlanChange)(nil),               // 70: dtask.v1.PlanChange
+	nil,                              // 71: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 72: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 73: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 74: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 75: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 76: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 77: dtask.v1.Job.LabelsEntry
+	nil,                              // 78: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 79: dtask.v1.Job.ParamsEntry
+	nil,                              // 80: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 81: dtask.v1.ListJobsRequest.LabelsEntry
+	nil,                              // 82: dtask.v1.WorkerOffer.LabelsEntry
+	nil,                              // 83: dtask.v1.WorkerOffer.ResourcesEntry
+	nil,                              // 84: dtask.v1.PlanClass.RequireEntry
+	nil,                              // 85: dtask.v1.PlanClass.ResourcesEntry
+	(Priority)(0),                    // 86: dtask.v1.Priority
+	(ScheduleOverlap)(0),             // 87: dtask.v1.ScheduleOverlap
+	(JobState)(0),                    // 88: dtask.v1.JobState
+	(*ErrorDetail)(nil),              // 89: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 90: dtask.v1.Freshness
+	(Consistency)(0),                 // 91: dtask.v1.Consistency
+	(TaskState)(0),                   // 92: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	11,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	84,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	69,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	70,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	86,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	71,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	72,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,   // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	9,   // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	71,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	73,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
 	8,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
 	7,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
 	6,   // 10: dtask.v1.JobHeader.concurrency:type_name -> dtask.v1.JobConcurrency
-	85,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
+	87,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
 	2,   // 12: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
-	86,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
-	84,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	72,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	88,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	86,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	74,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	10,  // 16: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,   // 17: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	73,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	74,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	75,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	76,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
 	14,  // 20: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
 	12,  // 21: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
 	2,   // 22: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
@@ -6803,116 +7043,121 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	2,   // 28: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
 	19,  // 29: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
 	20,  // 30: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	87,  // 31: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	84,  // 32: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	86,  // 33: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	75,  // 34: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	76,  // 35: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	88,  // 36: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	86,  // 37: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	89,  // 31: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	86,  // 32: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	88,  // 33: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	77,  // 34: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	78,  // 35: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	90,  // 36: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	88,  // 37: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
 	22,  // 38: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	77,  // 39: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	79,  // 39: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
 	8,   // 40: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
 	7,   // 41: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
 	6,   // 42: dtask.v1.Job.concurrency:type_name -> dtask.v1.JobConcurrency
-	78,  // 43: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	89,  // 44: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	89,  // 45: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	80,  // 43: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	91,  // 44: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	91,  // 45: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
 	16,  // 46: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	88,  // 47: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	86,  // 48: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	79,  // 49: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	89,  // 50: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	90,  // 47: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	88,  // 48: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	81,  // 49: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	91,  // 50: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	21,  // 51: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	88,  // 52: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	90,  // 53: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	90,  // 52: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	92,  // 53: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
 	41,  // 54: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
 	2,   // 55: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	89,  // 56: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	90,  // 57: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	91,  // 56: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	92,  // 57: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
 	28,  // 58: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	88,  // 59: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	90,  // 59: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
 	21,  // 60: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	89,  // 61: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	91,  // 61: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
 	21,  // 62: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
 	28,  // 63: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	89,  // 64: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	91,  // 64: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	21,  // 65: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	88,  // 66: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	84,  // 67: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	90,  // 66: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	86,  // 67: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
 	21,  // 68: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
 	21,  // 69: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
 	41,  // 70: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	89,  // 71: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	91,  // 71: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
 	42,  // 72: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	88,  // 73: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	89,  // 74: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	90,  // 75: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	90,  // 73: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	91,  // 74: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	92,  // 75: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
 	21,  // 76: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
 	48,  // 77: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
 	3,   // 78: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
 	52,  // 79: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
 	3,   // 80: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
 	55,  // 81: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
-	90,  // 82: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
-	58,  // 83: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
-	59,  // 84: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
-	60,  // 85: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
-	58,  // 86: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
-	61,  // 87: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
-	80,  // 88: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
-	81,  // 89: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
-	5,   // 90: dtask.v1.PlanRequest.header:type_name -> dtask.v1.JobHeader
-	63,  // 91: dtask.v1.PlanRequest.tasks:type_name -> dtask.v1.PlanTask
-	89,  // 92: dtask.v1.PlanRequest.consistency:type_name -> dtask.v1.Consistency
-	2,   // 93: dtask.v1.PlanTask.conditions:type_name -> dtask.v1.Condition
-	66,  // 94: dtask.v1.PlanResponse.classes:type_name -> dtask.v1.PlanClass
-	64,  // 95: dtask.v1.PlanResponse.makespan:type_name -> dtask.v1.PlanTime
-	67,  // 96: dtask.v1.PlanResponse.bounds:type_name -> dtask.v1.PlanBound
-	68,  // 97: dtask.v1.PlanResponse.changes:type_name -> dtask.v1.PlanChange
-	88,  // 98: dtask.v1.PlanResponse.freshness:type_name -> dtask.v1.Freshness
-	82,  // 99: dtask.v1.PlanClass.require:type_name -> dtask.v1.PlanClass.RequireEntry
-	83,  // 100: dtask.v1.PlanClass.resources:type_name -> dtask.v1.PlanClass.ResourcesEntry
-	64,  // 101: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
-	15,  // 102: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	23,  // 103: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	24,  // 104: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	26,  // 105: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	29,  // 106: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	31,  // 107: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	33,  // 108: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	35,  // 109: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	37,  // 110: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	47,  // 111: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	39,  // 112: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	43,  // 113: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	45,  // 114: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	50,  // 115: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	53,  // 116: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	56,  // 117: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
-	62,  // 118: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
-	18,  // 119: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	21,  // 120: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	25,  // 121: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	27,  // 122: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	30,  // 123: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	32,  // 124: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	34,  // 125: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	36,  // 126: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	38,  // 127: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	49,  // 128: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	40,  // 129: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	44,  // 130: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	46,  // 131: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	51,  // 132: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	54,  // 133: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	57,  // 134: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
-	65,  // 135: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
-	119, // [119:136] is the sub-list for method output_type
-	102, // [102:119] is the sub-list for method input_type
-	102, // [102:102] is the sub-list for extension type_name
-	102, // [102:102] is the sub-list for extension extendee
-	0,   // [0:102] is the sub-list for field type_name
+	92,  // 82: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
+	60,  // 83: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
+	61,  // 84: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
+	62,  // 85: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
+	58,  // 86: dtask.v1.ExplainResponse.estimate:type_name -> dtask.v1.StartEstimate
+	59,  // 87: dtask.v1.ExplainResponse.tasks:type_name -> dtask.v1.TaskGroup
+	88,  // 88: dtask.v1.ExplainResponse.job_state:type_name -> dtask.v1.JobState
+	60,  // 89: dtask.v1.TaskGroup.reason:type_name -> dtask.v1.Reason
+	92,  // 90: dtask.v1.TaskGroup.state:type_name -> dtask.v1.TaskState
+	60,  // 91: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
+	63,  // 92: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
+	82,  // 93: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
+	83,  // 94: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
+	5,   // 95: dtask.v1.PlanRequest.header:type_name -> dtask.v1.JobHeader
+	65,  // 96: dtask.v1.PlanRequest.tasks:type_name -> dtask.v1.PlanTask
+	91,  // 97: dtask.v1.PlanRequest.consistency:type_name -> dtask.v1.Consistency
+	2,   // 98: dtask.v1.PlanTask.conditions:type_name -> dtask.v1.Condition
+	68,  // 99: dtask.v1.PlanResponse.classes:type_name -> dtask.v1.PlanClass
+	66,  // 100: dtask.v1.PlanResponse.makespan:type_name -> dtask.v1.PlanTime
+	69,  // 101: dtask.v1.PlanResponse.bounds:type_name -> dtask.v1.PlanBound
+	70,  // 102: dtask.v1.PlanResponse.changes:type_name -> dtask.v1.PlanChange
+	90,  // 103: dtask.v1.PlanResponse.freshness:type_name -> dtask.v1.Freshness
+	84,  // 104: dtask.v1.PlanClass.require:type_name -> dtask.v1.PlanClass.RequireEntry
+	85,  // 105: dtask.v1.PlanClass.resources:type_name -> dtask.v1.PlanClass.ResourcesEntry
+	66,  // 106: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
+	15,  // 107: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	23,  // 108: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	24,  // 109: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	26,  // 110: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	29,  // 111: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	31,  // 112: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	33,  // 113: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	35,  // 114: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	37,  // 115: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	47,  // 116: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	39,  // 117: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	43,  // 118: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	45,  // 119: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	50,  // 120: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	53,  // 121: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	56,  // 122: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
+	64,  // 123: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
+	18,  // 124: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	21,  // 125: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	25,  // 126: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	27,  // 127: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	30,  // 128: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	32,  // 129: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	34,  // 130: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	36,  // 131: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	38,  // 132: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	49,  // 133: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	40,  // 134: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	44,  // 135: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	46,  // 136: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	51,  // 137: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	54,  // 138: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	57,  // 139: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
+	67,  // 140: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
+	124, // [124:141] is the sub-list for method output_type
+	107, // [107:124] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -6929,7 +7174,7 @@ func file_dtask_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   80,
+			NumMessages:   82,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
