@@ -7,7 +7,7 @@ import (
 )
 
 // gate keeps the ordinary tasks of a job blocked until the leader opens it: see
-// docs/adr/0050-gates.md. The leader decides when, by its clock and by what workers still stop.
+// docs/adr/0047-gates.md. The leader decides when, by its clock and by what workers still stop.
 // The state machine refuses to open it early by the time stamp of the entry, or while as many
 // jobs with the key of the job as may run do. Only a retry of a job with a key closes its gate
 // again.
