@@ -79,6 +79,7 @@ var operations = [...]struct {
 	55: {"resume-schedule", newOp[ResumeSchedule], 3},
 	56: {"fire", newOp[Fire], 3},
 	57: {"run-schedule", newOp[RunSchedule], 3},
+	65: {"set-cluster-name", newOp[SetClusterName], 3},
 }
 
 func newOp[T any, P interface {
