@@ -144,7 +144,7 @@ func (f *frameReader) state(highest Level) (*State, error) {
 			err = f.checkpoint(d)
 		case frameEnd:
 			return f.end(d)
-		case frameChunk, frameRecords, frameNotes, frameUpdates, frameArchived, frameSummary, frameLevel:
+		case frameChunk, frameSharedChunks, frameRecords, frameNotes, frameUpdates, frameArchived, frameSummary, frameLevel:
 			err = fmt.Errorf("frame %d is out of place", f.frames-1)
 		default:
 			err = &UnknownError{What: fmt.Sprintf("frame kind %d", kind)}

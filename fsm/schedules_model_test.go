@@ -245,7 +245,7 @@ func (w *model) startRun(x *modelSchedule, key string, rule Overlap) (id uint64,
 	w.seal = append(w.seal, fmt.Sprint(j.id))
 	w.decide(&j)
 	open = w.openRuns(x.runs)
-	x.runs = append(open[max(0, len(open)-99):], j.id)
+	x.runs = append(slices.Clone(open[max(0, len(open)-99):]), j.id)
 	return j.id, true
 }
 

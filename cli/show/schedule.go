@@ -88,7 +88,7 @@ const maxReason = 87
 // wrapped breaks a text between words. Lines but the first are indented.
 func wrapped(text string) (lines []string) {
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		switch {
 		case line == "":
 			line = word

@@ -228,10 +228,10 @@ func RecurrenceOf(d *dtaskv1.ScheduleDefinition) fsm.Recurrence {
 		r.Zone = ""
 	}
 	if d.GetGap() == dtaskv1.ScheduleGap_SCHEDULE_GAP_SKIP {
-		r.Gap = uint8(d.GetGap())
+		r.Gap = uint8(dtaskv1.ScheduleGap_SCHEDULE_GAP_SKIP)
 	}
 	if d.GetRepeat() == dtaskv1.ScheduleRepeat_SCHEDULE_REPEAT_TWICE {
-		r.Repeat = uint8(d.GetRepeat())
+		r.Repeat = uint8(dtaskv1.ScheduleRepeat_SCHEDULE_REPEAT_TWICE)
 	}
 	return r
 }

@@ -179,7 +179,7 @@ func (v *scheduleView) local(ms int64) string {
 
 // describeRecurrence names when a schedule fires, as it was written.
 func describeRecurrence(r *fsm.Recurrence) string {
-	text := ""
+	var text string
 	switch {
 	case r.EveryMS > 0:
 		return "every " + wholeDuration(time.Duration(r.EveryMS)*time.Millisecond)

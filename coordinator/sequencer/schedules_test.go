@@ -50,11 +50,11 @@ func (c *cluster) outcomes(name string) (list []fsm.ScheduleOutcome) {
 	return list
 }
 
-// decisions returns the same as text: the tick in seconds since the begin of virtual time,
+// decisions returns those of the schedule "tick" as text: the tick in seconds since the begin of virtual time,
 // how late it was decided, and the decision.
-func (c *cluster) decisions(name string) string {
+func (c *cluster) decisions() string {
 	text := ""
-	for _, o := range c.outcomes(name) {
+	for _, o := range c.outcomes("tick") {
 		what := map[fsm.Decision]string{fsm.TickRuns: "runs", fsm.TickSkippedOpen: "open", fsm.TickSkippedMissed: "missed"}[o.Decision]
 		text += fmt.Sprintf("%d %s", o.TickMS/1000-simEpoch.Unix(), what)
 		if o.Earlier > 0 {
@@ -93,7 +93,7 @@ func TestAScheduleFiresAtItsTicks(t *testing.T) {
 		raiseToSchedules(t, s)
 		mustSet(t, s, everyTenSeconds("tick"))
 		<-time.After(35 * time.Second)
-		if got, want := c.decisions("tick"), "10 runs; 20 runs; 30 runs; "; got != want {
+		if got, want := c.decisions(), "10 runs; 20 runs; 30 runs; "; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		previous := int64(0)
@@ -137,7 +137,7 @@ func TestATickThatIsDueDuringAFailoverRunsOnce(t *testing.T) {
 					c.log.fail(nil)
 					c.lead()
 					<-time.After(time.Until(simEpoch.Add(25 * time.Second)))
-					if got, want := c.decisions("tick"), "10 runs; 20 runs; "; got != want || c.onceEach() != 2 {
+					if got, want := c.decisions(), "10 runs; 20 runs; "; got != want || c.onceEach() != 2 {
 						t.Errorf("got %s, want %s", got, want)
 					}
 				})
@@ -160,19 +160,19 @@ func TestAClockThatIsSetFiresNoTickTwiceAndNoneEarly(t *testing.T) {
 				raiseToSchedules(t, s)
 				mustSet(t, s, everyTenSeconds("tick"))
 				<-time.After(25 * time.Second)
-				before := c.decisions("tick")
+				before := c.decisions()
 				clock.add(step)
 				agrees.Store(step.Abs() < 10*time.Second) // larger steps are noticed
 				<-time.After(5 * time.Second)
-				if step.Abs() >= 10*time.Second && c.decisions("tick") != before {
-					t.Errorf("fired while the clock is in doubt: %s", c.decisions("tick"))
+				if step.Abs() >= 10*time.Second && c.decisions() != before {
+					t.Errorf("fired while the clock is in doubt: %s", c.decisions())
 				}
 				_ = end()
 				clock.add(-step)
 				agrees.Store(true)
 				c.lead()
 				<-time.After(time.Until(simEpoch.Add(65 * time.Second)))
-				if got, want := c.decisions("tick"), "10 runs; 20 runs; 30 runs; 40 runs; 50 runs; 60 runs; "; got != want || c.onceEach() != 6 {
+				if got, want := c.decisions(), "10 runs; 20 runs; 30 runs; 40 runs; 50 runs; 60 runs; "; got != want || c.onceEach() != 6 {
 					t.Errorf("got %s, want %s", got, want)
 				}
 			})
@@ -209,7 +209,7 @@ func TestMissedTicksRunByTheirRule(t *testing.T) {
 				<-time.After(time.Until(simEpoch.Add(94 * time.Second))) // 90 is 4 s late: on time
 				c.lead()
 				<-time.After(time.Until(simEpoch.Add(105 * time.Second)))
-				if got := c.decisions("tick"); got != x.want {
+				if got := c.decisions(); got != x.want {
 					t.Errorf("got %s, want %s", got, x.want)
 				}
 			})
@@ -240,7 +240,7 @@ func TestRunsOverlapByTheirRule(t *testing.T) {
 				n.Overlap = rule
 				mustSet(t, s, n)
 				<-time.After(35 * time.Second)
-				if got := c.decisions("tick"); got != x.want {
+				if got := c.decisions(); got != x.want {
 					t.Errorf("got %s, want %s", got, x.want)
 				}
 				open, running := 0, 0
@@ -281,7 +281,7 @@ func TestAPausedScheduleDoesNotFire(t *testing.T) {
 			t.Fatal(got, err)
 		}
 		<-time.After(10 * time.Second)
-		if got, want := c.decisions("tick"), "10 runs; 60 runs; "; got != want {
+		if got, want := c.decisions(), "10 runs; 60 runs; "; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		if err := s.DeleteSchedule(t.Context(), x.ID, 0); err != nil {
@@ -319,7 +319,7 @@ func TestAScheduleOfARevokedIdentityDoesNotFire(t *testing.T) {
 		_ = end()
 		s, _ = c.lead()
 		<-time.After(20 * time.Second)
-		if got, want := c.decisions("tick"), "10 runs; "; got != want {
+		if got, want := c.decisions(), "10 runs; "; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		_, err = s.SetSchedule(t.Context(), n)
@@ -529,7 +529,7 @@ func TestDecisionsAboutTicksAreCounted(t *testing.T) {
 		<-time.After(time.Until(simEpoch.Add(94 * time.Second)))
 		c.lead()
 		<-time.After(time.Until(simEpoch.Add(105 * time.Second)))
-		if got, want := c.decisions("tick"), "10 runs; 20 open; 80 open after 5; 90 open; 100 open; "; got != want {
+		if got, want := c.decisions(), "10 runs; 20 open; 80 open after 5; 90 open; 100 open; "; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		delays := totals.FireDelay.Counts()

@@ -24,7 +24,7 @@ func (p Peering) GRPCClient() *tls.Config { return p.client(ProtocolGRPC, "") }
 // that must answer, "" = any.
 func (p Peering) client(protocol, serverID string) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol},
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, DynamicRecordSizingDisabled: fullRecords,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return &p.Source().pair, nil
 		},

@@ -72,7 +72,7 @@ func FollowTrust(trust func() Trust, own func() *tls.Certificate, now func() tim
 		now = time.Now
 	}
 	cfg := &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{ProtocolGRPC},
+		MinVersion: tls.VersionTLS13, NextProtos: []string{ProtocolGRPC}, DynamicRecordSizingDisabled: fullRecords,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if err := trust().verify(&state, now()); err != nil {

@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
@@ -41,6 +46,27 @@ func setSchedule(t *testing.T, c *cluster.Cluster, text string) {
 	}))
 }
 
+// hasFire reports whether the log of a coordinator that was killed has the fire of a tick.
+func hasFire(t *testing.T, dir string, tick time.Time) (found bool) {
+	t.Helper()
+	log, err := logstore.OpenReader(dir)
+	clustertest.Must(t, err)
+	defer func() { _ = log.Close() }()
+	clustertest.Must(t, log.Entries(0, func(l *raft.Log) error {
+		if l.Type != raft.LogCommand {
+			return nil
+		}
+		entry, err := fsm.Decode(l.Data)
+		for _, op := range entry.Ops {
+			if fire, ok := op.(*fsm.Fire); ok && fire.TickMS == tick.UnixMilli() {
+				found = true
+			}
+		}
+		return err
+	}))
+	return found
+}
+
 // runsByTick returns how many jobs of a name ran for each tick, in seconds since 1970.
 func runsByTick(t *testing.T, c *cluster.Cluster, name string) map[int64]int {
 	t.Helper()
@@ -56,27 +82,46 @@ func runsByTick(t *testing.T, c *cluster.Cluster, name string) map[int64]int {
 }
 
 // TestEachTickStartsOneJobWhileLeadersAreKilled kills one leader after another within 50 ms
-// of a tick. Every second from the first tick to the last one has exactly one job.
+// of a tick, every other one while its followers are paused: then its fire is in its log, and
+// not acknowledged. Every second from the first tick to the last one has exactly one job.
 func TestEachTickStartsOneJobWhileLeadersAreKilled(t *testing.T) {
 	kills := scheduleKills
-	if n, err := strconv.Atoi(os.Getenv(scheduleKillsVariable)); err == nil {
-		kills = n
+	asked, err := strconv.Atoi(os.Getenv(scheduleKillsVariable))
+	if err == nil {
+		kills = asked
 	}
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 1})
 	setSchedule(t, c, everySecond)
 	random := rand.New(rand.NewPCG(1, 2))
+	inFlight := 0
 	for i := range kills {
 		leader := clustertest.Leader(t, c)
 		offset := time.Duration(random.Int64N(2*int64(killSpread))) - killSpread
 		tick := time.Now().Truncate(time.Second).Add(2 * time.Second)
+		var followers []*cluster.Coordinator
+		if i%2 == 1 {
+			offset = offset.Abs()
+			followers = slices.DeleteFunc(c.Coordinators(), func(n *cluster.Coordinator) bool { return n == leader })
+		}
+		clustertest.Must(t, cluster.Pause(ctx, time.Until(tick.Add(-killSpread))))
+		for _, n := range followers {
+			clustertest.Must(t, n.Pause())
+		}
 		clustertest.Must(t, cluster.Pause(ctx, time.Until(tick.Add(offset))))
 		clustertest.Must(t, leader.Kill())
+		proposed := len(followers) > 0 && hasFire(t, leader.DataDir, tick)
+		for _, n := range followers {
+			clustertest.Must(t, n.Resume())
+		}
 		_, err := c.AwaitLeaderOtherThan(ctx, leader)
 		clustertest.Must(t, err)
 		clustertest.Must(t, leader.Start(ctx))
 		clustertest.Must(t, c.AwaitCoordinator(ctx, leader))
-		t.Logf("kill %d: %v from the tick", i+1, offset)
+		if proposed {
+			inFlight++
+		}
+		t.Logf("kill %d: %v from the tick, unacknowledged: %t", i+1, offset, proposed)
 	}
 	clustertest.Must(t, cluster.Pause(ctx, 2*time.Second)) // ticks without a failover
 	if got := c.Run(ctx, "schedule", "pause", "second"); got.Code != 0 {
@@ -98,7 +143,10 @@ func TestEachTickStartsOneJobWhileLeadersAreKilled(t *testing.T) {
 			t.Errorf("no job ran for the tick %v", time.Unix(tick, 0).UTC())
 		}
 	}
-	t.Logf("%d ticks, %d leaders killed", len(runs), kills)
+	t.Logf("%d ticks, %d leaders killed, %d of them with an unacknowledged fire", len(runs), kills, inFlight)
+	if 3*inFlight < asked {
+		t.Errorf("only %d of %d leaders had an unacknowledged fire", inFlight, asked)
+	}
 	if len(runs) < 2*kills {
 		t.Errorf("only %d ticks", len(runs))
 	}
@@ -131,7 +179,7 @@ func TestTheExampleOfAScheduleRuns(t *testing.T) {
 		if job.State != "completed" {
 			t.Errorf("job %s is %s", ids[i], job.State)
 		}
-		if got := c.Run(t.Context(), "logs", ids[i]+"/report"); !strings.Contains(got.Stdout, want) {
+		if got = c.Run(t.Context(), "logs", ids[i]+"/report"); !strings.Contains(got.Stdout, want) {
 			t.Errorf("job %s wrote %q %s, want %q", ids[i], got.Stdout, got.Stderr, want)
 		}
 	}
