@@ -30,16 +30,24 @@ RACE_PACKAGES = $$(go list ./... | grep -v '/test/')
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
+BUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/dtask/dtask/internal/buildinfo.version=$(VERSION)"
+
 .PHONY: build
 build: ## build bin/dtaskd, bin/dtask-worker and bin/dtaskctl
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/dtask/dtask/internal/buildinfo.version=$(VERSION)" -o bin/ ./cmd/dtaskd ./cmd/dtask-worker ./cmd/dtaskctl
+	$(BUILD) -o bin/ ./cmd/dtaskd ./cmd/dtask-worker ./cmd/dtaskctl
+
+IMAGE := build/image
+
+.PHONY: image-files
+image-files: ## put the files of the container image into IMAGE (build/image): one program with three names
+	rm -rf $(IMAGE)
+	mkdir -p $(IMAGE)/root $(IMAGE)/empty
+	$(BUILD) -o $(IMAGE)/root/dtask ./cmd/dtask
+	for name in dtaskd dtask-worker dtaskctl; do ln -s dtask $(IMAGE)/root/$$name; done
 
 .PHONY: image
-image: build ## build the container image dtask:VERSION and dtask:latest with docker
-	rm -rf build/image
-	mkdir -p build/image/empty
-	cp bin/dtaskd bin/dtask-worker bin/dtaskctl build/image/
-	docker build -q -t dtask:$(VERSION) -t dtask:latest -f deploy/docker/Dockerfile build/image
+image: image-files ## build the container image dtask:VERSION and dtask:latest with docker
+	docker build -q -t dtask:$(VERSION) -t dtask:latest -f deploy/docker/Dockerfile $(IMAGE)
 
 .PHONY: release
 release: ## build the archives of VERSION with checksums and a bill of materials in build/release

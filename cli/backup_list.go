@@ -43,12 +43,12 @@ cluster. dtaskd backup verify reads and checks the newest one.`,
 
 // describeBackup describes a state in a directory and the segments that it needs.
 func describeBackup(dir string, set *backup.Set, state backup.StateFile) (document.Backup, error) {
-	m, err := backup.ReadManifest(filepath.Join(dir, state.Name))
+	m, err := backup.ReadHead(filepath.Join(dir, state.Name))
 	if err != nil {
 		return document.Backup{}, err
 	}
 	b := document.Backup{
-		File: state.Name, ClusterID: m.ClusterID, CreatedAt: document.Time(m.CreatedAt.UnixMilli()), Index: m.Index, HistoryFiles: []string{},
+		File: state.Name, ClusterID: m.ClusterID, CreatedAt: document.Time(m.CreatedAt.UnixMilli()), Index: m.Index, Encrypted: m.Encrypted, HistoryFiles: []string{},
 	}
 	chain, complete := set.Chain(m.HistoryTo)
 	b.HistoryComplete = complete
@@ -71,13 +71,17 @@ func namesOfSegments(chain []backup.Segment) (names []string) {
 }
 
 func printBackups(p *show.Printer, list []document.Backup) {
-	t := show.NewTable("FILE", "CREATED", "LOG ENTRY", "BYTES", "HISTORY")
+	t := show.NewTable("FILE", "CREATED", "LOG ENTRY", "BYTES", "HISTORY", "ENCRYPTED")
 	for _, b := range list {
 		history := show.Plural(len(b.HistoryFiles), "file")
 		if !b.HistoryComplete {
 			history = "INCOMPLETE"
 		}
-		t.Row(b.File, b.CreatedAt, decimal(b.Index), show.Count(b.Bytes), history)
+		encrypted := "no"
+		if b.Encrypted {
+			encrypted = "yes"
+		}
+		t.Row(b.File, b.CreatedAt, decimal(b.Index), show.Count(b.Bytes), history, encrypted)
 	}
 	p.Table(t)
 }

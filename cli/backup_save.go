@@ -38,12 +38,14 @@ encrypts it to public keys of age (age1…): dtaskd reads it with --identity.
 
 Finished jobs that have left the state are included with --with-history. With --to DIR
 instead of FILE, they always are, and each backup in DIR adds only those that are new: DIR
-has one file for each state, and shares the files of the history. Output of tasks is on
+has one file for each state, and shares the files of the history. Either all of them are
+encrypted, or none. Output of tasks is on
 the workers and in no backup. dtaskd restore makes a new cluster of FILE or DIR.`,
 		Example: `  dtaskctl backup save cluster.dtbk
   dtaskctl backup save nightly.dtbk --with-history --replace
   dtaskctl backup save cluster.dtbk --encrypt-to "$(cat backups.pub)"
   dtaskctl backup save --to /mnt/backups --keep 48
+  dtaskctl backup save --to /mnt/encrypted --encrypt-to age1… --encrypt-to age1…
   dtaskctl backup save - | ssh backup 'cat > cluster.dtbk'`,
 		Args: argCount(0, 1),
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
@@ -54,10 +56,8 @@ the workers and in no backup. dtaskd restore makes a new cluster of FILE or DIR.
 			switch {
 			case dir != "" && (len(args) > 0 || s.replace || s.History):
 				return view{}, usagef("--to replaces FILE, --replace and --with-history")
-			case dir != "" && len(s.to) > 0:
-				return view{}, usagef("--encrypt-to requires FILE or -: each backup in a directory continues those before, which must be readable")
 			case dir != "":
-				return a.viewBackup(a.backupToSet(ctx, c, dir, keep))
+				return a.viewBackup(a.backupToSet(ctx, c, dir, s, keep))
 			case len(args) == 0:
 				return view{}, usagef("missing argument: name a FILE, or a directory with --to")
 			case keep > 0:

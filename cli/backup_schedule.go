@@ -15,6 +15,7 @@ import (
 
 func newBackupSchedule(a *app) *cobra.Command {
 	var s client.BackupSchedule
+	var recipients []string
 	cmd := &cobra.Command{
 		Use:   "schedule --every DURATION --to URL",
 		Short: "Have the cluster write backups at an interval",
@@ -28,9 +29,12 @@ choice. Each run adds a state and the finished jobs that are new, as dtaskctl ba
 fails is repeated by another follower after a minute, and one that is interrupted by the
 next leader.
 
-The files are not encrypted, and only the user of dtaskd can read them. Use a directory
-that all coordinators share, on other disks than theirs.`,
+Only the user of dtaskd can read the files. --encrypt-to encrypts them to public keys of
+age (age1…), which are in the URL of the schedule; dtaskd reads them with --identity. All
+backups in a directory are encrypted, or none. Use a directory that all coordinators
+share, on other disks than theirs.`,
 		Example: `  dtaskctl backup schedule --every 1h --to file:///mnt/backups --keep 48
+  dtaskctl backup schedule --every 1h --to file:///mnt/encrypted --encrypt-to "$(cat backups.pub)"
   dtaskctl backup schedule delete`,
 		Args: noArgs,
 	}
@@ -41,12 +45,22 @@ that all coordinators share, on other disks than theirs.`,
 				return usagef("missing --%s: %s; dtaskctl backup status shows the schedule", name, cmd.UseLine())
 			}
 		}
+		if _, err := backup.ParseRecipients(recipients); err != nil {
+			return usagef("invalid --encrypt-to: %v", err)
+		}
+		s.To = backup.TargetTo(s.To, recipients)
+		target, err := backup.ParseTarget(s.To)
+		if err != nil {
+			return usagef("invalid --to with --encrypt-to: %v", err)
+		}
 		return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
 			got, err := c.SetBackupSchedule(ctx, s)
 			if err != nil {
 				return view{}, err
 			}
-			a.note("%s", backupSecrecy)
+			if len(target.To) == 0 {
+				a.note("%s", backupSecrecy)
+			}
 			return lines(document.NewBackupSchedule(got), "schedule  "+show.BackupSchedule(got), "the first backup is written now: see dtaskctl backup status"), nil
 		})(cmd, args)
 	}
@@ -55,6 +69,7 @@ that all coordinators share, on other disks than theirs.`,
 		_, err := backup.ParseTarget(text)
 		return text, err
 	})
+	fl.StringArrayVar(&recipients, "encrypt-to", nil, "encrypt the backups to `RECIPIENT`, a public key of age; can be repeated")
 	bind(fl, &s.Keep, "keep", "0", "keep the newest `N` states (0 = all)", integer[uint32](0, math.MaxInt32))
 	cmd.AddCommand(newBackupScheduleDelete(a))
 	return cmd

@@ -10,13 +10,14 @@ import (
 	"github.com/dtask/dtask/internal/document"
 )
 
-// backupToSet adds a backup to those in a directory, and keeps the newest states; 0 = all.
-func (a *app) backupToSet(ctx context.Context, c *client.Client, path string, keep int) (doc document.SavedBackup, err error) {
+// backupToSet adds a backup to those in a directory, and keeps the newest states; 0 = all. Of
+// s, the recipients apply.
+func (a *app) backupToSet(ctx context.Context, c *client.Client, path string, s backupRequest, keep int) (doc document.SavedBackup, err error) {
 	dir, err := backup.OpenDirectory(a.created(path), partialFile)
 	if err != nil {
 		return doc, err
 	}
-	whole, err := dir.Create()
+	whole, err := dir.Create(s.to)
 	if err != nil {
 		return doc, err
 	}

@@ -12,13 +12,28 @@ import (
 )
 
 func (f *fakeLeader) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusResponse, error) {
-	return &dtaskv1.StatusResponse{Leader: "n1", Term: 3, Replica: "n1", ClusterId: fakeCluster, Members: []*dtaskv1.Member{
+	return &dtaskv1.StatusResponse{Leader: "n1", Term: 3, Replica: "n1", ClusterId: fakeCluster, Name: f.name(), Members: []*dtaskv1.Member{
 		{Id: "n1", Address: f.addr, State: "leader", Applied: 120, Version: "v1", Voter: true},
 		{Id: "n2", Address: "10.0.0.2:7460", State: "unreachable", Applied: 100, Lag: 20},
 	}, Alarms: []*dtaskv1.Alarm{
 		{Member: "n2", Kind: "unreachable", Message: "does not answer: start it"},
 		{Member: "n3", Kind: "history-conflict", Message: "it \x1bknows more", Since: timestamppb.New(noon.Add(-time.Minute))},
 	}}, nil
+}
+
+// name is the name of the fake cluster.
+func (f *fakeLeader) name() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.clusterName
+}
+
+func (f *fakeLeader) SetClusterName(_ context.Context, r *dtaskv1.SetClusterNameRequest) (*dtaskv1.SetClusterNameResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	already := f.clusterName == r.GetName()
+	f.clusterName = r.GetName()
+	return &dtaskv1.SetClusterNameResponse{Already: already}, nil
 }
 
 func (f *fakeLeader) AddMember(_ context.Context, r *dtaskv1.AddMemberRequest) (*dtaskv1.AddMemberResponse, error) {

@@ -119,9 +119,9 @@ func needToken(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle 
 }
 
 // writeJoinStrings makes join strings in several states and writes each to a file in a
-// directory: ok, expired, used-up, revoked, worker (for that purpose), cut and mistyped.
+// directory: ok, expired, used-up, revoked, worker (for that purpose), cut, mistyped and named (with a name of the cluster).
 func (f *fakeLeader) writeJoinStrings(dir, cluster string, ca *tlsconf.CA) error {
-	for _, name := range []string{"ok", "two", "expired", "used up", "revoked", "worker", "cut", "mistyped"} {
+	for _, name := range []string{"ok", "two", "expired", "used up", "revoked", "worker", "cut", "mistyped", "named"} {
 		j := &auth.JoinString{
 			ClusterID: cluster, CAKey: tlsconf.KeyHash(ca.Cert), ID: uint64(len(f.strings) + 1), Secret: auth.NewJoinSecret(),
 			Purpose: auth.JoinUser, Addresses: []string{f.addr},
@@ -130,6 +130,8 @@ func (f *fakeLeader) writeJoinStrings(dir, cluster string, ca *tlsconf.CA) error
 		switch name {
 		case "worker":
 			j.Purpose = auth.JoinWorker
+		case "named":
+			j.ClusterName = "eu-prod"
 		case "expired", "used up", "revoked":
 			state = name
 		}

@@ -48,7 +48,8 @@ type fakeLeader struct {
 
 	loads int64 // calls of Load
 
-	auditHeads []*dtaskv1.AuditHead
+	auditHeads  []*dtaskv1.AuditHead
+	clusterName string
 
 	fakeDrain
 	fakeBackup

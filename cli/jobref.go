@@ -52,7 +52,8 @@ func (r jobRef) describe() string {
 	return text
 }
 
-// ref resolves JOB or JOB/TASK.
+// ref resolves JOB or JOB/TASK. CELL:JOB/TASK, with the name of a cluster, is reserved: neither
+// the ID nor the name of a job has a colon. The ID of a task may have some.
 func (a *app) ref(ctx context.Context, c *client.Client, arg string) (jobRef, error) {
 	job, task, found := strings.Cut(arg, "/")
 	if found && task == "" {

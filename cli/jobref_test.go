@@ -41,10 +41,10 @@ func TestAnIDIsResolvedWithoutACall(t *testing.T) {
 	if ids, err := a.jobs(t.Context(), none, []string{"42", "43", "42"}); err != nil || !slices.Equal(ids, []string{"42", "43"}) {
 		t.Errorf("got %v, %v; want 42 and 43", ids, err)
 	}
-	if r, err := a.taskRef(t.Context(), none, "42/map[17]"); err != nil || r.String() != "42/map[17]" {
+	if r, err := a.taskRef(t.Context(), none, "42/map[17]:a"); err != nil || r.String() != "42/map[17]:a" {
 		t.Errorf("got %v, %v", r, err)
 	}
-	for _, arg := range []string{"", "0", "-1", "etl", "4 2", "42@", "@", "@/a", "42/", "@etl/"} {
+	for _, arg := range []string{"", "0", "-1", "etl", "4 2", "42@", "@", "@/a", "42/", "@etl/", "prod:42", "prod:42/a", "prod:@etl"} {
 		if r, err := a.ref(t.Context(), none, arg); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("%q: got %v, %v; want not found", arg, r, err)
 		}

@@ -40,9 +40,10 @@ With -, the string is read from standard input, and with @FILE from a file, so t
 users of this machine don't see it in the list of processes. Repeating a login whose
 outcome is unknown is safe.
 
-A login to a cluster that has a context replaces that context, unless --context names
-another one. On a terminal, dtaskctl asks before. The token of the old context stays valid,
-and dtaskctl prints the command that revokes it.`,
+The context has the name of the cluster, if it has one and no other context has that name,
+else the start of its ID. A login to a cluster that has a context replaces that context,
+unless --context names another one. On a terminal, dtaskctl asks before. The token of the
+old context stays valid, and dtaskctl prints the command that revokes it.`,
 		Example: `  dtaskctl login dtj1-…
   dtaskctl login @ana.join --context prod
   ssh m1 sudo dtaskctl join-token create user | dtaskctl login -`,
@@ -94,7 +95,7 @@ func (a *app) login(ctx context.Context, text client.Secret, name string, force 
 	if err != nil {
 		return err
 	}
-	contextName, err := all.nameFor(a.context, join.Cluster())
+	contextName, err := all.nameFor(a.context, join)
 	if err != nil {
 		return err
 	}
@@ -183,8 +184,10 @@ func (a *app) keepLogin(saved savedContext, pending string) error {
 }
 
 // nameFor returns the name of the context for a login: the one that the user wants, that
-// of an earlier login to the cluster, or the start of the ID of the cluster.
-func (c *contexts) nameFor(wanted, cluster string) (string, error) {
+// of an earlier login to the cluster, the name of the cluster unless another cluster's context
+// has it, or the start of the ID of the cluster.
+func (c *contexts) nameFor(wanted string, join client.JoinString) (string, error) {
+	cluster := join.Cluster()
 	if wanted == "" {
 		for _, other := range c.Contexts {
 			if other.Cluster == cluster {
@@ -192,6 +195,9 @@ func (c *contexts) nameFor(wanted, cluster string) (string, error) {
 			}
 		}
 		wanted = cluster[:8]
+		if name := join.ClusterName(); name != "" && c.find(name) == nil {
+			wanted = name
+		}
 	}
 	if other := c.find(wanted); other != nil && other.Cluster != cluster {
 		return "", usagef("context %s is of another cluster: choose another --context, or run dtaskctl context delete %s", wanted, wanted)

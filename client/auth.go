@@ -106,6 +106,9 @@ func (c *Client) CreateJoinToken(ctx context.Context, opts JoinTokenOptions) (Se
 	}
 	const maxAddresses = 8 // of a join string; one that is alive is enough
 	j.ID = got.GetJoinToken().GetId()
+	if purpose != auth.JoinWorker { // its programs may be older, and have no use for the name
+		j.ClusterName = got.GetClusterName()
+	}
 	j.ClusterID, j.Addresses = got.GetClusterId(), got.GetAddresses()[:min(len(got.GetAddresses()), maxAddresses)]
 	if n := copy(j.CAKey[:], got.GetCaKeyHash()); n != len(j.CAKey) || n != len(got.GetCaKeyHash()) {
 		return "", nil, &Error{Message: "creating a join string: the coordinator has no CA: join strings need a cluster with TLS"}

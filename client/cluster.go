@@ -127,6 +127,14 @@ func (c *Client) HoldUpgrade(ctx context.Context, release bool) (*dtaskv1.HoldUp
 		dtaskv1.ClusterServiceClient.HoldUpgrade, &dtaskv1.HoldUpgradeRequest{Release: release})
 }
 
+// SetClusterName names the cluster: 1–63 letters, digits and -, neither beginning nor ending
+// with -. Empty removes the name. The error is ErrRefused below the feature level that names
+// need.
+func (c *Client) SetClusterName(ctx context.Context, name string) (*dtaskv1.SetClusterNameResponse, error) {
+	return call(ctx, c, operation{name: "naming the cluster", timeout: changeLimit},
+		dtaskv1.ClusterServiceClient.SetClusterName, &dtaskv1.SetClusterNameRequest{Name: name})
+}
+
 // withoutDeadLeader removes the name of a leader that the same response
 // reports as unreachable.
 func withoutDeadLeader(r *dtaskv1.StatusResponse) {

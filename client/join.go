@@ -46,6 +46,9 @@ func IsJoinString(text string) bool { return auth.IsJoinString(text) }
 // Cluster returns the ID of the cluster.
 func (j JoinString) Cluster() string { return j.parsed.ClusterID }
 
+// ClusterName returns the name that the cluster had when the string was made; empty: none.
+func (j JoinString) ClusterName() string { return j.parsed.ClusterName }
+
 // Addresses returns the addresses of coordinators.
 func (j JoinString) Addresses() []string { return j.parsed.Addresses }
 

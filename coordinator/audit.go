@@ -62,7 +62,7 @@ func (r *replica) newAudit() *audit.Log {
 	return audit.New(audit.Config{
 		Dir: filepath.Join(r.cfg.DataDir, line.Directory), ServerID: r.dir.serverID, Version: r.cfg.Version, Mode: r.cfg.Audit,
 		Reads: r.cfg.AuditReads, FileBytes: r.cfg.AuditFileBytes, Files: r.cfg.AuditFiles,
-		Wall: r.cfg.Wall, Index: r.machine.Index, Known: r.knownAuditHead, Logger: r.log, TimeScale: r.cfg.TimeScale,
+		Wall: r.cfg.Wall, Index: r.machine.Index, Known: r.knownAuditHead, Cluster: r.clusterID, Logger: r.log, TimeScale: r.cfg.TimeScale,
 	})
 }
 

@@ -3,10 +3,12 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/coordinator/offline"
+	"github.com/dtask/dtask/internal/audit"
 	"github.com/dtask/dtask/internal/tlsconf"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
@@ -108,6 +111,87 @@ func TestABackupOfASecuredClusterIsWrittenByAFollowerAndRestored(t *testing.T) {
 	}
 }
 
+// What was revoked after the backup stays revoked in the restored cluster that keeps the
+// tokens: the audit logs of the old coordinators have it.
+func TestWhatWasRevokedAfterABackupStaysRevokedWhenItIsRestored(t *testing.T) {
+	t.Parallel()
+	a := newAttacked(t)
+	file := filepath.Join(t.TempDir(), "cluster.dtbk")
+	kept, _, err := a.calm.CreateToken(t.Context(), client.TokenOptions{Name: "kept", Role: "reader"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked, identity, err := a.calm.CreateToken(t.Context(), client.TokenOptions{Name: "revoked", Role: "reader"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := noop(t, a.calm, "before")
+	saveTo(t, a.calm, file)
+	_, later, err := a.calm.CreateToken(t.Context(), client.TokenOptions{Name: "later", Role: "reader"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []uint64{identity.GetId(), later.GetId()} {
+		if _, err := a.calm.RevokeToken(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.awaitRecorded(dtaskv1.AuthService_RevokeToken_FullMethodName, 2)
+
+	cfg := Config{
+		ID: "n1", DataDir: filepath.Join(shortDir(t), "n1"), TLSDir: t.TempDir(), Listen: "127.0.0.1:0", MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
+	}
+	restoration := offline.RestoreConfig{
+		File: file, DataDir: cfg.DataDir, Server: "n1", Address: "127.0.0.1:1", Kind: LogBolt, KeepTokens: true, Logger: cfg.Logger,
+	}
+	for _, dir := range a.dirs {
+		restoration.Revocations = append(restoration.Revocations, filepath.Join(dir, audit.Directory))
+	}
+	done, err := offline.Restore(t.Context(), restoration, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("token %d", later.GetId()); done.Revoked != 1 || done.RevokedBefore != 0 || !slices.Equal(done.UnknownRevocations, []string{want}) {
+		t.Errorf("got %+v, want one revocation and %s unknown", done, want)
+	}
+	a.issue(cfg.TLSDir, done.NewCluster)
+	address := a.runRestored(cfg)
+	reading := func(token client.Secret) error {
+		_, err := a.client(client.Config{Addrs: []string{address}, Credentials: a.creds, Token: token, Timeout: hostileTimeout}).Job(t.Context(), job, client.ReadOptions{})
+		return err
+	}
+	a.await("answer to the token that was kept", func() (bool, error) {
+		err := reading(kept)
+		return err == nil, err
+	})
+	if err := reading(revoked); !errors.Is(err, client.ErrUnauthenticated) {
+		t.Errorf("with the token that was revoked after the backup: got %v", err)
+	}
+}
+
+// awaitRecorded returns when the audit logs have a number of lines about a method.
+func (a *attacked) awaitRecorded(method string, want int) {
+	a.Helper()
+	a.await("line in an audit log", func() (bool, error) {
+		lines := 0
+		for _, dir := range a.dirs {
+			files, err := audit.Files(filepath.Join(dir, audit.Directory))
+			if err == nil {
+				err = audit.Each(files, func(r *audit.Record) error {
+					if r.Method == method {
+						lines++
+					}
+					return nil
+				})
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+		return lines >= want, fmt.Errorf("%d lines about %s", lines, method)
+	})
+}
+
 // underLoad does something while jobs are submitted.
 func (a *attacked) underLoad(do func()) {
 	a.Helper()
@@ -152,6 +236,14 @@ func (a *attacked) issue(dir, clusterID string) {
 // token of the old cluster, and one on the socket.
 func (a *attacked) startRestored(cfg Config) (secured, local *client.Client) {
 	a.Helper()
+	address := a.runRestored(cfg)
+	return a.client(client.Config{Addrs: []string{address}, Credentials: a.creds, Token: a.token.Text(), Timeout: hostileTimeout}),
+		a.client(client.Config{Addrs: []string{"unix:" + cfg.Socket()}, Timeout: hostileTimeout})
+}
+
+// runRestored runs a restored coordinator until the test ends, and returns its address.
+func (a *attacked) runRestored(cfg Config) (address string) {
+	a.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	started := make(chan string, 1)
 	cfg.Started = func(listen, _ string) { started <- listen }
@@ -164,11 +256,10 @@ func (a *attacked) startRestored(cfg Config) (secured, local *client.Client) {
 	running.Go(func() { failed <- Run(ctx, cfg) })
 	select {
 	case address := <-started:
-		return a.client(client.Config{Addrs: []string{address}, Credentials: a.creds, Token: a.token.Text(), Timeout: hostileTimeout}),
-			a.client(client.Config{Addrs: []string{"unix:" + cfg.Socket()}, Timeout: hostileTimeout})
+		return address
 	case err := <-failed:
 		a.Fatalf("the restored coordinator did not start: %v", err)
-		return nil, nil
+		return ""
 	}
 }
 

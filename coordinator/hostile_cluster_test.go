@@ -33,6 +33,7 @@ const (
 type attacked struct {
 	*testing.T
 	leader, address string
+	dirs            []string // data directories
 	trust           tlsconf.Trust
 	token           auth.Token
 	ca              *tlsconf.CA
@@ -101,7 +102,7 @@ func newAttacked(t *testing.T) *attacked {
 	a.findLeader(cfgs[0].Socket())
 	var addresses []string
 	for _, cfg := range cfgs {
-		addresses = append(addresses, cfg.Listen)
+		addresses, a.dirs = append(addresses, cfg.Listen), append(a.dirs, cfg.DataDir)
 		if cfg.ID == a.leader {
 			a.address = cfg.Listen
 			a.makeToken(cfg.Socket())

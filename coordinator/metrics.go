@@ -132,14 +132,18 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(failed, prometheus.CounterValue, float64(n), k.Type, k.Reason)
 	}
 	leads := m.leadership.term.Load() != nil
-	level := fsm.Level(0)
+	level, clusterID, clusterName := fsm.Level(0), "", ""
 	var schedule fsm.BackupSchedule
 	var backup fsm.BackupRun
 	m.machine.Read(func(st *fsm.State, _ uint64) {
-		level = st.Level()
+		level, clusterID, clusterName = st.Level(), st.ClusterID(), st.ClusterName()
 		schedule, _ = st.BackupSchedule()
 		backup, _ = st.LastBackup()
 	})
+	if clusterID != "" {
+		ch <- prometheus.MustNewConstMetric(desc("cluster_info", "1, with the ID of the cluster, and the name that operators gave it.", "cluster_id", "name"),
+			prometheus.GaugeValue, 1, clusterID, clusterName)
+	}
 	collectGauges(ch, []gauge{
 		{
 			"backup_last_success_timestamp_seconds",

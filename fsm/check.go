@@ -49,6 +49,9 @@ func (s *State) checkIdentities() error {
 	if err := s.auditHeads.check(); err != nil {
 		return err
 	}
+	if err := s.clusterName.check(); err != nil {
+		return err
+	}
 	return s.backups.check()
 }
 

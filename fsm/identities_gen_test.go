@@ -55,10 +55,12 @@ func (g *generator) identity(s *State) Op {
 	}
 }
 
-// backup makes an operation on the schedule of backups.
+// backup makes an operation on the schedule of backups, or on the name of the cluster.
 func (g *generator) backup(s *State) Op {
 	to := []string{"file:///a", "file:///b", ""}[g.odd(2, 3)]
-	switch g.choose(6) {
+	switch g.choose(7) {
+	case 6:
+		return &SetClusterName{Name: []string{"prod", "eu-1", "", "-prod", "a.b"}[g.odd(3, 5)]}
 	case 0, 1:
 		return &SetBackupSchedule{BackupSchedule{EveryMS: int64(g.choose(4)) * 1000, To: to, Keep: uint32(g.choose(3)), AtMS: g.at(s)}}
 	case 2:

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// modelAccess is the reference model of identities, join tokens, trust, audit logs and
-// backups: lists that are searched from the front, and requests that are remembered as text.
+// modelAccess is the reference model of identities, join tokens, trust, audit logs, backups
+// and the name of the cluster: lists that are searched from the front, and requests that are remembered as text.
 type modelAccess struct {
 	identities     []*modelIdentity
 	tokens         []*modelToken
@@ -22,7 +22,8 @@ type modelAccess struct {
 	heads          map[string]AuditHead
 	schedule       *BackupSchedule // nil: none
 	saved, failed  *BackupRun      // nil: none
-	revokedWorkers []WorkerID      // in the current entry
+	clusterName    string
+	revokedWorkers []WorkerID // in the current entry
 	// retire frees the name of a worker, and returns its number; 0 if it is unknown.
 	retire func(name string) WorkerID
 	// owns reports whether an identity has set a schedule.
@@ -74,6 +75,15 @@ func (m *modelAccess) op(op Op) (r string, ok bool) {
 		return m.forget(op), true
 	case *RecordAuditHead:
 		return m.recordHead(op.AuditHead), true
+	case *SetClusterName:
+		switch {
+		case strings.HasPrefix(op.Name, "-") || strings.Contains(op.Name, "."):
+			return "malformed", true
+		case op.Name == m.clusterName:
+			return "already ended", true
+		}
+		m.clusterName = op.Name
+		return "accepted", true
 	case *SetBackupSchedule:
 		if op.EveryMS < 1 || op.To == "" || op.AtMS < 1 {
 			return "malformed", true
@@ -510,7 +520,7 @@ func (m *modelAccess) compare(s *State, fx *Effects) string {
 		want, got = append(want, m.pins[id], m.heads[id]), append(got, s.ReplicaKeys(id), head)
 	}
 	wantBackups, gotBackups := m.compareBackups(s)
-	want, got = append(want, wantBackups...), append(got, gotBackups...)
+	want, got = append(append(want, wantBackups...), m.clusterName), append(append(got, gotBackups...), s.ClusterName())
 	for n := range byte(hashCount) {
 		owner := IdentityID(0)
 		if i := m.owner(hashed(n)); i != nil {

@@ -79,9 +79,10 @@ var operations = [...]struct {
 	55: {"resume-schedule", newOp[ResumeSchedule], 3},
 	56: {"fire", newOp[Fire], 3},
 	57: {"run-schedule", newOp[RunSchedule], 3},
-	61: {"seal-gated", newOp[SealGated], 3},
-	62: {"open-gate", newOp[OpenGate], 3},
-	63: {"expire-job", newOp[ExpireJob], 3},
+	58: {"seal-gated", newOp[SealGated], 3},
+	59: {"open-gate", newOp[OpenGate], 3},
+	60: {"expire-job", newOp[ExpireJob], 3},
+	61: {"set-cluster-name", newOp[SetClusterName], 3},
 }
 
 func newOp[T any, P interface {

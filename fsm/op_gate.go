@@ -5,7 +5,7 @@ package fsm
 // they don't know, and start the job at once.
 type SealGated SealUpload
 
-func (*SealGated) kind() opKind { return 61 }
+func (*SealGated) kind() opKind { return 58 }
 
 func (o *SealGated) fields(c *coder) { (*SealUpload)(o).fields(c) }
 
@@ -29,7 +29,7 @@ func (o *SealGated) apply(s *State, fx *Effects) Reason {
 // OpenGate lets a job start whose time has come, and whose concurrency key is free.
 type OpenGate struct{ Job JobID }
 
-func (*OpenGate) kind() opKind { return 62 }
+func (*OpenGate) kind() opKind { return 59 }
 
 func (o *OpenGate) fields(c *coder) { number(c, &o.Job) }
 
@@ -61,7 +61,7 @@ type ExpireJob struct {
 	Reason string
 }
 
-func (*ExpireJob) kind() opKind { return 63 }
+func (*ExpireJob) kind() opKind { return 60 }
 
 func (o *ExpireJob) fields(c *coder) {
 	number(c, &o.Job)

@@ -10,6 +10,8 @@ type Restoration struct {
 	KeepTokens bool
 	// DropWorkers drops the workers and their identities.
 	DropWorkers bool
+	// Revocations are those that followed the backup.
+	Revocations []Revocation
 }
 
 // Restored is what a Restoration has changed.
@@ -20,6 +22,7 @@ type Restored struct {
 	Identities int       // that were dropped
 	JoinTokens int       // that were dropped
 	Workers    int       // that were dropped
+	Revocations
 }
 
 // restoredEpochs is how far the fencing epoch advances. A recovery raises it by one, so the
@@ -36,6 +39,7 @@ func (m *Machine) RestoreBackup(r Restoration) Restored {
 	defer m.mu.Unlock()
 	m.skip()
 	s, done := m.state, Restored{Index: m.index}
+	done.Revocations = s.revoke(r.Revocations) // first: what is dropped below was known
 	if !r.KeepAtMostOnce {
 		done.Lost = s.loseAtMostOnce()
 	}

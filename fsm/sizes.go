@@ -26,7 +26,7 @@ var sizeKinds = []struct {
 	{"schedules", []frameKind{frameSchedules, frameSchedule}},
 	{"workers", []frameKind{frameWorker}},
 	{"identities", []frameKind{frameTrust, frameIdentities, frameJoinTokens}},
-	{"cluster", []frameKind{frameCluster, frameLevel, frameAuditHeads, frameBackups, frameEnd}},
+	{"cluster", []frameKind{frameCluster, frameLevel, frameAuditHeads, frameBackups, frameClusterName, frameEnd}},
 }
 
 // frameSizes are bytes by kind of frame.

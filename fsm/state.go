@@ -7,6 +7,7 @@ type State struct {
 	own *ownership
 
 	cluster
+	clusterName
 	level
 	workers
 

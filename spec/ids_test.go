@@ -44,3 +44,18 @@ func TestIDsAreFoundAgainInAnyOrder(t *testing.T) {
 		}
 	})
 }
+
+// The form CELL:JOB/TASK is reserved: a colon before the slash must not be part of a job. Task
+// IDs of released files have some.
+func TestNamesOfJobsHaveNoColonsAndTaskIDsMay(t *testing.T) {
+	t.Parallel()
+	if err := CheckName("prod:nightly"); err == nil {
+		t.Error("the name of a job has a colon")
+	}
+	if err := CheckLabel("prod:team", "x"); err == nil {
+		t.Error("the name of a label has a colon")
+	}
+	if p := idProblem("load:eu"); p.bad() {
+		t.Errorf("the id of a task has a colon: %v", p)
+	}
+}

@@ -18,6 +18,9 @@ func (p *Printer) Cluster(s *dtaskv1.StatusResponse) {
 	if s.GetClusterId() != "" {
 		cluster = ", cluster " + Clean(s.GetClusterId())
 	}
+	if s.GetName() != "" {
+		cluster = ", cluster " + Clean(s.GetName()) + " (" + Clean(s.GetClusterId()) + ")"
+	}
 	if s.GetLevel() != 0 {
 		cluster += fmt.Sprintf(", level %d", s.GetLevel())
 	}

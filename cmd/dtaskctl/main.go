@@ -1,25 +1,7 @@
-// Command dtaskctl submits jobs to a dtask cluster and manages the cluster.
-// Package cli implements it.
+// Command dtaskctl submits jobs to a dtask cluster and manages the cluster. Package cli
+// implements it.
 package main
 
-import (
-	"context"
-	"os"
-	"os/signal"
+import "github.com/dtask/dtask/cmd/internal/dtaskctl"
 
-	"github.com/dtask/dtask/cli"
-	"github.com/dtask/dtask/internal/program"
-)
-
-// minHeap is the heap size below which no garbage is collected, in bytes.
-// Submitting many small jobs makes much garbage and little live data.
-const minHeap = 32 << 20
-
-func main() {
-	program.TuneBuffers() // a submission is typically a few hundred KiB
-	program.DeferCollection(minHeap)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	code := cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
-}
+func main() { dtaskctl.Main() }

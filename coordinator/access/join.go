@@ -248,10 +248,12 @@ func (s *Service) CreateJoinToken(ctx context.Context, r *dtaskv1.CreateJoinToke
 		return nil, err
 	}
 	made, err := s.joinToken(uint64(id))
+	name := ""
+	s.read(func(st *fsm.State) { name = st.ClusterName() })
 	root := s.cfg.Registry.cfg.Replica().Roots[0]
 	key := tlsconf.KeyHash(root)
 	return &dtaskv1.CreateJoinTokenResponse{
-		JoinToken: made, ClusterId: s.cfg.ClusterID(), CaKeyHash: key[:], Addresses: s.addresses(),
+		JoinToken: made, ClusterId: s.cfg.ClusterID(), CaKeyHash: key[:], Addresses: s.addresses(), ClusterName: name,
 	}, err
 }
 

@@ -212,7 +212,7 @@ func auditJoin(r *dtaskv1.JoinRequest) string {
 		who += " " + r.GetName()
 	}
 	if r.GetReplace() {
-		who += ", replacing the one before"
+		who += audit.Replacing
 	}
 	if r.GetReplaceServer() != "" {
 		who += ", replacing " + r.GetReplaceServer()

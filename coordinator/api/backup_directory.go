@@ -22,12 +22,12 @@ func (a *admin) WriteBackup(ctx context.Context, r *dtaskv1.WriteBackupRequest) 
 }
 
 // WriteBackup writes a backup of this replica, with the history, into the directory that a
-// file:// URL names, and removes the oldest states beyond keep; 0 = none. The directory must
+// file:// URL names, encrypted to the keys in it, and removes the oldest states beyond keep; 0 = none. The directory must
 // exist. The backup gets its name after its state was read back and built in memory. After
 // an error the directory has no incomplete file under the name of a backup. It waits up to
 // a minute for the end of another backup.
 func (s *Server) WriteBackup(ctx context.Context, to string, keep uint32) (*dtaskv1.BackupRun, error) {
-	path, err := backup.ParseTarget(to)
+	target, err := backup.ParseTarget(to)
 	if err != nil {
 		return nil, invalid("invalid to %s: %v", quote(to), err)
 	}
@@ -44,7 +44,7 @@ func (s *Server) WriteBackup(ctx context.Context, to string, keep uint32) (*dtas
 	if err := a.awaitBarrier(ctx); err != nil {
 		return nil, err
 	}
-	added, err := a.addTo(ctx, path, int(keep))
+	added, err := a.addTo(ctx, target, int(keep))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -83,17 +83,17 @@ func isOwn(err error) bool {
 }
 
 // addTo adds a backup to a directory.
-func (a *admin) addTo(ctx context.Context, path string, keep int) (added backup.Added, err error) {
+func (a *admin) addTo(ctx context.Context, target backup.Target, keep int) (added backup.Added, err error) {
 	// No other replica of any cluster has this prefix, so what has it was left behind by this
 	// one.
-	dir, err := backup.OpenDirectory(path, ".dtaskd-"+a.cfg.ClusterID()+"-"+a.cfg.ServerID+"@")
+	dir, err := backup.OpenDirectory(target.Dir, ".dtaskd-"+a.cfg.ClusterID()+"-"+a.cfg.ServerID+"@")
 	if err == nil {
 		err = dir.Clean()
 	}
 	if err != nil {
 		return added, err
 	}
-	whole, err := dir.Create()
+	whole, err := dir.Create(target.To)
 	if err != nil {
 		return added, err
 	}
@@ -110,7 +110,7 @@ func (a *admin) addTo(ctx context.Context, path string, keep int) (added backup.
 	}
 	// A run that failed would be repeated, and add another backup each time.
 	if err := dir.Prune(keep); err != nil {
-		a.cfg.Logger.WarnContext(ctx, "old backups not removed", "dir", path, "err", err)
+		a.cfg.Logger.WarnContext(ctx, "old backups not removed", "dir", target.Dir, "err", err)
 	}
 	return added, nil
 }

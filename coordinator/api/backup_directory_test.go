@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"filippo.io/age"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 
@@ -89,6 +91,53 @@ func TestACoordinatorAddsBackupsToADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFiles(t, dir, segment, second.GetFile()) // the oldest state was removed
+}
+
+// The coordinator has only public keys, and continues a directory that it can't read.
+func TestACoordinatorAddsEncryptedBackupsToADirectory(t *testing.T) {
+	t.Parallel()
+	_, change := withHistory(t, true, nil)
+	r := setup(t, change, withBackups(nil))
+	r.archiveTwo(t)
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	to := backup.TargetTo("file://"+dir, []string{key.Recipient().String()})
+	for n := range 2 {
+		run, err := r.WriteBackup(t.Context(), to, 0)
+		if err != nil || run.GetTo() != to {
+			t.Fatalf("run %d: %v, %v", n, run, err)
+		}
+		h, err := backup.ReadHead(filepath.Join(dir, run.GetFile()))
+		if err != nil || !h.Encrypted || h.Index != run.GetIndex() {
+			t.Errorf("run %d: %+v, %v", n, h, err)
+		}
+		contents, err := os.ReadFile(filepath.Join(dir, run.GetFile()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, _, err := backup.Decrypt(bytes.NewReader(contents), backup.Identities{key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := backup.NewReader(plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := fsm.NewMachine()
+		state.SupportLevel(r.machine.MaxLevel())
+		if err := state.Restore(from.State()); err != nil {
+			t.Errorf("run %d: %v", n, err)
+		}
+		r.advance(t)
+	}
+	_, err = r.writeTo(t, dir, 0)
+	wantError(t, err, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED)
+	if !strings.Contains(err.Error(), "the backups in "+dir+" are encrypted: encrypt this one, too") {
+		t.Errorf("got %v", err)
+	}
 }
 
 // The operator must learn why, and the directory has nothing that looks like a backup.

@@ -54,7 +54,7 @@ var rightsRows = map[string]string{
 	"ClusterService.AwaitLeader":   ". + + + + + + .",
 	"ClusterService.Admit Digests": ". . . . . . + .",
 	"ClusterService.AddMember RemoveMember TransferLeadership UpgradeStatus": ". . . + + . . .",
-	"ClusterService.FinishUpgrade HoldUpgrade AuditHeads":                    ". . . . + . . .",
+	"ClusterService.FinishUpgrade HoldUpgrade SetClusterName AuditHeads":     ". . . . + . . .",
 
 	"WorkerService.Sessions": ". . . . . + . .",
 

@@ -102,7 +102,27 @@ func (l *Log) openAt(path string, size int64, head audit.Head, reason string) er
 		return errors.Join(fmt.Errorf("opening the audit log: %w", err), f.Close())
 	}
 	l.w = w
-	return l.append(l.own(audit.MethodOpen, audit.Allowed, reason, 0))
+	l.cluster = l.cfg.Cluster()
+	return l.append(l.openLine(reason))
+}
+
+// openLine is a line that opens the log, or names the cluster.
+func (l *Log) openLine(reason string) audit.Record {
+	r := l.own(audit.MethodOpen, audit.Allowed, reason, 0)
+	r.Cluster = l.cluster
+	return r
+}
+
+// nameCluster writes which cluster this is, if that was not known when the file was opened: by
+// this, the log is recognized.
+func (l *Log) nameCluster() error {
+	if l.cluster != "" {
+		return nil
+	}
+	if l.cluster = l.cfg.Cluster(); l.cluster == "" {
+		return nil
+	}
+	return l.append(l.openLine("the cluster is known"))
 }
 
 // rotate begins another file, and deletes the oldest ones beyond Config.Files.

@@ -69,7 +69,9 @@ type Config struct {
 	// Index returns the log index that this replica has applied.
 	Index func() uint64
 	// Known returns the head of this log in the replicated state; zero if it has none.
-	Known     func() audit.Head
+	Known func() audit.Head
+	// Cluster returns the ID of the cluster; empty if it is unknown.
+	Cluster   func() string
 	Logger    *slog.Logger
 	TimeScale timescale.Factor
 	// Open opens a file; nil = that of the operating system. For tests.
@@ -101,6 +103,7 @@ type Log struct {
 
 	// What follows belongs to Run.
 	w         *writer         // nil: not open
+	cluster   string          // ID that a line of the open file has; empty: it is unknown
 	recent    [256]audit.Head // heads that this process has written last, in a ring
 	next      int             // of recent
 	confirmed audit.Head      // the last known head that the files were compared with
@@ -236,6 +239,9 @@ func (l *Log) step(ctx context.Context, second bool) {
 	err := l.open()
 	if err == nil {
 		err = l.compare()
+	}
+	if err == nil {
+		err = l.nameCluster()
 	}
 	for more := true; err == nil && more; {
 		more, err = l.flush()

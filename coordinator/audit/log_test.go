@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,7 +23,7 @@ func setup(t *testing.T, change func(cfg *Config)) *Log {
 	cfg := Config{
 		Dir: filepath.Join(t.TempDir(), audit.Directory), ServerID: "n1", Version: "v1", Mode: ModeBestEffort,
 		Wall: func() time.Time { return time.UnixMilli(1_700_000_000_000) }, Index: func() uint64 { return 7 },
-		Known: func() audit.Head { return audit.Head{} }, Logger: slog.New(slog.DiscardHandler),
+		Known: func() audit.Head { return audit.Head{} }, Cluster: func() string { return "c1" }, Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&cfg)
@@ -107,6 +108,34 @@ func TestARestartContinuesTheChainAfterATornLine(t *testing.T) {
 }
 
 // What follows the last record stays as it is: another file continues the chain.
+// A coordinator that founds a cluster opens its log before it knows it.
+func TestTheLogNamesTheClusterAsSoonAsItIsKnown(t *testing.T) {
+	t.Parallel()
+	cluster := ""
+	l := setup(t, func(cfg *Config) { cfg.Cluster = func() string { return cluster } })
+	l.step(t.Context(), false)
+	cluster = "c1"
+	for range 2 {
+		l.step(t.Context(), false)
+	}
+	l = again(t, l)
+	l.step(t.Context(), false)
+	files, err := audit.Files(l.cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	if err := audit.Each(files, func(r *audit.Record) error {
+		got = append(got, r.Method+" "+r.Cluster)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"audit.open ", "audit.open c1", "audit.open c1"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestALineThatIsNoRecordIsKept(t *testing.T) {
 	t.Parallel()
 	l := setup(t, nil)

@@ -141,6 +141,18 @@ func (r *replica) ChangeLevel(_ context.Context, decide func(level fsm.Level, he
 	return nil
 }
 
+func (r *replica) SetClusterName(_ context.Context, name string) (already bool, err error) {
+	op := &fsm.SetClusterName{Name: name}
+	if level, _ := r.level(); level < fsm.OpLevel(op) {
+		return false, &sequencer.RejectedError{Reason: fsm.AboveLevel}
+	}
+	reason := r.apply(op)
+	if reason != fsm.Accepted && reason != fsm.AlreadyEnded {
+		return false, &sequencer.RejectedError{Reason: reason}
+	}
+	return reason == fsm.AlreadyEnded, nil
+}
+
 func (r *replica) Founded() bool { return r.founded }
 
 // admitted calls the RPC, which Admit of the Recorder hides.

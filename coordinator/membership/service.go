@@ -21,6 +21,9 @@ type Recorder interface {
 	// ChangeLevel returns when the change that decide returns for the present level is
 	// stored. decide returns nil for none.
 	ChangeLevel(ctx context.Context, decide func(level fsm.Level, held bool) *fsm.SetLevel) error
+	// SetClusterName returns when the name is stored; already: the cluster had it. It
+	// returns a *sequencer.RejectedError below the operation's feature level.
+	SetClusterName(ctx context.Context, name string) (already bool, err error)
 	// Founded reports whether the term founded the cluster.
 	Founded() bool
 }

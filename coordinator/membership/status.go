@@ -42,6 +42,7 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 	level, _ := s.level()
 	resp := &dtaskv1.StatusResponse{
 		Level:     uint32(level),
+		Name:      s.clusterName(),
 		Leader:    leader.GetServerId(),
 		ClusterId: self.GetClusterId(), Replica: s.cfg.ServerID,
 	}

@@ -49,6 +49,7 @@ type openedBackup struct {
 	*backup.Reader
 
 	file      *os.File
+	with      backup.Identities // that can read it; nil: none
 	encrypted bool
 	sum       digest   // of all that was read of the file
 	history   bool     // it has the history, in the file or in segments
@@ -91,8 +92,8 @@ func openBackup(path, identities string) (*openedBackup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening backup: %w", err)
 	}
-	b := &openedBackup{file: file, sum: digest{Hash: sha256.New()}}
-	err = b.readManifest(with)
+	b := &openedBackup{file: file, with: with, sum: digest{Hash: sha256.New()}}
+	err = b.readManifest()
 	switch {
 	case err != nil:
 	case set != nil:
@@ -108,8 +109,8 @@ func openBackup(path, identities string) (*openedBackup, error) {
 }
 
 // readManifest begins to read the file.
-func (b *openedBackup) readManifest(with backup.Identities) error {
-	plain, encrypted, err := backup.Decrypt(io.TeeReader(b.file, &b.sum), with)
+func (b *openedBackup) readManifest() error {
+	plain, encrypted, err := backup.Decrypt(io.TeeReader(b.file, &b.sum), b.with)
 	if err != nil {
 		return err
 	}
@@ -184,7 +185,15 @@ func (b *openedBackup) readSegment(path string, after uint64, take func(backup.C
 		return totals, 0, err
 	}
 	defer func() { _ = file.Close() }() // read only
-	r, err := backup.NewReader(file)
+	info, err := file.Stat()
+	if err != nil {
+		return totals, 0, err
+	}
+	plain, _, err := backup.Decrypt(file, b.with)
+	if err != nil {
+		return totals, 0, err
+	}
+	r, err := backup.NewReader(plain)
 	if err != nil {
 		return totals, 0, err
 	}
@@ -193,6 +202,7 @@ func (b *openedBackup) readSegment(path string, after uint64, take func(backup.C
 		return totals, 0, fmt.Errorf("%w: it has the history of cluster %s from %d to %d", backup.ErrDamaged, m.ClusterID, m.HistoryAfter, m.Index)
 	}
 	totals, err = r.Finish(take)
+	totals.Bytes = uint64(info.Size()) //nolint:gosec // not negative; with that of the encryption
 	return totals, m.Index, err
 }
 

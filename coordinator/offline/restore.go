@@ -37,7 +37,10 @@ type RestoreConfig struct {
 	KeepAtMostOnce bool
 	KeepTokens     bool // see fsm.Restoration
 	DropWorkers    bool // see fsm.Restoration
-	Logger         *slog.Logger
+	// Revocations are files of the audit logs of the cluster that was backed up, or
+	// directories with such files. The revocations in them are repeated.
+	Revocations []string
+	Logger      *slog.Logger
 }
 
 // Restored is what Restore made. Its JSON form is part of the stable surface.
@@ -59,6 +62,12 @@ type Restored struct {
 	DroppedWorkers    int      `json:"dropped_workers"`
 	Identities        int      `json:"identities"` // that were kept
 	Workers           int      `json:"workers"`    // that were kept
+	// Revoked counts the revocations of RestoreConfig.Revocations that took access away,
+	// RevokedBefore those that the backup has, too. UnknownRevocations are of access that
+	// was given after the backup, as "token 7", "join token 3" or "worker w1".
+	Revoked            int      `json:"revoked"`
+	RevokedBefore      int      `json:"revoked_before"`
+	UnknownRevocations []string `json:"unknown_revocations"`
 }
 
 // restoredMark is in the names of directories that Restore is building.
@@ -135,10 +144,14 @@ func build(ctx context.Context, cfg RestoreConfig, b *openedBackup, dir string) 
 	if err != nil {
 		return nil, err
 	}
+	revocations, err := readRevocations(cfg.Revocations, b.Manifest(), machine)
+	if err != nil {
+		return nil, err
+	}
 	id := datadir.NewIdentity(cfg.Server, datadir.NewIdentity("", "").Instance) // 128 random bits each
 	changed := machine.RestoreBackup(fsm.Restoration{
 		Recovery:   fsm.Recovery{ClusterID: id.ClusterID, Server: cfg.Server, Instance: id.Instance, KeepAtMostOnce: cfg.KeepAtMostOnce},
-		KeepTokens: cfg.KeepTokens, DropWorkers: cfg.DropWorkers,
+		KeepTokens: cfg.KeepTokens, DropWorkers: cfg.DropWorkers, Revocations: revocations,
 	})
 	jobs, err := restoreHistory(ctx, cfg, b, filepath.Join(dir, historyName), changed.Index)
 	if err != nil {
@@ -158,6 +171,10 @@ func build(ctx context.Context, cfg RestoreConfig, b *openedBackup, dir string) 
 		DataDir: cfg.DataDir, File: b.file.Name(), CreatedAt: m.CreatedAt.UTC().Format(time.RFC3339Nano), OldCluster: m.ClusterID, NewCluster: id.ClusterID,
 		Server: server, History: jobs, Requeued: len(changed.Requeued), LostTasks: []string{},
 		DroppedIdentities: changed.Identities, DroppedJoinTokens: changed.JoinTokens, DroppedWorkers: changed.Workers,
+		Revoked: changed.Applied, RevokedBefore: changed.Before, UnknownRevocations: []string{},
+	}
+	for _, unknown := range changed.Unknown {
+		r.UnknownRevocations = append(r.UnknownRevocations, revocationText(unknown))
 	}
 	machine.Read(func(s *fsm.State, _ uint64) { r.describe(s, changed.Lost) })
 	return r, nil

@@ -219,5 +219,11 @@ func (r *Restored) Write(w io.Writer) {
 	}
 	p.row("dropped", "%d identities, %d join tokens, %d workers", r.DroppedIdentities, r.DroppedJoinTokens, r.DroppedWorkers)
 	p.row("kept", "%d identities, %d workers", r.Identities, r.Workers)
+	if r.Revoked+r.RevokedBefore+len(r.UnknownRevocations) > 0 {
+		p.row("revocations", "%d applied, %d that the backup has, too", r.Revoked, r.RevokedBefore)
+	}
+	for _, unknown := range r.UnknownRevocations {
+		p.row("unknown", "%s: revoked, and not in the backup", unknown)
+	}
 	p.line("restored into %s; start %s on it with its usual command line, then let the others in", r.DataDir, r.Server.ID)
 }

@@ -31,6 +31,16 @@ func (s *Sequencer) ChangeLevel(ctx context.Context, decide func(level fsm.Level
 	return err
 }
 
+// SetClusterName names the cluster; empty removes its name. already means that it has this
+// name. Errors: *RejectedError with Malformed or AboveLevel, *BusyError, ErrTermEnded,
+// ErrOutcomeUnknown.
+func (s *Sequencer) SetClusterName(ctx context.Context, name string) (already bool, err error) {
+	return do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
+		r := b.entry.Do(&fsm.SetClusterName{Name: name})
+		return settled(r, r == fsm.AlreadyEnded)
+	})
+}
+
 // RecordAuditHeads records heads of audit logs, at the time of the entry, and returns those
 // that the state rejects: the logs were cut or changed. Heads that the state has are not
 // proposed. Errors: *BusyError, ErrTermEnded, ErrOutcomeUnknown.

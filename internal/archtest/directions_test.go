@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/auth", "internal/columns", "internal/sendqueue"},
 	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/audit", "internal/auth", "internal/backup", "internal/calendar", "internal/columns", "internal/taskbody", "internal/sendqueue", "internal/statetext"},
-	"coordinator/offline":    {"spec", "fsm", "coordinator/history", "coordinator/logstore", "coordinator/membership", "coordinator/membership/datadir", "coordinator/raftnode", "proto/dtask/v1", "internal/backup", "internal/durable"},
+	"coordinator/offline":    {"spec", "fsm", "coordinator/history", "coordinator/logstore", "coordinator/membership", "coordinator/membership/datadir", "coordinator/raftnode", "proto/dtask/v1", "internal/audit", "internal/backup", "internal/durable"},
 	"coordinator/audit":      {"internal/audit", "internal/durable", "internal/timescale"},
 	"coordinator/access":     {"fsm", "coordinator/sequencer", "proto/dtask/v1", "internal/auth", "internal/tlsconf"},
 	"coordinator/web":        {"proto/dtask/v1", "internal/telemetry"},
@@ -88,9 +88,13 @@ var mayImport = map[string][]string{
 	"internal/zoneinfo":    {"internal/nearest"},
 
 	// The programs: flags and configuration, then Run, then an exit code.
-	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program", "client", "proto/dtask/v1", "internal/auth", "internal/durable", "internal/loopback", "internal/sdnotify", "internal/tlsconf"},
-	"cmd/dtask-worker": {"client", "worker/...", "internal/buildinfo", "internal/config", "internal/loopback", "internal/program", "internal/telemetry", "internal/tlsconf"},
-	"cmd/dtaskctl":     {"cli/...", "internal/program"},
+	"cmd/dtask":                {"cmd/internal/...", "internal/program", "worker/process"},
+	"cmd/dtaskd":               {"cmd/internal/dtaskd"},
+	"cmd/dtask-worker":         {"cmd/internal/dtaskworker"},
+	"cmd/dtaskctl":             {"cmd/internal/dtaskctl"},
+	"cmd/internal/dtaskd":      {"coordinator", "coordinator/offline", "worker/...", "internal/buildinfo", "internal/config", "internal/program", "client", "proto/dtask/v1", "internal/auth", "internal/durable", "internal/loopback", "internal/sdnotify", "internal/tlsconf"},
+	"cmd/internal/dtaskworker": {"client", "worker/...", "internal/buildinfo", "internal/config", "internal/loopback", "internal/program", "internal/telemetry", "internal/tlsconf"},
+	"cmd/internal/dtaskctl":    {"cli/...", "internal/program"},
 
 	// Suites of whole processes, and the demo and benchmark programs.
 	"test/cluster/...": {"..."},
@@ -127,6 +131,7 @@ var mustNotLink = []struct{ who, what, why string }{
 	{"worker/...", "github.com/hashicorp/raft/...", "users link this package into their own programs"},
 	{"worker", "github.com/prometheus/...", "users link this package into their own programs; worker/metrics is for those that want metrics"},
 	{"client", "github.com/hashicorp/raft/...", "users link this package into their own programs"},
+	{"cmd/dtask", module + "/test/...", "a released program has no fault switches"},
 	{"cmd/dtaskd", module + "/test/...", "a released program has no fault switches"},
 	{"cmd/dtask-worker", module + "/test/...", "a released program has no fault switches"},
 	{"cmd/dtaskctl", module + "/test/...", "a released program has no fault switches"},

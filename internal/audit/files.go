@@ -71,6 +71,9 @@ func (l *line) prev() (h [sha256.Size]byte) {
 	return h
 }
 
+// errLongLine is returned for a file with a line that no log has.
+var errLongLine = fmt.Errorf("a line has more than %d bytes: this is not an audit log", MaxLine)
+
 // lines calls f with each complete line, and returns the length of an incomplete last one.
 func lines(r io.Reader, f func(l *line) error) (torn int, err error) {
 	b := bufio.NewReaderSize(r, MaxLine)
@@ -80,7 +83,7 @@ func lines(r io.Reader, f func(l *line) error) (torn int, err error) {
 		case errors.Is(err, io.EOF):
 			return len(text), nil
 		case errors.Is(err, bufio.ErrBufferFull):
-			return 0, fmt.Errorf("a line has more than %d bytes: this is not an audit log", MaxLine)
+			return 0, errLongLine
 		case err != nil:
 			return 0, err
 		}

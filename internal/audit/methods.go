@@ -87,6 +87,7 @@ var classes = map[string]Class{
 	dtaskv1.ClusterService_UpgradeStatus_FullMethodName:      Always,
 	dtaskv1.ClusterService_FinishUpgrade_FullMethodName:      Change,
 	dtaskv1.ClusterService_HoldUpgrade_FullMethodName:        Change,
+	dtaskv1.ClusterService_SetClusterName_FullMethodName:     Change,
 	dtaskv1.ClusterService_Digests_FullMethodName:            DenialsOnly,
 	dtaskv1.ClusterService_AuditHeads_FullMethodName:         Always,
 

@@ -45,8 +45,15 @@ type Record struct {
 	Reason   string   `json:"reason"`          // why it was denied or failed
 	Count    uint64   `json:"count,omitempty"` // of calls or lines that this one stands for; 0: one
 	Index    uint64   `json:"index"`           // log index that the coordinator had applied
-	Prev     string   `json:"prev"`            // SHA-256 of the previous line with its newline, hexadecimal
+	// Cluster is, of a line that opens the log, the ID of the cluster that the coordinator
+	// belongs to; empty: not known yet.
+	Cluster string `json:"cluster,omitempty"`
+	Prev    string `json:"prev"` // SHA-256 of the previous line with its newline, hexadecimal
 }
+
+// Replacing is in the object of the join of a worker that takes the place of another one, after
+// its name.
+const Replacing = ", replacing the one before"
 
 // maxText bounds each text of a line, in bytes.
 const maxText = 512
@@ -79,7 +86,7 @@ type Head struct {
 // sets the record's number and its hash of the line before.
 func (h Head) Append(b []byte, r Record) ([]byte, Head) {
 	r.Seq, r.Prev = h.Seq+1, hex.EncodeToString(h.Hash[:])
-	for _, text := range []*string{&r.Who, &r.Remote, &r.Method, &r.NS, &r.Object, &r.Reason} {
+	for _, text := range []*string{&r.Who, &r.Remote, &r.Method, &r.NS, &r.Object, &r.Reason, &r.Cluster} {
 		*text = clip(*text)
 	}
 	line, _ := json.Marshal(r) // of strings and numbers: it never fails

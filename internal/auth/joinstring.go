@@ -58,8 +58,11 @@ func (p Purpose) command() string {
 }
 
 const (
-	joinPrefix  = "dtj1-"
-	joinVersion = 1
+	joinPrefix = "dtj1-"
+	// joinVersion is the version of a string without a name of the cluster, which all
+	// programs read, and namedJoinVersion that of one with a name.
+	joinVersion      = 1
+	namedJoinVersion = 2
 	// JoinSecretBytes is the size of the secret.
 	JoinSecretBytes = 16
 	// MaxJoinID is the largest number of a join token.
@@ -77,7 +80,8 @@ var joinEncoding = base32.NewEncoding("abcdefghjkmnpqrstvwxyz0123456789").WithPa
 // where it is, how it proves that it is the one, and a secret by which the cluster
 // recognizes the machine. In text it is dtj1- and base32 of: version(1) cluster(16)
 // CA key hash(32) id(5) secret(16) purpose(1) addresses CRC-32(4), where addresses are a
-// count(1) and for each a length(1) and its text.
+// count(1) and for each a length(1) and its text. In version 2, a length(1) and the name of
+// the cluster follow the addresses.
 type JoinString struct {
 	ClusterID string            // 32 hexadecimal digits
 	CAKey     [sha256.Size]byte // SHA-256 of the public key of the cluster's CA
@@ -85,6 +89,9 @@ type JoinString struct {
 	Secret    [JoinSecretBytes]byte
 	Purpose   Purpose
 	Addresses []string // HOST:PORT of coordinators, 1–8
+	// ClusterName is the name of the cluster; empty: none. Programs before version 2 refuse
+	// a string that has one.
+	ClusterName string
 }
 
 // NewJoinSecret makes the secret of a join token.
@@ -109,8 +116,15 @@ func (j *JoinString) Text() (Secret, error) {
 	if n := len(j.Addresses); n == 0 || n > maxJoinAddresses || !j.Purpose.valid() {
 		return "", fmt.Errorf("a join string for %s needs 1–%d addresses, not %d", j.Purpose, maxJoinAddresses, n)
 	}
+	version := byte(joinVersion)
+	if j.ClusterName != "" {
+		if err := CheckClusterName(j.ClusterName); err != nil {
+			return "", err
+		}
+		version = namedJoinVersion
+	}
 	var b bytes.Buffer
-	b.WriteByte(joinVersion)
+	b.WriteByte(version)
 	b.Write(cluster)
 	b.Write(j.CAKey[:])
 	b.Write(binary.BigEndian.AppendUint64(nil, j.ID)[8-joinIDBytes:])
@@ -123,6 +137,10 @@ func (j *JoinString) Text() (Secret, error) {
 		}
 		b.WriteByte(byte(len(a))) //nolint:gosec // at most maxJoinAddress
 		b.WriteString(a)
+	}
+	if j.ClusterName != "" {
+		b.WriteByte(byte(len(j.ClusterName))) //nolint:gosec // at most maxClusterName
+		b.WriteString(j.ClusterName)
 	}
 	sum := binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(b.Bytes()))
 	b.Write(sum)
@@ -155,10 +173,11 @@ func ParseJoinString(text string, want Purpose) (*JoinString, error) {
 	if crc32.ChecksumIEEE(data) != sum {
 		return nil, errDamagedJoin
 	}
-	if data[0] != joinVersion {
-		return nil, fmt.Errorf("join string of version %d: this version of dtask reads version %d", data[0], joinVersion)
+	version := data[0]
+	if version != joinVersion && version != namedJoinVersion {
+		return nil, fmt.Errorf("join string of version %d: this version of dtask reads versions up to %d", version, namedJoinVersion)
 	}
-	j, err := decodeJoin(data[1:])
+	j, err := decodeJoin(data[1:], version == namedJoinVersion)
 	switch {
 	case err != nil:
 		return nil, err
@@ -169,8 +188,9 @@ func ParseJoinString(text string, want Purpose) (*JoinString, error) {
 	return j, nil
 }
 
-// decodeJoin reads the fields between the version and the checksum.
-func decodeJoin(data []byte) (*JoinString, error) {
+// decodeJoin reads the fields between the version and the checksum; named: the last one is the
+// name of the cluster.
+func decodeJoin(data []byte, named bool) (*JoinString, error) {
 	j := new(JoinString)
 	next := func(n int) []byte {
 		if len(data) < n {
@@ -192,7 +212,10 @@ func decodeJoin(data []byte) (*JoinString, error) {
 	for range min(count, maxJoinAddresses) {
 		j.Addresses = append(j.Addresses, string(next(int(next(1)[0]))))
 	}
-	if j.ID == 0 || !j.Purpose.valid() || count == 0 || count > maxJoinAddresses || len(data) > 0 || j.Addresses[count-1] == "" {
+	if named {
+		j.ClusterName = string(next(int(next(1)[0])))
+	}
+	if named && CheckClusterName(j.ClusterName) != nil || j.ID == 0 || !j.Purpose.valid() || count == 0 || count > maxJoinAddresses || len(data) > 0 || j.Addresses[count-1] == "" {
 		return nil, errors.New("malformed join string: ask for a new one")
 	}
 	return j, nil

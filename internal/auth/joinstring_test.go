@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"encoding/binary"
+	"hash/crc32"
 	"reflect"
 	"strings"
 	"testing"
@@ -32,6 +34,49 @@ func TestAJoinStringIsReadBackFromItsTextInAnyCase(t *testing.T) {
 		got, err := ParseJoinString(form, JoinWorker)
 		if err != nil || !reflect.DeepEqual(got, j) || !IsJoinString(form) {
 			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+}
+
+// Programs that know no names read a string without one, and refuse others by their version.
+func TestOnlyAJoinStringWithTheNameOfItsClusterHasAnotherVersion(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]byte{"": 1, "eu-prod-1": 2, strings.Repeat("n", 63): 2} {
+		j := joinString()
+		j.ClusterName = name
+		s := text(t, j)
+		data, err := joinEncoding.DecodeString(strings.TrimPrefix(s, joinPrefix))
+		if err != nil || data[0] != want {
+			t.Errorf("%q: version %d, %v, want %d", name, data[0], err, want)
+		}
+		if got, err := ParseJoinString(s, JoinWorker); err != nil || !reflect.DeepEqual(got, j) {
+			t.Errorf("%q: got %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestTheVersionOfAJoinStringIsChecked(t *testing.T) {
+	t.Parallel()
+	j := joinString()
+	j.ClusterName = "prod"
+	data, err := joinEncoding.DecodeString(strings.TrimPrefix(text(t, j), joinPrefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		change func([]byte) []byte
+		want   string
+	}{
+		"later version": {func(b []byte) []byte { b[0] = 3; return b }, "join string of version 3: this version of dtask reads versions up to 2"},
+		"bad name":      {func(b []byte) []byte { b[len(b)-1] = ':'; return b }, "malformed join string"},
+		"no name":       {func(b []byte) []byte { return append(b[:len(b)-5], 0) }, "malformed join string"},
+		"long name":     {func(b []byte) []byte { b[len(b)-5]++; return b }, "malformed join string"},
+		"name in 1":     {func(b []byte) []byte { b[0] = 1; return b }, "malformed join string"},
+	} {
+		b := test.change(append([]byte(nil), data[:len(data)-4]...))
+		s := joinPrefix + joinEncoding.EncodeToString(binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)))
+		if _, err := ParseJoinString(s, JoinWorker); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %s", name, err, test.want)
 		}
 	}
 }
@@ -84,6 +129,7 @@ func TestAJoinStringNeedsAClusterAPurposeAndAddresses(t *testing.T) {
 		"no addresses":   func(j *JoinString) { j.Addresses = nil },
 		"many addresses": func(j *JoinString) { j.Addresses = make([]string, 9) },
 		"empty address":  func(j *JoinString) { j.Addresses = []string{""} },
+		"name":           func(j *JoinString) { j.ClusterName = "eu:prod" },
 		"long address":   func(j *JoinString) { j.Addresses = []string{strings.Repeat("a", 256)} },
 	} {
 		j := joinString()
@@ -97,6 +143,9 @@ func TestAJoinStringNeedsAClusterAPurposeAndAddresses(t *testing.T) {
 func FuzzParseJoinString(f *testing.F) {
 	j := joinString()
 	s, _ := j.Text()
+	f.Add(s.Reveal())
+	j.ClusterName = "prod"
+	s, _ = j.Text()
 	f.Add(s.Reveal())
 	f.Fuzz(func(t *testing.T, in string) {
 		got, err := ParseJoinString(in, JoinWorker)

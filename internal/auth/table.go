@@ -100,6 +100,7 @@ var table = map[string]row{
 	dtaskv1.ClusterService_UpgradeStatus_FullMethodName:      operate,
 	dtaskv1.ClusterService_FinishUpgrade_FullMethodName:      administer,
 	dtaskv1.ClusterService_HoldUpgrade_FullMethodName:        administer,
+	dtaskv1.ClusterService_SetClusterName_FullMethodName:     administer,
 	dtaskv1.ClusterService_Digests_FullMethodName:            replicas,
 	dtaskv1.ClusterService_AuditHeads_FullMethodName:         administer,
 

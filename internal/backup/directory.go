@@ -20,7 +20,11 @@ type Directory struct {
 
 	path    string
 	prefix  string // of temporary files
-	cluster string // of the newest state; empty without one
+	cluster string // of the newest file; empty without one
+	// encrypted reports whether the newest file is; the others are like it. to are those who
+	// can read what is added.
+	encrypted bool
+	to        Recipients
 }
 
 // Added is what a backup has added to a Directory.
@@ -40,6 +44,21 @@ func (e *OtherClusterError) Error() string {
 	return fmt.Sprintf("%s has backups of cluster %s, not of %s: use one directory for each cluster", e.Path, e.Has, e.Cluster)
 }
 
+// MixedError is returned for a directory whose backups are encrypted, and the one that would
+// be added is not, or the other way round: each one needs the history of those before.
+type MixedError struct {
+	Path      string
+	Encrypted bool // the backups in it are
+}
+
+// Error implements error.
+func (e *MixedError) Error() string {
+	if e.Encrypted {
+		return fmt.Sprintf("the backups in %s are encrypted: encrypt this one, too, or use another directory", e.Path)
+	}
+	return fmt.Sprintf("the backups in %s are not encrypted: use another directory for those that are", e.Path)
+}
+
 // OpenDirectory reads what a directory has, which must exist. Files that are being added have
 // temporary names that begin with prefix.
 func OpenDirectory(path, prefix string) (*Directory, error) {
@@ -52,26 +71,19 @@ func OpenDirectory(path, prefix string) (*Directory, error) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if d.Set = ParseSet(names); len(d.States) == 0 {
+	d.Set = ParseSet(names)
+	newest := ""
+	switch {
+	case len(d.States) > 0:
+		newest = d.States[len(d.States)-1].Name
+	case len(d.Segments) > 0:
+		newest = d.Segments[0].Name // the states were removed
+	default:
 		return d, nil
 	}
-	m, err := ReadManifest(filepath.Join(path, d.States[len(d.States)-1].Name))
-	d.cluster = m.ClusterID
+	h, err := ReadHead(filepath.Join(path, newest))
+	d.cluster, d.encrypted = h.ClusterID, h.Encrypted
 	return d, err
-}
-
-// ReadManifest reads the manifest of a file.
-func ReadManifest(path string) (Manifest, error) {
-	file, err := os.Open(path) //nolint:gosec // in the user's directory
-	if err != nil {
-		return Manifest{}, err
-	}
-	defer func() { _ = file.Close() }() // read only
-	r, err := NewReader(file)
-	if err != nil {
-		return Manifest{}, fmt.Errorf("%s: %w: move it away", path, err)
-	}
-	return r.Manifest(), nil
 }
 
 // Clean removes the files that a process with the same prefix has left behind.
@@ -88,14 +100,31 @@ func (d *Directory) Clean() error {
 	return nil
 }
 
-// Create begins a backup with the history after HistoryTo, which Add adds.
-func (d *Directory) Create() (*File, error) {
-	return CreateFile(filepath.Join(d.path, "backup"), d.prefix)
+// Create begins a backup with the history after HistoryTo, which Add adds. It and what Add
+// makes of it are encrypted to recipients, unless these are empty. The error is a *MixedError
+// if the backups in the directory are not like that.
+func (d *Directory) Create(to Recipients) (*File, error) {
+	if d.cluster != "" && d.encrypted != (len(to) > 0) {
+		return nil, &MixedError{d.path, d.encrypted}
+	}
+	file, err := CreateFile(filepath.Join(d.path, "backup"), d.prefix)
+	if err != nil {
+		return nil, err
+	}
+	if err := file.EncryptTo(to); err != nil {
+		file.Discard()
+		return nil, err
+	}
+	d.to = to
+	return file, nil
 }
 
 // Add adds the two parts of a backup with the history after HistoryTo. The segment gets its
 // name first: a state without its segments can't be restored.
 func (d *Directory) Add(whole *File, check Check) (added Added, err error) {
+	if err := whole.finish(); err != nil {
+		return added, fmt.Errorf("writing %s: %w", whole.Path(), durable.Cause(err))
+	}
 	all, err := whole.Reread(nil)
 	if err != nil {
 		return added, err
@@ -103,22 +132,22 @@ func (d *Directory) Add(whole *File, check Check) (added Added, err error) {
 	if d.cluster != "" && all.ClusterID != d.cluster {
 		return added, &OtherClusterError{d.path, d.cluster, all.ClusterID}
 	}
-	after := all.HistoryAfter
-	to := after
+	ofState, ofSegment := all.Manifest, all.Manifest
+	ofState.History, ofState.HistoryAfter, ofState.HistoryTo = false, 0, all.HistoryAfter
 	if all.Totals.Jobs > 0 {
-		to = all.Index
+		ofState.HistoryTo = all.Index
 	}
-	state, err := CreateFile(filepath.Join(d.path, NewStateFile(all.Index).Name), d.prefix)
+	state, err := d.create(NewStateFile(all.Index).Name, ofState)
 	if err != nil {
 		return added, err
 	}
 	defer state.Discard()
-	segment, err := CreateFile(filepath.Join(d.path, NewSegment(after, all.Index).Name), d.prefix)
+	segment, err := d.create(NewSegment(all.HistoryAfter, all.Index).Name, ofSegment)
 	if err != nil {
 		return added, err
 	}
 	defer segment.Discard()
-	if err := split(whole, state, segment, to); err != nil {
+	if err := split(whole, part{state, ofState}, part{segment, ofSegment}); err != nil {
 		return added, fmt.Errorf("adding to %s: %w", d.path, durable.Cause(err))
 	}
 	if all.Totals.Jobs > 0 {
@@ -134,29 +163,42 @@ func (d *Directory) Add(whole *File, check Check) (added Added, err error) {
 	added.State = state.Path()
 	added.Bytes += added.Totals.Bytes
 	added.Totals.Jobs = all.Totals.Jobs
-	d.cluster = added.ClusterID
+	d.cluster, d.encrypted = added.ClusterID, added.Encrypted
 	d.States = slices.DeleteFunc(d.States, func(s StateFile) bool { return s.Index == added.Index }) // replaced
 	d.States = append(d.States, NewStateFile(added.Index))
 	return added, nil
 }
 
-// split writes the state and the history of a backup into files of their own. to is the log
-// index up to which the segments of the set have the history then.
-func split(whole io.ReadSeeker, state, segment io.Writer, to uint64) error {
-	if _, err := whole.Seek(0, io.SeekStart); err != nil {
-		return err
+// create begins a file of the directory.
+func (d *Directory) create(name string, m Manifest) (*File, error) {
+	file, err := CreateFile(filepath.Join(d.path, name), d.prefix)
+	if err != nil {
+		return nil, err
 	}
-	r, err := NewReader(whole)
+	if err := file.encryptTo(d.to, &m); err != nil {
+		file.Discard()
+		return nil, err
+	}
+	return file, nil
+}
+
+// part is a file that has a part of a backup, and its manifest.
+type part struct {
+	io.Writer
+	Manifest
+}
+
+// split writes the state and the history of a backup into files of their own.
+func split(whole *File, state, segment part) error {
+	r, _, err := whole.reader(io.Discard)
 	if err != nil {
 		return err
 	}
-	part := r.Manifest() // of the segment
-	history, err := NewWriter(segment, part)
+	history, err := NewWriter(segment, segment.Manifest)
 	if err != nil {
 		return err
 	}
-	part.History, part.HistoryAfter, part.HistoryTo = false, 0, to
-	now, err := NewWriter(state, part)
+	now, err := NewWriter(state, state.Manifest)
 	if err != nil {
 		return err
 	}

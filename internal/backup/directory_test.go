@@ -16,7 +16,12 @@ const ownPrefix = ".test-n1@"
 // addedTo adds a backup of a cluster at a log index, with jobs that have left at some
 // indexes, as a coordinator does.
 func addedTo(dir *Directory, cluster string, index uint64, check Check, left ...uint64) (Added, error) {
-	whole, err := dir.Create()
+	return addedEncrypted(dir, nil, cluster, index, check, left...)
+}
+
+// addedEncrypted is addedTo for recipients.
+func addedEncrypted(dir *Directory, to Recipients, cluster string, index uint64, check Check, left ...uint64) (Added, error) {
+	whole, err := dir.Create(to)
 	if err != nil {
 		return Added{}, err
 	}
@@ -178,16 +183,16 @@ func TestADirectoryThatIsGoneOrDamagedIsAnError(t *testing.T) {
 func TestATargetIsTheURLOfADirectory(t *testing.T) {
 	t.Parallel()
 	for target, want := range map[string]string{"file:///mnt/backups": "/mnt/backups", "file:///a%20b/../c/": "/c", "file:/mnt": "/mnt"} {
-		if dir, err := ParseTarget(target); err != nil || dir != want {
-			t.Errorf("%s: got %q, %v, want %q", target, dir, err, want)
+		if got, err := ParseTarget(target); err != nil || got.Dir != want || len(got.To) > 0 {
+			t.Errorf("%s: got %+v, %v, want %q", target, got, err, want)
 		}
 	}
 	for _, target := range []string{
 		"", "/mnt/backups", "file://mnt/backups", "file:mnt", "s3://bucket/a", "file:///a?b=c", "file:///a#b", "file://user@/a", "file:///a%00b", "file:///a\nb",
 		"file:///" + strings.Repeat("x", maxTarget),
 	} {
-		if dir, err := ParseTarget(target); err == nil {
-			t.Errorf("%q: got %q", target, dir)
+		if got, err := ParseTarget(target); err == nil {
+			t.Errorf("%q: got %+v", target, got)
 		}
 	}
 }

@@ -118,9 +118,8 @@ func (e *encrypter) Close() error {
 // with identities. The error is ErrEncrypted for one that is, without identities.
 func Decrypt(from io.Reader, with Identities) (plain io.Reader, encrypted bool, err error) {
 	buffered := bufio.NewReaderSize(from, readBuffer)
-	start, _ := buffered.Peek(len(encryptedMagic)) // an error is that of the next read, too
 	switch {
-	case string(start) != encryptedMagic:
+	case !isEncrypted(buffered):
 		return buffered, false, nil
 	case len(with) == 0:
 		return nil, true, ErrEncrypted

@@ -49,11 +49,17 @@ func CreateFile(path, prefix string) (*File, error) {
 
 // EncryptTo makes the file one that recipients can read, and only they; without any it
 // changes nothing. It is called before anything is written.
-func (f *File) EncryptTo(to Recipients) error {
+func (f *File) EncryptTo(to Recipients) error { return f.encryptTo(to, nil) }
+
+// encryptTo is EncryptTo for a file that says without a key what it is, unless public is nil.
+func (f *File) encryptTo(to Recipients, public *Manifest) error {
 	if len(to) == 0 {
 		return nil
 	}
 	own, recipient, err := to.ownIdentity()
+	if err == nil && public != nil {
+		recipient, err = announce(recipient, *public)
+	}
 	if err != nil {
 		return err
 	}
@@ -81,10 +87,7 @@ func (f *File) Write(b []byte) (int, error) {
 // Keep reads the file back, and gives it its name if it is complete. Both are durable when it
 // returns.
 func (f *File) Keep(check Check) (saved Saved, err error) {
-	if f.enc != nil {
-		err = f.enc.Close()
-	}
-	if err == nil {
+	if err = f.finish(); err == nil {
 		err = f.Sync()
 	}
 	if err == nil {
@@ -100,20 +103,22 @@ func (f *File) Keep(check Check) (saved Saved, err error) {
 	return saved, nil
 }
 
+// finish writes the end of what is encrypted. Nothing can be written afterwards, before
+// Restart.
+func (f *File) finish() error {
+	if f.enc == nil {
+		return nil
+	}
+	return f.enc.Close()
+}
+
 // Reread reads the whole file, and describes it if it is complete.
 func (f *File) Reread(check Check) (saved Saved, err error) {
 	sum := sha256.New()
 	size, err := f.Seek(0, io.SeekEnd)
-	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
-	var plain io.Reader
-	if err == nil {
-		plain, saved.Encrypted, err = Decrypt(io.TeeReader(f, sum), f.identities())
-	}
 	var r *Reader
 	if err == nil {
-		r, err = NewReader(plain)
+		r, saved.Encrypted, err = f.reader(sum)
 	}
 	if err == nil && check != nil {
 		err = check(r.State())
@@ -127,6 +132,19 @@ func (f *File) Reread(check Check) (saved Saved, err error) {
 	saved.Manifest, saved.SHA256 = r.Manifest(), hex.EncodeToString(sum.Sum(nil))
 	saved.Totals.Bytes = uint64(size) //nolint:gosec // not negative
 	return saved, nil
+}
+
+// reader reads the file from its beginning. What it reads of the file is written to sum.
+func (f *File) reader(sum io.Writer) (r *Reader, encrypted bool, err error) {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, false, err
+	}
+	plain, encrypted, err := Decrypt(io.TeeReader(f, sum), f.identities())
+	if err != nil {
+		return nil, encrypted, err
+	}
+	r, err = NewReader(plain)
+	return r, encrypted, err
 }
 
 // identities are those that can read the file back.

@@ -92,6 +92,7 @@ type Backup struct {
 	CreatedAt       string   `json:"created_at"`
 	Index           uint64   `json:"index"` // the last log entry in it
 	Bytes           int64    `json:"bytes"` // of all its files
+	Encrypted       bool     `json:"encrypted"`
 	HistoryFiles    []string `json:"history_files"`
 	HistoryComplete bool     `json:"history_complete"` // no file of the history is missing
 }

@@ -5,6 +5,7 @@ import dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 // Cluster is the coordinators as one of them knows them.
 type Cluster struct {
 	ID      string   `json:"cluster_id"` // empty if unknown
+	Name    string   `json:"name"`       // that operators gave it; empty = none
 	Leader  string   `json:"leader"`     // ID; empty = none
 	Level   uint32   `json:"level"`      // feature level; 0 = unknown
 	Term    uint64   `json:"term"`
@@ -79,6 +80,17 @@ type RemovedMember struct {
 	Already bool   `json:"already"` // it had been removed before
 }
 
+// NamedCluster is the name of a cluster after a change.
+type NamedCluster struct {
+	Name    string `json:"name"`    // empty: it was removed
+	Already bool   `json:"already"` // nothing had to change
+}
+
+// NewNamedCluster converts the response to a change of the name of a cluster.
+func NewNamedCluster(name string, r *dtaskv1.SetClusterNameResponse) NamedCluster {
+	return NamedCluster{Name: name, Already: r.GetAlready()}
+}
+
 // LeaderTransfer names the leader after a transfer of leadership.
 type LeaderTransfer struct {
 	Leader string `json:"leader"`
@@ -95,7 +107,7 @@ type Versions struct {
 // NewCluster converts the status of a cluster.
 func NewCluster(s *dtaskv1.StatusResponse) Cluster {
 	return Cluster{
-		ID: s.GetClusterId(), Leader: s.GetLeader(), Level: s.GetLevel(), Term: s.GetTerm(), Members: list(s.GetMembers(), newMember),
+		ID: s.GetClusterId(), Name: s.GetName(), Leader: s.GetLeader(), Level: s.GetLevel(), Term: s.GetTerm(), Members: list(s.GetMembers(), newMember),
 		Alarms: list(s.GetAlarms(), newAlarm),
 	}
 }

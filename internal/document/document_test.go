@@ -68,6 +68,7 @@ func conversions() map[string]conversion {
 		"cluster":                  from(new(dtaskv1.StatusResponse), NewCluster, "replica"),
 		"upgrade":                  from(new(dtaskv1.UpgradeStatusResponse), NewUpgrade),
 		"finished_upgrade":         from(new(dtaskv1.FinishUpgradeResponse), NewFinishedUpgrade),
+		"named_cluster":            from(new(dtaskv1.SetClusterNameResponse), func(m *dtaskv1.SetClusterNameResponse) any { return NewNamedCluster("prod", m) }),
 		"held_upgrade": from(new(dtaskv1.HoldUpgradeResponse), func(m *dtaskv1.HoldUpgradeResponse) any {
 			return NewHeldUpgrade(m, true)
 		}),

@@ -95,5 +95,36 @@ func inBackup() []Mutant {
 `}},
 			Caught: []Checker{{Package: "./cli", Run: "AnIncompleteBackup"}},
 		},
+		{
+			Name: "a-revocation-after-a-backup-is-forgotten",
+			Edits: []Edit{{"fsm/restoration.go", `	done.Revocations = s.revoke(r.Revocations) // first: what is dropped below was known
+`, ``}},
+			Caught: []Checker{{Package: "./fsm", Run: "RevocationAfterABackup"}},
+		},
+		{
+			Name:   "an-audit-log-of-another-cluster-revokes",
+			Edits:  []Edit{{"coordinator/offline/revocations.go", `if cluster != "" && cluster != r.manifest.ClusterID {`, `if cluster != "" && cluster == "-" {`}},
+			Caught: []Checker{{Package: "./coordinator/offline", Run: "OnlyTheLinesOfTheCluster|AnAuditLogThatCanNotBeUsed"}},
+		},
+		{
+			Name:   "a-changed-audit-log-revokes",
+			Edits:  []Edit{{"internal/audit/chain.go", `case number > 1 && l.prev() != last.Hash:`, `case number > 1 && l.prev() == [32]byte{}:`}},
+			Caught: []Checker{{Package: "./internal/audit", Run: "NoPartOfALog"}, {Package: "./coordinator/offline", Run: "AnAuditLogThatCanNotBeUsed"}},
+		},
+		{
+			Name:   "a-state-in-an-encrypted-directory-is-not-encrypted",
+			Edits:  []Edit{{"internal/backup/directory.go", `if err := file.encryptTo(d.to, &m); err != nil {`, `if err := file.encryptTo(nil, &m); err != nil {`}},
+			Caught: []Checker{{Package: "./internal/backup", Run: "EncryptedDirectoryIsContinued"}},
+		},
+		{
+			Name:   "the-temporary-file-of-an-encrypted-backup-is-not-encrypted",
+			Edits:  []Edit{{"internal/backup/directory.go", `if err := file.EncryptTo(to); err != nil {`, `if err := file.EncryptTo(nil); err != nil {`}},
+			Caught: []Checker{{Package: "./internal/backup", Run: "TemporaryFile"}},
+		},
+		{
+			Name:   "plain-backups-are-added-to-encrypted-ones",
+			Edits:  []Edit{{"internal/backup/directory.go", `if d.cluster != "" && d.encrypted != (len(to) > 0) {`, `if d.cluster == "-" && d.encrypted != (len(to) > 0) {`}},
+			Caught: []Checker{{Package: "./internal/backup", Run: "AsAWholeOrNotAtAll"}},
+		},
 	}
 }

@@ -1,10 +1,14 @@
 package packaging
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,9 @@ import (
 
 // imageVariable runs the tests that need a container engine.
 const imageVariable = "DTASK_IMAGE"
+
+// programs are the names of the program in the image.
+var programs = []string{"dtask-worker", "dtaskctl", "dtaskd"}
 
 // maxImage bounds the image, in bytes.
 const maxImage = 60_000_000
@@ -125,7 +132,79 @@ func wantSmallImage(t *testing.T) {
 	if i := images[0]; i.Size > maxImage || i.Config.User != "65532:65532" {
 		t.Errorf("%d bytes, want at most %d; user %q", i.Size, maxImage, i.Config.User)
 	}
-	if out := shell(t, root(t), "docker run --rm --entrypoint /dtaskctl dtask:latest --version"); !strings.Contains(out, "dtaskctl version") {
-		t.Errorf("dtaskctl --version printed %q", out)
+	for _, name := range programs {
+		if out := shell(t, root(t), "docker run --rm --entrypoint /"+name+" dtask:latest --version"); !strings.Contains(out, name+" version") {
+			t.Errorf("%s --version printed %q", name, out)
+		}
 	}
+}
+
+// The program that make image puts into the image is each of the three under its name, and
+// small. No container engine is needed.
+func TestTheImageHasOneProgramUnderThreeNames(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("links a program")
+	}
+	dir := t.TempDir()
+	shell(t, root(t), "make -s image-files IMAGE="+dir+" VERSION="+releaseVersion)
+	size := int64(0)
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		size += info.Size()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the files of the image have %d bytes", size)
+	if size > maxImage {
+		t.Errorf("%d bytes, want at most %d", size, maxImage)
+	}
+	bin := filepath.Join(dir, "root")
+	for _, name := range programs {
+		if out := shell(t, bin, "./"+name+" --version"); out != name+" version "+releaseVersion+"\n" {
+			t.Errorf("%s --version printed %q", name, out)
+		}
+	}
+	if out := shell(t, bin, "./dtask --version && exit 1; [ $? = 2 ]"); !strings.Contains(out, `unknown name "dtask"`) {
+		t.Errorf("dtask printed %q", out)
+	}
+	runCommand(t, bin)
+}
+
+// runCommand runs a job with a command, which needs a supervisor: the same program again,
+// under a fourth name.
+func runCommand(t *testing.T, bin string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cluster := exec.CommandContext(ctx, filepath.Join(bin, "dtaskd"), "--dev", "--listen", "127.0.0.1:0", "--http", "")
+	cluster.Cancel = func() error { return cluster.Process.Signal(os.Interrupt) }
+	cluster.Env = append(os.Environ(), "DTASK_ADDR=", "TMPDIR="+t.TempDir())
+	out, err := cluster.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cancel()
+		_ = cluster.Wait() // it was stopped by a signal
+	}()
+	address := regexp.MustCompile(`--addr (127\.0\.0\.1:[0-9]+)`)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if found := address.FindStringSubmatch(lines.Text()); found != nil {
+			printed := shell(t, bin, "./dtaskctl --addr "+found[1]+" run --wait -- sh -c 'echo it runs'")
+			if !strings.Contains(printed, "it runs") {
+				t.Errorf("the command printed %q", printed)
+			}
+			return
+		}
+	}
+	t.Error("dtaskd --dev printed no address")
 }

@@ -1763,6 +1763,7 @@ type CreateJoinTokenResponse struct {
 	ClusterId     string   `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	CaKeyHash     []byte   `protobuf:"bytes,3,opt,name=ca_key_hash,json=caKeyHash,proto3" json:"ca_key_hash,omitempty"` // SHA-256 of the public key of the CA
 	Addresses     []string `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	ClusterName   string   `protobuf:"bytes,5,opt,name=cluster_name,json=clusterName,proto3" json:"cluster_name,omitempty"` // empty: the cluster has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1823,6 +1824,13 @@ func (x *CreateJoinTokenResponse) GetAddresses() []string {
 		return x.Addresses
 	}
 	return nil
+}
+
+func (x *CreateJoinTokenResponse) GetClusterName() string {
+	if x != nil {
+		return x.ClusterName
+	}
+	return ""
 }
 
 // JoinToken is a join string without its secret.
@@ -2336,14 +2344,15 @@ const file_dtask_v1_auth_proto_rawDesc = "" +
 	"secretHash\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xaa\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcd\x01\n" +
 	"\x17CreateJoinTokenResponse\x122\n" +
 	"\n" +
 	"join_token\x18\x01 \x01(\v2\x13.dtask.v1.JoinTokenR\tjoinToken\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12\x1e\n" +
 	"\vca_key_hash\x18\x03 \x01(\fR\tcaKeyHash\x12\x1c\n" +
-	"\taddresses\x18\x04 \x03(\tR\taddresses\"\x9b\x03\n" +
+	"\taddresses\x18\x04 \x03(\tR\taddresses\x12!\n" +
+	"\fcluster_name\x18\x05 \x01(\tR\vclusterName\"\x9b\x03\n" +
 	"\tJoinToken\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\apurpose\x18\x02 \x01(\tR\apurpose\x12\x12\n" +

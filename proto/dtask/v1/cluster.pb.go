@@ -180,6 +180,7 @@ type StatusResponse struct {
 	Replica       string                 `protobuf:"bytes,5,opt,name=replica,proto3" json:"replica,omitempty"` // server id of the replica that answered
 	Alarms        []*Alarm               `protobuf:"bytes,6,rep,name=alarms,proto3" json:"alarms,omitempty"`   // of all members; an operator must act
 	Level         uint32                 `protobuf:"varint,7,opt,name=level,proto3" json:"level,omitempty"`    // feature level, as far as the replica that answered knows; 0 = it is older than this field
+	Name          string                 `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`       // of the cluster; empty: it has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -263,6 +264,101 @@ func (x *StatusResponse) GetLevel() uint32 {
 	return 0
 }
 
+func (x *StatusResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SetClusterNameRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // 1–63 letters, digits and -, neither beginning nor ending with -; empty = none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetClusterNameRequest) Reset() {
+	*x = SetClusterNameRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetClusterNameRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetClusterNameRequest) ProtoMessage() {}
+
+func (x *SetClusterNameRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetClusterNameRequest.ProtoReflect.Descriptor instead.
+func (*SetClusterNameRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SetClusterNameRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SetClusterNameResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Already       bool                   `protobuf:"varint,1,opt,name=already,proto3" json:"already,omitempty"` // the cluster had this name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetClusterNameResponse) Reset() {
+	*x = SetClusterNameResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetClusterNameResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetClusterNameResponse) ProtoMessage() {}
+
+func (x *SetClusterNameResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetClusterNameResponse.ProtoReflect.Descriptor instead.
+func (*SetClusterNameResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SetClusterNameResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
 type Member struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -287,7 +383,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -299,7 +395,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -312,7 +408,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Member) GetId() string {
@@ -416,7 +512,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -428,7 +524,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -441,7 +537,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AddMemberRequest) GetServerId() string {
@@ -467,7 +563,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -479,7 +575,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -492,7 +588,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AddMemberResponse) GetVoter() bool {
@@ -511,7 +607,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -523,7 +619,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -536,7 +632,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemoveMemberRequest) GetServerId() string {
@@ -555,7 +651,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +663,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +676,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RemoveMemberResponse) GetAlreadyRemoved() bool {
@@ -599,7 +695,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +707,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +720,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TransferLeadershipRequest) GetServerId() string {
@@ -642,7 +738,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +750,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +763,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 type UpgradeStatusRequest struct {
@@ -678,7 +774,7 @@ type UpgradeStatusRequest struct {
 
 func (x *UpgradeStatusRequest) Reset() {
 	*x = UpgradeStatusRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +786,7 @@ func (x *UpgradeStatusRequest) String() string {
 func (*UpgradeStatusRequest) ProtoMessage() {}
 
 func (x *UpgradeStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +799,7 @@ func (x *UpgradeStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeStatusRequest.ProtoReflect.Descriptor instead.
 func (*UpgradeStatusRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 type UpgradeStatusResponse struct {
@@ -724,7 +820,7 @@ type UpgradeStatusResponse struct {
 
 func (x *UpgradeStatusResponse) Reset() {
 	*x = UpgradeStatusResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +832,7 @@ func (x *UpgradeStatusResponse) String() string {
 func (*UpgradeStatusResponse) ProtoMessage() {}
 
 func (x *UpgradeStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +845,7 @@ func (x *UpgradeStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeStatusResponse.ProtoReflect.Descriptor instead.
 func (*UpgradeStatusResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpgradeStatusResponse) GetLevel() uint32 {
@@ -809,7 +905,7 @@ type FinishUpgradeRequest struct {
 
 func (x *FinishUpgradeRequest) Reset() {
 	*x = FinishUpgradeRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +917,7 @@ func (x *FinishUpgradeRequest) String() string {
 func (*FinishUpgradeRequest) ProtoMessage() {}
 
 func (x *FinishUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +930,7 @@ func (x *FinishUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*FinishUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 type FinishUpgradeResponse struct {
@@ -847,7 +943,7 @@ type FinishUpgradeResponse struct {
 
 func (x *FinishUpgradeResponse) Reset() {
 	*x = FinishUpgradeResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +955,7 @@ func (x *FinishUpgradeResponse) String() string {
 func (*FinishUpgradeResponse) ProtoMessage() {}
 
 func (x *FinishUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +968,7 @@ func (x *FinishUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*FinishUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FinishUpgradeResponse) GetLevel() uint32 {
@@ -898,7 +994,7 @@ type HoldUpgradeRequest struct {
 
 func (x *HoldUpgradeRequest) Reset() {
 	*x = HoldUpgradeRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1006,7 @@ func (x *HoldUpgradeRequest) String() string {
 func (*HoldUpgradeRequest) ProtoMessage() {}
 
 func (x *HoldUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1019,7 @@ func (x *HoldUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*HoldUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HoldUpgradeRequest) GetRelease() bool {
@@ -943,7 +1039,7 @@ type HoldUpgradeResponse struct {
 
 func (x *HoldUpgradeResponse) Reset() {
 	*x = HoldUpgradeResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1051,7 @@ func (x *HoldUpgradeResponse) String() string {
 func (*HoldUpgradeResponse) ProtoMessage() {}
 
 func (x *HoldUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1064,7 @@ func (x *HoldUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*HoldUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HoldUpgradeResponse) GetLevel() uint32 {
@@ -999,7 +1095,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1107,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1120,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListWorkersRequest) GetConsistency() Consistency {
@@ -1066,7 +1162,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1174,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1187,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListWorkersResponse) GetWorkers() []*Worker {
@@ -1140,7 +1236,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1248,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1261,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Worker) GetId() string {
@@ -1298,7 +1394,7 @@ type DrainWorkerRequest struct {
 
 func (x *DrainWorkerRequest) Reset() {
 	*x = DrainWorkerRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1406,7 @@ func (x *DrainWorkerRequest) String() string {
 func (*DrainWorkerRequest) ProtoMessage() {}
 
 func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1419,7 @@ func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*DrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DrainWorkerRequest) GetName() string {
@@ -1356,7 +1452,7 @@ type DrainWorkerResponse struct {
 
 func (x *DrainWorkerResponse) Reset() {
 	*x = DrainWorkerResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1464,7 @@ func (x *DrainWorkerResponse) String() string {
 func (*DrainWorkerResponse) ProtoMessage() {}
 
 func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1477,7 @@ func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainWorkerResponse.ProtoReflect.Descriptor instead.
 func (*DrainWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DrainWorkerResponse) GetWorker() *Worker {
@@ -1400,7 +1496,7 @@ type UndrainWorkerRequest struct {
 
 func (x *UndrainWorkerRequest) Reset() {
 	*x = UndrainWorkerRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1508,7 @@ func (x *UndrainWorkerRequest) String() string {
 func (*UndrainWorkerRequest) ProtoMessage() {}
 
 func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1521,7 @@ func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UndrainWorkerRequest) GetName() string {
@@ -1445,7 +1541,7 @@ type UndrainWorkerResponse struct {
 
 func (x *UndrainWorkerResponse) Reset() {
 	*x = UndrainWorkerResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1553,7 @@ func (x *UndrainWorkerResponse) String() string {
 func (*UndrainWorkerResponse) ProtoMessage() {}
 
 func (x *UndrainWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1566,7 @@ func (x *UndrainWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainWorkerResponse.ProtoReflect.Descriptor instead.
 func (*UndrainWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UndrainWorkerResponse) GetWorker() *Worker {
@@ -1495,7 +1591,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1603,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1616,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 type StatsResponse struct {
@@ -1541,7 +1637,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1649,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1662,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StatsResponse) GetEntries() uint64 {
@@ -1647,7 +1743,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1755,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1768,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 type IdentifyResponse struct {
@@ -1706,7 +1802,7 @@ type IdentifyResponse struct {
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1814,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1827,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *IdentifyResponse) GetServerId() string {
@@ -1894,7 +1990,7 @@ type AuditHead struct {
 
 func (x *AuditHead) Reset() {
 	*x = AuditHead{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +2002,7 @@ func (x *AuditHead) String() string {
 func (*AuditHead) ProtoMessage() {}
 
 func (x *AuditHead) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +2015,7 @@ func (x *AuditHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHead.ProtoReflect.Descriptor instead.
 func (*AuditHead) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AuditHead) GetServerId() string {
@@ -1958,7 +2054,7 @@ type AuditHeadsRequest struct {
 
 func (x *AuditHeadsRequest) Reset() {
 	*x = AuditHeadsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2066,7 @@ func (x *AuditHeadsRequest) String() string {
 func (*AuditHeadsRequest) ProtoMessage() {}
 
 func (x *AuditHeadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2079,7 @@ func (x *AuditHeadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHeadsRequest.ProtoReflect.Descriptor instead.
 func (*AuditHeadsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 type AuditHeadsResponse struct {
@@ -1995,7 +2091,7 @@ type AuditHeadsResponse struct {
 
 func (x *AuditHeadsResponse) Reset() {
 	*x = AuditHeadsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2103,7 @@ func (x *AuditHeadsResponse) String() string {
 func (*AuditHeadsResponse) ProtoMessage() {}
 
 func (x *AuditHeadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2116,7 @@ func (x *AuditHeadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHeadsResponse.ProtoReflect.Descriptor instead.
 func (*AuditHeadsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AuditHeadsResponse) GetHeads() []*AuditHead {
@@ -2043,7 +2139,7 @@ type OwnCertificate struct {
 
 func (x *OwnCertificate) Reset() {
 	*x = OwnCertificate{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2151,7 @@ func (x *OwnCertificate) String() string {
 func (*OwnCertificate) ProtoMessage() {}
 
 func (x *OwnCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2164,7 @@ func (x *OwnCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnCertificate.ProtoReflect.Descriptor instead.
 func (*OwnCertificate) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OwnCertificate) GetTrust() []byte {
@@ -2112,7 +2208,7 @@ type Alarm struct {
 
 func (x *Alarm) Reset() {
 	*x = Alarm{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2220,7 @@ func (x *Alarm) String() string {
 func (*Alarm) ProtoMessage() {}
 
 func (x *Alarm) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2233,7 @@ func (x *Alarm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
 func (*Alarm) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Alarm) GetMember() string {
@@ -2190,7 +2286,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2298,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2311,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AdmitRequest) GetServerId() string {
@@ -2308,7 +2404,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2320,7 +2416,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2333,7 +2429,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AdmitResponse) GetClusterId() string {
@@ -2366,7 +2462,7 @@ type DigestsRequest struct {
 
 func (x *DigestsRequest) Reset() {
 	*x = DigestsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2474,7 @@ func (x *DigestsRequest) String() string {
 func (*DigestsRequest) ProtoMessage() {}
 
 func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2487,7 @@ func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsRequest.ProtoReflect.Descriptor instead.
 func (*DigestsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DigestsRequest) GetFrom() uint64 {
@@ -2411,7 +2507,7 @@ type DigestsResponse struct {
 
 func (x *DigestsResponse) Reset() {
 	*x = DigestsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2519,7 @@ func (x *DigestsResponse) String() string {
 func (*DigestsResponse) ProtoMessage() {}
 
 func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2532,7 @@ func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsResponse.ProtoReflect.Descriptor instead.
 func (*DigestsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DigestsResponse) GetServerId() string {
@@ -2463,7 +2559,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[37]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2571,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[37]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2584,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Digest) GetIndex() uint64 {
@@ -2517,7 +2613,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2625,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2638,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BackupRequest) GetWithHistory() bool {
@@ -2570,7 +2666,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2678,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2691,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -2606,18 +2702,20 @@ func (x *BackupResponse) GetData() []byte {
 }
 
 type BackupSchedule struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	EveryMs       int64                  `protobuf:"varint,1,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"` // from the end of a backup to the next; at least 60,000
-	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`                           // file:// URL of a directory, which each coordinator reaches by this name
-	Keep          uint32                 `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`                      // the newest states to keep; 0 = all
-	SetAt         int64                  `protobuf:"varint,4,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`       // Unix ms; set by the leader
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	EveryMs int64                  `protobuf:"varint,1,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"` // from the end of a backup to the next; at least 60,000
+	// file:// URL of a directory, which each coordinator reaches by this name. Parameters
+	// encrypt-to have public keys of age, to which the backups are encrypted.
+	To            string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Keep          uint32 `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`                // the newest states to keep; 0 = all
+	SetAt         int64  `protobuf:"varint,4,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"` // Unix ms; set by the leader
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BackupSchedule) Reset() {
 	*x = BackupSchedule{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2727,7 @@ func (x *BackupSchedule) String() string {
 func (*BackupSchedule) ProtoMessage() {}
 
 func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2740,7 @@ func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
 func (*BackupSchedule) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *BackupSchedule) GetEveryMs() int64 {
@@ -2689,7 +2787,7 @@ type BackupRun struct {
 
 func (x *BackupRun) Reset() {
 	*x = BackupRun{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2799,7 @@ func (x *BackupRun) String() string {
 func (*BackupRun) ProtoMessage() {}
 
 func (x *BackupRun) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2812,7 @@ func (x *BackupRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRun.ProtoReflect.Descriptor instead.
 func (*BackupRun) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BackupRun) GetServerId() string {
@@ -2775,7 +2873,7 @@ type SetBackupScheduleRequest struct {
 
 func (x *SetBackupScheduleRequest) Reset() {
 	*x = SetBackupScheduleRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +2885,7 @@ func (x *SetBackupScheduleRequest) String() string {
 func (*SetBackupScheduleRequest) ProtoMessage() {}
 
 func (x *SetBackupScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +2898,7 @@ func (x *SetBackupScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetBackupScheduleRequest.ProtoReflect.Descriptor instead.
 func (*SetBackupScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SetBackupScheduleRequest) GetSchedule() *BackupSchedule {
@@ -2819,7 +2917,7 @@ type SetBackupScheduleResponse struct {
 
 func (x *SetBackupScheduleResponse) Reset() {
 	*x = SetBackupScheduleResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2929,7 @@ func (x *SetBackupScheduleResponse) String() string {
 func (*SetBackupScheduleResponse) ProtoMessage() {}
 
 func (x *SetBackupScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +2942,7 @@ func (x *SetBackupScheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetBackupScheduleResponse.ProtoReflect.Descriptor instead.
 func (*SetBackupScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetBackupScheduleResponse) GetSchedule() *BackupSchedule {
@@ -2862,7 +2960,7 @@ type DeleteBackupScheduleRequest struct {
 
 func (x *DeleteBackupScheduleRequest) Reset() {
 	*x = DeleteBackupScheduleRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2874,7 +2972,7 @@ func (x *DeleteBackupScheduleRequest) String() string {
 func (*DeleteBackupScheduleRequest) ProtoMessage() {}
 
 func (x *DeleteBackupScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2887,7 +2985,7 @@ func (x *DeleteBackupScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBackupScheduleRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBackupScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 type DeleteBackupScheduleResponse struct {
@@ -2899,7 +2997,7 @@ type DeleteBackupScheduleResponse struct {
 
 func (x *DeleteBackupScheduleResponse) Reset() {
 	*x = DeleteBackupScheduleResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2911,7 +3009,7 @@ func (x *DeleteBackupScheduleResponse) String() string {
 func (*DeleteBackupScheduleResponse) ProtoMessage() {}
 
 func (x *DeleteBackupScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2924,7 +3022,7 @@ func (x *DeleteBackupScheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBackupScheduleResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBackupScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeleteBackupScheduleResponse) GetAlready() bool {
@@ -2943,7 +3041,7 @@ type BackupStatusRequest struct {
 
 func (x *BackupStatusRequest) Reset() {
 	*x = BackupStatusRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3053,7 @@ func (x *BackupStatusRequest) String() string {
 func (*BackupStatusRequest) ProtoMessage() {}
 
 func (x *BackupStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3066,7 @@ func (x *BackupStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupStatusRequest.ProtoReflect.Descriptor instead.
 func (*BackupStatusRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BackupStatusRequest) GetConsistency() Consistency {
@@ -2991,7 +3089,7 @@ type BackupStatusResponse struct {
 
 func (x *BackupStatusResponse) Reset() {
 	*x = BackupStatusResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3101,7 @@ func (x *BackupStatusResponse) String() string {
 func (*BackupStatusResponse) ProtoMessage() {}
 
 func (x *BackupStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3114,7 @@ func (x *BackupStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupStatusResponse.ProtoReflect.Descriptor instead.
 func (*BackupStatusResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BackupStatusResponse) GetSchedule() *BackupSchedule {
@@ -3064,7 +3162,7 @@ type WriteBackupRequest struct {
 
 func (x *WriteBackupRequest) Reset() {
 	*x = WriteBackupRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3174,7 @@ func (x *WriteBackupRequest) String() string {
 func (*WriteBackupRequest) ProtoMessage() {}
 
 func (x *WriteBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3187,7 @@ func (x *WriteBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteBackupRequest.ProtoReflect.Descriptor instead.
 func (*WriteBackupRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WriteBackupRequest) GetTo() string {
@@ -3115,7 +3213,7 @@ type WriteBackupResponse struct {
 
 func (x *WriteBackupResponse) Reset() {
 	*x = WriteBackupResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3127,7 +3225,7 @@ func (x *WriteBackupResponse) String() string {
 func (*WriteBackupResponse) ProtoMessage() {}
 
 func (x *WriteBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3140,7 +3238,7 @@ func (x *WriteBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteBackupResponse.ProtoReflect.Descriptor instead.
 func (*WriteBackupResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WriteBackupResponse) GetRun() *BackupRun {
@@ -3158,7 +3256,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3268,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3281,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 type BarrierResponse struct {
@@ -3195,7 +3293,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3305,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3318,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BarrierResponse) GetIndex() uint64 {
@@ -3238,7 +3336,7 @@ type DiskUsageRequest struct {
 
 func (x *DiskUsageRequest) Reset() {
 	*x = DiskUsageRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3348,7 @@ func (x *DiskUsageRequest) String() string {
 func (*DiskUsageRequest) ProtoMessage() {}
 
 func (x *DiskUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3361,7 @@ func (x *DiskUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUsageRequest.ProtoReflect.Descriptor instead.
 func (*DiskUsageRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 type DiskUsageResponse struct {
@@ -3281,7 +3379,7 @@ type DiskUsageResponse struct {
 
 func (x *DiskUsageResponse) Reset() {
 	*x = DiskUsageResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3391,7 @@ func (x *DiskUsageResponse) String() string {
 func (*DiskUsageResponse) ProtoMessage() {}
 
 func (x *DiskUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3404,7 @@ func (x *DiskUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUsageResponse.ProtoReflect.Descriptor instead.
 func (*DiskUsageResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DiskUsageResponse) GetServerId() string {
@@ -3368,7 +3466,7 @@ type Size struct {
 
 func (x *Size) Reset() {
 	*x = Size{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3380,7 +3478,7 @@ func (x *Size) String() string {
 func (*Size) ProtoMessage() {}
 
 func (x *Size) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3393,7 +3491,7 @@ func (x *Size) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Size.ProtoReflect.Descriptor instead.
 func (*Size) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Size) GetKind() string {
@@ -3418,7 +3516,7 @@ type LoadRequest struct {
 
 func (x *LoadRequest) Reset() {
 	*x = LoadRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3430,7 +3528,7 @@ func (x *LoadRequest) String() string {
 func (*LoadRequest) ProtoMessage() {}
 
 func (x *LoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3443,7 +3541,7 @@ func (x *LoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRequest.ProtoReflect.Descriptor instead.
 func (*LoadRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 type LoadResponse struct {
@@ -3466,7 +3564,7 @@ type LoadResponse struct {
 
 func (x *LoadResponse) Reset() {
 	*x = LoadResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[56]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3478,7 +3576,7 @@ func (x *LoadResponse) String() string {
 func (*LoadResponse) ProtoMessage() {}
 
 func (x *LoadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[56]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3491,7 +3589,7 @@ func (x *LoadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadResponse.ProtoReflect.Descriptor instead.
 func (*LoadResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *LoadResponse) GetLeader() string {
@@ -3592,7 +3690,7 @@ type LoadWindow struct {
 
 func (x *LoadWindow) Reset() {
 	*x = LoadWindow{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[57]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +3702,7 @@ func (x *LoadWindow) String() string {
 func (*LoadWindow) ProtoMessage() {}
 
 func (x *LoadWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[57]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +3715,7 @@ func (x *LoadWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadWindow.ProtoReflect.Descriptor instead.
 func (*LoadWindow) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *LoadWindow) GetWindowMs() int64 {
@@ -3667,7 +3765,7 @@ type LoadCounts struct {
 
 func (x *LoadCounts) Reset() {
 	*x = LoadCounts{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[58]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3679,7 +3777,7 @@ func (x *LoadCounts) String() string {
 func (*LoadCounts) ProtoMessage() {}
 
 func (x *LoadCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[58]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3692,7 +3790,7 @@ func (x *LoadCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadCounts.ProtoReflect.Descriptor instead.
 func (*LoadCounts) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *LoadCounts) GetSubmitted() uint64 {
@@ -3736,7 +3834,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[59]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +3846,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[59]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +3859,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{59}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Latency) GetCount() uint64 {
@@ -3802,7 +3900,7 @@ type ReadyTasks struct {
 
 func (x *ReadyTasks) Reset() {
 	*x = ReadyTasks{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[60]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3814,7 +3912,7 @@ func (x *ReadyTasks) String() string {
 func (*ReadyTasks) ProtoMessage() {}
 
 func (x *ReadyTasks) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[60]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3827,7 +3925,7 @@ func (x *ReadyTasks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyTasks.ProtoReflect.Descriptor instead.
 func (*ReadyTasks) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{60}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReadyTasks) GetPriority() Priority {
@@ -3853,7 +3951,7 @@ type DebugRequest struct {
 
 func (x *DebugRequest) Reset() {
 	*x = DebugRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[61]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +3963,7 @@ func (x *DebugRequest) String() string {
 func (*DebugRequest) ProtoMessage() {}
 
 func (x *DebugRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[61]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +3976,7 @@ func (x *DebugRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugRequest.ProtoReflect.Descriptor instead.
 func (*DebugRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{61}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DebugRequest) GetProfileMs() int64 {
@@ -3900,7 +3998,7 @@ type DebugResponse struct {
 
 func (x *DebugResponse) Reset() {
 	*x = DebugResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[62]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3912,7 +4010,7 @@ func (x *DebugResponse) String() string {
 func (*DebugResponse) ProtoMessage() {}
 
 func (x *DebugResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[62]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3925,7 +4023,7 @@ func (x *DebugResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugResponse.ProtoReflect.Descriptor instead.
 func (*DebugResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{62}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DebugResponse) GetServerId() string {
@@ -3962,7 +4060,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[63]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3974,7 +4072,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[63]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3987,7 +4085,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{63}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HistoryRequest) GetAfterIndex() uint64 {
@@ -4023,7 +4121,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[64]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4035,7 +4133,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[64]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4048,7 +4146,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{64}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *HistoryResponse) GetChunks() []*HistoryChunk {
@@ -4080,7 +4178,7 @@ type HistoryChunk struct {
 
 func (x *HistoryChunk) Reset() {
 	*x = HistoryChunk{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[65]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4092,7 +4190,7 @@ func (x *HistoryChunk) String() string {
 func (*HistoryChunk) ProtoMessage() {}
 
 func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[65]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4105,7 +4203,7 @@ func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
 func (*HistoryChunk) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{65}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *HistoryChunk) GetIndex() uint64 {
@@ -4156,7 +4254,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x13AwaitLeaderResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12%\n" +
 	"\x0eleader_address\x18\x02 \x01(\tR\rleaderAddress\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe0\x01\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xf4\x01\n" +
 	"\x0eStatusResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12*\n" +
@@ -4165,7 +4263,12 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x18\n" +
 	"\areplica\x18\x05 \x01(\tR\areplica\x12'\n" +
 	"\x06alarms\x18\x06 \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\x12\x14\n" +
-	"\x05level\x18\a \x01(\rR\x05level\"\xdf\x02\n" +
+	"\x05level\x18\a \x01(\rR\x05level\x12\x12\n" +
+	"\x04name\x18\b \x01(\tR\x04name\"+\n" +
+	"\x15SetClusterNameRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"2\n" +
+	"\x16SetClusterNameResponse\x12\x18\n" +
+	"\aalready\x18\x01 \x01(\bR\aalready\"\xdf\x02\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -4464,7 +4567,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\rR\x06number\x12\x14\n" +
 	"\x05total\x18\x04 \x01(\rR\x05total\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data2\x85\a\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data2\xda\a\n" +
 	"\x0eClusterService\x12;\n" +
 	"\x06Status\x12\x17.dtask.v1.StatusRequest\x1a\x18.dtask.v1.StatusResponse\x12A\n" +
 	"\bIdentify\x12\x19.dtask.v1.IdentifyRequest\x1a\x1a.dtask.v1.IdentifyResponse\x12J\n" +
@@ -4475,7 +4578,8 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x12TransferLeadership\x12#.dtask.v1.TransferLeadershipRequest\x1a$.dtask.v1.TransferLeadershipResponse\x12P\n" +
 	"\rUpgradeStatus\x12\x1e.dtask.v1.UpgradeStatusRequest\x1a\x1f.dtask.v1.UpgradeStatusResponse\x12P\n" +
 	"\rFinishUpgrade\x12\x1e.dtask.v1.FinishUpgradeRequest\x1a\x1f.dtask.v1.FinishUpgradeResponse\x12J\n" +
-	"\vHoldUpgrade\x12\x1c.dtask.v1.HoldUpgradeRequest\x1a\x1d.dtask.v1.HoldUpgradeResponse\x12>\n" +
+	"\vHoldUpgrade\x12\x1c.dtask.v1.HoldUpgradeRequest\x1a\x1d.dtask.v1.HoldUpgradeResponse\x12S\n" +
+	"\x0eSetClusterName\x12\x1f.dtask.v1.SetClusterNameRequest\x1a .dtask.v1.SetClusterNameResponse\x12>\n" +
 	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse\x12G\n" +
 	"\n" +
 	"AuditHeads\x12\x1b.dtask.v1.AuditHeadsRequest\x1a\x1c.dtask.v1.AuditHeadsResponse2\x8c\b\n" +
@@ -4507,170 +4611,174 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),                // 0: dtask.v1.StatusRequest
 	(*AwaitLeaderRequest)(nil),           // 1: dtask.v1.AwaitLeaderRequest
 	(*AwaitLeaderResponse)(nil),          // 2: dtask.v1.AwaitLeaderResponse
 	(*StatusResponse)(nil),               // 3: dtask.v1.StatusResponse
-	(*Member)(nil),                       // 4: dtask.v1.Member
-	(*AddMemberRequest)(nil),             // 5: dtask.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),            // 6: dtask.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),          // 7: dtask.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),         // 8: dtask.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),    // 9: dtask.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil),   // 10: dtask.v1.TransferLeadershipResponse
-	(*UpgradeStatusRequest)(nil),         // 11: dtask.v1.UpgradeStatusRequest
-	(*UpgradeStatusResponse)(nil),        // 12: dtask.v1.UpgradeStatusResponse
-	(*FinishUpgradeRequest)(nil),         // 13: dtask.v1.FinishUpgradeRequest
-	(*FinishUpgradeResponse)(nil),        // 14: dtask.v1.FinishUpgradeResponse
-	(*HoldUpgradeRequest)(nil),           // 15: dtask.v1.HoldUpgradeRequest
-	(*HoldUpgradeResponse)(nil),          // 16: dtask.v1.HoldUpgradeResponse
-	(*ListWorkersRequest)(nil),           // 17: dtask.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),          // 18: dtask.v1.ListWorkersResponse
-	(*Worker)(nil),                       // 19: dtask.v1.Worker
-	(*DrainWorkerRequest)(nil),           // 20: dtask.v1.DrainWorkerRequest
-	(*DrainWorkerResponse)(nil),          // 21: dtask.v1.DrainWorkerResponse
-	(*UndrainWorkerRequest)(nil),         // 22: dtask.v1.UndrainWorkerRequest
-	(*UndrainWorkerResponse)(nil),        // 23: dtask.v1.UndrainWorkerResponse
-	(*StatsRequest)(nil),                 // 24: dtask.v1.StatsRequest
-	(*StatsResponse)(nil),                // 25: dtask.v1.StatsResponse
-	(*IdentifyRequest)(nil),              // 26: dtask.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),             // 27: dtask.v1.IdentifyResponse
-	(*AuditHead)(nil),                    // 28: dtask.v1.AuditHead
-	(*AuditHeadsRequest)(nil),            // 29: dtask.v1.AuditHeadsRequest
-	(*AuditHeadsResponse)(nil),           // 30: dtask.v1.AuditHeadsResponse
-	(*OwnCertificate)(nil),               // 31: dtask.v1.OwnCertificate
-	(*Alarm)(nil),                        // 32: dtask.v1.Alarm
-	(*AdmitRequest)(nil),                 // 33: dtask.v1.AdmitRequest
-	(*AdmitResponse)(nil),                // 34: dtask.v1.AdmitResponse
-	(*DigestsRequest)(nil),               // 35: dtask.v1.DigestsRequest
-	(*DigestsResponse)(nil),              // 36: dtask.v1.DigestsResponse
-	(*Digest)(nil),                       // 37: dtask.v1.Digest
-	(*BackupRequest)(nil),                // 38: dtask.v1.BackupRequest
-	(*BackupResponse)(nil),               // 39: dtask.v1.BackupResponse
-	(*BackupSchedule)(nil),               // 40: dtask.v1.BackupSchedule
-	(*BackupRun)(nil),                    // 41: dtask.v1.BackupRun
-	(*SetBackupScheduleRequest)(nil),     // 42: dtask.v1.SetBackupScheduleRequest
-	(*SetBackupScheduleResponse)(nil),    // 43: dtask.v1.SetBackupScheduleResponse
-	(*DeleteBackupScheduleRequest)(nil),  // 44: dtask.v1.DeleteBackupScheduleRequest
-	(*DeleteBackupScheduleResponse)(nil), // 45: dtask.v1.DeleteBackupScheduleResponse
-	(*BackupStatusRequest)(nil),          // 46: dtask.v1.BackupStatusRequest
-	(*BackupStatusResponse)(nil),         // 47: dtask.v1.BackupStatusResponse
-	(*WriteBackupRequest)(nil),           // 48: dtask.v1.WriteBackupRequest
-	(*WriteBackupResponse)(nil),          // 49: dtask.v1.WriteBackupResponse
-	(*BarrierRequest)(nil),               // 50: dtask.v1.BarrierRequest
-	(*BarrierResponse)(nil),              // 51: dtask.v1.BarrierResponse
-	(*DiskUsageRequest)(nil),             // 52: dtask.v1.DiskUsageRequest
-	(*DiskUsageResponse)(nil),            // 53: dtask.v1.DiskUsageResponse
-	(*Size)(nil),                         // 54: dtask.v1.Size
-	(*LoadRequest)(nil),                  // 55: dtask.v1.LoadRequest
-	(*LoadResponse)(nil),                 // 56: dtask.v1.LoadResponse
-	(*LoadWindow)(nil),                   // 57: dtask.v1.LoadWindow
-	(*LoadCounts)(nil),                   // 58: dtask.v1.LoadCounts
-	(*Latency)(nil),                      // 59: dtask.v1.Latency
-	(*ReadyTasks)(nil),                   // 60: dtask.v1.ReadyTasks
-	(*DebugRequest)(nil),                 // 61: dtask.v1.DebugRequest
-	(*DebugResponse)(nil),                // 62: dtask.v1.DebugResponse
-	(*HistoryRequest)(nil),               // 63: dtask.v1.HistoryRequest
-	(*HistoryResponse)(nil),              // 64: dtask.v1.HistoryResponse
-	(*HistoryChunk)(nil),                 // 65: dtask.v1.HistoryChunk
-	nil,                                  // 66: dtask.v1.Worker.LabelsEntry
-	nil,                                  // 67: dtask.v1.Worker.ResourcesEntry
-	(Consistency)(0),                     // 68: dtask.v1.Consistency
-	(*Freshness)(nil),                    // 69: dtask.v1.Freshness
-	(*timestamppb.Timestamp)(nil),        // 70: google.protobuf.Timestamp
-	(Priority)(0),                        // 71: dtask.v1.Priority
+	(*SetClusterNameRequest)(nil),        // 4: dtask.v1.SetClusterNameRequest
+	(*SetClusterNameResponse)(nil),       // 5: dtask.v1.SetClusterNameResponse
+	(*Member)(nil),                       // 6: dtask.v1.Member
+	(*AddMemberRequest)(nil),             // 7: dtask.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),            // 8: dtask.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),          // 9: dtask.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),         // 10: dtask.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),    // 11: dtask.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil),   // 12: dtask.v1.TransferLeadershipResponse
+	(*UpgradeStatusRequest)(nil),         // 13: dtask.v1.UpgradeStatusRequest
+	(*UpgradeStatusResponse)(nil),        // 14: dtask.v1.UpgradeStatusResponse
+	(*FinishUpgradeRequest)(nil),         // 15: dtask.v1.FinishUpgradeRequest
+	(*FinishUpgradeResponse)(nil),        // 16: dtask.v1.FinishUpgradeResponse
+	(*HoldUpgradeRequest)(nil),           // 17: dtask.v1.HoldUpgradeRequest
+	(*HoldUpgradeResponse)(nil),          // 18: dtask.v1.HoldUpgradeResponse
+	(*ListWorkersRequest)(nil),           // 19: dtask.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),          // 20: dtask.v1.ListWorkersResponse
+	(*Worker)(nil),                       // 21: dtask.v1.Worker
+	(*DrainWorkerRequest)(nil),           // 22: dtask.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),          // 23: dtask.v1.DrainWorkerResponse
+	(*UndrainWorkerRequest)(nil),         // 24: dtask.v1.UndrainWorkerRequest
+	(*UndrainWorkerResponse)(nil),        // 25: dtask.v1.UndrainWorkerResponse
+	(*StatsRequest)(nil),                 // 26: dtask.v1.StatsRequest
+	(*StatsResponse)(nil),                // 27: dtask.v1.StatsResponse
+	(*IdentifyRequest)(nil),              // 28: dtask.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),             // 29: dtask.v1.IdentifyResponse
+	(*AuditHead)(nil),                    // 30: dtask.v1.AuditHead
+	(*AuditHeadsRequest)(nil),            // 31: dtask.v1.AuditHeadsRequest
+	(*AuditHeadsResponse)(nil),           // 32: dtask.v1.AuditHeadsResponse
+	(*OwnCertificate)(nil),               // 33: dtask.v1.OwnCertificate
+	(*Alarm)(nil),                        // 34: dtask.v1.Alarm
+	(*AdmitRequest)(nil),                 // 35: dtask.v1.AdmitRequest
+	(*AdmitResponse)(nil),                // 36: dtask.v1.AdmitResponse
+	(*DigestsRequest)(nil),               // 37: dtask.v1.DigestsRequest
+	(*DigestsResponse)(nil),              // 38: dtask.v1.DigestsResponse
+	(*Digest)(nil),                       // 39: dtask.v1.Digest
+	(*BackupRequest)(nil),                // 40: dtask.v1.BackupRequest
+	(*BackupResponse)(nil),               // 41: dtask.v1.BackupResponse
+	(*BackupSchedule)(nil),               // 42: dtask.v1.BackupSchedule
+	(*BackupRun)(nil),                    // 43: dtask.v1.BackupRun
+	(*SetBackupScheduleRequest)(nil),     // 44: dtask.v1.SetBackupScheduleRequest
+	(*SetBackupScheduleResponse)(nil),    // 45: dtask.v1.SetBackupScheduleResponse
+	(*DeleteBackupScheduleRequest)(nil),  // 46: dtask.v1.DeleteBackupScheduleRequest
+	(*DeleteBackupScheduleResponse)(nil), // 47: dtask.v1.DeleteBackupScheduleResponse
+	(*BackupStatusRequest)(nil),          // 48: dtask.v1.BackupStatusRequest
+	(*BackupStatusResponse)(nil),         // 49: dtask.v1.BackupStatusResponse
+	(*WriteBackupRequest)(nil),           // 50: dtask.v1.WriteBackupRequest
+	(*WriteBackupResponse)(nil),          // 51: dtask.v1.WriteBackupResponse
+	(*BarrierRequest)(nil),               // 52: dtask.v1.BarrierRequest
+	(*BarrierResponse)(nil),              // 53: dtask.v1.BarrierResponse
+	(*DiskUsageRequest)(nil),             // 54: dtask.v1.DiskUsageRequest
+	(*DiskUsageResponse)(nil),            // 55: dtask.v1.DiskUsageResponse
+	(*Size)(nil),                         // 56: dtask.v1.Size
+	(*LoadRequest)(nil),                  // 57: dtask.v1.LoadRequest
+	(*LoadResponse)(nil),                 // 58: dtask.v1.LoadResponse
+	(*LoadWindow)(nil),                   // 59: dtask.v1.LoadWindow
+	(*LoadCounts)(nil),                   // 60: dtask.v1.LoadCounts
+	(*Latency)(nil),                      // 61: dtask.v1.Latency
+	(*ReadyTasks)(nil),                   // 62: dtask.v1.ReadyTasks
+	(*DebugRequest)(nil),                 // 63: dtask.v1.DebugRequest
+	(*DebugResponse)(nil),                // 64: dtask.v1.DebugResponse
+	(*HistoryRequest)(nil),               // 65: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),              // 66: dtask.v1.HistoryResponse
+	(*HistoryChunk)(nil),                 // 67: dtask.v1.HistoryChunk
+	nil,                                  // 68: dtask.v1.Worker.LabelsEntry
+	nil,                                  // 69: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                     // 70: dtask.v1.Consistency
+	(*Freshness)(nil),                    // 71: dtask.v1.Freshness
+	(*timestamppb.Timestamp)(nil),        // 72: google.protobuf.Timestamp
+	(Priority)(0),                        // 73: dtask.v1.Priority
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
-	4,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
-	32, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
-	4,  // 2: dtask.v1.UpgradeStatusResponse.members:type_name -> dtask.v1.Member
-	68, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 4: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	69, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
-	66, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	67, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
-	19, // 8: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	19, // 9: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	32, // 10: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
-	28, // 11: dtask.v1.IdentifyResponse.audit_head:type_name -> dtask.v1.AuditHead
-	31, // 12: dtask.v1.IdentifyResponse.certificate:type_name -> dtask.v1.OwnCertificate
-	28, // 13: dtask.v1.AuditHeadsResponse.heads:type_name -> dtask.v1.AuditHead
-	70, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
-	37, // 15: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	40, // 16: dtask.v1.SetBackupScheduleRequest.schedule:type_name -> dtask.v1.BackupSchedule
-	40, // 17: dtask.v1.SetBackupScheduleResponse.schedule:type_name -> dtask.v1.BackupSchedule
-	68, // 18: dtask.v1.BackupStatusRequest.consistency:type_name -> dtask.v1.Consistency
-	40, // 19: dtask.v1.BackupStatusResponse.schedule:type_name -> dtask.v1.BackupSchedule
-	41, // 20: dtask.v1.BackupStatusResponse.last:type_name -> dtask.v1.BackupRun
-	41, // 21: dtask.v1.BackupStatusResponse.failed:type_name -> dtask.v1.BackupRun
-	69, // 22: dtask.v1.BackupStatusResponse.freshness:type_name -> dtask.v1.Freshness
-	41, // 23: dtask.v1.WriteBackupResponse.run:type_name -> dtask.v1.BackupRun
-	54, // 24: dtask.v1.DiskUsageResponse.state:type_name -> dtask.v1.Size
-	54, // 25: dtask.v1.DiskUsageResponse.files:type_name -> dtask.v1.Size
-	57, // 26: dtask.v1.LoadResponse.windows:type_name -> dtask.v1.LoadWindow
-	58, // 27: dtask.v1.LoadResponse.totals:type_name -> dtask.v1.LoadCounts
-	60, // 28: dtask.v1.LoadResponse.ready:type_name -> dtask.v1.ReadyTasks
-	58, // 29: dtask.v1.LoadWindow.counts:type_name -> dtask.v1.LoadCounts
-	59, // 30: dtask.v1.LoadWindow.wait:type_name -> dtask.v1.Latency
-	59, // 31: dtask.v1.LoadWindow.run:type_name -> dtask.v1.Latency
-	71, // 32: dtask.v1.ReadyTasks.priority:type_name -> dtask.v1.Priority
-	65, // 33: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	6,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
+	34, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
+	6,  // 2: dtask.v1.UpgradeStatusResponse.members:type_name -> dtask.v1.Member
+	70, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	21, // 4: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
+	71, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
+	68, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	69, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	21, // 8: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	21, // 9: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	34, // 10: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
+	30, // 11: dtask.v1.IdentifyResponse.audit_head:type_name -> dtask.v1.AuditHead
+	33, // 12: dtask.v1.IdentifyResponse.certificate:type_name -> dtask.v1.OwnCertificate
+	30, // 13: dtask.v1.AuditHeadsResponse.heads:type_name -> dtask.v1.AuditHead
+	72, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	39, // 15: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
+	42, // 16: dtask.v1.SetBackupScheduleRequest.schedule:type_name -> dtask.v1.BackupSchedule
+	42, // 17: dtask.v1.SetBackupScheduleResponse.schedule:type_name -> dtask.v1.BackupSchedule
+	70, // 18: dtask.v1.BackupStatusRequest.consistency:type_name -> dtask.v1.Consistency
+	42, // 19: dtask.v1.BackupStatusResponse.schedule:type_name -> dtask.v1.BackupSchedule
+	43, // 20: dtask.v1.BackupStatusResponse.last:type_name -> dtask.v1.BackupRun
+	43, // 21: dtask.v1.BackupStatusResponse.failed:type_name -> dtask.v1.BackupRun
+	71, // 22: dtask.v1.BackupStatusResponse.freshness:type_name -> dtask.v1.Freshness
+	43, // 23: dtask.v1.WriteBackupResponse.run:type_name -> dtask.v1.BackupRun
+	56, // 24: dtask.v1.DiskUsageResponse.state:type_name -> dtask.v1.Size
+	56, // 25: dtask.v1.DiskUsageResponse.files:type_name -> dtask.v1.Size
+	59, // 26: dtask.v1.LoadResponse.windows:type_name -> dtask.v1.LoadWindow
+	60, // 27: dtask.v1.LoadResponse.totals:type_name -> dtask.v1.LoadCounts
+	62, // 28: dtask.v1.LoadResponse.ready:type_name -> dtask.v1.ReadyTasks
+	60, // 29: dtask.v1.LoadWindow.counts:type_name -> dtask.v1.LoadCounts
+	61, // 30: dtask.v1.LoadWindow.wait:type_name -> dtask.v1.Latency
+	61, // 31: dtask.v1.LoadWindow.run:type_name -> dtask.v1.Latency
+	73, // 32: dtask.v1.ReadyTasks.priority:type_name -> dtask.v1.Priority
+	67, // 33: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
 	0,  // 34: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	26, // 35: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	28, // 35: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
 	1,  // 36: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
-	33, // 37: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	5,  // 38: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	7,  // 39: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	9,  // 40: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	11, // 41: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
-	13, // 42: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
-	15, // 43: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
-	35, // 44: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	29, // 45: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
-	17, // 46: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	20, // 47: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	22, // 48: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	24, // 49: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	63, // 50: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	38, // 51: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
-	50, // 52: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
-	52, // 53: dtask.v1.AdminService.DiskUsage:input_type -> dtask.v1.DiskUsageRequest
-	55, // 54: dtask.v1.AdminService.Load:input_type -> dtask.v1.LoadRequest
-	61, // 55: dtask.v1.AdminService.Debug:input_type -> dtask.v1.DebugRequest
-	42, // 56: dtask.v1.AdminService.SetBackupSchedule:input_type -> dtask.v1.SetBackupScheduleRequest
-	44, // 57: dtask.v1.AdminService.DeleteBackupSchedule:input_type -> dtask.v1.DeleteBackupScheduleRequest
-	46, // 58: dtask.v1.AdminService.BackupStatus:input_type -> dtask.v1.BackupStatusRequest
-	48, // 59: dtask.v1.AdminService.WriteBackup:input_type -> dtask.v1.WriteBackupRequest
-	3,  // 60: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	27, // 61: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	2,  // 62: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
-	34, // 63: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	6,  // 64: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	8,  // 65: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	10, // 66: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	12, // 67: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
-	14, // 68: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
-	16, // 69: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
-	36, // 70: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	30, // 71: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
-	18, // 72: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	21, // 73: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	23, // 74: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	25, // 75: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	64, // 76: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	39, // 77: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
-	51, // 78: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
-	53, // 79: dtask.v1.AdminService.DiskUsage:output_type -> dtask.v1.DiskUsageResponse
-	56, // 80: dtask.v1.AdminService.Load:output_type -> dtask.v1.LoadResponse
-	62, // 81: dtask.v1.AdminService.Debug:output_type -> dtask.v1.DebugResponse
-	43, // 82: dtask.v1.AdminService.SetBackupSchedule:output_type -> dtask.v1.SetBackupScheduleResponse
-	45, // 83: dtask.v1.AdminService.DeleteBackupSchedule:output_type -> dtask.v1.DeleteBackupScheduleResponse
-	47, // 84: dtask.v1.AdminService.BackupStatus:output_type -> dtask.v1.BackupStatusResponse
-	49, // 85: dtask.v1.AdminService.WriteBackup:output_type -> dtask.v1.WriteBackupResponse
-	60, // [60:86] is the sub-list for method output_type
-	34, // [34:60] is the sub-list for method input_type
+	35, // 37: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	7,  // 38: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	9,  // 39: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	11, // 40: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	13, // 41: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
+	15, // 42: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
+	17, // 43: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
+	4,  // 44: dtask.v1.ClusterService.SetClusterName:input_type -> dtask.v1.SetClusterNameRequest
+	37, // 45: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	31, // 46: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
+	19, // 47: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	22, // 48: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	24, // 49: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	26, // 50: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	65, // 51: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	40, // 52: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
+	52, // 53: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
+	54, // 54: dtask.v1.AdminService.DiskUsage:input_type -> dtask.v1.DiskUsageRequest
+	57, // 55: dtask.v1.AdminService.Load:input_type -> dtask.v1.LoadRequest
+	63, // 56: dtask.v1.AdminService.Debug:input_type -> dtask.v1.DebugRequest
+	44, // 57: dtask.v1.AdminService.SetBackupSchedule:input_type -> dtask.v1.SetBackupScheduleRequest
+	46, // 58: dtask.v1.AdminService.DeleteBackupSchedule:input_type -> dtask.v1.DeleteBackupScheduleRequest
+	48, // 59: dtask.v1.AdminService.BackupStatus:input_type -> dtask.v1.BackupStatusRequest
+	50, // 60: dtask.v1.AdminService.WriteBackup:input_type -> dtask.v1.WriteBackupRequest
+	3,  // 61: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	29, // 62: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 63: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	36, // 64: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	8,  // 65: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	10, // 66: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	12, // 67: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	14, // 68: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
+	16, // 69: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
+	18, // 70: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
+	5,  // 71: dtask.v1.ClusterService.SetClusterName:output_type -> dtask.v1.SetClusterNameResponse
+	38, // 72: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	32, // 73: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
+	20, // 74: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	23, // 75: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	25, // 76: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	27, // 77: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	66, // 78: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	41, // 79: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
+	53, // 80: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
+	55, // 81: dtask.v1.AdminService.DiskUsage:output_type -> dtask.v1.DiskUsageResponse
+	58, // 82: dtask.v1.AdminService.Load:output_type -> dtask.v1.LoadResponse
+	64, // 83: dtask.v1.AdminService.Debug:output_type -> dtask.v1.DebugResponse
+	45, // 84: dtask.v1.AdminService.SetBackupSchedule:output_type -> dtask.v1.SetBackupScheduleResponse
+	47, // 85: dtask.v1.AdminService.DeleteBackupSchedule:output_type -> dtask.v1.DeleteBackupScheduleResponse
+	49, // 86: dtask.v1.AdminService.BackupStatus:output_type -> dtask.v1.BackupStatusResponse
+	51, // 87: dtask.v1.AdminService.WriteBackup:output_type -> dtask.v1.WriteBackupResponse
+	61, // [61:88] is the sub-list for method output_type
+	34, // [34:61] is the sub-list for method input_type
 	34, // [34:34] is the sub-list for extension type_name
 	34, // [34:34] is the sub-list for extension extendee
 	0,  // [0:34] is the sub-list for field type_name
@@ -4688,7 +4796,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   68,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -29,6 +29,7 @@ const (
 	ClusterService_UpgradeStatus_FullMethodName      = "/dtask.v1.ClusterService/UpgradeStatus"
 	ClusterService_FinishUpgrade_FullMethodName      = "/dtask.v1.ClusterService/FinishUpgrade"
 	ClusterService_HoldUpgrade_FullMethodName        = "/dtask.v1.ClusterService/HoldUpgrade"
+	ClusterService_SetClusterName_FullMethodName     = "/dtask.v1.ClusterService/SetClusterName"
 	ClusterService_Digests_FullMethodName            = "/dtask.v1.ClusterService/Digests"
 	ClusterService_AuditHeads_FullMethodName         = "/dtask.v1.ClusterService/AuditHeads"
 )
@@ -66,6 +67,8 @@ type ClusterServiceClient interface {
 	// HoldUpgrade keeps the leader from raising the level until FinishUpgrade, or
 	// releases that hold.
 	HoldUpgrade(ctx context.Context, in *HoldUpgradeRequest, opts ...grpc.CallOption) (*HoldUpgradeResponse, error)
+	// SetClusterName names the cluster, for people and dashboards; empty removes the name.
+	SetClusterName(ctx context.Context, in *SetClusterNameRequest, opts ...grpc.CallOption) (*SetClusterNameResponse, error)
 	// Digests returns recent state digests of the replica that answers, for
 	// comparison.
 	Digests(ctx context.Context, in *DigestsRequest, opts ...grpc.CallOption) (*DigestsResponse, error)
@@ -182,6 +185,16 @@ func (c *clusterServiceClient) HoldUpgrade(ctx context.Context, in *HoldUpgradeR
 	return out, nil
 }
 
+func (c *clusterServiceClient) SetClusterName(ctx context.Context, in *SetClusterNameRequest, opts ...grpc.CallOption) (*SetClusterNameResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetClusterNameResponse)
+	err := c.cc.Invoke(ctx, ClusterService_SetClusterName_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterServiceClient) Digests(ctx context.Context, in *DigestsRequest, opts ...grpc.CallOption) (*DigestsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DigestsResponse)
@@ -235,6 +248,8 @@ type ClusterServiceServer interface {
 	// HoldUpgrade keeps the leader from raising the level until FinishUpgrade, or
 	// releases that hold.
 	HoldUpgrade(context.Context, *HoldUpgradeRequest) (*HoldUpgradeResponse, error)
+	// SetClusterName names the cluster, for people and dashboards; empty removes the name.
+	SetClusterName(context.Context, *SetClusterNameRequest) (*SetClusterNameResponse, error)
 	// Digests returns recent state digests of the replica that answers, for
 	// comparison.
 	Digests(context.Context, *DigestsRequest) (*DigestsResponse, error)
@@ -280,6 +295,9 @@ func (UnimplementedClusterServiceServer) FinishUpgrade(context.Context, *FinishU
 }
 func (UnimplementedClusterServiceServer) HoldUpgrade(context.Context, *HoldUpgradeRequest) (*HoldUpgradeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HoldUpgrade not implemented")
+}
+func (UnimplementedClusterServiceServer) SetClusterName(context.Context, *SetClusterNameRequest) (*SetClusterNameResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetClusterName not implemented")
 }
 func (UnimplementedClusterServiceServer) Digests(context.Context, *DigestsRequest) (*DigestsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Digests not implemented")
@@ -488,6 +506,24 @@ func _ClusterService_HoldUpgrade_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_SetClusterName_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetClusterNameRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).SetClusterName(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_SetClusterName_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).SetClusterName(ctx, req.(*SetClusterNameRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ClusterService_Digests_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DigestsRequest)
 	if err := dec(in); err != nil {
@@ -570,6 +606,10 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "HoldUpgrade",
 			Handler:    _ClusterService_HoldUpgrade_Handler,
+		},
+		{
+			MethodName: "SetClusterName",
+			Handler:    _ClusterService_SetClusterName_Handler,
 		},
 		{
 			MethodName: "Digests",
