@@ -27,7 +27,7 @@ func TestOnlyWorkersThatAreEqualForATaskAreAGroup(t *testing.T) {
 		"a resource":    {func(c *scheduler.Capacity) { c.Resources = nil }, 2},
 		"slots":         {func(c *scheduler.Capacity) { c.Slots = 1 }, 2},
 		"another resource": {func(c *scheduler.Capacity) {
-			c.Resources = append(cpu[:1:1], scheduler.Quantity{Name: "gpu", Amount: 1})
+			c.Resources = []scheduler.Quantity{cpu[0], {Name: "gpu", Amount: 1}}
 		}, 1},
 	} {
 		s := scheduler.New(1)

@@ -6,7 +6,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -31,7 +30,7 @@ func main() {
 	process.RunSupervisor() // a supervisor has a name of its own
 	run, err := choose(os.Args[0])
 	if err != nil {
-		_, _ = io.WriteString(os.Stderr, err.Error()+"\n") // there is no other way to report it
+		_, _ = os.Stderr.WriteString(err.Error() + "\n") // there is no other way to report it
 		os.Exit(program.ExitUsage)
 	}
 	run()

@@ -85,7 +85,8 @@ func TestAPlanSaysWhatAJobWouldWaitFor(t *testing.T) {
 		"slots":        {[]*dtaskv1.TaskSpec{arrayOf("m", 10, 0)}, nil, 3000, "slots 2500, critical_path 1000"},
 		"max_parallel": {[]*dtaskv1.TaskSpec{arrayOf("m", 10, 2)}, nil, 5000, "critical_path 5000, max_parallel m 5000, slots 2500"},
 		"a resource": {
-			[]*dtaskv1.TaskSpec{arrayOf("m", 10, 0)}, func(p *dtaskv1.TaskPolicy) { p.Resources = map[string]int64{"cpu": 1000} },
+			[]*dtaskv1.TaskSpec{arrayOf("m", 10, 0)},
+			func(p *dtaskv1.TaskPolicy) { p.Resources = map[string]int64{"cpu": 1000} },
 			5000,
 			"resource cpu 5000, slots 2500, critical_path 1000",
 		},

@@ -16,7 +16,7 @@ import (
 )
 
 // addEncrypted adds a backup to a directory, as dtaskctl backup save --to --encrypt-to does.
-func addEncrypted(t *testing.T, dir string, to backup.Recipients, m *fsm.Machine, h *history.History) backup.Added {
+func addEncrypted(t *testing.T, dir string, to backup.Recipients, m *fsm.Machine, h *history.History) {
 	t.Helper()
 	d, err := backup.OpenDirectory(dir, ".test-")
 	if err != nil {
@@ -49,11 +49,9 @@ func addEncrypted(t *testing.T, dir string, to backup.Recipients, m *fsm.Machine
 	if err != nil {
 		t.Fatal(err)
 	}
-	added, err := d.Add(whole, nil)
-	if err != nil {
+	if _, err := d.Add(whole, nil); err != nil {
 		t.Fatal(err)
 	}
-	return added
 }
 
 // encryptedSet is a directory with two encrypted backups, between which a second job has left

@@ -72,7 +72,7 @@ func OpenDirectory(path, prefix string) (*Directory, error) {
 		names = append(names, e.Name())
 	}
 	d.Set = ParseSet(names)
-	newest := ""
+	var newest string
 	switch {
 	case len(d.States) > 0:
 		newest = d.States[len(d.States)-1].Name

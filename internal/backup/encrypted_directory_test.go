@@ -199,8 +199,8 @@ func TestATargetHasThePublicKeysOfThoseWhoCanReadIt(t *testing.T) {
 	if TargetTo("file:///mnt", nil) != "file:///mnt" {
 		t.Error("a target without keys was changed")
 	}
-	key := strings.TrimSpace(string(contentsOf(t, secret)))
-	key = key[strings.Index(key, "AGE-SECRET-KEY-"):]
+	_, key, _ := strings.Cut(strings.TrimSpace(string(contentsOf(t, secret))), "AGE-SECRET-KEY-")
+	key = "AGE-SECRET-KEY-" + key
 	hybrid, _ := keys(t, true)
 	for target, want := range map[string]string{
 		TargetTo("file:///mnt", []string{first, "age1wrong"}): "invalid encrypt-to: number 2 must be a public key of age",

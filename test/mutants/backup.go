@@ -95,6 +95,13 @@ func inBackup() []Mutant {
 `}},
 			Caught: []Checker{{Package: "./cli", Run: "AnIncompleteBackup"}},
 		},
+	}
+}
+
+// inRevocationsAndEncryption are bugs in what a restore repeats of an audit log, and in
+// directories of encrypted backups.
+func inRevocationsAndEncryption() []Mutant {
+	return []Mutant{
 		{
 			Name: "a-revocation-after-a-backup-is-forgotten",
 			Edits: []Edit{{"fsm/restoration.go", `	done.Revocations = s.revoke(r.Revocations) // first: what is dropped below was known
