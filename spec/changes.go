@@ -25,7 +25,11 @@ var unchanging = []protoreflect.Name{"name", "owner", "namespace", "policies", "
 // then by task in the order of the new job, then removed tasks by name. The defaults of
 // both headers must be filled in.
 func Changes(oldHeader, newHeader *dtaskv1.JobHeader, before, after []*dtaskv1.PlanTask) (list []*dtaskv1.PlanChange) {
-	if fields := differingFields(oldHeader, newHeader, unchanging); len(fields) > 0 {
+	same := unchanging
+	if oldHeader.GetRun() != nil && newHeader.GetConcurrency() == nil {
+		same = append(slices.Clip(same), "concurrency") // the runs of a schedule share a key that its file need not have
+	}
+	if fields := differingFields(oldHeader, newHeader, same); len(fields) > 0 {
 		list = append(list, &dtaskv1.PlanChange{Kind: changeChanged, Fields: fields})
 	}
 	former := make(map[string]*dtaskv1.PlanTask, len(before))

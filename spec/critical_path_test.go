@@ -281,6 +281,23 @@ func TestChangesAreNamedByTheirFields(t *testing.T) {
 	}
 }
 
+// The runs of a schedule have a concurrency key, though its file names none.
+func TestARunOfAScheduleDiffersInNothingFromItsFile(t *testing.T) {
+	t.Parallel()
+	file := &dtaskv1.JobHeader{Name: "x", Labels: map[string]string{"a": "b"}}
+	run := &dtaskv1.JobHeader{
+		Name: "x", Labels: file.GetLabels(),
+		Run: &dtaskv1.ScheduledRun{}, Concurrency: &dtaskv1.JobConcurrency{Key: "schedule/x"},
+	}
+	if changes := Changes(run, file, nil, nil); len(changes) != 0 {
+		t.Errorf("got %v", changes)
+	}
+	file.Concurrency = &dtaskv1.JobConcurrency{Key: "y"}
+	if changes := Changes(run, file, nil, nil); len(changes) != 1 {
+		t.Errorf("another key: got %v", changes)
+	}
+}
+
 // BenchmarkCriticalPath plans 100,000 tasks with two dependencies each.
 func BenchmarkCriticalPath(b *testing.B) {
 	const n, width = 100_000, 1000

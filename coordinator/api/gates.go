@@ -44,8 +44,12 @@ func (s *Server) openKey(h *dtaskv1.JobHeader) error {
 	}
 	c := h.GetConcurrency()
 	rule := overlapName(fsm.Overlap(max(c.GetOverlap(), dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP))) //nolint:gosec // known
-	return conflict("%d jobs with the concurrency key %s have not ended (%s), and its rule for overlaps is %s: wait for them, or cancel them",
-		len(open), quote(c.GetKey()), strings.Join(ids, ", "), rule)
+	have := " have"
+	if len(open) == 1 {
+		have = " has"
+	}
+	return conflict("%s with the concurrency key %s%s not ended (%s), and its rule for overlaps is %s: wait for them, or cancel them",
+		plural(int64(len(open)), "job"), quote(c.GetKey()), have, strings.Join(ids, ", "), rule)
 }
 
 // gate explains what a job with a closed gate waits for.

@@ -168,8 +168,8 @@ func (p *plan) classes() {
 	p.resp.Classes = p.resp.GetClasses()[:min(len(p.resp.GetClasses()), maxPlanClasses)]
 }
 
-// makespan runs the job in virtual time: once with the lower run times, and once with the
-// higher ones. A shorter task can delay others by taking another slot, so the second is not
+// makespan runs the job in virtual time: with the lower run times, and with the higher ones. A
+// shorter task can delay others by taking another slot, so the second is not
 // always longer.
 func (p *plan) makespan() {
 	tasks := make([]sequencer.PlannedTasks, len(p.tasks))
@@ -180,7 +180,7 @@ func (p *plan) makespan() {
 		}
 	}
 	stop := func() bool { return p.ctx.Err() != nil }
-	low, ok := p.planner.Makespan(tasks, func(i int) int64 { return p.takes[i].Low }, stop)
+	low, high, ok := p.planner.Makespan(tasks, func(i int) int64 { return p.takes[i].Low }, stop)
 	if !ok {
 		return
 	}
@@ -189,11 +189,11 @@ func (p *plan) makespan() {
 		return
 	}
 	if !slices.ContainsFunc(p.takes, func(s spec.Span) bool { return s.Low != s.High }) {
-		p.resp.Makespan = planTime(spec.Exactly(low))
+		p.resp.Makespan = planTime(spec.Span{Low: low, High: high, Bounded: true})
 		return
 	}
-	if high, ok := p.planner.Makespan(tasks, func(i int) int64 { return p.takes[i].High }, stop); ok {
-		p.resp.Makespan = planTime(spec.Span{Low: min(low, high), High: max(low, high), Bounded: true})
+	if l, h, ok := p.planner.Makespan(tasks, func(i int) int64 { return p.takes[i].High }, stop); ok {
+		p.resp.Makespan = planTime(spec.Span{Low: min(low, l), High: max(high, h), Bounded: true})
 	}
 }
 

@@ -1,6 +1,9 @@
 package forecast
 
-import "github.com/dtask/dtask/scheduler"
+import (
+	"github.com/dtask/dtask/scheduler"
+	"github.com/dtask/dtask/scheduler/internal/splitmix"
+)
 
 // A Unit is a task, or an array of tasks that become ready together.
 type Unit struct {
@@ -29,9 +32,11 @@ type Result struct {
 const checkInterval = 256
 
 // Run computes how the units run on workers with these capacities. ok is false if stop has
-// returned true; it is called now and then.
-func Run(fleet []scheduler.Capacity, units []Unit, stop func() bool) (r Result, ok bool) {
-	f := &forecast{s: scheduler.New(1), units: units}
+// returned true; it is called now and then. The seed decides between workers of equal load,
+// and whether the slots of tasks that end in the same millisecond become free together (odd
+// seeds) or one after the other, in random order.
+func Run(seed uint64, fleet []scheduler.Capacity, units []Unit, stop func() bool) (r Result, ok bool) {
+	f := &forecast{s: scheduler.New(seed), random: splitmix.New(seed), together: seed%2 == 1, units: units}
 	for i, c := range fleet {
 		f.s.AddWorker(scheduler.WorkerID(i+1), c) //nolint:gosec // workers are few
 	}
@@ -49,9 +54,11 @@ func Run(fleet []scheduler.Capacity, units []Unit, stop func() bool) (r Result, 
 }
 
 type forecast struct {
-	s     *scheduler.Scheduler
-	units []Unit
-	now   int64 // ms
+	s        *scheduler.Scheduler
+	random   splitmix.Source
+	together bool // tasks that end at the same time
+	units    []Unit
+	now      int64 // ms
 
 	left     []uint32 // tasks of each unit that have not ended
 	waits    []uint32 // what each unit waits for
@@ -110,7 +117,7 @@ func (f *forecast) run(stop func() bool) bool {
 				break
 			}
 			unit := uint32(a.Task.Job - 1) //nolint:gosec // see push
-			f.ends.push(end{at: f.now + f.units[unit].TakesMS, start: f.starts, unit: unit, assignment: a})
+			f.ends.push(end{at: f.now + f.units[unit].TakesMS, tie: f.random.Next(), unit: unit, assignment: a})
 			if f.starts++; f.starts%checkInterval == 0 && stop() {
 				return false
 			}
@@ -125,6 +132,9 @@ func (f *forecast) run(stop func() bool) bool {
 			if f.left[e.unit]--; f.left[e.unit] == 0 {
 				f.s.Retire(e.assignment.Class)
 				f.ended(e.unit)
+			}
+			if !f.together {
+				break
 			}
 		}
 		f.push()
@@ -174,18 +184,18 @@ func (f *forecast) releaseCleanup() {
 
 // An end is a running task, by when it ends.
 type end struct {
-	at         int64 // ms
-	start      uint64
+	at         int64  // ms
+	tie        uint64 // random
 	unit       uint32
 	assignment scheduler.Assignment
 }
 
-// before orders ends: the earlier one first, then the one that has started first.
+// before orders ends: the earlier one first.
 func (e *end) before(o *end) bool {
 	if e.at != o.at {
 		return e.at < o.at
 	}
-	return e.start < o.start
+	return e.tie < o.tie
 }
 
 // ends is a heap.

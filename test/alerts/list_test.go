@@ -173,8 +173,8 @@ func servedByCoordinators(t *testing.T) (leader, follower map[string]metric) {
 			if err != nil {
 				return err
 			}
-			_, member := values["dtask_raft_term"]
 			text, err := n.Page(ctx, "/metrics")
+			member := strings.Contains(text, "dtask_raft_term") && strings.Contains(text, "dtask_cluster_info") // it has joined
 			switch {
 			case err != nil:
 				return err
