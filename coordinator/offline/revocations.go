@@ -69,11 +69,13 @@ func auditFilesAt(path string) (paths []string, err error) {
 // line that the backup knows. What a coordinator recorded in another cluster before or after,
 // such as one that was recovered from this one, does not count.
 func (r *revocationReader) read(path string) error {
-	proved, other, cluster := false, "", ""
+	proved, other, cluster, actions := false, "", "", 0
 	var found []fsm.Revocation
 	err := audit.ReadChain(path, func(l audit.Link) error {
 		if l.Method == audit.MethodOpen {
 			cluster = cmp.Or(l.Cluster, cluster)
+		} else {
+			actions++
 		}
 		if cluster != "" && cluster != r.manifest.ClusterID {
 			other = cluster
@@ -96,6 +98,8 @@ func (r *revocationReader) read(path string) error {
 		return err
 	case !proved && other != "":
 		return refused("%s is an audit log of cluster %s, and the backup is of %s: name files of that cluster's coordinators", path, other, r.manifest.ClusterID)
+	case !proved && actions == 0:
+		return nil // of a coordinator that has recorded nothing since it knows its cluster
 	case !proved:
 		return refused("nothing in %s shows that it is of cluster %s: it has neither its ID nor a line that the backup knows; "+
 			"name the coordinator's file from the time of the backup, with all lines after that", path, r.manifest.ClusterID)

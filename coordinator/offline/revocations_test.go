@@ -129,6 +129,18 @@ func TestOnlyTheLinesOfTheClusterCount(t *testing.T) {
 	}
 }
 
+// A coordinator that served no call since it started may not know its cluster when it opens
+// its log.
+func TestALogWithoutAnyCallRevokesNothing(t *testing.T) {
+	t.Parallel()
+	m, _ := stateToSave(t)
+	quiet := new(auditLog).add(openedIn("")).file(t, t.TempDir())
+	used := new(auditLog).add(openedIn(oldCluster), revokedToken("1")).file(t, t.TempDir())
+	if done, _, err := restoredFrom(t, m, quiet, used); err != nil || done.Revoked != 1 {
+		t.Errorf("got %+v, %v", done, err)
+	}
+}
+
 // Logs of builds that do not record the cluster are recognized by the line that the backup
 // knows, also by the one that follows it.
 func TestALogWithoutItsClusterIsRecognizedByALineThatTheBackupKnows(t *testing.T) {
