@@ -260,6 +260,9 @@ func (s *Sequencer) absorb(b *batch) {
 func (s *Sequencer) jobEnded(b *batch, id fsm.JobID) {
 	job, ok := b.view.Job(id)
 	if ok && !job.State.Terminal() {
+		if job.Gated {
+			s.gates.keys.ended(b, &job, &s.workers) // what ran before may still be stopping
+		}
 		return
 	}
 	s.dispatch.policies.remove(id)
