@@ -122,3 +122,23 @@ func TestAConcurrencyIsChecked(t *testing.T) {
 		}
 	}
 }
+
+func TestAStartTimeThatHasComeIsNoReasonToWait(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	if err := r.sendSharing(t, "first", dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT); err != nil {
+		t.Fatal(err)
+	}
+	r.leader.op(t, &fsm.OpenGate{Job: 1})
+	h := header("second")
+	h.Concurrency = &dtaskv1.JobConcurrency{Key: "deploy", Overlap: dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT}
+	h.StartAtMs = 1
+	if _, err := r.send(t.Context(), request("second", h, task("a"))); err != nil {
+		t.Fatal(err)
+	}
+	e, err := r.jobs.Explain(t.Context(), &dtaskv1.ExplainRequest{Job: "2"})
+	if err != nil || len(e.GetTasks()) != 1 || e.GetTasks()[0].GetReason().GetCode() != "waits_for_key" {
+		t.Errorf("got %v, %v, want waits_for_key", e, err)
+	}
+}

@@ -149,7 +149,7 @@ func (t *workerTable) reconcile(b *batch, w *worker, h Hello) (stop []fsm.Attemp
 		}
 		x := w.held.find(a)
 		if !b.view.Live(fsm.HeldAttempt{AttemptRef: a, Worker: w.id}) {
-			x.stopped = true
+			t.mustStop(x)
 			stop = append(stop, a)
 		}
 		t.leases.end(a)

@@ -229,3 +229,68 @@ func TestAScheduleSharesItsKeyWithJobs(t *testing.T) {
 		wantRejected(t, "a run by hand", err, fsm.RunOpen)
 	})
 }
+
+// A job whose start time had come waits for it again if the wall clock is set back meanwhile.
+func TestAJobThatWaitsForItsKeyStartsAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, clock := newCluster(t), new(wallClock)
+		c.config = func(cfg *sequencer.Config) { cfg.WallClock = clock.now }
+		s, _ := c.lead()
+		raiseToSchedules(t, s)
+		w := attachWorker(t, s, "w", "a", 8, hold)
+		first := mustSubmit(t, s, sharing("first", 1, fsm.OverlapWaitAll))
+		late := sharing("second", 1, fsm.OverlapWaitAll)
+		late.header.StartAfterMs = 10_000
+		second := mustSubmit(t, s, late)
+		pass(11 * time.Second) // the second job waits for its key only
+		clock.add(-5 * time.Second)
+		w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: first}, Attempt: 1})
+		pass(time.Second)
+		if err := s.Audit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		pass(10 * time.Second)
+		if job := c.job(second); job.Gated || job.State != fsm.JobRunning {
+			t.Errorf("the second job is %v, gated %v, long after its time and its key", job.State, job.Gated)
+		}
+	})
+}
+
+// A job that is retried while its command is being killed waits for that like others, also
+// under a new leader.
+func TestARetriedJobDoesNotStartWhileItsCommandIsKilled(t *testing.T) {
+	t.Parallel()
+	for _, failover := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t)
+			s, end := c.lead()
+			raiseToSchedules(t, s)
+			w := attachWorker(t, s, "w", "a", 8, hold)
+			id := mustSubmit(t, s, sharing("job", 1, fsm.OverlapWaitAll))
+			w.await("the job", func() bool { return len(w.held) == 1 })
+			if _, err := s.CancelJob(t.Context(), id, "enough"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Revive(t.Context(), fsm.Revive{Job: id}, false); err != nil {
+				t.Fatal(err)
+			}
+			if failover {
+				held := slices.Clone(w.held)
+				_ = end()
+				s, _ = c.lead()
+				pass(time.Second) // the worker has not reported yet
+				if job := c.job(id); !job.Gated {
+					t.Error("the job has started before the worker has reported to the new leader")
+				}
+				w = attachWorker(t, s, "w", "a", 8, hold, held...)
+			}
+			pass(30 * time.Second)
+			if job := c.job(id); !job.Gated {
+				t.Errorf("failover %v: the job has started while its first attempt is being killed", failover)
+			}
+			w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, w.held[0])
+			w.await("the second attempt", func() bool { return len(w.held) == 2 })
+		})
+	}
+}

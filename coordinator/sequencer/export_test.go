@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -181,7 +182,13 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 	if len(s.workers.byID) != len(r.workers.byID) {
 		bad("%d workers, rebuilt %d", len(s.workers.byID), len(r.workers.byID))
 	}
+	stopping := make(map[fsm.JobID]int)
 	for id, w := range s.workers.byID {
+		for _, x := range w.held.list {
+			if x.stopped {
+				stopping[x.Job]++
+			}
+		}
 		again := r.workers.byID[id]
 		if again == nil {
 			bad("worker %d is not up in the view", id)
@@ -201,6 +208,9 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 				bad("worker %d: no worker holds live attempt %v", id, a)
 			}
 		}
+	}
+	if !maps.Equal(stopping, s.workers.stopping) {
+		bad("stopped attempts by job: counted %v, are %v", s.workers.stopping, stopping)
 	}
 	for a, o := range s.workers.leases.byRef {
 		if !s.view.Live(fsm.HeldAttempt{AttemptRef: a, Worker: o.worker}) {

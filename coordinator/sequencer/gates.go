@@ -30,6 +30,9 @@ type gates struct {
 func (g *gates) rebuild(b *batch, job *fsm.Job) {
 	g.addExpiry(b, job)
 	g.take(b, job)
+	if job.Gated {
+		g.keys.rebuildEnded(b, job) // attempts from before a retry may still be stopping
+	}
 }
 
 // reach is called for a job that waits for nothing but its gate, and when its start time may
@@ -61,6 +64,8 @@ func (g *gates) run(b *batch) {
 		job, ok := b.view.Job(g.arrived[n])
 		switch key := fsm.ConcurrencyKey(job.Header); {
 		case !ok || !job.Gated || job.Waiting: // it was cancelled meanwhile
+		case job.StartMS() > b.entry.NowMS(): // the wall clock was set back since a full entry
+			g.take(b, &job)
 		case job.StartMS() != 0 && !g.cfg.ClockAgrees():
 			g.timers.add(timer{at: b.now.Add(g.cfg.TimeScale.Scale(gateRetry)), kind: timerGate, task: fsm.TaskRef{Job: job.ID}})
 		case key != "":
@@ -70,7 +75,7 @@ func (g *gates) run(b *batch) {
 		}
 	}
 	g.arrived = slices.Delete(g.arrived, 0, n)
-	g.keys.run(b, g.workers)
+	g.keys.run(b, g)
 }
 
 // addExpiry sets the timer for the expiry of a job, if it has one.

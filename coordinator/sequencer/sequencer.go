@@ -71,7 +71,7 @@ func New(cfg Config) (*Sequencer, error) {
 	policies := &policyTable{sched: sched, jobs: make(map[fsm.JobID]*jobPolicies)}
 	results := &resultCache{policies: policies}
 	s.workers = workerTable{
-		cfg: c, sched: sched, policies: policies, byID: make(map[fsm.WorkerID]*worker),
+		cfg: c, sched: sched, policies: policies, byID: make(map[fsm.WorkerID]*worker), stopping: make(map[fsm.JobID]int),
 		running: observations{m: make(map[fsm.JobID]map[uint32]Observation)},
 		leases:  &leases{duration: cfg.Lease, sched: sched, policies: policies, timers: &s.timers, byRef: make(map[fsm.AttemptRef]lease)},
 	}
@@ -260,6 +260,9 @@ func (s *Sequencer) absorb(b *batch) {
 func (s *Sequencer) jobEnded(b *batch, id fsm.JobID) {
 	job, ok := b.view.Job(id)
 	if ok && !job.State.Terminal() {
+		if job.Gated {
+			s.gates.keys.ended(b, &job, &s.workers) // what ran before may still be stopping
+		}
 		return
 	}
 	s.dispatch.policies.remove(id)

@@ -33,9 +33,9 @@ func newSharedKeys() sharedKeys {
 	return sharedKeys{waiting: make(map[string][]fsm.JobID), stopping: make(map[fsm.JobID]stoppingJob), doubts: make(map[string]time.Time)}
 }
 
-// rebuildEnded takes a job that had ended before the term.
+// rebuildEnded takes a job that had ended before the term, also if it was retried since.
 func (k *sharedKeys) rebuildEnded(b *batch, job *fsm.Job) {
-	key, ago := fsm.ConcurrencyKey(job.Header), b.entry.NowMS()-job.EndedMS
+	key, ago := fsm.ConcurrencyKey(job.Header), b.entry.NowMS()-max(job.EndedMS, job.RevivedMS)
 	if left := b.cfg.StopTimeout - time.Duration(max(ago, 0))*time.Millisecond; key != "" && left > 0 {
 		k.doubts[key] = b.now.Add(b.cfg.StopTimeout)
 	}
@@ -57,7 +57,7 @@ func (k *sharedKeys) wait(key string, id fsm.JobID) {
 	k.dirty = append(k.dirty, key)
 }
 
-// ended is called when a job has ended.
+// ended is called when a job has ended, also if it was resumed since.
 func (k *sharedKeys) ended(b *batch, job *fsm.Job, workers *workerTable) {
 	key := fsm.ConcurrencyKey(job.Header)
 	if key == "" {
@@ -75,7 +75,8 @@ func (k *sharedKeys) stops(b *batch, job *fsm.Job, key string, workers *workerTa
 }
 
 // run opens the gates of the jobs whose keys are free.
-func (k *sharedKeys) run(b *batch, workers *workerTable) {
+func (k *sharedKeys) run(b *batch, g *gates) {
+	workers := g.workers
 	k.confirm(b, workers)
 	if len(k.dirty)+len(k.stopping)+len(k.doubts) == 0 {
 		return // most cycles
@@ -100,7 +101,7 @@ func (k *sharedKeys) run(b *batch, workers *workerTable) {
 			k.dirty = append(k.dirty, keys[i:]...)
 			return
 		}
-		k.release(b, key)
+		k.release(b, key, g)
 	}
 }
 
@@ -113,7 +114,7 @@ func (k *sharedKeys) confirm(b *batch, workers *workerTable) {
 		}
 		for i := range w.held.list {
 			x := &w.held.list[i]
-			if job, ok := b.view.Job(x.Job); x.stopped && ok && job.State.Terminal() && fsm.ConcurrencyKey(job.Header) != "" {
+			if job, ok := b.view.Job(x.Job); x.stopped && ok && (job.State.Terminal() || job.Gated) && fsm.ConcurrencyKey(job.Header) != "" {
 				k.stops(b, &job, fsm.ConcurrencyKey(job.Header), workers)
 			}
 		}
@@ -122,7 +123,7 @@ func (k *sharedKeys) confirm(b *batch, workers *workerTable) {
 }
 
 // release lets the jobs run that wait for a key, the oldest first, as long as it is free.
-func (k *sharedKeys) release(b *batch, key string) {
+func (k *sharedKeys) release(b *batch, key string, g *gates) {
 	if _, doubt := k.doubts[key]; doubt {
 		return
 	}
@@ -136,6 +137,8 @@ func (k *sharedKeys) release(b *batch, key string) {
 		job, ok := b.view.Job(list[0])
 		switch {
 		case !ok || !job.Gated || job.Waiting: // it was cancelled meanwhile
+		case job.StartMS() > b.entry.NowMS(): // the wall clock was set back
+			g.take(b, &job)
 		case b.view.Holders(key)+stopping >= fsm.ConcurrencyLimit(job.Header):
 			return
 		default:

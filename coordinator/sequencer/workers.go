@@ -18,6 +18,7 @@ type workerTable struct {
 	leases   *leases
 	running  observations
 	byID     map[fsm.WorkerID]*worker
+	stopping map[fsm.JobID]int // by job: its stopped attempts that workers hold
 	// revocable are the workers with revoke set, and some that are gone or whose
 	// slots are free again.
 	revocable []fsm.WorkerID
@@ -155,6 +156,7 @@ func (t *workerTable) take(w *worker, a fsm.AttemptRef) (x held, ok bool) {
 	if !ok {
 		return x, false
 	}
+	t.stopped(&x)
 	if x.started != 0 {
 		w.started--
 		t.prefetchChanged(w)
@@ -191,6 +193,7 @@ func (t *workerTable) remove(b *batch, w *worker) {
 	for _, a := range w.held.sorted() {
 		if h := (fsm.HeldAttempt{AttemptRef: a, Worker: w.id}); startLogged(b.view, h) {
 			t.leases.start(b, h)
+			t.stopped(w.held.find(a))
 			continue
 		}
 		t.release(b, w, a, mayHaveRun[a])
@@ -202,7 +205,7 @@ func (t *workerTable) remove(b *batch, w *worker) {
 // stop ends an attempt by decision of the leader. Its slot stays taken until
 // the worker reports that nothing is left of it.
 func (t *workerTable) stop(b *batch, w *worker, a fsm.AttemptRef, why dtaskv1.StopReason) {
-	w.held.find(a).stopped = true
+	t.mustStop(w.held.find(a))
 	t.running.forget(a)
 	b.stop(w, a, why)
 }
@@ -217,15 +220,24 @@ func (t *workerTable) attemptEnded(b *batch, h fsm.HeldAttempt) {
 }
 
 // isStopping reports whether any worker still holds a stopped attempt of a job.
-func (t *workerTable) isStopping(id fsm.JobID) bool {
-	for _, w := range t.byID {
-		for i := range w.held.list {
-			if x := &w.held.list[i]; x.Job == id && x.stopped {
-				return true
-			}
-		}
+func (t *workerTable) isStopping(id fsm.JobID) bool { return t.stopping[id] > 0 }
+
+// mustStop notes that the worker of an attempt must stop it.
+func (t *workerTable) mustStop(x *held) {
+	if !x.stopped {
+		x.stopped = true
+		t.stopping[x.Job]++
 	}
-	return false
+}
+
+// stopped is called for an attempt that its worker no longer holds.
+func (t *workerTable) stopped(x *held) {
+	if !x.stopped {
+		return
+	}
+	if t.stopping[x.Job]--; t.stopping[x.Job] == 0 {
+		delete(t.stopping, x.Job)
+	}
 }
 
 // gauge sets the gauges of workers and attempts.
