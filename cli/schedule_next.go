@@ -74,8 +74,8 @@ func isJobFile(arg string) bool {
 	if arg == "-" || strings.ContainsRune(arg, filepath.Separator) || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg)) {
 		return true
 	}
-	_, err := os.Stat(arg)
-	return err == nil
+	info, err := os.Stat(arg)
+	return err == nil && !info.IsDir() // a directory may have the name of the schedule
 }
 
 // stored prints the next ticks of a schedule in the cluster.
