@@ -96,7 +96,7 @@ func (x *jobExplainer) add(i uint32, t fsm.AttemptState, r *dtaskv1.Reason) {
 
 // reason returns the most important reason of an unfinished task.
 func (x *jobExplainer) reason(ref fsm.TaskRef, t fsm.AttemptState) (*dtaskv1.Reason, error) {
-	y := newExplainer(x.taskReader, ref, &sequencer.Explanation{}, caller(x.ctx))
+	y := newExplainer(x.taskReader, ref, &sequencer.Explanation{NowMS: x.server.cfg.Wall().UnixMilli()}, caller(x.ctx))
 	switch t.State { //nolint:exhaustive // states in which it has not ended
 	case fsm.Assigned:
 		if isRunning(t, x.observed[ref.Index]) {
