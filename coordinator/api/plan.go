@@ -16,6 +16,9 @@ const (
 	// maxPlans is how many calls are answered at a time; others wait. One takes up to a second
 	// of a processor for 100,000 tasks.
 	maxPlans = 1
+	// maxPlanCalls is how many calls there are at a time, with those that wait: the request of
+	// one takes up to 100 MB in memory.
+	maxPlanCalls = 8
 	// maxPlanTime bounds one call.
 	maxPlanTime = 10 * time.Second
 	// maxPlanClasses and maxPlanChanges bound what an answer lists.
@@ -27,6 +30,9 @@ const (
 
 // errPlanTooLong is returned for a plan that takes longer than maxPlanTime.
 var errPlanTooLong = refused("the plan takes longer than %s: plan a part of the job", maxPlanTime)
+
+// errPlansWait is returned for a plan that is not begun, because of others.
+var errPlansWait = &Error{Kind: KindBusy, RetryAfter: time.Second, Message: "this coordinator makes plans for other callers"}
 
 // Plan implements JobService. It works on a fork of the state, so that the leader has no
 // part in it, and any replica can answer.
@@ -52,9 +58,16 @@ func (j *jobs) Plan(ctx context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.PlanR
 		p.classes()
 		return p.resp, nil
 	}
+	if !j.planQueue.TryAcquire(1) {
+		return nil, errPlansWait
+	}
+	defer j.planQueue.Release(1)
 	ctx, cancel := context.WithTimeoutCause(ctx, maxPlanTime, errPlanTooLong)
 	defer cancel()
 	if j.plans.Acquire(ctx, 1) != nil {
+		if context.Cause(ctx) == errPlanTooLong { //nolint:errorlint // it is not wrapped: others take as long
+			return nil, errPlansWait
+		}
 		return nil, context.Cause(ctx)
 	}
 	defer j.plans.Release(1)
