@@ -19,6 +19,9 @@ const (
 	// maxPlanCalls is how many calls there are at a time, with those that wait: the request of
 	// one takes up to 100 MB in memory.
 	maxPlanCalls = 8
+	// maxPlanLists bounds the workers in the lists that the scheduler of a plan makes, one for
+	// each demand and each max_parallel, to 256 MB.
+	maxPlanLists = 32 << 20
 	// maxPlanTime bounds one call.
 	maxPlanTime = 10 * time.Second
 	// maxPlanClasses and maxPlanChanges bound what an answer lists.
@@ -88,6 +91,9 @@ func (j *jobs) Plan(ctx context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.PlanR
 		return nil, context.Cause(ctx)
 	}
 	if p.resp.GetClasses()[0].GetWorkers() > 0 {
+		if p.lists() > maxPlanLists {
+			return nil, errPlanTooLong
+		}
 		p.makespan()
 		p.bounds()
 	}
@@ -179,6 +185,17 @@ func (p *plan) classes() {
 		return cmp.Or(cmp.Compare(min(a.GetWorkers(), 1), min(b.GetWorkers(), 1)), cmp.Compare(b.GetTasks(), a.GetTasks()))
 	})
 	p.resp.Classes = p.resp.GetClasses()[:min(len(p.resp.GetClasses()), maxPlanClasses)]
+}
+
+// lists is how many workers the lists of a scheduler for the job can have.
+func (p *plan) lists() int {
+	n := len(p.byClass)
+	for _, t := range p.tasks {
+		if limit := t.GetMaxParallel(); limit > 0 && limit < t.GetTasks() {
+			n++
+		}
+	}
+	return n * int(p.resp.GetWorkers())
 }
 
 // makespan runs the job in virtual time: once with the lower run times, and once with the

@@ -416,6 +416,17 @@ func TestOnePlanIsMadeAtATime(t *testing.T) {
 	})
 }
 
+func TestTheListsOfAPlanAreCounted(t *testing.T) {
+	t.Parallel()
+	p := &plan{
+		byClass: map[uint32]*dtaskv1.PlanClass{0: {}}, resp: &dtaskv1.PlanResponse{Workers: 10},
+		tasks: []*dtaskv1.PlanTask{{Tasks: 5, MaxParallel: 2}, {Tasks: 5, MaxParallel: 5}, {Tasks: 5}, {}},
+	}
+	if got := p.lists(); got != 20 {
+		t.Errorf("got %d, want one for the demand and one for the limit, of 10 workers each", got)
+	}
+}
+
 // A plan that was not begun is not one that takes too long.
 func TestAPlanThatWaitsForOthersInVainIsRepeated(t *testing.T) {
 	t.Parallel()
