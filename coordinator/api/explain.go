@@ -113,7 +113,7 @@ func (x *explainer) add(r *dtaskv1.Reason) {
 
 func (x *explainer) explain() {
 	if !x.agrees() {
-		x.soft, x.resp.Complete = &sequencer.Explanation{}, false
+		x.soft, x.resp.Complete = &sequencer.Explanation{NowMS: x.soft.NowMS}, false
 	}
 	if x.soft.Capacity != nil {
 		x.capacity = x.soft.Capacity(x.sees)

@@ -142,6 +142,36 @@ func TestRunTimesAreThoseOfTasksThatAreAlike(t *testing.T) {
 	}
 }
 
+// What is read of the history for one answer is bounded, and what it lacks is not kept.
+func TestTheHistoryThatIsReadForAnEstimateIsBounded(t *testing.T) {
+	t.Parallel()
+	h, change := withHistory(t, true, nil)
+	r := setup(t, change)
+	w := r.worker(t)
+	for job := fsm.JobID(1); job <= 3; job++ {
+		if _, err := r.send(t.Context(), request(strconv.Itoa(int(job)), header("nightly"), task("load"))); err != nil { //nolint:gosec // small
+			t.Fatal(err)
+		}
+		r.complete(t, held(job, 0, 1, w), "")
+	}
+	r.leader.op(t, &fsm.Archive{Items: []fsm.JobID{1, 2, 3}})
+	if err := h.Sync(t.Context(), r.machine.Index()); err != nil {
+		t.Fatal(err)
+	}
+	r.submit(t, "nightly", task("load")) // job 4
+	st, _ := r.machine.Fork()
+	for read, want := range map[int64]int{maxHistoryRead: 0, 0: 3} {
+		x := &runTimeReader{ctx: t.Context(), server: r.Server, st: st, historyRead: read}
+		r.runTimes = runTimeCache{}
+		if list := x.of(fsm.TaskRef{Job: 4}); len(list) != want {
+			t.Errorf("after %d bytes: got %v, want %d", read, list, want)
+		}
+		if _, kept := r.runTimes.get(x.byTask[fsm.TaskRef{Job: 4}]); kept != (want > 0) {
+			t.Errorf("after %d bytes: kept: %t", read, kept)
+		}
+	}
+}
+
 // The memory of run times is bounded.
 func TestRunTimesOfFewUnitsAreKept(t *testing.T) {
 	t.Parallel()

@@ -105,6 +105,25 @@ func TestAJobShowsWhichJobsItWaitsFor(t *testing.T) {
 	wantConflict(t, err, codes.FailedPrecondition, `2 jobs with the concurrency key "deploy" have not ended (1, 2), and its rule for overlaps is skip`)
 }
 
+// The start time of a job is no reason once it has passed, whoever asks.
+func TestAStartTimeThatHasPassedIsNotWhatAJobWaitsFor(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	for _, name := range []string{"first", "second"} {
+		h := header(name)
+		h.StartAtMs = 1
+		h.Concurrency = &dtaskv1.JobConcurrency{Key: "deploy", Overlap: dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT}
+		if _, err := r.send(t.Context(), request(name, h, task("a"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := r.jobs.Explain(t.Context(), &dtaskv1.ExplainRequest{Job: "2"})
+	if err != nil || len(e.GetTasks()) != 1 || e.GetTasks()[0].GetReason().GetCode() != "waits_for_key" {
+		t.Errorf("got %v, %v", e, err)
+	}
+}
+
 func TestAConcurrencyIsChecked(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

@@ -43,6 +43,9 @@ func (s *Server) readPastRuns(ctx context.Context, h *dtaskv1.JobHeader, names m
 	}
 	r, left := &pastRuns{samples: make(map[string][]int64)}, maxPastTasks
 	for _, job := range resp.GetJobs() {
+		if job.GetOwner() != h.GetOwner() {
+			continue // a query without an owner finds the jobs of all
+		}
 		id, err := parseJobID(job.GetId())
 		if err != nil {
 			return nil, err

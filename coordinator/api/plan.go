@@ -16,6 +16,12 @@ const (
 	// maxPlans is how many calls are answered at a time; others wait. One takes up to a second
 	// of a processor for 100,000 tasks.
 	maxPlans = 1
+	// maxPlanCalls is how many calls there are at a time, with those that wait: the request of
+	// one takes up to 100 MB in memory.
+	maxPlanCalls = 8
+	// maxPlanLists bounds the workers in the lists that the scheduler of a plan makes, one for
+	// each demand and each max_parallel, to 256 MB.
+	maxPlanLists = 32 << 20
 	// maxPlanTime bounds one call.
 	maxPlanTime = 10 * time.Second
 	// maxPlanClasses and maxPlanChanges bound what an answer lists.
@@ -27,6 +33,13 @@ const (
 
 // errPlanTooLong is returned for a plan that takes longer than maxPlanTime.
 var errPlanTooLong = refused("the plan takes longer than %s: plan a part of the job", maxPlanTime)
+
+// errPlanTooLarge is returned for a plan whose shapes of tasks, on as many workers, take too
+// much memory.
+var errPlanTooLarge = refused("the plan has too many different tasks and arrays with max_parallel for so many workers: plan a part of the job")
+
+// errPlansWait is returned for a plan that is not begun, because of others.
+var errPlansWait = &Error{Kind: KindBusy, RetryAfter: time.Second, Message: "this coordinator makes plans for other callers"}
 
 // Plan implements JobService. It works on a fork of the state, so that the leader has no
 // part in it, and any replica can answer.
@@ -52,9 +65,16 @@ func (j *jobs) Plan(ctx context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.PlanR
 		p.classes()
 		return p.resp, nil
 	}
+	if !j.planQueue.TryAcquire(1) {
+		return nil, errPlansWait
+	}
+	defer j.planQueue.Release(1)
 	ctx, cancel := context.WithTimeoutCause(ctx, maxPlanTime, errPlanTooLong)
 	defer cancel()
 	if j.plans.Acquire(ctx, 1) != nil {
+		if context.Cause(ctx) == errPlanTooLong { //nolint:errorlint // it is not wrapped: others take as long
+			return nil, errPlansWait
+		}
 		return nil, context.Cause(ctx)
 	}
 	defer j.plans.Release(1)
@@ -75,6 +95,9 @@ func (j *jobs) Plan(ctx context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.PlanR
 		return nil, context.Cause(ctx)
 	}
 	if p.resp.GetClasses()[0].GetWorkers() > 0 {
+		if p.lists() > maxPlanLists {
+			return nil, errPlanTooLarge
+		}
 		p.makespan()
 		p.bounds()
 	}
@@ -166,6 +189,17 @@ func (p *plan) classes() {
 		return cmp.Or(cmp.Compare(min(a.GetWorkers(), 1), min(b.GetWorkers(), 1)), cmp.Compare(b.GetTasks(), a.GetTasks()))
 	})
 	p.resp.Classes = p.resp.GetClasses()[:min(len(p.resp.GetClasses()), maxPlanClasses)]
+}
+
+// lists is how many workers the lists of a scheduler for the job can have.
+func (p *plan) lists() int {
+	n := len(p.byClass)
+	for _, t := range p.tasks {
+		if limit := t.GetMaxParallel(); limit > 0 && limit < t.GetTasks() {
+			n++
+		}
+	}
+	return n * int(p.resp.GetWorkers())
 }
 
 // makespan runs the job in virtual time: with the lower run times, and with the higher ones. A

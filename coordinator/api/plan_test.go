@@ -301,6 +301,35 @@ func TestAPlanIsForNamespacesOfTheCaller(t *testing.T) {
 	wantError(t, err, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED)
 }
 
+// A job without an owner has no earlier runs in common with those of somebody.
+func TestAPlanWithoutAnOwnerIgnoresTheJobsOfOwners(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.worker(t)
+	h := header("nightly")
+	h.Owner = "alice"
+	if _, err := r.send(t.Context(), request("k", h, task("a"))); err != nil {
+		t.Fatal(err)
+	}
+	if p := r.plan(t.Context(), t, header("nightly"), task("a")); p.GetLastJob() != "" || p.GetRuns() != 0 {
+		t.Errorf("got %d runs, the last is %s", p.GetRuns(), p.GetLastJob())
+	}
+}
+
+// Each call that waits holds its request.
+func TestFewPlansWait(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.worker(t)
+	if !r.planQueue.TryAcquire(maxPlanCalls) {
+		t.Fatal("the queue is not empty")
+	}
+	_, err := r.jobs.Plan(t.Context(), planRequest(t, header("x"), task("a")))
+	wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
+	r.planQueue.Release(maxPlanCalls)
+	r.plan(t.Context(), t, header("x"), task("a"))
+}
+
 func TestAnInvalidPlanIsRefused(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -384,6 +413,31 @@ func TestOnePlanIsMadeAtATime(t *testing.T) {
 		}
 		r.plans.Release(maxPlans)
 		answered.Wait()
+	})
+}
+
+func TestTheListsOfAPlanAreCounted(t *testing.T) {
+	t.Parallel()
+	p := &plan{
+		byClass: map[uint32]*dtaskv1.PlanClass{0: {}}, resp: &dtaskv1.PlanResponse{Workers: 10},
+		tasks: []*dtaskv1.PlanTask{{Tasks: 5, MaxParallel: 2}, {Tasks: 5, MaxParallel: 5}, {Tasks: 5}, {}},
+	}
+	if got := p.lists(); got != 20 {
+		t.Errorf("got %d, want one for the demand and one for the limit, of 10 workers each", got)
+	}
+}
+
+// A plan that was not begun is not one that takes too long.
+func TestAPlanThatWaitsForOthersInVainIsRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t)
+		r.worker(t)
+		if err := r.plans.Acquire(t.Context(), maxPlans); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.jobs.Plan(t.Context(), planRequest(t, header("x"), task("a")))
+		wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
 	})
 }
 

@@ -28,6 +28,9 @@ const (
 	// maxJobSearched is how many tasks a job may have whose tasks are found by name, and
 	// maxJobAdopted those of a job that is read from the history.
 	maxJobSearched, maxJobAdopted = 1_000, 10_000
+	// maxHistoryRead bounds the bytes of jobs that are read from the history for one answer,
+	// which holds them in memory until its end.
+	maxHistoryRead = 32 << 20
 )
 
 // A unitName names the tasks that are alike: a task, or the tasks of an array, of all jobs
@@ -82,6 +85,9 @@ type runTimeReader struct {
 	jobs   map[jobName][]fsm.JobID // in the state, newest first; nil until jobsLike is called
 	past   map[jobName]*pastJobs
 	read   int // units
+
+	historyRead int64 // bytes
+	cut         bool  // the history has more that was not read
 }
 
 // pastJobs are jobs of the history, in a state of their own.
@@ -113,7 +119,9 @@ func (r *runTimeReader) of(ref fsm.TaskRef) []time.Duration {
 			return nil
 		}
 		list = r.collect(first, u)
-		r.server.runTimes.put(u, list)
+		if !r.cut {
+			r.server.runTimes.put(u, list)
+		}
 	}
 	r.known[u] = list
 	return list
@@ -198,29 +206,51 @@ func (r *runTimeReader) pastJobs(n jobName) *pastJobs {
 	if h == nil {
 		return p
 	}
-	var heads []fsm.JobID
+	var heads []fsm.Head
 	q := history.Query{Name: n.name, Owner: n.owner, Namespaces: []string{n.namespace}}
 	_, err := h.List(r.ctx, q, func(head fsm.Head) bool {
-		if _, inState := p.st.Job(head.ID); !inState && head.Total <= maxJobAdopted && head.Header.GetOwner() == n.owner {
-			heads = append(heads, head.ID)
+		if _, inState := p.st.Job(head.ID); !inState && head.Total <= maxJobAdopted && head.Counts[fsm.Completed] > 0 && head.Header.GetOwner() == n.owner {
+			heads = append(heads, head)
 		}
 		return len(heads) < maxRunTimes
 	})
-	for _, id := range heads {
+	for i := range heads {
 		var ok bool
 		if err == nil {
-			ok, err = h.Adopt(p.st, id)
+			ok, err = r.adopt(p.st, &heads[i])
 		}
 		if ok {
-			p.ids = append(p.ids, id)
+			p.ids = append(p.ids, heads[i].ID)
 		}
 	}
 	if err != nil {
-		r.server.cfg.Logger.Warn("reading run times from history failed", "err", err)
+		if r.cut = true; r.ctx.Err() == nil {
+			r.server.cfg.Logger.Warn("reading run times from history failed", "err", err)
+		}
 		p.ids = nil // the state must not be used
 	}
 	return p
 }
+
+// adopt adds a job of the history to a state, unless too much was read for this answer.
+func (r *runTimeReader) adopt(st *fsm.State, head *fsm.Head) (ok bool, err error) {
+	if r.ctx.Err() != nil {
+		return false, context.Cause(r.ctx)
+	}
+	n, err := r.server.cfg.History.Size(head.ID)
+	if err != nil {
+		return false, err
+	}
+	if n += taskBytes * int64(head.Total); r.historyRead+n > maxHistoryRead {
+		r.cut = true
+		return false, nil
+	}
+	r.historyRead += n
+	return r.server.cfg.History.Adopt(st, head.ID)
+}
+
+// taskBytes is about what a task takes in memory beside what is in the file of it.
+const taskBytes = 64
 
 // runTimesIn returns run times of a unit in one job, where it mostly begins at index at, as
 // in other jobs of the same name.

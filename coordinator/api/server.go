@@ -56,6 +56,7 @@ type Server struct {
 	debugging   *semaphore.Weighted // calls of Debug: one
 	explains    *semaphore.Weighted // calls of Explain, which copy a part of the leader's scheduler
 	plans       *semaphore.Weighted // calls of Plan, which take much of a processor: one
+	planQueue   *semaphore.Weighted // those and the calls of Plan that wait
 
 	header          atomic.Pointer[responseHeader] // see clusterHeader
 	refused         busyCounts
@@ -78,7 +79,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, health: health.NewServer(), started: time.Now(),
 		uploads: semaphore.NewWeighted(cfg.UploadBytes), waits: semaphore.NewWeighted(maxWaits), limit: newRateLimits(cfg.SubmitRate, cfg.SubmitBurst),
-		leaderWaits: semaphore.NewWeighted(maxLeaderWaits), backups: semaphore.NewWeighted(1), sizings: semaphore.NewWeighted(1), debugging: semaphore.NewWeighted(1), explains: semaphore.NewWeighted(maxExplains), plans: semaphore.NewWeighted(maxPlans), stopping: make(chan struct{}),
+		leaderWaits: semaphore.NewWeighted(maxLeaderWaits), backups: semaphore.NewWeighted(1), sizings: semaphore.NewWeighted(1), debugging: semaphore.NewWeighted(1), explains: semaphore.NewWeighted(maxExplains), plans: semaphore.NewWeighted(maxPlans), planQueue: semaphore.NewWeighted(maxPlanCalls), stopping: make(chan struct{}),
 	}
 	s.grpc = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(s.clusterUnary, s.unary),

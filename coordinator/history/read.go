@@ -89,6 +89,22 @@ func (h *History) Adopt(st *fsm.State, id fsm.JobID) (ok bool, err error) {
 	return ok, err
 }
 
+// Size returns about how many bytes the record of a job takes in the file; 0 if it is not
+// there.
+func (h *History) Size(id fsm.JobID) (bytes int64, err error) {
+	err = h.view(func(tx *bbolt.Tx) error {
+		key := format.JobKey(id)
+		b := tx.Bucket(bucketJobs).Get(key)
+		if b == nil {
+			return nil
+		}
+		s, err := readRecord(key, b)
+		bytes = int64(len(s.data)) + int64(s.parts)*partSize
+		return err
+	})
+	return bytes, err
+}
+
 // pendingJob returns a job that is not in the file yet. It must be called before the
 // file is read, since a job moves from here to there.
 func (h *History) pendingJob(id fsm.JobID) *fsm.ArchivedJob {

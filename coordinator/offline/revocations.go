@@ -60,7 +60,10 @@ func auditFilesAt(path string) (paths []string, err error) {
 		return nil, refused("%s has no file of an audit log: name DATA-DIR/audit of a coordinator, or a file in it", path)
 	}
 	for _, f := range files {
-		paths = append(paths, f.Path)
+		// A crash between creating a file and its first line leaves it empty.
+		if info, err := os.Stat(f.Path); err != nil || info.Size() > 0 {
+			paths = append(paths, f.Path)
+		}
 	}
 	return paths, nil
 }

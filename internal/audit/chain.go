@@ -51,7 +51,7 @@ func ReadChain(path string, f func(Link) error) error {
 	case err != nil:
 		return err
 	case torn > 0:
-		return fault("the line is incomplete: copy the file again")
+		return fault("the line is incomplete: copy the file again, or remove the line from the copy if it is so in the original, as after a crash")
 	case number == 1:
 		return fault("the file is empty")
 	}

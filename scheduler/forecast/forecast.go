@@ -28,7 +28,7 @@ type Result struct {
 	Unplaced uint64
 }
 
-// checkInterval is how many assignments are made between two calls of stop.
+// checkInterval is how many tasks are looked at between two calls of stop.
 const checkInterval = 256
 
 // Run computes how the units run on workers with these capacities. ok is false if stop has
@@ -36,12 +36,12 @@ const checkInterval = 256
 // and whether the slots of tasks that end in the same millisecond become free together (odd
 // seeds) or one after the other, in random order.
 func Run(seed uint64, fleet []scheduler.Capacity, units []Unit, stop func() bool) (r Result, ok bool) {
-	f := &forecast{s: scheduler.New(seed), random: splitmix.New(seed), together: seed%2 == 1, units: units}
+	f := &forecast{s: scheduler.New(seed), random: splitmix.New(seed), together: seed%2 == 1, units: units, stop: stop}
 	for i, c := range fleet {
 		f.s.AddWorker(scheduler.WorkerID(i+1), c) //nolint:gosec // workers are few
 	}
 	f.begin()
-	if !f.run(stop) {
+	if f.run(); f.stopped {
 		return Result{}, false
 	}
 	r.MakespanMS = f.now
@@ -67,7 +67,19 @@ type forecast struct {
 	ordinary int      // units that have not ended, without cleanup units
 	ready    []uint32 // units that are about to be pushed
 	ends     ends
-	starts   uint64
+
+	stop    func() bool
+	stopped bool
+	looks   uint64
+}
+
+// valid is asked by the scheduler about each task that it looks at, also about those that
+// fit no worker, and before each end. After a stop, it drops them.
+func (f *forecast) valid(scheduler.TaskRef) bool {
+	if f.looks++; !f.stopped && f.looks%checkInterval == 0 {
+		f.stopped = f.stop()
+	}
+	return !f.stopped
 }
 
 // begin makes the units ready that wait for nothing.
@@ -108,25 +120,22 @@ func (f *forecast) begin() {
 	f.push()
 }
 
-// run assigns tasks until none can start, and reports whether it was not stopped.
-func (f *forecast) run(stop func() bool) bool {
+// run assigns tasks until none can start, or it is stopped.
+func (f *forecast) run() {
 	for {
 		for {
-			a, ok := f.s.Next(nil)
+			a, ok := f.s.Next(f.valid)
 			if !ok {
 				break
 			}
 			unit := uint32(a.Task.Job - 1) //nolint:gosec // see push
 			f.ends.push(end{at: f.now + f.units[unit].TakesMS, tie: f.random.Next(), unit: unit, assignment: a})
-			if f.starts++; f.starts%checkInterval == 0 && stop() {
-				return false
-			}
 		}
-		if len(f.ends) == 0 {
-			return true
+		if len(f.ends) == 0 || f.stopped {
+			return
 		}
 		f.now = f.ends[0].at
-		for len(f.ends) > 0 && f.ends[0].at == f.now {
+		for len(f.ends) > 0 && f.ends[0].at == f.now && f.valid(scheduler.TaskRef{}) {
 			e := f.ends.pop()
 			f.s.Release(e.assignment.Worker, e.assignment.Class, e.assignment.Priority)
 			if f.left[e.unit]--; f.left[e.unit] == 0 {
@@ -152,7 +161,9 @@ func (f *forecast) push() {
 		}
 		t := scheduler.TaskRef{Job: uint64(i) + 1}
 		d := u.Demand
-		d.Limit, d.Group = u.Limit, t
+		if d.Limit, d.Group = 0, t; u.Limit < u.Tasks { // else it needs no class of its own
+			d.Limit = u.Limit
+		}
 		f.s.PushRun(t, u.Tasks, f.s.Class(d), u.Priority)
 	}
 	f.ready = f.ready[:0]

@@ -88,6 +88,17 @@ func TestAForecastCanBeStopped(t *testing.T) {
 	}
 }
 
+func TestAForecastCanBeStoppedWhileNothingStarts(t *testing.T) {
+	t.Parallel()
+	units := make([]Unit, 2*checkInterval)
+	for i := range units { // a class of its own for each
+		units[i] = Unit{Tasks: 2, Limit: 1, Demand: scheduler.Demand{Type: "rare"}}
+	}
+	if _, ok := Run(1, []scheduler.Capacity{{Slots: 2, Types: []string{"noop"}}}, units, func() bool { return true }); ok {
+		t.Error("the forecast was not stopped")
+	}
+}
+
 // A makespan is between the bounds of list scheduling: at least the longest chain and the
 // work of each slot, at most twice the larger of them. All tasks fit each worker.
 func TestAMakespanIsWithinTheBoundsOfListScheduling(t *testing.T) {

@@ -68,7 +68,7 @@ func TestTheExampleOfAConcurrencyKeyRuns(t *testing.T) {
 		return nil
 	}))
 	other := submitText(t, c, string(text), "--set", "branch=other")
-	second := submitText(t, c, strings.Replace(string(text), "sleep 20", "true", 1))
+	second := submitText(t, c, strings.Replace(string(text), "sleep 20", "sleep 0", 1))
 	job, err := c.AwaitEnd(ctx, first, guard)
 	clustertest.Must(t, err)
 	if job.State != "cancelled" {

@@ -10,7 +10,7 @@ func inPlan() []Mutant {
 		},
 		{
 			Name:   "a-forecast-ignores-max-parallel",
-			Edits:  []Edit{{"scheduler/forecast/forecast.go", "		d.Limit, d.Group = u.Limit, t\n", "		d.Group = t\n"}},
+			Edits:  []Edit{{"scheduler/forecast/forecast.go", "			d.Limit = u.Limit\n", "			d.Limit = 0\n"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAPlannedMakespanIsThatOfTheRun"}, {Package: "./scheduler/forecast", Run: "TestAForecastIsTheScheduleByHand"}},
 		},
 		{
