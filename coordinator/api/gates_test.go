@@ -105,7 +105,7 @@ func TestAJobShowsWhichJobsItWaitsFor(t *testing.T) {
 	wantConflict(t, err, codes.FailedPrecondition, `2 jobs with the concurrency key "deploy" have not ended (1, 2), and its rule for overlaps is skip`)
 }
 
-// The start time of a job is no reason once it has passed, whoever asks.
+// The start time of a job is no reason once it has passed.
 func TestAStartTimeThatHasPassedIsNotWhatAJobWaitsFor(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

@@ -91,7 +91,7 @@ func (h *History) Adopt(st *fsm.State, id fsm.JobID) (ok bool, err error) {
 
 // Size returns about how many bytes the record of a job takes in the file; 0 if it is not
 // there.
-func (h *History) Size(id fsm.JobID) (bytes int64, err error) {
+func (h *History) Size(id fsm.JobID) (size int64, err error) {
 	err = h.view(func(tx *bbolt.Tx) error {
 		key := format.JobKey(id)
 		b := tx.Bucket(bucketJobs).Get(key)
@@ -99,10 +99,10 @@ func (h *History) Size(id fsm.JobID) (bytes int64, err error) {
 			return nil
 		}
 		s, err := readRecord(key, b)
-		bytes = int64(len(s.data)) + int64(s.parts)*partSize
+		size = int64(len(s.data)) + int64(s.parts)*partSize
 		return err
 	})
-	return bytes, err
+	return size, err
 }
 
 // pendingJob returns a job that is not in the file yet. It must be called before the

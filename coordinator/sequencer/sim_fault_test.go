@@ -30,8 +30,8 @@ var simFaults = []simFault{
 	{"F32", "replica-lags", 20, func(c *sim) { c.withReplica(func(r *simReplica) { r.follow(1 + c.rng.IntN(50)) }) }},
 	{"F51", "slow-log", 12, func(c *sim) { c.log.slow = time.Now().Add(c.upTo(3 * time.Second)) }},
 	{"F41", "low-space", 5, func(c *sim) {
-		c.lowSpace = true
-		c.after(c.upTo(3*time.Second), func() { c.lowSpace = false })
+		c.lowSpace.Store(true)
+		c.after(c.upTo(3*time.Second), func() { c.lowSpace.Store(false) })
 	}},
 	{"F12", "kill-worker", 16, func(c *sim) { c.withWorker(func(w *simWorker) { w.crash(c.rarely(10 * time.Second)) }) }},
 	{"F29", "reset-worker", 14, func(c *sim) { c.withWorker(func(w *simWorker) { w.disconnect(0) }) }},

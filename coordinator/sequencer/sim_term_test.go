@@ -77,7 +77,7 @@ func (c *sim) elect() {
 		Definite:     func(err error) bool { return errors.Is(err, errNeverProposed) },
 		Halt:         func(err error) { c.fail("halt: %v", err) },
 		CheckSubmit: func() error {
-			if c.lowSpace {
+			if c.lowSpace.Load() {
 				return &sequencer.BusyError{What: "disk nearly full", RetryAfter: time.Second}
 			}
 			return nil

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,7 +52,7 @@ type sim struct {
 	mu   sync.Mutex // guards what follows, for terms with goroutines
 	sent []simSent
 
-	lowSpace bool
+	lowSpace atomic.Bool
 	calm     bool // faults have ended
 	rested   bool
 	webhooks map[string]bool // by key: jobs with a webhook
@@ -166,7 +167,8 @@ func (c *sim) settle() {
 // calmDown ends all faults and waits for the end of all work.
 func (c *sim) calmDown() {
 	c.note("calm", 0, 0)
-	c.calm, c.lowSpace = true, false
+	c.calm = true
+	c.lowSpace.Store(false)
 	for _, w := range c.workers {
 		w.secondEnds()
 	}
