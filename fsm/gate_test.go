@@ -154,6 +154,27 @@ func TestGatesAreInSnapshots(t *testing.T) {
 	}
 }
 
+// A start time that was set and removed leaves a job as it was submitted, also where the tasks
+// that its gate readies are added to the digest.
+func TestARemovedStartTimeLeavesNothingThatASnapshotLacks(t *testing.T) {
+	t.Parallel()
+	s := gatedState(t, gatedAt(diamond(), jobTimes{startAt: 5000}))
+	for _, at := range []int64{6000, 0} {
+		if r := s.Apply(Entry{NowMS: 1000, Ops: []Op{&Update{Job: 1, Task: 0, Set: SetNotBefore, NotBeforeMS: at, Precondition: Precondition{KeyExpires: 9000}}}}, nil); r != Accepted {
+			t.Fatal(r)
+		}
+	}
+	again := restored(t, snapshotOf(t, s))
+	for _, x := range []*State{s, again} {
+		if r := x.Apply(Entry{NowMS: 5000, Ops: []Op{&OpenGate{Job: 1}}}, nil); r != Accepted {
+			t.Fatal(r)
+		}
+	}
+	if s.Digest() != again.Digest() {
+		t.Error("the digests differ after the gate was opened")
+	}
+}
+
 func TestTimesOutOfRangeAreMalformed(t *testing.T) {
 	t.Parallel()
 	for _, times := range []jobTimes{{startAt: -1}, {startAfter: 1 << 61}, {startAt: 1, expires: -1}, {}} {

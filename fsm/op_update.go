@@ -93,6 +93,9 @@ func (o *Update) apply(s *State, fx *Effects) Reason {
 			o.task(s, j, i, numbers, fx)
 		}
 	}
+	if o.Set&SetNotBefore != 0 && o.NotBeforeMS == 0 && j.updates != nil && j.updates.isEmpty() {
+		j.updates = nil // as after a snapshot: the tasks of a job with updates are readied in another way
+	}
 	if o.WholeJob && o.Set&SetPriority != 0 {
 		j.priority = o.Priority
 	}

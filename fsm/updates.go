@@ -231,6 +231,9 @@ func (u *updates) changed() uint32 {
 	return n
 }
 
+// isEmpty reports whether nothing differs from the submitted form.
+func (u *updates) isEmpty() bool { return u.count() == 0 && u.changed() == 0 }
+
 func (f *frameWriter) updates(j *job) {
 	last := uint32(0)
 	j.updates.eachTask(func(i uint32, t taskUpdate) {
