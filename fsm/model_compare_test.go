@@ -482,7 +482,7 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 				want.State, want.EndedMS, want.Failures, want.Losses, want.StartLogged = Pending, 0, 0, 0, false
 				want.Pending = now.Pending // its dependencies may be revived too
 				switch {
-				case now.Pending > 0 || now.Cleanup && j.Outcome == 0:
+				case now.Pending > 0 || now.Cleanup && j.Outcome == 0 || !now.Cleanup && j.Gated:
 					want.State = Blocked
 				case now.NotBefore > 0 && now.Attempt == 0:
 					want.State, want.DueMS = Scheduled, now.NotBefore
