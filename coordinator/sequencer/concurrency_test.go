@@ -63,7 +63,7 @@ func TestJobsWithAKeyRunInOrder(t *testing.T) {
 					pass(time.Second)
 				}
 				w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: jobs[i]}, Attempt: 1})
-				w.held = slices.DeleteFunc(w.held, func(a fsm.AttemptRef) bool { return a.Job == jobs[i] })
+				w.forget(jobs[i])
 				pass(time.Second)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -342,6 +343,13 @@ func (w *fakeWorker) report(kind dtaskv1.OutcomeKind, a fsm.AttemptRef) {
 	if err := w.seq.Report(context.Background(), w.id, w, r, false); err != nil {
 		w.t.Errorf("report: %v", err)
 	}
+}
+
+// forget drops the attempts of a job from what the worker holds.
+func (w *fakeWorker) forget(id fsm.JobID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = slices.DeleteFunc(w.held, func(a fsm.AttemptRef) bool { return a.Job == id })
 }
 
 func (w *fakeWorker) note() {
