@@ -104,13 +104,16 @@ func (f *fifo) pop(to *pages) {
 	to.put(drained)
 }
 
-// A readyQueue has the ready tasks of one class and priority, oldest first.
+// A readyQueue has the ready tasks of one class and priority, oldest first. It is listed
+// in the level of its flow if it has tasks and is not parked.
 type readyQueue struct {
 	fifo
-	class    *class
-	priority Priority
-	pos      int    // in the heap of its priority; -1 if it is empty or its class blocked
-	oldest   uint64 // seq of the front; the key in that heap
+	class     *class
+	priority  Priority
+	parked    parking // why it is not listed, although it has tasks
+	inBlocked bool    // it is in queue.blocked
+	pos       int     // in level.ready; -1 if it is not listed
+	oldest    uint64  // seq of the front; the key in that heap
 }
 
 func (q *readyQueue) before(o *readyQueue) bool { return q.oldest < o.oldest }

@@ -3,6 +3,8 @@ package scheduler
 import (
 	"math"
 	"slices"
+
+	"github.com/dtask/dtask/scheduler/internal/splitmix"
 )
 
 const (
@@ -24,7 +26,13 @@ type TaskView struct {
 	seq      uint64 // of its entry; above all others if it has none
 	queued   bool
 	position Position
-	workers  []worker     // by id; without what they hold by class
+	workers  []worker // by id; without what they hold by class
+	fleet    fleet
+	random   splitmix.Source
+	choices  uint64
+	starts   uint64
+	flows    map[*flow]*flow // copies by original; never ranged over
+	queues   map[*queue]*queue
 	fits     []WorkerFit  // of the workers; nil until Workers is called
 	ahead    []aheadQueue // tasks before it that may compete with it
 	// cut: ahead is not complete, or Changes has taken too many steps. Nothing follows from
@@ -34,15 +42,16 @@ type TaskView struct {
 	scratch        trial // the present one
 }
 
-// Position is how many tasks are before a task, whether they could start or not. It
-// includes tasks that were cancelled and are not removed yet.
+// Position is how many tasks are before a task in its queue, if its oldest ones are not
+// given a turn, whether they could start or not. Owners share a priority: some of the
+// earlier ones of other owners start after the task. It includes tasks that were cancelled and are not removed yet.
 type Position struct {
 	Higher  uint64 // of a higher priority
 	Earlier uint64 // of the same priority, that became ready earlier
 	AtLeast bool   // Earlier is a lower bound: there are too many to count
 }
 
-// An aheadQueue has tasks of one ready queue before the task of a TaskView.
+// An aheadQueue has tasks of one ready queue that may start before the task of a TaskView.
 type aheadQueue struct {
 	class    *class
 	priority Priority
@@ -57,38 +66,42 @@ type aheadQueue struct {
 // changes nothing.
 func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid func(TaskRef) bool) *TaskView {
 	p = p.orNormal()
-	v := &TaskView{class: s.classes[c].copyDemand(), priority: p, avoid: avoid, seq: math.MaxUint64}
+	v := &TaskView{priority: p, avoid: avoid, seq: math.MaxUint64, random: s.random, choices: s.choices, starts: s.starts}
 	v.copyWorkers(s)
+	v.class = v.copyClass(s.classes[c])
 	scan := scanner{s: s, valid: valid, left: maxScanned}
 	e, seq, found := scan.find(&s.classes[c].queues[p], t)
 	if v.queued = found; found {
 		v.seq, v.avoid = seq, e.avoid
 	}
-	for higher := Urgent; higher > p; higher-- {
-		v.position.Higher += uint64(s.depth[higher]) //nolint:gosec // not negative
-	}
+	scan.listed = s.listedPerQueue()
 	for _, x := range s.classes {
 		copied := v.class
 		if x.id != c {
 			copied = nil
 		}
-		for q := Urgent; q >= p; q-- {
+		for q := Urgent; q >= Low; q-- {
 			queue := &x.queues[q]
 			if queue.n == 0 {
 				continue
 			}
-			if q == p {
-				v.position.Earlier += scan.count(queue, v.seq)
+			if x.flow.queue == s.classes[c].flow.queue {
+				switch {
+				case q > p:
+					v.position.Higher += uint64(queue.n) //nolint:gosec // not negative
+				case q == p:
+					v.position.Earlier += scan.count(queue, v.seq)
+				}
 			}
 			if x.id != c && x.full() {
 				continue // none of them can start
 			}
-			before := v.seq
-			if q > p {
-				before = math.MaxUint64
+			before := uint64(math.MaxUint64)
+			if x.flow == s.classes[c].flow && q <= p {
+				before = v.seq // those of a lower priority at the turn of the oldest
 			}
 			if copied == nil {
-				copied = x.copyDemand()
+				copied = v.copyClass(x)
 			}
 			if a := (aheadQueue{class: copied, priority: q}); scan.list(queue, before, &a) {
 				v.ahead = append(v.ahead, a)
@@ -102,11 +115,35 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	return v
 }
 
-// copyDemand returns a class without its queues. What it shares with c never changes.
+// listedPerQueue returns how many tasks of each ready queue a TaskView has, so that many
+// ready queues are not more than may be read.
+func (s *Scheduler) listedPerQueue() int {
+	n := 1
+	for _, c := range s.classes {
+		for p := Low; p <= Urgent; p++ {
+			if c.queues[p].n > 0 {
+				n++
+			}
+		}
+	}
+	return max(min(maxListed, maxScanned/(4*n)), 1)
+}
+
+// copyClass returns a class without its ready queues, with a copy of its flow. What it
+// shares with c never changes.
+func (v *TaskView) copyClass(c *class) *class {
+	x := c.copyDemand()
+	x.flow = v.copyFlow(c.flow)
+	return x
+}
+
+// copyDemand returns a class without its ready queues and with the same flow, whose shape
+// may be changed.
 func (c *class) copyDemand() *class {
 	return &class{
-		id: c.id, demand: c.demand, needs: c.needs, labels: c.labels, typ: c.typ, namespace: c.namespace,
-		prefetchable: c.prefetchable, limit: c.limit, held: c.held,
+		id: c.id, demand: c.demand, flow: c.flow, limit: c.limit, held: c.held, shape: &shape{
+			needs: c.needs, labels: c.labels, typ: c.typ, namespace: c.namespace, prefetchable: c.prefetchable, pooled: c.pooled,
+		},
 	}
 }
 
@@ -117,6 +154,7 @@ func (v *TaskView) copyWorkers(s *Scheduler) {
 	for _, w := range s.sorted {
 		n += len(w.taken)
 	}
+	v.fleet = fleet{s.fleet.slots, slices.Clone(s.fleet.total)}
 	v.workers = make([]worker, len(s.sorted))
 	taken := make([]int64, 0, n)
 	for i, w := range s.sorted {
@@ -124,6 +162,9 @@ func (v *TaskView) copyWorkers(s *Scheduler) {
 		taken = append(taken, w.taken...)
 		v.workers[i] = *w
 		v.workers[i].taken, v.workers[i].held = taken[from:len(taken):len(taken)], nil
+		if w.kept != nil {
+			v.workers[i].kept = &reservation{queue: w.kept.queue}
+		}
 	}
 }
 
@@ -132,6 +173,8 @@ type scanner struct {
 	s     *Scheduler
 	valid func(TaskRef) bool
 	left  int
+	// listed is how many tasks of one ready queue are listed.
+	listed int
 	// passed is the number of tasks that find has read.
 	passed uint64
 }
@@ -195,7 +238,7 @@ func (r *scanner) list(q *readyQueue, before uint64, to *aheadQueue) bool {
 			if seq <= r.s.superseded[t] || r.valid != nil && !r.valid(t) {
 				continue
 			}
-			if len(to.seqs) == maxListed {
+			if len(to.seqs) == r.listed {
 				to.more = true
 				return false
 			}
@@ -217,6 +260,9 @@ func (v *TaskView) Position() Position { return v.position }
 // and how many do.
 func (v *TaskView) Group() (limit, held uint32) { return v.class.limit, v.class.held }
 
+// Queue returns why the task's queue lets it not start now; none if it does.
+func (v *TaskView) Queue() []Obstacle { return v.class.flow.queue.obstacles(v.class) }
+
 // Workers returns for each worker, by id, why it can't take the task now. The caller must
 // not change it.
 func (v *TaskView) Workers() []WorkerFit {
@@ -234,16 +280,16 @@ func (v *TaskView) Workers() []WorkerFit {
 // about to be assigned.
 func (v *TaskView) Fits() bool {
 	return slices.ContainsFunc(v.workers, func(w worker) bool {
-		return w.ranked() && !v.class.full() && w.fits(v.class)
+		return w.ranked() && v.class.mayStart() && w.fits(v.class.shape)
 	})
 }
 
 // Starts reports whether the task would get a free slot at once if it were ready, and
 // Next had nothing else to do.
-func (v *TaskView) Starts() bool { return !v.class.full() && v.placed(v.class) }
+func (v *TaskView) Starts() bool { return v.class.mayStart() && v.placed(v.class) }
 
 // EverFits reports whether a worker that accepts tasks could take the task if it were
 // idle.
 func (v *TaskView) EverFits() bool {
-	return slices.ContainsFunc(v.workers, func(w worker) bool { return w.ranked() && w.eligible(v.class) })
+	return slices.ContainsFunc(v.workers, func(w worker) bool { return w.usable() && w.eligible(v.class.shape) })
 }

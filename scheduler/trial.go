@@ -16,7 +16,8 @@ type trial struct {
 	v    *TaskView
 	from *worker // the worker before the change
 	w    worker  // with the change, and what was assigned to it
-	held map[ClassID]uint32
+	only *class  // nothing of other classes starts; nil: of all
+	log  []trialStart
 	next []int // first task of each aheadQueue that was not assigned; below 0: none fits any more
 	// taken is what w.taken begins in, so that most trials allocate nothing.
 	taken []int64
@@ -28,26 +29,28 @@ type trial struct {
 
 // try begins a trial, and ends the one before. The caller changes t.w.
 func (v *TaskView) try(w *worker) *trial {
-	v.scratch.v, v.scratch.from, v.scratch.w, v.scratch.watch = v, w, *w, 0
+	v.scratch.v, v.scratch.from, v.scratch.w, v.scratch.watch, v.scratch.only = v, w, *w, 0, nil
 	return &v.scratch
 }
 
 // starts reports whether the task gets a free slot.
 func (t *trial) starts() bool {
 	t.taken = append(t.taken[:0], t.from.taken...)
-	t.w.taken, t.w.used, t.step, t.held = t.taken, t.from.used, 0, nil
+	t.w.taken, t.w.used, t.step = t.taken, t.from.used, 0
 	if t.next == nil {
 		t.next = make([]int, len(t.v.ahead))
 	}
 	clear(t.next)
+	before := t.changeFleet()
+	defer func() { t.v.fleet = before; t.undo() }()
 	for t.w.used < t.w.slots {
 		k := t.first()
 		switch {
-		case t.v.cut:
+		case t.v.cut || k < 0:
 			return false
-		case k < 0:
+		case k == len(t.next):
 			t.missed(t.v.class)
-			return t.w.fitsWithSlot(t.v.class) && !t.full(t.v.class)
+			return t.w.fitsWithSlot(t.v.class.shape)
 		case !t.give(k):
 			return false
 		}
@@ -55,12 +58,12 @@ func (t *trial) starts() bool {
 	return false
 }
 
-// give assigns the next task of a queue if it fits, and reports whether the order of the
-// next ones is known.
+// give assigns the next task of a ready queue if it fits, and reports whether the order of
+// the next ones is known.
 func (t *trial) give(k int) bool {
 	a := &t.v.ahead[k]
 	switch {
-	case t.full(a.class) || !t.w.fitsWithSlot(a.class):
+	case !t.w.fitsWithSlot(a.class.shape):
 		t.missed(a.class)
 		t.next[k] = -1 // what is free only shrinks
 	case t.next[k] == len(a.seqs):
@@ -75,33 +78,7 @@ func (t *trial) give(k int) bool {
 	return true
 }
 
-// first returns the queue whose next task is the first in order; negative without any.
-func (t *trial) first() int {
-	best := -1
-	for k := range t.v.ahead {
-		if t.next[k] < 0 {
-			continue
-		}
-		if t.v.steps++; t.v.steps > maxSteps {
-			t.v.cut = true
-			return -1
-		}
-		if best < 0 || t.before(k, best) {
-			best = k
-		}
-	}
-	return best
-}
-
-func (t *trial) before(k, other int) bool {
-	a, b := &t.v.ahead[k], &t.v.ahead[other]
-	if a.priority != b.priority {
-		return a.priority > b.priority
-	}
-	return t.seq(k) < t.seq(other)
-}
-
-// seq returns the seq of the next task of a queue, or a lower bound of it.
+// seq returns the seq of the next task of a ready queue, or a lower bound of it.
 func (t *trial) seq(k int) uint64 {
 	seqs := t.v.ahead[k].seqs
 	switch n := t.next[k]; {
@@ -111,24 +88,6 @@ func (t *trial) seq(k int) uint64 {
 		return seqs[len(seqs)-1] + 1
 	}
 	return 0
-}
-
-func (t *trial) full(c *class) bool { return c.limit > 0 && c.held+t.held[c.id] >= c.limit }
-
-func (t *trial) assign(c *class) {
-	t.w.used++
-	for _, n := range c.needs {
-		for int(n.resource) >= len(t.w.taken) {
-			t.w.taken = append(t.w.taken, 0)
-		}
-		t.w.taken[n.resource] += n.amount
-	}
-	if c.limit > 0 {
-		if t.held == nil {
-			t.held = make(map[ClassID]uint32)
-		}
-		t.held[c.id]++
-	}
 }
 
 // missed records how much more of the watched resource a class needs.
@@ -146,7 +105,15 @@ func (t *trial) leastSlots() (n int64, ok bool) {
 	if !t.starts() {
 		return 0, false
 	}
-	return int64(t.w.used) + 1 - int64(t.from.slots), true
+	n = int64(t.w.used) + 1 - int64(t.from.slots)
+	if !t.v.mixed() {
+		return n, true
+	}
+	t.w.slots = t.from.slots + uint32(n) //nolint:gosec // at most MaxSlots
+	if ok = t.starts(); !ok {
+		t.v.undecided = true // with fewer slots than above, shares of resources compare otherwise
+	}
+	return n, ok
 }
 
 // leastResource returns how much more of a resource the worker needs to start the task.
