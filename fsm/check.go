@@ -30,6 +30,9 @@ func (s *State) Check() error {
 	if err := s.schedules.check(s.nextJob); err != nil {
 		return err
 	}
+	if err := s.queues.check(); err != nil {
+		return err
+	}
 	return s.checkIdentities()
 }
 

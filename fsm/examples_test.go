@@ -136,6 +136,14 @@ func examples() []Op {
 		&ResumeSchedule{ID: 300, AtMS: 1_700_000_004_011},
 		&Fire{Schedule: 300, Version: 7, TickMS: 1_700_000_005_000, Civil: 1_700_003_605, Decision: TickRuns, Earlier: 70000},
 		&RunSchedule{Schedule: 300, TickMS: 1_700_000_005_000, PreviousMS: 1_699_900_000_000, Key: "run", KeyExpires: 1_700_000_006_000, Digest: digest},
+		&SetQueue{
+			Name: "etl", QueueSettings: QueueSettings{
+				Weight: 300, MaxRunning: 200, Max: []Resource{{"cpu", 1 << 40}, {"gpu", 4000}}, Require: []Label{{"pool", "etl"}}, RateMilli: 2500, Burst: 70000,
+			},
+			Pause: QueuePause{AtMS: 1_700_000_004_012, By: "bob", Reason: "new disk"}, By: "alice", IfVersion: 7, AtMS: 1_700_000_004_013,
+		},
+		&DeleteQueue{Name: "etl", IfVersion: 7},
+		&MoveJob{Job: 300, Precondition: Precondition{IfVersion: 4, Key: "move", KeyExpires: 1_700_000_000_000, Digest: digest}, Queue: "etl"},
 	}
 }
 

@@ -31,7 +31,7 @@ func (g *generator) ops(s *State) []Op {
 
 // op returns one operation. Kinds that make progress are drawn more often.
 func (g *generator) op(s *State) Op {
-	switch n := g.choose(122); {
+	switch n := g.choose(128); {
 	case n < 8:
 		return g.assign(s)
 	case n < 18:
@@ -75,6 +75,8 @@ func (g *generator) op(s *State) Op {
 			return g.begin(s)
 		}
 		return g.schedule(s)
+	case n < 126:
+		return g.queue(s)
 	default:
 		return g.cluster()
 	}
@@ -232,6 +234,7 @@ func (g *generator) begin(s *State) Op {
 		p.needs = g.needs(s)
 	}
 	p.name = []string{"plan", "plan", "other", "a b"}[g.odd(3, 4)]
+	p.queue = []string{"", "", "", "", DefaultQueue, "etl", "ml"}[g.choose(7)]
 	o := &BeginUpload{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
 	switch g.choose(40) {
 	case 0:

@@ -38,7 +38,13 @@ const (
 	maxRecurrence       = 256 << 10 // of one schedule, encoded
 	maxScheduleOutcomes = 20        // the last ones of a schedule
 	maxOpenRuns         = 100       // of a schedule, that have not ended
+
+	maxQueues    = 1_000
+	maxQueueText = 16 << 10 // settings of a queue, encoded
 )
+
+// MaxQueueWeight is the largest weight of a queue.
+const MaxQueueWeight = 10_000
 
 // MaxIdentities is how many identities a cluster can have, revoked ones too.
 const MaxIdentities = 100_000

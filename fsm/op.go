@@ -79,6 +79,9 @@ var operations = [...]struct {
 	55: {"resume-schedule", newOp[ResumeSchedule], 3},
 	56: {"fire", newOp[Fire], 3},
 	57: {"run-schedule", newOp[RunSchedule], 3},
+	58: {"set-queue", newOp[SetQueue], 3},
+	59: {"delete-queue", newOp[DeleteQueue], 3},
+	60: {"move-job", newOp[MoveJob], 3},
 }
 
 func newOp[T any, P interface {

@@ -132,6 +132,8 @@ func (f *frameReader) state(highest Level) (*State, error) {
 			f.auditHeads(d)
 		case frameBackups:
 			f.backups(d)
+		case frameQueues:
+			f.queues(d)
 		case frameSchedules:
 			f.schedules(d)
 		case frameSchedule:

@@ -39,6 +39,7 @@ const (
 	frameSchedules
 	frameSchedule
 	frameSharedChunks
+	frameQueues
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -69,6 +70,7 @@ func (f *frameWriter) state(s *State) {
 	f.joinTokens(s)
 	f.auditHeads(s)
 	f.backups(s)
+	f.queues(s)
 	f.schedules(s)
 	f.shareTemplates(s)
 	for j := range s.jobs.all() {

@@ -28,6 +28,7 @@ type State struct {
 	auditHeads
 	backups
 	schedules
+	queues
 
 	digester
 	now int64 // ms; time stamp of the entry that is being applied
