@@ -171,10 +171,14 @@ func (s *Scheduler) listed(l *level, r *readyQueue) {
 		return
 	}
 	h := &q.ready[r.priority]
-	if len(h.items) == 1 { // a single one need not have been ordered
+	switch len(h.items) {
+	case 0: // there is nothing to compare with
+	case 1: // nothing was compared with it
 		h.items[0].order = s.ownerKey(h.items[0].flow)
+		fallthrough
+	default:
+		l.order = s.ownerKey(f)
 	}
-	l.order = s.ownerKey(f)
 	h.push(l)
 	s.relistQueue(q)
 }
@@ -190,10 +194,14 @@ func (s *Scheduler) relistQueue(q *queue) {
 	some := len(q.ready[Low].items)+len(q.ready[Normal].items)+len(q.ready[High].items)+len(q.ready[Urgent].items) > 0
 	switch listed := some && !q.paused && !q.full(); {
 	case listed && q.pos < 0:
-		if len(s.byShare.items) == 1 {
+		switch len(s.byShare.items) {
+		case 0: // there is nothing to compare with
+		case 1: // nothing was compared with it
 			s.byShare.items[0].order = s.queueKey(s.byShare.items[0])
+			fallthrough
+		default:
+			q.order = s.queueKey(q)
 		}
-		q.order = s.queueKey(q)
 		s.byShare.push(q)
 	case !listed && q.pos >= 0:
 		s.byShare.remove(q.pos)
