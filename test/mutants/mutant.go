@@ -35,7 +35,7 @@ func All() []Mutant {
 	var all []Mutant
 	groups := [][]Mutant{
 		inState(), inLevels(), inIdentities(), inConditions(), inCalendar(), inSchedules(), inRunning(), inSequencer(), inStorage(), inSegments(), inCommitted(),
-		inOffline(), inBackup(), inBackupSchedule(), inDeployment(), inOperators(), inLeading(), inRights(), inExplain(), inWorkers(), inSupervisors(),
+		inOffline(), inBackup(), inBackupSchedule(), inDeployment(), inOperators(), inLeading(), inRights(), inExplain(), inQueues(), inWorkers(), inSupervisors(),
 		inRunAs(), inOutput(), notificationMutants(),
 	}
 	for _, group := range groups {
