@@ -72,10 +72,10 @@ var unlisted = grpc.ServiceDesc{
 	}}},
 }
 
-// raise raises the cluster to the level of namespaces.
+// raise raises the cluster to the highest level.
 func (r *replica) raise(t *testing.T) {
 	t.Helper()
-	r.leader.op(t, &fsm.SetLevel{Level: namespaceLevel})
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
 }
 
 // submitAs stores a job for an identity.

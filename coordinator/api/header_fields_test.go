@@ -18,6 +18,7 @@ import (
 var inJobFiles = map[protoreflect.Name]string{
 	"name":       "name: nightly",
 	"namespace":  "namespace: etl",
+	"queue":      "queue: default",
 	"priority":   "priority: high",
 	"env":        "env: {A: b}",
 	"labels":     "labels: {team: data}",
