@@ -3,6 +3,8 @@ package spec
 import (
 	"fmt"
 
+	"go.yaml.in/yaml/v4"
+
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -77,4 +79,33 @@ func ParseSubmitRate(text string) (uint32, error) {
 		return 0, fmt.Errorf("%s is out of range; must be at most %d", quote(text), maxSubmitBurst)
 	}
 	return uint32(v), nil //nolint:gosec // at most 10^9
+}
+
+// QueuePosition returns where a job file names a queue: line and column from 1, or 0 if it
+// does not, or by an expression.
+func QueuePosition(text []byte, name string) (line, column int) {
+	for _, d := range split(text) {
+		var root yaml.Node
+		if yaml.Unmarshal(d.text, &root) != nil || len(root.Content) == 0 {
+			continue
+		}
+		queue := valueOf(valueOf(root.Content[0], "job"), "queue")
+		if queue != nil && queue.Value == name {
+			return d.line + queue.Line, queue.Column
+		}
+	}
+	return 0, 0
+}
+
+// valueOf returns the value of a key of a mapping; nil without one.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
 }

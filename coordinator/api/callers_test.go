@@ -72,10 +72,10 @@ var unlisted = grpc.ServiceDesc{
 	}}},
 }
 
-// raise raises the cluster to the highest level.
+// raise raises the cluster to the level of namespaces.
 func (r *replica) raise(t *testing.T) {
 	t.Helper()
-	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	r.leader.op(t, &fsm.SetLevel{Level: namespaceLevel})
 }
 
 // submitAs stores a job for an identity.

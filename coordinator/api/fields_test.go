@@ -93,7 +93,7 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 		}
 	}
 	r := setup(t)
-	r.raise(t)
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
 	r.submit(t, "needed", task("a"))
 	c, err := client.New(client.Config{Addrs: []string{"n1:1"}, Dial: func(ctx context.Context, _ string) (net.Conn, error) { return r.dial(ctx) }})
 	if err != nil {

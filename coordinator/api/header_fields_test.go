@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
@@ -91,7 +92,7 @@ func TestEveryJobFieldIsCarriedFromTheFileToTheDocument(t *testing.T) {
 	}
 	plain, written := parseJob(t, "name: x").GetHeader().ProtoReflect(), parseJob(t, lines...)
 	r := setup(t)
-	r.raise(t)
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
 	r.submit(t, "needed", task("a"))
 	if _, err := r.send(t.Context(), request("k", written.GetHeader(), written.GetTasks()...)); err != nil {
 		t.Fatal(err)

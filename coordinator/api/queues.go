@@ -20,6 +20,8 @@ type queues struct {
 	*Server
 }
 
+var errNoQueue = invalid("name: missing; name a queue")
+
 // SetQueue implements QueueService.
 func (s *queues) SetQueue(ctx context.Context, r *dtaskv1.SetQueueRequest) (*dtaskv1.SetQueueResponse, error) {
 	if err := spec.CheckQueue(r.GetName(), r.GetSettings()); err != nil {
@@ -87,6 +89,9 @@ func (s *queues) ListQueues(ctx context.Context, r *dtaskv1.ListQueuesRequest) (
 
 // PauseQueue implements QueueService.
 func (s *queues) PauseQueue(ctx context.Context, r *dtaskv1.PauseQueueRequest) (*dtaskv1.PauseQueueResponse, error) {
+	if r.GetName() == "" {
+		return nil, errNoQueue
+	}
 	leader, err := s.leader()
 	if err != nil {
 		return nil, err
@@ -100,6 +105,9 @@ func (s *queues) PauseQueue(ctx context.Context, r *dtaskv1.PauseQueueRequest) (
 
 // ResumeQueue implements QueueService.
 func (s *queues) ResumeQueue(ctx context.Context, r *dtaskv1.ResumeQueueRequest) (*dtaskv1.ResumeQueueResponse, error) {
+	if r.GetName() == "" {
+		return nil, errNoQueue
+	}
 	leader, err := s.leader()
 	if err != nil {
 		return nil, err
@@ -113,6 +121,9 @@ func (s *queues) ResumeQueue(ctx context.Context, r *dtaskv1.ResumeQueueRequest)
 
 // DeleteQueue implements QueueService.
 func (s *queues) DeleteQueue(ctx context.Context, r *dtaskv1.DeleteQueueRequest) (*dtaskv1.DeleteQueueResponse, error) {
+	if r.GetName() == "" {
+		return nil, errNoQueue
+	}
 	leader, err := s.leader()
 	if err != nil {
 		return nil, err

@@ -59,11 +59,11 @@ func TestSettingsThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
 	r := withQueues(t)
 	for want, s := range map[string]*dtaskv1.QueueSettings{
-		"weight: 10001 is out of range": {Weight: 10_001},
-		"max.gpu: a quota of 0 or less": {Max: map[string]int64{"gpu": 0}},
-		"max.mem: a quota of 0 or less": {Max: map[string]int64{"mem": -1}},
-		"submit_burst: requires":        {SubmitBurst: 3},
-		"submit_burst: 2000000 is out":  {SubmitRateMilli: 1, SubmitBurst: 2_000_000},
+		"weight: 10001 is out of range":     {Weight: 10_001},
+		"max.gpu: a quota of 0 or less":     {Max: map[string]int64{"gpu": 0}},
+		"max.mem: a quota of 0 or less":     {Max: map[string]int64{"mem": -1}},
+		"submit_burst: requires":            {SubmitBurst: 3},
+		"submit_burst: 2000000 is out":      {SubmitRateMilli: 1, SubmitBurst: 2_000_000},
 		"require.a b: invalid name \"a b\"": {Require: map[string]string{"a b": "x"}},
 	} {
 		_, err := r.queues.SetQueue(t.Context(), &dtaskv1.SetQueueRequest{Name: "etl", Settings: s})
