@@ -85,11 +85,11 @@ func (v *TaskView) Changes() (list []Change, complete bool) {
 // changeWorkers returns the changes of one worker that has a single obstacle.
 func (v *TaskView) changeWorkers() (list []Change) {
 	for i, fit := range v.Workers() {
-		if len(fit.Obstacles) != 1 {
+		if v.workers[i].kept != nil && len(fit.Obstacles) <= 2 {
+			v.undecided = true // the task that it is kept for comes first
 			continue
 		}
-		if v.workers[i].kept != nil {
-			v.undecided = true // the task that it is kept for comes first
+		if len(fit.Obstacles) != 1 {
 			continue
 		}
 		if c, ok := v.changeWorker(&v.workers[i], fit.Obstacles[0]); ok {

@@ -19,6 +19,9 @@ func (s *Scheduler) Free(id WorkerID) int { return int(s.workers[id].slots) - in
 // Held returns the number of attempts of a class.
 func (s *Scheduler) Held(c ClassID) uint32 { return s.classes[c].held }
 
+// SetHeld sets how many attempts count towards the limit of a class, and of nothing else.
+func (s *Scheduler) SetHeld(id ClassID, n uint32) { s.classes[id].held = n }
+
 // SetLimit changes the limit of a class.
 func (s *Scheduler) SetLimit(id ClassID, limit uint32) {
 	c := s.classes[id]

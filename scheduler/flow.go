@@ -118,7 +118,8 @@ func (s *Scheduler) lowered(f *flow) {
 // rekey brings all keys up to date after a change of the fleet or of a weight.
 func (s *Scheduler) rekey() {
 	s.reshare = false
-	for _, q := range s.queues { // in any order: each is independent of the others
+	// unordered: each queue is independent of the others
+	for _, q := range s.queues {
 		q.order = s.queueKey(q)
 		for p := Low; p <= Urgent; p++ {
 			for _, l := range q.ready[p].items {

@@ -92,8 +92,9 @@ func (s *Scheduler) ordered(a, b *readyQueue) bool {
 func (s *Scheduler) markOvertakers() {
 	var most orderKey
 	var last *queue
-	holding, equal := 0, 0       // queues that hold anything; those with the largest share
-	for _, q := range s.queues { // in any order: only the largest share matters
+	holding, equal := 0, 0 // queues that hold anything; those with the largest share
+	// unordered: only the largest share matters, and how many have it
+	for _, q := range s.queues {
 		if q.held.slots == 0 {
 			continue
 		}
@@ -106,6 +107,7 @@ func (s *Scheduler) markOvertakers() {
 		}
 		holding, last = holding+1, q
 	}
+	// unordered: each queue is independent of the others
 	for _, q := range s.queues {
 		q.overtakes = holding == 0 || holding == 1 && last == q
 		if !q.overtakes {

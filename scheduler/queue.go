@@ -243,6 +243,7 @@ type QueueLoad struct {
 // Loads returns the load of each queue that is set or has had tasks. It reads all classes.
 func (s *Scheduler) Loads() map[string]QueueLoad {
 	loads := make(map[string]QueueLoad, len(s.queues))
+	// unordered: the result is a map
 	for name, q := range s.queues {
 		loads[name] = QueueLoad{Running: int(q.held.slots)} //nolint:gosec // far fewer than 2^63
 	}
