@@ -7,7 +7,7 @@ import (
 )
 
 // SparePages returns the number of drained pages that are kept.
-func (s *Scheduler) SparePages() int { return s.pages.n }
+func (s *Scheduler) SparePages() int { return max(s.pages.large.n, s.pages.small.n) }
 
 // Reserved reports whether a worker prefetches nothing until it has a free
 // slot.

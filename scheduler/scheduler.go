@@ -178,8 +178,8 @@ func (s *Scheduler) nextInOrder(valid func(TaskRef) bool) (Assignment, bool) {
 	return Assignment{}, false
 }
 
-// start assigns the first task of a queue for which a worker has capacity. If there is
-// none, the queue has left the order, or nothing at all has capacity.
+// start assigns the first task of a queue for which a worker has capacity. Without one,
+// the queue has left the order, or nothing at all has capacity.
 func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool) {
 	aged := q.turn == agedStart-1
 	for s.open > 0 {

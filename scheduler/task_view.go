@@ -184,7 +184,7 @@ type scanner struct {
 func (r *scanner) runs(q *readyQueue, f func(e *entry) bool) {
 	at := q.first
 	for p := q.head; p != nil; p, at = p.next, 0 {
-		end := pageRuns
+		end := len(p.runs)
 		if p == q.tail {
 			end = q.last
 		}

@@ -99,7 +99,7 @@ func (s *Sequencer) MoveJob(ctx context.Context, op fsm.MoveJob, generated bool)
 type QueueLoad struct {
 	Waiting, Running int
 	Oldest           time.Duration // how long its oldest sampled task has been ready; 0 = none
-	P50, P99         time.Duration // of the waits of tasks that were assigned lately; 0 = none
+	P50, P99         time.Duration // of the waits of the last tasks that were assigned; 0 = none
 	Waits            int           // as many
 }
 
