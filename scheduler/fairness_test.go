@@ -161,10 +161,10 @@ type end struct {
 
 type ends []end
 
-func (h ends) Len() int           { return len(h) }
-func (h ends) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h ends) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *ends) Push(x any)        { *h = append(*h, x.(end)) } //nolint:forcetypeassert // of this type
+func (h *ends) Len() int           { return len(*h) }
+func (h *ends) Less(i, j int) bool { return (*h)[i].at < (*h)[j].at }
+func (h *ends) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
+func (h *ends) Push(x any)        { *h = append(*h, x.(end)) }
 func (h *ends) Pop() any {
 	old := *h
 	x := old[len(old)-1]
@@ -184,7 +184,7 @@ func TestWeightsShareSlotTimeWhateverTheLengths(t *testing.T) {
 		const window = 20 * (60_001 + 1_000) * time.Millisecond / 3
 		now, pushed := time.Duration(0), make([]int, 3)
 		running := &ends{}
-		lead := func(seed uint64) *scheduler.Scheduler {
+		lead := func() *scheduler.Scheduler {
 			s := fleet(25, 4)
 			for i, name := range names {
 				s.SetQueue(name, scheduler.Queue{Weight: weights[i]})
@@ -192,10 +192,9 @@ func TestWeightsShareSlotTimeWhateverTheLengths(t *testing.T) {
 			for _, e := range *running { // as the sequencer does at the start of a term
 				s.Occupy(e.a.Worker, s.Class(inQueue(names[e.job], "")), scheduler.Normal)
 			}
-			_ = seed
 			return s
 		}
-		s := lead(1)
+		s := lead()
 		elected := now
 		integral := make([]float64, 3) // slot seconds since the start of the window
 		var held [3]int
@@ -212,7 +211,7 @@ func TestWeightsShareSlotTimeWhateverTheLengths(t *testing.T) {
 				held[a.Task.Job]++
 				continue
 			}
-			e := heap.Pop(running).(end) //nolint:forcetypeassert // of this type
+			e := heap.Pop(running).(end)
 			for i := range integral {
 				integral[i] += float64(held[i]) * (e.at - now).Seconds()
 			}
@@ -221,7 +220,7 @@ func TestWeightsShareSlotTimeWhateverTheLengths(t *testing.T) {
 			s.Release(e.a.Worker, s.Class(inQueue(names[e.job], "")), scheduler.Normal)
 			if takeover > 0 && now-elected > takeover {
 				elected = now
-				s = lead(uint64(now))
+				s = lead()
 			}
 			if now-began < window {
 				continue

@@ -5,7 +5,7 @@ import "slices"
 // changeQueue returns the changes of the settings of the task's queue, the only obstacle,
 // after which the task starts. Other tasks of the queue may start on any worker before it.
 func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
-	switch o.Kind {
+	switch o.Kind { //nolint:exhaustive // only those of queues
 	case QueuePaused:
 		if _, ok := v.forked(func(q *queue) { q.paused = false }); ok {
 			list = append(list, Change{Kind: ResumeQueue, Name: o.Name})

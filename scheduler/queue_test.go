@@ -276,11 +276,10 @@ func fill(t *testing.T, s *scheduler.Scheduler) (running []scheduler.Assignment)
 }
 
 // keptFor returns a state in which a worker is kept free for task 0.
-func keptFor(t *testing.T) (s *scheduler.Scheduler, running []scheduler.Assignment, cancelled *bool) {
+func keptFor(t *testing.T) (s *scheduler.Scheduler, running []scheduler.Assignment) {
 	t.Helper()
 	s, small, large := twoSizes("web", "ml")
 	running = fill(t, s)
-	cancelled = new(bool)
 	s.Push(task(0), large, scheduler.Normal, 0)
 	for i := 0; len(s.Kept()) == 0; i++ {
 		if i == 100 {
@@ -291,7 +290,7 @@ func keptFor(t *testing.T) (s *scheduler.Scheduler, running []scheduler.Assignme
 		s.Release(a.Worker, a.Class, a.Priority)
 		running = append(running[1:], mustNext(t, s))
 	}
-	return s, running, cancelled
+	return s, running
 }
 
 func TestAWorkerIsKeptOnlyWhileTheTaskWaits(t *testing.T) {
@@ -307,7 +306,7 @@ func TestAWorkerIsKeptOnlyWhileTheTaskWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, _, _ := keptFor(t)
+			s, _ := keptFor(t)
 			end(s)
 			valid := func(r scheduler.TaskRef) bool { return r != task(0) }
 			for _, ok := s.Next(valid); ok; _, ok = s.Next(valid) {
@@ -325,7 +324,7 @@ func TestAWorkerIsKeptOnlyWhileTheTaskWaits(t *testing.T) {
 
 func TestAKeptWorkerGetsNothingElse(t *testing.T) {
 	t.Parallel()
-	s, running, _ := keptFor(t)
+	s, running := keptFor(t)
 	worker := s.Kept()[0].Worker
 	mine := slices.DeleteFunc(running, func(a scheduler.Assignment) bool { return a.Worker != worker })
 	for i, a := range mine {

@@ -133,7 +133,7 @@ func (o *Obstacle) include(x *Obstacle) {
 // showQueueObstacle returns an obstacle of a queue. The name of the queue is its Value.
 func showQueueObstacle(o scheduler.Obstacle) Obstacle {
 	x := Obstacle{Value: cmp.Or(o.Name, fsm.DefaultQueue), Want: o.Want, Free: o.Free, Total: o.Total}
-	switch o.Kind {
+	switch o.Kind { //nolint:exhaustive // only those of queues
 	case scheduler.QueuePaused:
 		x.Code = "queue_paused"
 	case scheduler.QueueFull:
