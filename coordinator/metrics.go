@@ -244,9 +244,9 @@ func (m metrics) collectLeader(ch chan<- prometheus.Metric) {
 
 // collectQueues collects the loads of the queues that are set, and of the default one.
 func (m metrics) collectQueues(ch chan<- prometheus.Metric) {
-	loads := m.totals.Queues.Load()
-	if loads == nil {
-		return
+	loads := map[string]sequencer.QueueLoad{}
+	if counted := m.totals.Queues.Load(); counted != nil {
+		loads = *counted
 	}
 	names := []string{fsm.DefaultQueue}
 	m.machine.Read(func(st *fsm.State, _ uint64) {
@@ -264,7 +264,7 @@ func (m metrics) collectQueues(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	for _, name := range names {
-		l := (*loads)[name]
+		l := loads[name]
 		gauge(waiting, float64(l.Waiting), name)
 		gauge(running, float64(l.Running), name)
 		gauge(oldest, l.Oldest.Seconds(), name)
