@@ -164,7 +164,7 @@ type ends []end
 func (h *ends) Len() int           { return len(*h) }
 func (h *ends) Less(i, j int) bool { return (*h)[i].at < (*h)[j].at }
 func (h *ends) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
-func (h *ends) Push(x any)        { *h = append(*h, x.(end)) }
+func (h *ends) Push(x any)         { *h = append(*h, x.(end)) }
 func (h *ends) Pop() any {
 	old := *h
 	x := old[len(old)-1]

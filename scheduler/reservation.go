@@ -58,11 +58,11 @@ func (s *Scheduler) oldestBlocked(q *queue, valid func(TaskRef) bool) (best *rea
 		for r.n > 0 && s.isStale(r.front(), valid) {
 			s.pop(r)
 		}
-		if r.inBlocked = r.n > 0 && r.parked == byShape; !r.inBlocked {
+		if r.inBlocked = r.parked == byShape; !r.inBlocked {
 			continue
 		}
-		still = append(still, r)
-		if (best == nil || r.front().seq < best.front().seq) && r.class.mayStart() && s.couldRun(r.class) {
+		still = append(still, r) // also without tasks: others may be pushed before it is unparked
+		if r.n > 0 && (best == nil || r.front().seq < best.front().seq) && r.class.mayStart() && s.couldRun(r.class) {
 			best = r
 		}
 	}

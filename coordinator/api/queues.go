@@ -63,10 +63,10 @@ func (s *queues) ListQueues(ctx context.Context, r *dtaskv1.ListQueuesRequest) (
 	if st.Queue(fsm.DefaultQueue) == nil {
 		at, _ := slices.BinarySearchFunc(resp.GetQueues(), fsm.DefaultQueue, func(q *dtaskv1.Queue, name string) int { return cmp.Compare(q.GetName(), name) })
 		unset := &dtaskv1.Queue{Name: fsm.DefaultQueue, Settings: &dtaskv1.QueueSettings{Weight: 1}}
-		resp.Queues = slices.Insert(resp.Queues, at, unset)
+		resp.Queues = slices.Insert(resp.GetQueues(), at, unset)
 	}
 	if name := r.GetName(); name != "" {
-		resp.Queues = slices.DeleteFunc(resp.Queues, func(q *dtaskv1.Queue) bool { return q.GetName() != name })
+		resp.Queues = slices.DeleteFunc(resp.GetQueues(), func(q *dtaskv1.Queue) bool { return q.GetName() != name })
 		if len(resp.GetQueues()) == 0 {
 			return nil, queueNotFound(st, name)
 		}
