@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/tlsconf"
 )
@@ -29,6 +31,14 @@ func newCA(t *testing.T, cluster string, now time.Time) *tlsconf.CA {
 // issues at a time.
 func replicaTLS(t *testing.T, ca *tlsconf.CA, now time.Time) *tls.Config {
 	t.Helper()
+	replica := savedReplica(t, ca, now)
+	peering := tlsconf.Peering{Source: func() *tlsconf.Replica { return replica }}
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: peering.GetConfigForClient}
+}
+
+// savedReplica returns the certificates of a replica, which the CA issues at a time.
+func savedReplica(t *testing.T, ca *tlsconf.CA, now time.Time) *tlsconf.Replica {
+	t.Helper()
 	key, err := tlsconf.NewKey()
 	if err != nil {
 		t.Fatal(err)
@@ -45,8 +55,17 @@ func replicaTLS(t *testing.T, ca *tlsconf.CA, now time.Time) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peering := tlsconf.Peering{Source: func() *tlsconf.Replica { return replica }}
-	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: peering.GetConfigForClient}
+	return replica
+}
+
+// serveMux serves a fake behind the port of a coordinator until the test ends.
+func serveMux(t *testing.T, mux *transport.Mux) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ended below
+	ran := make(chan error, 1)                              // size 1: its result
+	go func() { ran <- mux.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ran })
+	serveListener(t, mux.GRPC(), transport.ServerCredentials(), new(fake), nil)
 }
 
 // trusting returns the credentials of a client that trusts a CA by its key.

@@ -185,8 +185,9 @@ func speaksTLS(raw net.Conn) bool {
 	return conn.Handshake() == nil //nolint:noctx // the deadline ends it
 }
 
-// speaksPlaintext reports whether the other end answers the preface of HTTP/2 with
-// settings, RFC 9113 §3.4.
+// speaksPlaintext reports whether the other end serves calls without TLS: it answers the
+// preface of HTTP/2 with the settings of a gRPC server, RFC 9113 §3.4. A port that requires
+// TLS has no settings: it answers only to say so (coordinator/transport/reject.go).
 func speaksPlaintext(raw net.Conn) bool {
 	const preface, settings = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 4
 	if _, err := raw.Write(append([]byte(preface), 0, 0, 0, settings, 0, 0, 0, 0, 0)); err != nil {
@@ -194,5 +195,6 @@ func speaksPlaintext(raw net.Conn) bool {
 	}
 	header := make([]byte, 9)
 	_, err := io.ReadFull(raw, header)
-	return err == nil && header[3] == settings
+	hasSettings := header[0]|header[1]|header[2] != 0 // the frame's length
+	return err == nil && header[3] == settings && hasSettings
 }

@@ -1,13 +1,19 @@
 package client
 
 import (
+	"context"
 	"errors"
+	"io"
+	"log/slog"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/tlsconf"
 )
@@ -97,6 +103,35 @@ func TestTLSOnOneSideOnlyIsReportedAtOnce(t *testing.T) {
 		t.Parallel()
 		wantUntrusted(t, Config{Addrs: []string{plain}, Credentials: trusting(t, ca)}, plain+": the coordinator does not use TLS")
 	})
+}
+
+// brokenConn is a connection whose other end was killed.
+type brokenConn struct{ net.Conn }
+
+// Read implements net.Conn.
+func (brokenConn) Read([]byte) (int, error) { return 0, io.EOF }
+
+// A coordinator that is killed during a handshake and restarted at once must not be taken
+// for one without TLS, although its port answers clients without TLS.
+func TestABrokenHandshakeIsRepeated(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t, testCluster, time.Now())
+	replica := savedReplica(t, ca, time.Now())
+	mux := transport.NewMux(listen(t, "tcp", "127.0.0.1:0"), slog.New(slog.DiscardHandler))
+	mux.Secure(tlsconf.Peering{Source: func() *tlsconf.Replica { return replica }})
+	serveMux(t, mux)
+	var dials atomic.Int64
+	dial := func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		if err != nil || dials.Add(1) > 1 {
+			return conn, err
+		}
+		return brokenConn{conn}, nil
+	}
+	c := newClient(t, Config{Addrs: []string{mux.Addr().String()}, Credentials: trusting(t, ca), Dial: dial})
+	if _, err := c.WhoAmI(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestAnUntrustedAddressDoesNotHideATrustedOne(t *testing.T) {

@@ -50,6 +50,7 @@ func rejectCalls(conn net.Conn, read []byte, code codes.Code, reason string) {
 	if _, err := io.ReadFull(client, got); err != nil || string(got) != preface {
 		return
 	}
+	// Clients tell by the empty settings that the port does not serve plaintext.
 	if _, err := conn.Write(http2Frame(frameSettings, 0, 0, nil)); err != nil {
 		return
 	}
