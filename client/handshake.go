@@ -187,7 +187,7 @@ func speaksTLS(raw net.Conn) bool {
 
 // speaksPlaintext reports whether the other end serves calls without TLS: it answers the
 // preface of HTTP/2 with the settings of a gRPC server, RFC 9113 §3.4. A port that requires
-// TLS has no settings: it answers only to say so (coordinator/transport/reject.go).
+// TLS has no settings: it answers only to refuse calls, see transport.Mux.
 func speaksPlaintext(raw net.Conn) bool {
 	const preface, settings = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 4
 	if _, err := raw.Write(append([]byte(preface), 0, 0, 0, settings, 0, 0, 0, 0, 0)); err != nil {

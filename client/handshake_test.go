@@ -121,14 +121,14 @@ func TestABrokenHandshakeIsRepeated(t *testing.T) {
 	mux.Secure(tlsconf.Peering{Source: func() *tlsconf.Replica { return replica }})
 	serveMux(t, mux)
 	var dials atomic.Int64
-	dial := func(ctx context.Context, addr string) (net.Conn, error) {
+	breakFirst := func(ctx context.Context, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 		if err != nil || dials.Add(1) > 1 {
 			return conn, err
 		}
 		return brokenConn{conn}, nil
 	}
-	c := newClient(t, Config{Addrs: []string{mux.Addr().String()}, Credentials: trusting(t, ca), Dial: dial})
+	c := newClient(t, Config{Addrs: []string{mux.Addr().String()}, Credentials: trusting(t, ca), Dial: breakFirst})
 	if _, err := c.WhoAmI(t.Context()); err != nil {
 		t.Error(err)
 	}

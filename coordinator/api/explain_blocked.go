@@ -44,10 +44,10 @@ func conditionName(c dtaskv1.Condition) string {
 
 // waitsForTasks adds the open tasks before the task that are not blocked themselves.
 func (x *explainer) waitsForTasks() {
-	walked, todo, more := map[uint32]bool{}, x.st.Dependencies(x.at), 0
-	for ; len(todo) > 0 && x.walks > 0; x.walks-- {
-		head := todo[0]
-		if todo = todo[1:]; walked[head] {
+	walked, next, more := map[uint32]bool{}, x.st.Dependencies(x.at), 0
+	for ; len(next) > 0 && x.walks > 0; x.walks-- {
+		head := next[0]
+		if next = next[1:]; walked[head] {
 			continue
 		}
 		walked[head] = true
@@ -56,7 +56,7 @@ func (x *explainer) waitsForTasks() {
 		switch open := unended(counts[:]); {
 		case open == 0:
 		case counts[fsm.Blocked] > 0:
-			todo = append(todo, x.st.Dependencies(ref)...)
+			next = append(next, x.st.Dependencies(ref)...)
 		case len(x.resp.GetReasons()) == maxExplainedNames:
 			more++
 		default:

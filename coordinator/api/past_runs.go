@@ -104,11 +104,9 @@ func (r *pastRuns) addTasks(ctx context.Context, st *fsm.State, id fsm.JobID, fi
 }
 
 func (r *pastRuns) add(name string, st *fsm.State, ref fsm.TaskRef) {
-	t, _ := st.Task(ref)
-	if t.State != fsm.Completed || t.Attempt == 0 || t.StartedMS == 0 || st.Result(ref).ReusedJob != 0 {
-		return // it has no run time, or not one of its own
+	if t, ok := runTimeOf(st, ref); ok {
+		r.samples[name] = append(r.samples[name], max(1, t.took.Milliseconds()))
 	}
-	r.samples[name] = append(r.samples[name], max(1, t.EndedMS-t.StartedMS))
 }
 
 // of returns the quantiles 0.5 and 0.9 of the run times of a task or array, and from how

@@ -26,17 +26,16 @@ const (
 	maxPlanTime = 10 * time.Second
 	// maxPlanClasses and maxPlanChanges bound what an answer lists.
 	maxPlanClasses = 1000
-	// maxFitTasks is how many tasks a request has that only asks for classes.
-	maxFitTasks    = 100
 	maxPlanChanges = 100
+	// maxFitTasks is how many tasks a request has that only asks for classes.
+	maxFitTasks = 100
 )
 
 // errPlanTooLong is returned for a plan that takes longer than maxPlanTime.
 var errPlanTooLong = refused("the plan takes longer than %s: plan a part of the job", maxPlanTime)
 
-// errPlanTooLarge is returned for a plan whose shapes of tasks, on as many workers, take too
-// much memory.
-var errPlanTooLarge = refused("the plan has too many different tasks and arrays with max_parallel for so many workers: plan a part of the job")
+// errPlanTooLarge is returned for a plan whose lists of workers are above maxPlanLists.
+var errPlanTooLarge = refused("the job has too many different demands and arrays with max_parallel to be planned for all workers: plan a part of it")
 
 // errPlansWait is returned for a plan that is not begun, because of others.
 var errPlansWait = &Error{Kind: KindBusy, RetryAfter: time.Second, Message: "this coordinator makes plans for other callers"}

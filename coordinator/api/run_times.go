@@ -277,10 +277,18 @@ func runTimesIn(st *fsm.State, id fsm.JobID, at uint32, unit string) (found []ru
 	probes := min(n, maxTasksProbed)
 	for k := range probes {
 		ref := fsm.TaskRef{Job: id, Index: first.Index + uint32(uint64(k)*uint64(n)/uint64(probes))} //nolint:gosec // below n
-		t, _ := st.Task(ref)
-		if t.State == fsm.Completed && t.EndedMS > 0 && st.Result(ref).ReusedJob == 0 {
-			found = append(found, runTime{t.EndedMS, time.Duration(t.EndedMS-t.StartedMS) * time.Millisecond})
+		if t, ok := runTimeOf(st, ref); ok {
+			found = append(found, t)
 		}
 	}
 	return found
+}
+
+// runTimeOf returns how long a task ran, if it completed and has a run time of its own.
+func runTimeOf(st *fsm.State, ref fsm.TaskRef) (runTime, bool) {
+	t, ok := st.Task(ref)
+	if !ok || t.State != fsm.Completed || t.Attempt == 0 || t.StartedMS == 0 || st.Result(ref).ReusedJob != 0 {
+		return runTime{}, false
+	}
+	return runTime{t.EndedMS, time.Duration(t.EndedMS-t.StartedMS) * time.Millisecond}, true
 }

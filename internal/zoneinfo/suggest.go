@@ -37,7 +37,7 @@ var abbreviations = map[string]string{
 }
 
 // suggest returns the zone that was probably meant: one that differs in case only, the
-// only one of a city, the one of an abbreviation, or the nearest by spelling.
+// first one of a city, the one of an abbreviation, or the nearest by spelling.
 func suggest(name string) string {
 	names := unpacked().names
 	plain := strings.ReplaceAll(strings.TrimSpace(name), " ", "_")
