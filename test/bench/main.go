@@ -51,6 +51,7 @@ var sections = []section{
 	{"backup", "backups with many pending tasks under load", backup},
 	{"restore", "from a backup with many tasks and jobs to three voters", restore},
 	{"recover", "from a lost majority to three voters", recovery},
+	{"explain", "answers about waiting tasks and plans under load", explains},
 	{"schedules", "10,000 schedules that are due in one second", schedules},
 	{"failover", "loss of the leader under full load", failover},
 	{"sustained", "many tasks one after another", sustained},

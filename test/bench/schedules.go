@@ -51,8 +51,7 @@ func schedules(ctx context.Context, b *bench) error {
 	})
 }
 
-// setSchedules sets the schedules, each of which is due once. A young cluster has to reach its
-// feature level first.
+// setSchedules sets the schedules, each of which is due once.
 func setSchedules(ctx context.Context, cl *client.Client, due time.Time) error {
 	d := &dtaskv1.ScheduleDefinition{At: []string{due.UTC().Format(time.RFC3339)}}
 	set := func(ctx context.Context, i int) error {
@@ -65,12 +64,9 @@ func setSchedules(ctx context.Context, cl *client.Client, due time.Time) error {
 		}
 		return nil
 	}
-	if err := cluster.Until(ctx, "the first schedule is set", restartLimit, func(ctx context.Context) error { return set(ctx, 0) }); err != nil {
-		return err //nolint:wrapcheck // says what it did
-	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(settingAtOnce)
-	for i := 1; i < manySchedules; i++ {
+	for i := range manySchedules {
 		group.Go(func() error { return set(ctx, i) })
 	}
 	if err := group.Wait(); err != nil {

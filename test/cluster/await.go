@@ -55,6 +55,27 @@ func (c *Cluster) AwaitCoordinator(ctx context.Context, n *Coordinator) error {
 	})
 }
 
+// awaitLevel returns once the cluster has the highest feature level that all coordinators
+// support. A new one gets there when each of them has announced what it supports.
+func (c *Cluster) awaitLevel(ctx context.Context) error {
+	return Until(ctx, "the cluster has the level of its builds", startLimit, func(ctx context.Context) error {
+		var u struct {
+			Level     uint32 `json:"level"`
+			Supported uint32 `json:"supported"`
+			Held      bool   `json:"held"`
+		}
+		a := c.Run(ctx, "cluster", "upgrade", "status", "-o", "json")
+		err := a.Err()
+		if err == nil {
+			err = a.Into(&u)
+		}
+		if err == nil && !u.Held && (u.Supported == 0 || u.Level < u.Supported) {
+			err = fmt.Errorf("%w: %s", ErrNotYet, a)
+		}
+		return err
+	})
+}
+
 // AwaitCaughtUp returns once a coordinator follows or leads with all that the
 // leader had applied.
 func (c *Cluster) AwaitCaughtUp(ctx context.Context, n *Coordinator) error {

@@ -313,7 +313,8 @@ func (c *Cluster) Worker(name string) *Worker {
 }
 
 // Start starts all that does not run, and returns once there is a leader, every
-// coordinator is ready, and every worker is up.
+// coordinator is ready, every worker is up, and the cluster has the feature level of its
+// builds.
 func (c *Cluster) Start(ctx context.Context) error {
 	for _, n := range c.coordinators {
 		if !n.Running() {
@@ -332,7 +333,10 @@ func (c *Cluster) Start(ctx context.Context) error {
 			}
 		}
 	}
-	return c.AwaitReady(ctx)
+	if err := c.AwaitReady(ctx); err != nil {
+		return err
+	}
+	return c.awaitLevel(ctx)
 }
 
 // AwaitReady returns once there is a leader, every running coordinator is ready,

@@ -12,19 +12,12 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// submitText submits a job file and returns the id of its job. A young cluster has to reach
-// its feature level first.
-func submitText(t *testing.T, c *cluster.Cluster, text string, flags ...string) (id string) {
+// submitText submits a job file and returns the id of its job.
+func submitText(t *testing.T, c *cluster.Cluster, text string, flags ...string) string {
 	t.Helper()
-	clustertest.Must(t, cluster.Until(t.Context(), "the job is submitted", guard, func(ctx context.Context) error {
-		got := c.RunWith(ctx, text, append([]string{"submit", "-", "-q"}, flags...)...)
-		if got.Code != 0 {
-			return fmt.Errorf("exit %d: %s", got.Code, got.Stderr)
-		}
-		id = strings.TrimSpace(got.Stdout)
-		return nil
-	}))
-	return id
+	got := c.RunWith(t.Context(), text, append([]string{"submit", "-", "-q"}, flags...)...)
+	clustertest.Must(t, got.Err())
+	return strings.TrimSpace(got.Stdout)
 }
 
 // The example of a job that starts later does so, although its leader is killed meanwhile.

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -35,15 +33,10 @@ job: {name: second, tasks: [{id: a, type: echo, payload: x}]}
 schedule: {every: 1s, overlap: allow, missed: {run: all, within: 1h}}
 `
 
-// setSchedule sets a schedule from text. A young cluster has to reach its feature level first.
+// setSchedule sets a schedule from text.
 func setSchedule(t *testing.T, c *cluster.Cluster, text string) {
 	t.Helper()
-	clustertest.Must(t, cluster.Until(t.Context(), "the schedule is set", guard, func(ctx context.Context) error {
-		if got := c.RunWith(ctx, text, "schedule", "set", "-"); got.Code != 0 {
-			return fmt.Errorf("exit %d: %s", got.Code, got.Stderr)
-		}
-		return nil
-	}))
+	clustertest.Must(t, c.RunWith(t.Context(), text, "schedule", "set", "-").Err())
 }
 
 // hasFire reports whether the log of a coordinator that was killed has the fire of a tick.
