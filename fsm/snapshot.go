@@ -40,6 +40,7 @@ const (
 	frameSchedule
 	frameSharedChunks
 	frameClusterName
+	frameQueues
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -71,6 +72,7 @@ func (f *frameWriter) state(s *State) {
 	f.auditHeads(s)
 	f.backups(s)
 	f.clusterName(s)
+	f.queues(s)
 	f.schedules(s)
 	f.shareTemplates(s)
 	for j := range s.jobs.all() {

@@ -30,6 +30,7 @@ type State struct {
 	backups
 	schedules
 	concurrency
+	queues
 
 	digester
 	now int64 // ms; time stamp of the entry that is being applied

@@ -19,12 +19,20 @@ const (
 	// unit. It is the least that suffices. A larger amount may not: a task before this
 	// one may take it.
 	AddResource
-	// AddSlots: Worker has Amount more slots. It is the least that suffices, and all
-	// above suffice.
+	// AddSlots: Worker has Amount more slots. It is the least that suffices. All above
+	// suffice unless shares of different resources are compared.
 	AddSlots
 	// RaiseLimit: the group of the task may have Amount attempts at once. It is the least
 	// that suffices, and all above suffice.
 	RaiseLimit
+	// ResumeQueue: the queue of the task is no longer paused.
+	ResumeQueue
+	// RaiseMaxRunning: the queue may have Amount attempts at once. It is the least that
+	// suffices, and all above suffice.
+	RaiseMaxRunning
+	// RaiseMax: the attempts of the queue may hold Amount of the resource Name, in
+	// thousandths of its unit. It is the least that suffices.
+	RaiseMax
 	// DropLabel: the task does not require Label.
 	DropLabel
 	// LowerDemand: the task needs at most Amount of the resource Name, in thousandths of
@@ -58,9 +66,14 @@ type Change struct {
 // slot if it fits.
 func (v *TaskView) Changes() (list []Change, complete bool) {
 	v.group()
-	if v.class.full() {
+	switch queue := v.class.flow.queue.obstacles(v.class); {
+	case len(queue) > 1 || len(queue) == 1 && v.class.full():
+		// No single change suffices.
+	case len(queue) == 1:
+		list = v.changeQueue(queue[0])
+	case v.class.full():
 		list = v.raiseLimit()
-	} else {
+	default:
 		list = append(v.changeWorkers(), v.changeDemand()...)
 		if c, ok := v.addWorker(); ok {
 			list = append(list, c)
@@ -76,6 +89,10 @@ func (v *TaskView) changeWorkers() (list []Change) {
 	var workers [AddWorker + 1]int           // by the kind of their change
 	for i := range v.groups {
 		g := &v.groups[i]
+		if g.worker.kept != nil && len(g.obstacles) <= 2 {
+			v.undecided = true // the task that it is kept for comes first
+			continue
+		}
 		if len(g.obstacles) != 1 {
 			continue
 		}
@@ -125,8 +142,8 @@ func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
 		n, ok := t.leastSlots()
 		change.Amount = n
 		return change, ok
-	case GroupFull:
-		return change, false // it is an obstacle at all workers
+	case GroupFull, QueuePaused, QueueFull, QueueShort, WorkerKept, WorkerReserved:
+		return change, false // not of a worker
 	}
 	return change, t.starts()
 }
@@ -139,14 +156,11 @@ func mergeSorted[T labelID | typeID | namespaceID](a, b []T) []T {
 }
 
 // raiseLimit returns the least limit of the task's group with which it starts: the tasks
-// of the group before it start first.
+// of the group before it start first, and no others.
 func (v *TaskView) raiseLimit() []Change {
-	before, free, avoided, avoids := int64(0), int64(0), int64(0), v.avoid != 0
+	free, avoided, avoids := int64(0), int64(0), v.avoid != 0
 	for _, a := range v.ahead {
-		if a.class.id == v.class.id {
-			before += int64(len(a.seqs))
-			avoids, v.undecided = avoids || a.avoids, v.undecided || a.more
-		}
+		avoids = avoids || a.class == v.class && a.avoids
 	}
 	for i := range v.groups {
 		g := &v.groups[i]
@@ -158,8 +172,9 @@ func (v *TaskView) raiseLimit() []Change {
 			free += w.freeSlotsFor(v.class) * int64(len(g.ids))
 		}
 	}
+	before, ok := v.beforeInGroup()
 	switch {
-	case v.cut || v.undecided:
+	case v.cut || v.undecided || !ok:
 		return nil
 	case before == 0 && !v.placed(v.class):
 		return nil
@@ -171,9 +186,29 @@ func (v *TaskView) raiseLimit() []Change {
 	return []Change{{Kind: RaiseLimit, Amount: int64(v.class.held) + before + 1}}
 }
 
+// beforeInGroup returns how many tasks of the task's group start before it if nothing but
+// the limit of the group holds them back, and whether the quotas of its queue let it start
+// then.
+func (v *TaskView) beforeInGroup() (before int64, ok bool) {
+	w := &worker{slots: MaxSlots, labels: v.class.labels}
+	for _, n := range v.class.needs {
+		for int(n.resource) >= len(w.total) {
+			w.total = append(w.total, 0)
+		}
+		w.total[n.resource] = MaxAmount
+	}
+	limit := v.class.limit
+	v.class.limit = 0
+	t := v.try(w)
+	t.only = v.class
+	ok = t.starts()
+	t.only, v.class.limit = nil, limit
+	return int64(t.w.used), ok
+}
+
 // freeSlotsFor returns how many attempts of a class get a free slot of the worker.
 func (w *worker) freeSlotsFor(c *class) int64 {
-	if w.used >= w.slots || !w.suits(c) {
+	if w.used >= w.slots || !w.suits(c.shape) {
 		return 0
 	}
 	n := int64(w.slots - w.used)
@@ -187,9 +222,10 @@ func (w *worker) freeSlotsFor(c *class) int64 {
 // it: what fits it then fits no task before it.
 func (v *TaskView) changeDemand() (list []Change) {
 	for i := range v.class.labels {
-		c := *v.class
+		c := v.class.copyDemand()
 		c.labels = slices.Delete(slices.Clone(c.labels), i, i+1)
-		if v.placed(&c) {
+		c.pooled = pooled(slices.Delete(slices.Clone(c.demand.Labels), i, i+1))
+		if v.placed(c) {
 			list = append(list, Change{Kind: DropLabel, Label: v.class.demand.Labels[i]})
 		}
 	}
@@ -203,24 +239,29 @@ func (v *TaskView) changeDemand() (list []Change) {
 
 // mostOf returns how much of its need number i the task may have to start now.
 func (v *TaskView) mostOf(i int) (most int64, ok bool) {
-	without := *v.class
+	without := v.class.copyDemand()
 	without.needs = slices.Delete(slices.Clone(v.class.needs), i, i+1)
 	for k := range v.groups {
-		if w := &v.groups[k].worker; w.ranked() && w.used < w.slots && w.fitsWithSlot(&without) {
+		if w := &v.groups[k].worker; w.ranked() && w.used < w.slots && w.fitsWithSlot(without.shape) {
 			most, ok = max(most, w.free(v.class.needs[i].resource)), true
+		}
+	}
+	for _, o := range v.class.flow.queue.obstacles(v.class) {
+		if o.Kind == QueueShort && o.Resource == v.class.demand.Resources[i].Name {
+			most = max(min(most, o.Free), 0)
 		}
 	}
 	if !ok || most >= v.class.needs[i].amount { // the latter: it is not the obstacle
 		return 0, false
 	}
-	less := *v.class
+	less := v.class.copyDemand()
 	less.needs = slices.Clone(v.class.needs)
 	less.needs[i].amount = most
 	if most == 0 {
 		less.needs = without.needs
 		less.prefetchable = !less.demand.NoPrefetch && len(less.needs) == 0
 	}
-	return most, v.placed(&less)
+	return most, v.placed(less)
 }
 
 // placed reports whether Next would give a free slot to a task of a class, now and before
@@ -231,7 +272,7 @@ func (v *TaskView) placed(c *class) bool {
 	for i := range v.groups {
 		w := &v.groups[i].worker
 		switch free := w.used < w.slots; {
-		case !w.ranked() || !w.fits(c):
+		case !w.ranked() || !w.fits(c.shape):
 		case w.id == v.avoid:
 			avoided = free
 		case free:
@@ -258,13 +299,26 @@ func (v *TaskView) addWorker() (Change, bool) {
 		}
 		w.total[n.resource] = MaxAmount
 	}
-	t := v.try(w)
+	t := v.try(&worker{})
+	t.w = *w
 	if !t.starts() {
 		return Change{}, false
 	}
 	capacity.Slots = int(t.w.used) + 1
 	for i, n := range v.class.needs {
 		capacity.Resources = append(capacity.Resources, Quantity{Name: d.Resources[i].Name, Amount: amount(t.w.taken, n.resource) + n.amount})
+	}
+	if v.mixed() { // with a smaller worker than above, shares of resources compare otherwise
+		w.slots = t.w.used + 1
+		for i, n := range v.class.needs {
+			w.total[n.resource] = capacity.Resources[i].Amount
+		}
+		t = v.try(&worker{})
+		t.w = *w
+		if !t.starts() {
+			v.undecided = true
+			return Change{}, false
+		}
 	}
 	return Change{Kind: AddWorker, Capacity: capacity}, true
 }

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/dtask/dtask/scheduler/internal/splitmix"
@@ -43,7 +42,7 @@ func (s *Scheduler) ViewRunning(v *TaskView, list []RunningAttempt) {
 	v.running = &running{attempts: list, classes: make(map[ClassID]*class)}
 	for i := range list {
 		if c := list[i].Class; v.running.classes[c] == nil {
-			v.running.classes[c] = s.classes[c].copyDemand()
+			v.running.classes[c] = v.copyClass(s.classes[c])
 		}
 	}
 }
@@ -98,6 +97,7 @@ func (v *TaskView) Estimate(seed uint64, runTimes func(TaskRef) []int64) Estimat
 	if e := x.prepare(); e.Doubt != 0 {
 		return e
 	}
+	defer x.order.restore()
 	var starts []int64
 	repeats := maxRepeats
 	for len(starts) < repeats {
@@ -130,6 +130,7 @@ type simulation struct {
 	taken   []int64       // of all of them
 	at      []simPosition // of the queues, in this run
 	held    map[ClassID]uint32
+	order   simOrder
 	ends    heap[simEnd]
 	waits   []int // of the workers: how many of what waits there has a slot
 	steps   int   // of this run
@@ -140,6 +141,7 @@ type simulation struct {
 // A simWorker is a worker, and what it holds.
 type simWorker struct {
 	worker  worker
+	kept    *keptFor
 	running []simAttempt
 	waiting []simAttempt // for a slot, the first first
 }
@@ -203,12 +205,13 @@ func (x *simulation) prepare() Estimate {
 			n++
 		}
 		if x.matters(&w, attempts[:n], queued) {
-			if e := x.addWorker(w, attempts[:n]); e.Doubt != 0 {
+			if e := x.addWorker(i, w, attempts[:n]); e.Doubt != 0 {
 				return e
 			}
 		}
 		attempts = attempts[n:]
 	}
+	x.order = newSimOrder(x.v)
 	return Estimate{}
 }
 
@@ -216,7 +219,7 @@ func (x *simulation) prepare() Estimate {
 // group ends there.
 func (x *simulation) matters(w *worker, attempts []RunningAttempt, queued []*class) bool {
 	for _, c := range queued {
-		if w.ranked() && w.eligible(c) {
+		if w.usable() && w.eligible(c.shape) {
 			return true
 		}
 		for i := range attempts {
@@ -241,8 +244,8 @@ func (x *simulation) addQueue(a *aheadQueue) Estimate {
 	return Estimate{}
 }
 
-func (x *simulation) addWorker(w worker, attempts []RunningAttempt) Estimate {
-	sim := simWorker{worker: w}
+func (x *simulation) addWorker(number int, w worker, attempts []RunningAttempt) Estimate {
+	sim := simWorker{worker: w, kept: x.v.fleet.loads[number].kept}
 	for _, a := range attempts {
 		unit, ok := x.unit(a.Task)
 		if !ok {
@@ -303,6 +306,7 @@ func (x *simulation) run() (at int64, doubt Doubt) {
 // reset returns to now, and draws how long everything that runs will run.
 func (x *simulation) reset() {
 	x.steps, x.short, x.ends.items, x.held = 0, false, x.ends.items[:0], make(map[ClassID]uint32)
+	x.order.restore()
 	x.drawn = x.drawn[:0]
 	for _, samples := range x.units {
 		drawn := make([]int64, len(samples)-1) // one less makes up for the small number
@@ -360,10 +364,11 @@ func (x *simulation) end(e simEnd) bool {
 			w.taken[n.resource] -= n.amount
 		}
 	}
-	full := x.full(c)
+	full := x.full(c) || c.flow.queue.full() || len(c.flow.queue.max) > 0
 	if c.limit > 0 && x.held[c.id] > 0 {
 		x.held[c.id]--
 	}
+	x.order.end(c)
 	if waiting := x.workers[e.worker].waiting; x.waits[e.worker] < len(waiting) {
 		x.waits[e.worker]++
 		x.start(e.at, e.worker, waiting[x.waits[e.worker]-1])
@@ -371,7 +376,7 @@ func (x *simulation) end(e simEnd) bool {
 	if x.fill(e.at, e.worker) {
 		return true
 	}
-	if full { // its group may have another attempt, at any worker
+	if full { // its group or queue may have another attempt, at any worker
 		x.lookups += len(x.scratch)
 		for i := range x.scratch {
 			if i != e.worker && x.fill(e.at, i) {
@@ -384,11 +389,17 @@ func (x *simulation) end(e simEnd) bool {
 
 func (x *simulation) full(c *class) bool { return c.limit > 0 && x.held[c.id] >= c.limit }
 
+// mayStart is class.mayStart in this run.
+func (x *simulation) mayStart(c *class) bool {
+	q := c.flow.queue
+	return !q.paused && !q.full() && !x.full(c) && q.allows(c)
+}
+
 // fill starts waiting tasks at a worker, in order, and reports whether one is the task.
 func (x *simulation) fill(now int64, worker int) bool {
 	w := &x.scratch[worker]
-	for w.ranked() && w.used < w.slots && !x.short {
-		q := x.next(w)
+	for w.usable() && w.used < w.slots && !x.short {
+		q := x.next(w, x.workers[worker].kept)
 		if q < 0 {
 			return false
 		}
@@ -403,6 +414,7 @@ func (x *simulation) fill(now int64, worker int) bool {
 		}
 		c := x.queues[q].class
 		x.held[c.id]++
+		x.order.start(c)
 		w.used++
 		for _, n := range c.needs {
 			for int(n.resource) >= len(w.taken) {
@@ -416,21 +428,54 @@ func (x *simulation) fill(now int64, worker int) bool {
 }
 
 // next returns the queue whose next task is the first in order that fits the worker; below
-// 0 if none does.
-func (x *simulation) next(w *worker) int {
+// 0 if none does. A worker that is kept free for a task gets that one first.
+func (x *simulation) next(w *worker, kept *keptFor) int {
+	if w.kept != nil {
+		k := x.keptFor(kept)
+		switch {
+		case k >= 0 && x.mayStart(x.queues[k].class):
+			if !w.fitsWithSlot(x.queues[k].class.shape) {
+				return -1
+			}
+			w.kept = nil
+			return k
+		default:
+			w.kept = nil // the task has started elsewhere, or its queue holds it back
+		}
+	}
 	best := -1
-	x.lookups += len(x.queues)
+	x.lookups += len(x.queues) * min(len(x.v.flows), 4) // shares take longer to compare
 	for k := range x.queues {
-		if x.at[k].run < len(x.queues[k].runs) && (best < 0 || x.compare(k, best) < 0) && !x.full(x.queues[k].class) && w.fitsWithSlot(x.queues[k].class) {
+		c := x.queues[k].class
+		if x.at[k].run < len(x.queues[k].runs) && (best < 0 || x.before(k, best)) && x.mayStart(c) && w.fitsWithSlot(c.shape) {
 			best = k
 		}
 	}
 	return best
 }
 
-// compare orders queues by their next tasks.
-func (x *simulation) compare(k, other int) int {
-	a, b := &x.queues[k], &x.queues[other]
-	seq := func(q *simQueue, at simPosition) uint64 { return q.runs[at.run].seq + uint64(at.n) }
-	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(seq(a, x.at[k]), seq(b, x.at[other])))
+// keptFor returns the queue whose next task a worker is kept free for; below 0: it does not
+// wait any more.
+func (x *simulation) keptFor(kept *keptFor) int {
+	for k := range x.queues {
+		q := &x.queues[k]
+		if q.class.id == kept.class && q.priority == kept.priority && x.at[k].run < len(q.runs) && x.seq(k) == kept.seq {
+			return k
+		}
+	}
+	return -1
 }
+
+// before reports whether the next task of a queue is before that of another.
+func (x *simulation) before(k, other int) bool {
+	a, b := x.contender(k), x.contender(other)
+	return x.v.before(&a, &b)
+}
+
+func (x *simulation) contender(k int) contender {
+	q := &x.queues[k]
+	return contender{q.class.flow, q.priority, x.seq(k)}
+}
+
+// seq returns the seq of the next task of a queue.
+func (x *simulation) seq(k int) uint64 { return x.queues[k].runs[x.at[k].run].seq + uint64(x.at[k].n) }

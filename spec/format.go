@@ -62,6 +62,7 @@ func (f *formatter) text() ([]byte, error) {
 	o := object{"name": h.GetName(), "tasks": tasks}
 	set(o, "owner", h.GetOwner(), h.GetOwner() != "")
 	set(o, "namespace", h.GetNamespace(), h.GetNamespace() != "")
+	set(o, "queue", h.GetQueue(), h.GetQueue() != "")
 	set(o, "priority", keywordOf(priorities, h.GetPriority()), h.GetPriority() != 0)
 	set(o, "env", h.GetEnv(), len(h.GetEnv()) > 0)
 	set(o, "labels", h.GetLabels(), len(h.GetLabels()) > 0)

@@ -53,6 +53,16 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 		}
 		return append(list, r)
 	}
+	for _, o := range c.Queue {
+		r := &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total}
+		if o.Code == "queue_short" {
+			r.Unit = unitThousandths
+		}
+		list = append(list, r)
+	}
+	if len(c.Queue) > 0 {
+		return list
+	}
 	switch {
 	case c.Fits && x.soft.Busy:
 		return append(list, &dtaskv1.Reason{Code: "assignment_busy"})
@@ -130,6 +140,7 @@ const unitThousandths = "thousandths"
 // changeUnits are the units of the amounts of changes.
 var changeUnits = map[string]string{
 	"add_resource": unitThousandths, "lower_resource": unitThousandths, "add_slots": "slots", "raise_max_parallel": "attempts",
+	"raise_max_running": "attempts", "raise_max": unitThousandths,
 }
 
 // capacityChanges adds the changes after which the task gets a free slot. Equal changes of

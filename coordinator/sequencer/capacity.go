@@ -14,10 +14,11 @@ type Capacity struct {
 	Higher, Earlier uint64 // tasks of higher priority before it, and earlier ones of its own
 	AtLeast         bool   // Earlier is a lower bound
 
-	Limit, Held uint32 // attempts of its array that may run at once, 0 = any number; and that do
-	Fits        bool   // a worker could take it now, maybe to wait there for a slot
-	Starts      bool   // it would get a free slot now if it were ready
-	EverFits    bool   // a worker that accepts tasks could take it if that were idle
+	Queue       []Obstacle // why its queue lets it not start now
+	Limit, Held uint32     // attempts of its array that may run at once, 0 = any number; and that do
+	Fits        bool       // a worker could take it now, maybe to wait there for a slot
+	Starts      bool       // it would get a free slot now if it were ready
+	EverFits    bool       // a worker that accepts tasks could take it if that were idle
 
 	// Groups has all workers that are up, by obstacles, the largest group first.
 	Groups []WorkerGroup
@@ -68,6 +69,9 @@ func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, see
 	at := v.Position()
 	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
 	c.Limit, c.Held = v.Group()
+	for _, o := range v.Queue() {
+		c.Queue = append(c.Queue, showQueueObstacle(o))
+	}
 	c.group(v.Groups(), down, sees)
 	if c.Complete = true; c.Fits {
 		return c
@@ -150,8 +154,22 @@ func (o *Obstacle) include(x *Obstacle) {
 	}
 }
 
-// showObstacles returns the obstacles at one worker. The limit of a group is the same at
-// all workers, and left out.
+// showQueueObstacle returns an obstacle of a queue. The name of the queue is its Value.
+func showQueueObstacle(o scheduler.Obstacle) Obstacle {
+	x := Obstacle{Value: cmp.Or(o.Name, fsm.DefaultQueue), Want: o.Want, Free: o.Free, Total: o.Total}
+	switch o.Kind { //nolint:exhaustive // only those of queues
+	case scheduler.QueuePaused:
+		x.Code = "queue_paused"
+	case scheduler.QueueFull:
+		x.Code = "queue_full"
+	default:
+		x.Code, x.Name = "queue_short", o.Resource
+	}
+	return x
+}
+
+// showObstacles returns the obstacles at one worker. The limit of a group and the queue are
+// the same at all workers, and left out.
 func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 	var shown []Obstacle
 	for _, o := range list {
@@ -160,8 +178,12 @@ func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 		case scheduler.NotAccepting:
 			shown = append(shown, why.obstacles()...)
 			continue
-		case scheduler.GroupFull:
+		case scheduler.GroupFull, scheduler.QueuePaused, scheduler.QueueFull, scheduler.QueueShort:
 			continue
+		case scheduler.WorkerReserved:
+			x.Code = "worker_reserved"
+		case scheduler.WorkerKept:
+			x.Code, x.Name, x.Value = "worker_kept", "", cmp.Or(o.Name, fsm.DefaultQueue)
 		case scheduler.NoFreeSlot:
 			x.Code = "no_free_slot"
 		case scheduler.TypeMissing:
@@ -233,6 +255,12 @@ func showChange(c *scheduler.Change, why refusal) (shown StartChange, ok bool) {
 		shown.Code = "add_slots"
 	case scheduler.RaiseLimit:
 		shown.Code = "raise_max_parallel"
+	case scheduler.ResumeQueue:
+		shown.Code, shown.Name, shown.Value = "resume_queue", "", cmp.Or(c.Name, fsm.DefaultQueue)
+	case scheduler.RaiseMaxRunning:
+		shown.Code, shown.Name, shown.Value = "raise_max_running", "", cmp.Or(c.Name, fsm.DefaultQueue)
+	case scheduler.RaiseMax:
+		shown.Code = "raise_max"
 	case scheduler.DropLabel:
 		shown.Code = "drop_label"
 		if secret {

@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -17,6 +18,32 @@ type policyTable struct {
 	sched *scheduler.Scheduler
 	jobs  map[fsm.JobID]*jobPolicies
 	last  headerCache
+	// required has the labels that queues require in addition, by the name of the queue in
+	// the scheduler.
+	required map[string][]scheduler.Label
+}
+
+// setRequired sets the labels that a queue requires of the workers of its tasks. Jobs whose
+// policies were read keep the former ones: see queues.moved.
+func (p *policyTable) setRequired(queue string, labels []fsm.Label) {
+	queue = schedulerQueue(queue)
+	if p.forgetLast(); len(labels) == 0 {
+		delete(p.required, queue)
+		return
+	}
+	if p.required == nil {
+		p.required = make(map[string][]scheduler.Label)
+	}
+	p.required[queue] = requiredLabels(labels)
+}
+
+// requiredLabels returns the labels that a queue requires as those of a demand.
+func requiredLabels(labels []fsm.Label) []scheduler.Label {
+	list := make([]scheduler.Label, len(labels))
+	for i, l := range labels {
+		list[i] = scheduler.Label{Name: l.Key, Value: l.Value}
+	}
+	return list
 }
 
 // jobPolicies are the policies of one job, by number. An entry never changes;
@@ -61,6 +88,10 @@ func (p *policyTable) job(v *fsm.State, id fsm.JobID) *jobPolicies {
 	p.read(j, job)
 	if !job.State.Terminal() { // else nothing would remove it
 		p.jobs[id] = j
+		return j
+	}
+	for i := range j.list {
+		p.sched.Unuse(j.list[i].class)
 	}
 	return j
 }
@@ -85,21 +116,41 @@ func (p *policyTable) numbered(v *fsm.State, id fsm.JobID, number uint32) *polic
 }
 
 // read reads the policies that are not read yet. Jobs submitted together mostly
-// share one header, whose policies are read once.
+// share one header, whose policies are read once. Each policy of a job counts as a use of
+// its class, and so does each of the last header.
 func (p *policyTable) read(j *jobPolicies, job fsm.Job) {
 	if len(j.list) == 0 && p.last.header == job.Header {
 		j.list, j.pure = slices.Clip(p.last.list), p.last.pure
+		for i := range j.list {
+			p.sched.Retain(j.list[i].class)
+		}
 	}
 	for n := uint32(len(j.list)); n < job.Policies(); n++ { //nolint:gosec // bounded by the job
 		x := p.parse(job.Header, job.Policy(n))
 		j.list, j.pure = append(j.list, x), j.pure || x.reuse > 0
 	}
+	if p.last.header == job.Header {
+		return
+	}
+	p.forgetLast()
 	p.last = headerCache{job.Header, j.list[:len(job.Header.GetPolicies())], j.pure}
+	for i := range p.last.list {
+		p.sched.Retain(p.last.list[i].class)
+	}
+}
+
+// forgetLast ends the uses of the last header.
+func (p *policyTable) forgetLast() {
+	for i := range p.last.list {
+		p.sched.Retire(p.last.list[i].class)
+	}
+	p.last = headerCache{}
 }
 
 func (p *policyTable) parse(h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy {
 	d := demand(t)
-	d.Namespace = h.GetNamespace()
+	d.Namespace, d.Queue, d.Owner = h.GetNamespace(), schedulerQueue(h.GetQueue()), h.GetOwner()
+	d.Labels = append(d.Labels, p.required[d.Queue]...)
 	return policy{
 		class:            p.sched.Class(d),
 		demand:           d,
@@ -139,6 +190,14 @@ func (p *policyTable) classOf(v *fsm.State, ref fsm.TaskRef, x *policy) schedule
 	return id
 }
 
+// queueOf returns the name of the queue of a job that has tasks in the scheduler.
+func (p *policyTable) queueOf(id fsm.JobID) string {
+	if j := p.jobs[id]; j != nil && len(j.list) > 0 {
+		return cmp.Or(j.list[0].demand.Queue, fsm.DefaultQueue)
+	}
+	return fsm.DefaultQueue
+}
+
 // classOfTask is classOf for a task whose policy is not at hand.
 func (p *policyTable) classOfTask(v *fsm.State, ref fsm.TaskRef) scheduler.ClassID {
 	return p.classOf(v, ref, p.of(v, ref))
@@ -147,11 +206,19 @@ func (p *policyTable) classOfTask(v *fsm.State, ref fsm.TaskRef) scheduler.Class
 // remove removes a job that has ended, and its classes.
 func (p *policyTable) remove(id fsm.JobID) {
 	if j := p.jobs[id]; j != nil {
-		for _, first := range slices.Sorted(maps.Keys(j.limited)) {
-			p.sched.Retire(j.limited[first])
-		}
+		delete(p.jobs, id)
+		p.retire(j)
 	}
-	delete(p.jobs, id)
+}
+
+// retire ends the uses of the classes of a job.
+func (p *policyTable) retire(j *jobPolicies) {
+	for i := range j.list {
+		p.sched.Retire(j.list[i].class)
+	}
+	for _, first := range slices.Sorted(maps.Keys(j.limited)) {
+		p.sched.Retire(j.limited[first])
+	}
 }
 
 func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
