@@ -14,6 +14,7 @@ type class struct {
 
 	needs        []need
 	labels       []labelID
+	rules        []labelRule
 	typ          typeID // 0: none is required
 	namespace    namespaceID
 	prefetchable bool // its tasks may wait at a worker for a slot
@@ -51,7 +52,9 @@ type need struct {
 // demands must be few beside tasks. Classes with a limit, of which each job may
 // have its own, are removed with Retire.
 func (s *Scheduler) Class(d Demand) ClassID {
-	d.Resources, d.Labels = normalQuantities(d.Resources, MaxAmount+1), normalLabels(d.Labels)
+	exact, rules := normalRules(d.Rules)
+	d.Resources, d.Rules = normalQuantities(d.Resources, MaxAmount+1), rules
+	d.Labels = normalLabels(slices.Concat(d.Labels, exact))
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}
@@ -69,8 +72,9 @@ func (s *Scheduler) Class(d Demand) ClassID {
 		c.needs = append(c.needs, need{intern(s.resources, q.Name), q.Amount})
 	}
 	for _, l := range d.Labels {
-		c.labels = append(c.labels, intern(s.labels, l))
+		c.labels = append(c.labels, s.labelID(l))
 	}
+	c.rules = s.labelRules(d.Rules)
 	if d.Type != "" {
 		c.typ = s.typeID(d.Type)
 	}
@@ -164,7 +168,7 @@ func appendDemand(b []byte, d Demand) []byte {
 	for _, l := range d.Labels {
 		b = appendString(appendString(b, l.Name), l.Value)
 	}
-	return b
+	return appendRules(b, d.Rules)
 }
 
 func appendString(b []byte, s string) []byte {

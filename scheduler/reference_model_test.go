@@ -109,6 +109,9 @@ func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
 			return false
 		}
 	}
+	if slices.ContainsFunc(m.demands[c].Rules, func(r scheduler.LabelRule) bool { return !meets(w.capacity.Labels, r) }) {
+		return false
+	}
 	for _, q := range m.demands[c].Resources {
 		taken := q.Amount
 		for _, held := range w.held {
@@ -119,6 +122,14 @@ func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
 		}
 	}
 	return true
+}
+
+// meets reports whether a worker with these labels fulfills a rule.
+func meets(labels []scheduler.Label, r scheduler.LabelRule) bool {
+	found := slices.ContainsFunc(labels, func(l scheduler.Label) bool {
+		return l.Name == r.Name && (len(r.Values) == 0 || slices.Contains(r.Values, l.Value))
+	})
+	return found != r.Not
 }
 
 // held returns the number of attempts of a class on all workers.

@@ -11,6 +11,7 @@ type Scheduler struct {
 	classOf    map[string]ClassID
 	resources  map[string]resourceID
 	labels     map[Label]labelID
+	presence   presences // of labels
 	types      map[string]typeID
 	namespaces map[string]namespaceID
 	key        []byte // scratch space of Class

@@ -1,6 +1,9 @@
 package scheduler
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 const (
 	// maxListed is how many tasks of one ready queue a TaskView has: a change that
@@ -28,6 +31,7 @@ type TaskView struct {
 	queued   bool
 	position Position
 	fleet    fleetCopy
+	presence presences
 	groups   []workerGroup // of the fleet; nil until group is called
 	groupOf  []uint32      // the group of each worker of the fleet
 	ahead    []aheadQueue  // tasks before it that may compete with it
@@ -99,7 +103,7 @@ func (a *aheadQueue) addRun(t TaskRef, seq uint64, n uint32) {
 // changes nothing.
 func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid func(TaskRef) bool) *TaskView {
 	p = p.orNormal()
-	v := &TaskView{class: s.classes[c].copyDemand(), priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet()}
+	v := &TaskView{class: s.classes[c].copyDemand(), priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), presence: slices.Clip(s.presence)}
 	scan := scanner{s: s, valid: valid, left: maxScanned, checks: maxChecked, further: maxSimulated}
 	e, seq, found := scan.find(&s.classes[c].queues[p], t)
 	if v.queued = found; found {
@@ -150,7 +154,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 // copyDemand returns a class without its queues. What it shares with c never changes.
 func (c *class) copyDemand() *class {
 	return &class{
-		id: c.id, demand: c.demand, needs: c.needs, labels: c.labels, typ: c.typ, namespace: c.namespace,
+		id: c.id, demand: c.demand, needs: c.needs, labels: c.labels, rules: c.rules, typ: c.typ, namespace: c.namespace,
 		prefetchable: c.prefetchable, limit: c.limit, held: c.held,
 	}
 }

@@ -73,6 +73,9 @@ type Demand struct {
 	Resources []Quantity
 	// Labels must all be on the worker.
 	Labels []Label
+	// Rules are further conditions on labels, all of which the worker must fulfill. A label
+	// that has a rule has no other one, and is not in Labels: explanations rely on it.
+	Rules []LabelRule
 	// Type is the type of task that the worker must handle; empty: none.
 	Type string
 	// Namespace is the one of the task, which the worker must serve.

@@ -80,7 +80,7 @@ func (w *worker) eligible(c *class) bool {
 // suits reports whether the worker has the labels that the class requires, handles its
 // type of task, and serves its namespace.
 func (w *worker) suits(c *class) bool {
-	return w.handles(c.typ) && w.servesNamespace(c.namespace) && w.hasLabels(c)
+	return w.handles(c.typ) && w.servesNamespace(c.namespace) && w.hasLabels(c) && w.meetsAll(c.rules)
 }
 
 func (w *worker) servesNamespace(n namespaceID) bool {
@@ -200,9 +200,10 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 		wk.total[r] = q.Amount
 	}
 	for _, l := range normalLabels(capacity.Labels) {
-		wk.labels = append(wk.labels, intern(s.labels, l))
+		id := s.labelID(l)
+		wk.labels = append(wk.labels, id, s.presence[id])
 	}
-	slices.Sort(wk.labels)
+	wk.labels = distinct(wk.labels)
 	for _, name := range capacity.Types {
 		wk.types = append(wk.types, s.typeID(name))
 	}
