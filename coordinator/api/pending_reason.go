@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/taskbody"
@@ -80,6 +81,9 @@ func requirements(namespace string, p *dtaskv1.TaskPolicy) []requirement {
 			func(w *fsm.Worker) bool { return !fsm.IsOwnLabel(key) && slices.Contains(w.Labels, label) },
 		})
 	}
+	for _, x := range p.GetRules() {
+		list = append(list, ruleRequirement(x))
+	}
 	for _, name := range p.GetSecrets() {
 		list = append(list, requirement{"has the secret " + name, func(w *fsm.Worker) bool { return slices.Contains(w.Secrets(), name) }})
 	}
@@ -93,4 +97,21 @@ func requirements(namespace string, p *dtaskv1.TaskPolicy) []requirement {
 		})
 	}
 	return list
+}
+
+// ruleRequirement is a rule about one label.
+func ruleRequirement(x *dtaskv1.LabelRule) requirement {
+	text, name := "has the label "+x.GetName(), x.GetName()
+	switch {
+	case x.GetNot():
+		text = "lacks the label " + name + "=" + strings.Join(x.GetValues(), " and "+name+"=")
+	case len(x.GetValues()) > 0:
+		text = "has the label " + name + "=" + strings.Join(x.GetValues(), " or "+name+"=")
+	}
+	return requirement{text, func(w *fsm.Worker) bool {
+		found := !fsm.IsOwnLabel(name) && slices.ContainsFunc(w.Labels, func(l fsm.Label) bool {
+			return l.Key == name && (len(x.GetValues()) == 0 || slices.Contains(x.GetValues(), l.Value))
+		})
+		return found != x.GetNot()
+	}}
 }

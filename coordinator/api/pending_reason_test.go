@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -144,5 +145,42 @@ func TestARequirementThatNoWorkerMeetsIsNamedAlone(t *testing.T) {
 	}
 	if got, want := pages[0].GetTasks()[0].GetPendingReason(), "no worker that is up has 3 gpu"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAPendingTaskNamesTheRuleThatNoWorkerFulfills(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.leader.op(t, &fsm.RegisterWorker{ID: 1, Name: "w1", Incarnation: testInstance, Slots: 4, Labels: []fsm.Label{{Key: "zone", Value: "eu"}}, Version: "v", Address: "host"})
+	for want, x := range map[string]*dtaskv1.LabelRule{
+		"no worker that is up has the label zone=ap or zone=us": {Name: "zone", Values: []string{"ap", "us"}},
+		"no worker that is up lacks the label zone=eu":          {Name: "zone", Values: []string{"eu"}, Not: true},
+		"no worker that is up has the label rack":               {Name: "rack"},
+		"no worker that is up has the label " + fsm.SecretLabel: {Name: fsm.SecretLabel},
+		"": {Name: "rack", Values: []string{"7"}, Not: true},
+	} {
+		var got string
+		r.machine.Read(func(st *fsm.State, _ uint64) {
+			got = pendingReason(st, fsm.DefaultNamespace, &dtaskv1.TaskPolicy{Type: "noop", Rules: []*dtaskv1.LabelRule{x}})
+		})
+		if got != want {
+			t.Errorf("%v: got %q, want %q", x, got, want)
+		}
+	}
+}
+
+// A replica of an earlier version would run such a task anywhere.
+func TestRulesAboutLabelsRequireTheirFeatureLevel(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("placed")
+	h.Policies[0].Rules = []*dtaskv1.LabelRule{{Name: "zone", Values: []string{"eu"}, Not: true}}
+	_, err := r.send(t.Context(), request("k", h, task("a")))
+	if err == nil || !strings.Contains(err.Error(), "rules about labels require 3: finish the upgrade") {
+		t.Errorf("below the level: got %v", err)
+	}
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	if _, err := r.send(t.Context(), request("k", h, task("a"))); err != nil {
+		t.Errorf("at the level: got %v", err)
 	}
 }

@@ -162,10 +162,18 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 	for _, name := range slices.Sorted(maps.Keys(p.GetRequire())) {
 		d.Labels = append(d.Labels, scheduler.Label{Name: name, Value: p.GetRequire()[name]})
 	}
+	d.Rules = labelRules(p.GetRules())
 	for _, name := range p.GetSecrets() {
 		d.Labels = append(d.Labels, secretLabel(name))
 	}
 	return d
+}
+
+func labelRules(list []*dtaskv1.LabelRule) (rules []scheduler.LabelRule) {
+	for _, r := range list {
+		rules = append(rules, scheduler.LabelRule{Name: r.GetName(), Values: r.GetValues(), Not: r.GetNot()})
+	}
+	return rules
 }
 
 // secretLabel returns the label of a worker that has a secret. The names of other labels
