@@ -145,6 +145,7 @@ func (st *randomState) demand() scheduler.Demand {
 		d.Limit = 1 + uint32(r.IntN(2)) //nolint:gosec // small
 	}
 	d.Rules = drawRules(r, d.Labels)
+	d.Prefer, d.Place = subset(r, someRules, 0.1), scheduler.Strategy(r.IntN(3)) //nolint:gosec // small
 	for _, name := range subset(r, someResources, 0.3) {
 		d.Resources = append(d.Resources, scheduler.Quantity{Name: name, Amount: 1 + int64(r.IntN(4))})
 	}

@@ -15,6 +15,8 @@ type class struct {
 	needs        []need
 	labels       []labelID
 	rules        []labelRule
+	prefer       []labelRule
+	place        Strategy
 	typ          typeID // 0: none is required
 	namespace    namespaceID
 	prefetchable bool // its tasks may wait at a worker for a slot
@@ -31,6 +33,8 @@ type class struct {
 	// resources. It is valid while version is that of the Scheduler.
 	eligible []*worker
 	version  uint64
+	// preferred are those of eligible that fulfill prefer.
+	preferred []*worker
 }
 
 type (
@@ -55,6 +59,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 	exact, rules := normalRules(d.Rules)
 	d.Resources, d.Rules = normalQuantities(d.Resources, MaxAmount+1), rules
 	d.Labels = normalLabels(slices.Concat(d.Labels, exact))
+	d.Prefer = normalPreferences(d.Prefer)
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}
@@ -74,7 +79,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 	for _, l := range d.Labels {
 		c.labels = append(c.labels, s.labelID(l))
 	}
-	c.rules = s.labelRules(d.Rules)
+	c.rules, c.prefer, c.place = s.labelRules(d.Rules), s.labelRules(d.Prefer), d.Place
 	if d.Type != "" {
 		c.typ = s.typeID(d.Type)
 	}
@@ -168,7 +173,14 @@ func appendDemand(b []byte, d Demand) []byte {
 	for _, l := range d.Labels {
 		b = appendString(appendString(b, l.Name), l.Value)
 	}
-	return appendRules(b, d.Rules)
+	b = appendRules(b, d.Rules)
+	if d.Place != Spread {
+		b = strconv.AppendUint(append(b, '^'), uint64(d.Place), 10)
+	}
+	if len(d.Prefer) > 0 {
+		b = appendRules(append(b, '~'), d.Prefer)
+	}
+	return b
 }
 
 func appendString(b []byte, s string) []byte {

@@ -79,6 +79,13 @@
 // the chosen worker would draw a new one while all others keep theirs; soon the
 // others would have only high numbers, and one worker would win every tie.
 //
+// # Other choices
+//
+// A class may prefer workers by their labels, and have another strategy than the least loaded
+// worker (strategy.go). Both decide only among workers that fit, and never between a free slot
+// and a place to wait: what fits where, and so all explanations, do not depend on them. Pack has
+// an order of workers of its own, which exists while it is used (pack.go).
+//
 // # Explaining
 //
 // View copies what decides about one task: the workers, and the tasks before it. From the
@@ -92,8 +99,7 @@
 //
 // Fair shares between queues need a level between priority and ready queues: a
 // heap of queues by share, each with a heap of ready queues. Aging changes the
-// key by which Next compares the priorities. Another placement strategy is
-// another order of the heap of workers: another worker.before.
+// key by which Next compares the priorities.
 //
 // A Scheduler is for one goroutine, and nothing here returns an error. Each
 // method documents what the caller must not do, and what happens if it does.

@@ -98,6 +98,16 @@ func normalRules(in []LabelRule) (labels []Label, rules []LabelRule) {
 	return labels, slices.CompactFunc(rules, func(a, b LabelRule) bool { return compareRules(a, b) == 0 })
 }
 
+// normalPreferences returns rules in the same form, with those that are labels among them.
+func normalPreferences(in []LabelRule) []LabelRule {
+	labels, rules := normalRules(in)
+	for _, l := range normalLabels(labels) {
+		rules = append(rules, LabelRule{Name: l.Name, Values: []string{l.Value}})
+	}
+	slices.SortFunc(rules, compareRules)
+	return rules
+}
+
 func compareRules(a, b LabelRule) int {
 	sign := func(r LabelRule) int {
 		if r.Not {

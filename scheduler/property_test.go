@@ -40,6 +40,8 @@ func demands() *rapid.Generator[scheduler.Demand] {
 			Resources:  quantities(5).Draw(t, "resources"),
 			Labels:     rapid.SliceOfNDistinct(labels, 0, 1, rapid.ID[scheduler.Label]).Draw(t, "labels"),
 			Rules:      rapid.SliceOfNDistinct(rapid.SampledFrom(someRules), 0, 1, scheduler.LabelRule.String).Draw(t, "rules"),
+			Prefer:     rapid.SliceOfNDistinct(rapid.SampledFrom(someRules), 0, 1, scheduler.LabelRule.String).Draw(t, "prefer"),
+			Place:      rapid.SampledFrom([]scheduler.Strategy{scheduler.Spread, scheduler.Spread, scheduler.Pack, scheduler.Random}).Draw(t, "place"),
 			Namespace:  rapid.SampledFrom([]string{"", "", "", "etl", "ml"}).Draw(t, "namespace"),
 			Type:       rapid.SampledFrom([]string{"", "", "command", "noop"}).Draw(t, "type"),
 			NoPrefetch: rapid.Bool().Draw(t, "prompt"),

@@ -16,6 +16,8 @@ type worker struct {
 	turn      uint64 // orders workers of equal load: see Scheduler.draw
 	pos       int    // in Scheduler.byLoad; -1 if absent
 	accepting bool
+	share     uint64 // how full it is, while Scheduler.pack exists: see updateShare
+	packPos   int    // in Scheduler.pack; -1 if absent
 
 	labels []labelID     // sorted
 	types  []typeID      // sorted; nil: all
@@ -182,7 +184,7 @@ func (s *Scheduler) release(w *worker, c *class, p Priority) bool {
 func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 	wk := s.workers[w]
 	if wk == nil {
-		wk = &worker{id: w, pos: -1, accepting: true, turn: s.draw()}
+		wk = &worker{id: w, pos: -1, packPos: -1, accepting: true, turn: s.draw()}
 		s.workers[w] = wk
 		at, _ := slices.BinarySearchFunc(s.sorted, w, byID)
 		s.sorted = slices.Insert(s.sorted, at, wk)
@@ -242,6 +244,9 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 	s.waiting -= int(wk.waiting)
 	if wk.ranked() {
 		s.byLoad.remove(wk.pos)
+		if s.pack != nil {
+			s.rankPacked(wk)
+		}
 	}
 }
 
@@ -311,6 +316,9 @@ func (s *Scheduler) rank(w *worker) {
 		s.byLoad.push(w)
 	case w.ranked():
 		s.byLoad.remove(w.pos)
+	}
+	if s.pack != nil {
+		s.rankPacked(w)
 	}
 }
 
