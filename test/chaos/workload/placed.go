@@ -1,0 +1,19 @@
+package workload
+
+import (
+	"math/rand/v2"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// placed makes a task choose its worker by labels that each worker has by itself. Any one
+// worker is enough for all of them.
+func placed(random *rand.Rand, file cluster.TaskFile) {
+	rules := []map[string]any{
+		{"worker": "*"},
+		{"os": []string{"linux", "darwin"}},
+		{"host": "!nowhere"},
+		{"arch": []string{"!m68k", "!vax"}, "isolation": []string{"none", "user"}},
+	}
+	file["require"] = rules[random.IntN(len(rules))]
+}
