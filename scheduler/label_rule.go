@@ -118,8 +118,7 @@ func compareRules(a, b LabelRule) int {
 	return cmp.Or(strings.Compare(a.Name, b.Name), sign(a)-sign(b), slices.Compare(a.Values, b.Values))
 }
 
-// appendRules encodes rules in normal form; nothing if there are none. Each ends, and only
-// rules begin, with a sign.
+// appendRules encodes rules in normal form. Only rules begin with a sign.
 func appendRules(b []byte, rules []LabelRule) []byte {
 	for _, r := range rules {
 		sign := byte('+')

@@ -54,7 +54,7 @@ func (w *worker) updateShare() {
 	}
 }
 
-// packOrder returns the order of Pack, and builds it if there is none.
+// packOrder returns the order of Pack, and builds it if it does not exist.
 func (s *Scheduler) packOrder() *packOrder {
 	if s.pack == nil {
 		s.pack = &packOrder{}

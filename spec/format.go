@@ -188,9 +188,7 @@ func formatPolicy(o object, p *dtaskv1.TaskPolicy, reuseKey string, literal bool
 	set(o, "heartbeat_timeout", milliseconds(p.GetHeartbeatTimeoutMs()), p.GetHeartbeatTimeoutMs() != 0)
 	o["kill_grace"] = milliseconds(p.GetKillGraceMs())
 	set(o, "execution", keywordOf(executions, p.GetExecution()), p.GetExecution() != 0)
-	if require := formatRequire(p); len(require) > 0 {
-		o["require"] = require
-	}
+	formatPlacement(o, p)
 	set(o, "secrets", p.GetSecrets(), len(p.GetSecrets()) > 0)
 	set(o, "finally", true, p.GetFinally())
 	set(o, "reuse", object{"key": reuseKey, "for": milliseconds(p.GetReuseMs())}, p.GetReuseMs() != 0)

@@ -137,6 +137,44 @@ func protoRules(rules map[string]labelRule) (require map[string]string, others [
 	return require, others
 }
 
+// protoPreferences returns rules by name.
+func protoPreferences(rules map[string]labelRule) (list []*dtaskv1.LabelRule) {
+	for _, name := range namesOf(rules) {
+		list = append(list, &dtaskv1.LabelRule{Name: name, Values: rules[name].values, Not: rules[name].not})
+	}
+	return list
+}
+
+// strategies are how one of the workers that fit is chosen.
+var strategies = []keyword[dtaskv1.PlacementStrategy]{
+	{"spread", dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_SPREAD},
+	{"pack", dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK},
+	{"random", dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM},
+}
+
+// checkPlacement checks what the tasks of a decoded job require and prefer.
+func (c *Checker) checkPlacement(at string, p *dtaskv1.TaskPolicy) {
+	c.checkRequire(at, p)
+	if len(p.GetPrefer()) > 0 {
+		c.labelRules(at+"prefer", p.GetPrefer(), nil)
+	}
+	if p.GetPlace() != 0 {
+		c.refuseIn(at, "place", enumProblem(p.GetPlace(), strategies))
+	}
+}
+
+// formatPlacement adds what a task requires of its worker, and how one is chosen, as a job file
+// has it.
+func formatPlacement(o object, p *dtaskv1.TaskPolicy) {
+	if require := formatRequire(p); len(require) > 0 {
+		o["require"] = require
+	}
+	if prefer := formatRules(p.GetPrefer()); len(prefer) > 0 {
+		o["prefer"] = prefer
+	}
+	set(o, "place", keywordOf(strategies, p.GetPlace()), p.GetPlace() != 0)
+}
+
 // checkRequire checks the labels that the tasks of a decoded job require.
 func (c *Checker) checkRequire(at string, p *dtaskv1.TaskPolicy) {
 	c.labels(at+"require", p.GetRequire())
@@ -178,8 +216,7 @@ func (c *Checker) labelRules(at string, rules []*dtaskv1.LabelRule, others map[s
 	}
 }
 
-// formatRequire writes the labels that a task requires as a job file has them; nil if there
-// are none.
+// formatRequire writes the labels that a task requires as a job file has them.
 func formatRequire(p *dtaskv1.TaskPolicy) object {
 	o := formatRules(p.GetRules())
 	for name, value := range p.GetRequire() {

@@ -39,6 +39,8 @@ type policy struct {
 	execution        dtaskv1.Execution
 	resources        map[string]int64
 	require          map[string]labelRule
+	prefer           map[string]labelRule
+	place            dtaskv1.PlacementStrategy
 	secrets          []string
 	finally          bool
 	reuse            int64 // ms; 0 = not pure
@@ -161,6 +163,14 @@ var policyFields = fields[*policy]{
 	"require": func(r *reader, p *policy, e entry) {
 		p.require = r.labelRules(e, p.require)
 	},
+	"prefer": func(r *reader, p *policy, e entry) {
+		p.prefer = r.labelRules(e, p.prefer)
+	},
+	"place": func(r *reader, p *policy, e entry) {
+		if v, ok := readKeyword(r, e.value, strategies); ok {
+			p.place = v
+		}
+	},
 	"secrets": func(r *reader, p *policy, e entry) {
 		if v, ok := r.secrets(e.value); ok {
 			p.secrets = v
@@ -258,6 +268,7 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		ExpectMs: p.expect,
 	}
 	out.Require, out.Rules = protoRules(p.require)
+	out.Prefer, out.Place = protoPreferences(p.prefer), p.place
 	if t := &p.retry; t.said {
 		out.Retry = &dtaskv1.RetryPolicy{
 			Max: t.max, InitialMs: t.initial, MultiplierPermille: t.permille,

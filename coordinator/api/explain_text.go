@@ -113,7 +113,7 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return "lacks the label " + r.GetName() + "=" + r.GetValue()
 	},
 	"label_not_one_of": func(r *dtaskv1.Reason) string {
-		return "its label " + r.GetName() + " is none of " + strings.Trim(r.GetValue(), "[]")
+		return "lacks the label " + r.GetName() + " with one of " + strings.Trim(r.GetValue(), "[]")
 	},
 	"label_excluded": func(r *dtaskv1.Reason) string {
 		return "has the label " + r.GetName() + "=" + r.GetValue() + ", which is excluded"

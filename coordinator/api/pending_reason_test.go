@@ -169,18 +169,27 @@ func TestAPendingTaskNamesTheRuleThatNoWorkerFulfills(t *testing.T) {
 	}
 }
 
-// A replica of an earlier version would run such a task anywhere.
-func TestRulesAboutLabelsRequireTheirFeatureLevel(t *testing.T) {
+// A replica of an earlier version would run such tasks anywhere.
+func TestPlacementRequiresItsFeatureLevel(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
-	h := header("placed")
-	h.Policies[0].Rules = []*dtaskv1.LabelRule{{Name: "zone", Values: []string{"eu"}, Not: true}}
-	_, err := r.send(t.Context(), request("k", h, task("a")))
-	if err == nil || !strings.Contains(err.Error(), "rules about labels require 3: finish the upgrade") {
-		t.Errorf("below the level: got %v", err)
+	zone := []*dtaskv1.LabelRule{{Name: "zone", Values: []string{"eu"}, Not: true}}
+	send := func(x *dtaskv1.TaskPolicy) error {
+		h := header("placed")
+		h.Policies[0].Rules, h.Policies[0].Prefer, h.Policies[0].Place = x.GetRules(), x.GetPrefer(), x.GetPlace()
+		_, err := r.send(t.Context(), request("k"+x.String(), h, task("a")))
+		return err
+	}
+	policies := []*dtaskv1.TaskPolicy{{Rules: zone}, {Prefer: zone}, {Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK}}
+	for _, x := range policies {
+		if err := send(x); err == nil || !strings.Contains(err.Error(), "rules about labels, prefer and place require 3: finish the upgrade") {
+			t.Errorf("%v, below the level: got %v", x, err)
+		}
 	}
 	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
-	if _, err := r.send(t.Context(), request("k", h, task("a"))); err != nil {
-		t.Errorf("at the level: got %v", err)
+	for _, x := range policies {
+		if err := send(x); err != nil {
+			t.Errorf("%v, at the level: got %v", x, err)
+		}
 	}
 }

@@ -38,6 +38,28 @@ func TestAPlannerKnowsRulesAboutLabels(t *testing.T) {
 	}
 }
 
+// A demand has the preferences and the strategy of its policy: two that differ in them are not
+// of one class.
+func TestAPlannerKnowsPreferencesAndStrategies(t *testing.T) {
+	t.Parallel()
+	prefer := []*dtaskv1.LabelRule{{Name: "zone", Values: []string{"eu"}}}
+	policies := []*dtaskv1.TaskPolicy{
+		{}, {Prefer: prefer}, {Rules: prefer},
+		{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK}, {Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM},
+	}
+	p := sequencer.NewPlanner(&dtaskv1.JobHeader{Policies: append(policies, &dtaskv1.TaskPolicy{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_SPREAD})}, nil)
+	seen := make(map[uint32]bool)
+	for i := range uint32(len(policies)) {
+		if seen[p.Class(i)] {
+			t.Errorf("policy %d has the class of another one", i)
+		}
+		seen[p.Class(i)] = true
+	}
+	if p.Class(0) != p.Class(uint32(len(policies))) {
+		t.Error("place: spread differs from the default")
+	}
+}
+
 func rule(name string, not bool, values ...string) *dtaskv1.TaskPolicy {
 	return &dtaskv1.TaskPolicy{Rules: []*dtaskv1.LabelRule{{Name: name, Values: values, Not: not}}}
 }

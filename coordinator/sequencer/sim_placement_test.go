@@ -19,6 +19,12 @@ var simRules = []*dtaskv1.LabelRule{
 
 // placement chooses what a policy requires of labels.
 func (c *sim) placement(p *dtaskv1.TaskPolicy) {
+	if c.chance(20) {
+		p.Prefer = []*dtaskv1.LabelRule{{Name: "zone", Values: []string{"a"}, Not: c.chance(50)}}
+	}
+	if c.chance(30) {
+		p.Place = dtaskv1.PlacementStrategy(c.rng.IntN(4))
+	}
 	switch {
 	case c.chance(20):
 		p.Require = map[string]string{"zone": "a"}

@@ -26,7 +26,7 @@ func TestTheExampleOfPlacementRunsWhereItsRulesSay(t *testing.T) {
 	clustertest.Must(t, err)
 	job, err := c.AwaitEnd(ctx, submitText(t, c, string(text)), guard)
 	clustertest.Must(t, err)
-	for task, want := range map[string][]string{"anywhere": {"w1", "w2"}, "not-on-hdd": {"w1"}, "with-disk": {"w1", "w2"}, "pinned": {"w2"}} {
+	for task, want := range map[string][]string{"anywhere": {"w1", "w2"}, "not-on-hdd": {"w1"}, "with-disk": {"w1", "w2"}, "packed": {"w1", "w2"}, "rather-in-the-eu": {"w1", "w2"}, "pinned": {"w2"}} {
 		if got := job.Task(task); got == nil || !got.Completed() || !slices.Contains(want, got.Worker) {
 			t.Errorf("task %s: got %+v, want it on one of %v", task, got, want)
 		}

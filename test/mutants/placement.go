@@ -12,8 +12,28 @@ func inPlacement() []Mutant {
 		},
 		{
 			Name:   "demands-with-other-rules-share-a-class",
-			Edits:  []Edit{{"scheduler/class.go", "	return appendRules(b, d.Rules)\n", "	return b\n"}},
+			Edits:  []Edit{{"scheduler/class.go", "	b = appendRules(b, d.Rules)\n", ""}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestDemandsDifferByTheirRules"}},
+		},
+		{
+			Name:   "a-preference-outweighs-a-free-slot",
+			Edits:  []Edit{{"scheduler/strategy.go", "(w.used >= w.slots) == x.waits && w.fits", "(!x.waits || w.used >= w.slots) && w.fits"}},
+			Caught: []Checker{model},
+		},
+		{
+			Name:   "the-order-of-pack-misses-ends",
+			Edits:  []Edit{{"scheduler/worker.go", "		s.byLoad.remove(w.pos)\n	}\n	if s.pack != nil {\n", "		s.byLoad.remove(w.pos)\n	}\n	if s.pack != nil && w.used >= w.slots {\n"}},
+			Caught: []Checker{model},
+		},
+		{
+			Name:   "pack-ignores-resources",
+			Edits:  []Edit{{"scheduler/pack.go", "			w.share = max(w.share, share)\n", "			w.share = min(w.share, unit+share)\n"}},
+			Caught: []Checker{model, {Package: "./scheduler", Run: "TestPackUsesFewWorkers"}},
+		},
+		{
+			Name:   "random-draws-once",
+			Edits:  []Edit{{"scheduler/strategy.go", "			return lessLoaded(first, w)\n", "			return first\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestRandomTakesTheLessLoadedOfTwo"}},
 		},
 		{
 			Name:   "a-label-that-is-removed-leaves-a-trace",

@@ -121,6 +121,59 @@ func (Execution) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{1}
 }
 
+// PlacementStrategy is how one of the workers that fit a task is chosen.
+type PlacementStrategy int32
+
+const (
+	PlacementStrategy_PLACEMENT_STRATEGY_UNSPECIFIED PlacementStrategy = 0 // as spread
+	PlacementStrategy_PLACEMENT_STRATEGY_SPREAD      PlacementStrategy = 1 // the least loaded
+	PlacementStrategy_PLACEMENT_STRATEGY_PACK        PlacementStrategy = 2 // the fullest
+	PlacementStrategy_PLACEMENT_STRATEGY_RANDOM      PlacementStrategy = 3 // the less loaded of two random ones
+)
+
+// Enum value maps for PlacementStrategy.
+var (
+	PlacementStrategy_name = map[int32]string{
+		0: "PLACEMENT_STRATEGY_UNSPECIFIED",
+		1: "PLACEMENT_STRATEGY_SPREAD",
+		2: "PLACEMENT_STRATEGY_PACK",
+		3: "PLACEMENT_STRATEGY_RANDOM",
+	}
+	PlacementStrategy_value = map[string]int32{
+		"PLACEMENT_STRATEGY_UNSPECIFIED": 0,
+		"PLACEMENT_STRATEGY_SPREAD":      1,
+		"PLACEMENT_STRATEGY_PACK":        2,
+		"PLACEMENT_STRATEGY_RANDOM":      3,
+	}
+)
+
+func (x PlacementStrategy) Enum() *PlacementStrategy {
+	p := new(PlacementStrategy)
+	*p = x
+	return p
+}
+
+func (x PlacementStrategy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlacementStrategy) Descriptor() protoreflect.EnumDescriptor {
+	return file_dtask_v1_jobs_proto_enumTypes[2].Descriptor()
+}
+
+func (PlacementStrategy) Type() protoreflect.EnumType {
+	return &file_dtask_v1_jobs_proto_enumTypes[2]
+}
+
+func (x PlacementStrategy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlacementStrategy.Descriptor instead.
+func (PlacementStrategy) EnumDescriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+}
+
 // Condition is how a dependency, a task or a whole array, must end before its dependent
 // runs.
 type Condition int32
@@ -162,11 +215,11 @@ func (x Condition) String() string {
 }
 
 func (Condition) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_jobs_proto_enumTypes[2].Descriptor()
+	return file_dtask_v1_jobs_proto_enumTypes[3].Descriptor()
 }
 
 func (Condition) Type() protoreflect.EnumType {
-	return &file_dtask_v1_jobs_proto_enumTypes[2]
+	return &file_dtask_v1_jobs_proto_enumTypes[3]
 }
 
 func (x Condition) Number() protoreflect.EnumNumber {
@@ -175,7 +228,7 @@ func (x Condition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Condition.Descriptor instead.
 func (Condition) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
 }
 
 // LogStream selects an output stream.
@@ -212,11 +265,11 @@ func (x LogStream) String() string {
 }
 
 func (LogStream) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_jobs_proto_enumTypes[3].Descriptor()
+	return file_dtask_v1_jobs_proto_enumTypes[4].Descriptor()
 }
 
 func (LogStream) Type() protoreflect.EnumType {
-	return &file_dtask_v1_jobs_proto_enumTypes[3]
+	return &file_dtask_v1_jobs_proto_enumTypes[4]
 }
 
 func (x LogStream) Number() protoreflect.EnumNumber {
@@ -225,7 +278,7 @@ func (x LogStream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LogStream.Descriptor instead.
 func (LogStream) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{4}
 }
 
 // JobSpec is a whole job as package spec makes it from a file: checked, with defaults,
@@ -719,7 +772,12 @@ type TaskPolicy struct {
 	ExpectMs int64 `protobuf:"varint,19,opt,name=expect_ms,json=expectMs,proto3" json:"expect_ms,omitempty"`
 	// Further conditions on the labels of workers, at most one for each name, and none for a
 	// name in require. Only from feature level 3 on.
-	Rules         []*LabelRule `protobuf:"bytes,20,rep,name=rules,proto3" json:"rules,omitempty"`
+	Rules []*LabelRule `protobuf:"bytes,20,rep,name=rules,proto3" json:"rules,omitempty"`
+	// Conditions on the labels of workers, at most one for each name. A worker that fulfills
+	// all of them is chosen before others. Only from feature level 3 on.
+	Prefer []*LabelRule `protobuf:"bytes,21,rep,name=prefer,proto3" json:"prefer,omitempty"`
+	// How one of the workers that fit is chosen. Only from feature level 3 on.
+	Place         PlacementStrategy `protobuf:"varint,22,opt,name=place,proto3,enum=dtask.v1.PlacementStrategy" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -892,6 +950,20 @@ func (x *TaskPolicy) GetRules() []*LabelRule {
 		return x.Rules
 	}
 	return nil
+}
+
+func (x *TaskPolicy) GetPrefer() []*LabelRule {
+	if x != nil {
+		return x.Prefer
+	}
+	return nil
+}
+
+func (x *TaskPolicy) GetPlace() PlacementStrategy {
+	if x != nil {
+		return x.Place
+	}
+	return PlacementStrategy_PLACEMENT_STRATEGY_UNSPECIFIED
 }
 
 // LabelRule is a condition on one label of a worker.
@@ -6377,7 +6449,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
-	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xe4\a\n" +
+	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xc4\b\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -6401,7 +6473,9 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x16queue_timeout_requeues\x18\x11 \x01(\bR\x14queueTimeoutRequeues\x12\x18\n" +
 	"\asecrets\x18\x12 \x03(\tR\asecrets\x12\x1b\n" +
 	"\texpect_ms\x18\x13 \x01(\x03R\bexpectMs\x12)\n" +
-	"\x05rules\x18\x14 \x03(\v2\x13.dtask.v1.LabelRuleR\x05rules\x1a6\n" +
+	"\x05rules\x18\x14 \x03(\v2\x13.dtask.v1.LabelRuleR\x05rules\x12+\n" +
+	"\x06prefer\x18\x15 \x03(\v2\x13.dtask.v1.LabelRuleR\x06prefer\x121\n" +
+	"\x05place\x18\x16 \x01(\x0e2\x1b.dtask.v1.PlacementStrategyR\x05place\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -6951,7 +7025,12 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tExecution\x12\x19\n" +
 	"\x15EXECUTION_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17EXECUTION_AT_LEAST_ONCE\x10\x01\x12\x1a\n" +
-	"\x16EXECUTION_AT_MOST_ONCE\x10\x02*\x83\x01\n" +
+	"\x16EXECUTION_AT_MOST_ONCE\x10\x02*\x92\x01\n" +
+	"\x11PlacementStrategy\x12\"\n" +
+	"\x1ePLACEMENT_STRATEGY_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19PLACEMENT_STRATEGY_SPREAD\x10\x01\x12\x1b\n" +
+	"\x17PLACEMENT_STRATEGY_PACK\x10\x02\x12\x1d\n" +
+	"\x19PLACEMENT_STRATEGY_RANDOM\x10\x03*\x83\x01\n" +
 	"\tCondition\x12\x19\n" +
 	"\x15CONDITION_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CONDITION_COMPLETED\x10\x01\x12\x13\n" +
@@ -6995,252 +7074,255 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_jobs_proto_rawDescData
 }
 
-var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
-	(Condition)(0),                   // 2: dtask.v1.Condition
-	(LogStream)(0),                   // 3: dtask.v1.LogStream
-	(*JobSpec)(nil),                  // 4: dtask.v1.JobSpec
-	(*JobHeader)(nil),                // 5: dtask.v1.JobHeader
-	(*JobConcurrency)(nil),           // 6: dtask.v1.JobConcurrency
-	(*ScheduledRun)(nil),             // 7: dtask.v1.ScheduledRun
-	(*JobNeed)(nil),                  // 8: dtask.v1.JobNeed
-	(*TaskPolicy)(nil),               // 9: dtask.v1.TaskPolicy
-	(*LabelRule)(nil),                // 10: dtask.v1.LabelRule
-	(*RetryPolicy)(nil),              // 11: dtask.v1.RetryPolicy
-	(*TaskSpec)(nil),                 // 12: dtask.v1.TaskSpec
-	(*ArraySpec)(nil),                // 13: dtask.v1.ArraySpec
-	(*ArrayRange)(nil),               // 14: dtask.v1.ArrayRange
-	(*TaskBody)(nil),                 // 15: dtask.v1.TaskBody
-	(*SubmitRequest)(nil),            // 16: dtask.v1.SubmitRequest
-	(*JobPart)(nil),                  // 17: dtask.v1.JobPart
-	(*TaskColumns)(nil),              // 18: dtask.v1.TaskColumns
-	(*SubmitResponse)(nil),           // 19: dtask.v1.SubmitResponse
-	(*SubmitResult)(nil),             // 20: dtask.v1.SubmitResult
-	(*StoredJob)(nil),                // 21: dtask.v1.StoredJob
-	(*Job)(nil),                      // 22: dtask.v1.Job
-	(*ArrayStatus)(nil),              // 23: dtask.v1.ArrayStatus
-	(*GetJobRequest)(nil),            // 24: dtask.v1.GetJobRequest
-	(*GetJobSpecRequest)(nil),        // 25: dtask.v1.GetJobSpecRequest
-	(*GetJobSpecResponse)(nil),       // 26: dtask.v1.GetJobSpecResponse
-	(*ListJobsRequest)(nil),          // 27: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 28: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 29: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 30: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 31: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 32: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 33: dtask.v1.WatchJobResponse
-	(*WaitJobsRequest)(nil),          // 34: dtask.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 35: dtask.v1.WaitJobsResponse
-	(*CancelRequest)(nil),            // 36: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 37: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 38: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 39: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 40: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 41: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 42: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 43: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 44: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 45: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 46: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 47: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 48: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 49: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 50: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 51: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 52: dtask.v1.LogsResponse
-	(*LogPiece)(nil),                 // 53: dtask.v1.LogPiece
-	(*WatchEventsRequest)(nil),       // 54: dtask.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),      // 55: dtask.v1.WatchEventsResponse
-	(*Event)(nil),                    // 56: dtask.v1.Event
-	(*ExplainRequest)(nil),           // 57: dtask.v1.ExplainRequest
-	(*ExplainResponse)(nil),          // 58: dtask.v1.ExplainResponse
-	(*StartEstimate)(nil),            // 59: dtask.v1.StartEstimate
-	(*TaskGroup)(nil),                // 60: dtask.v1.TaskGroup
-	(*Reason)(nil),                   // 61: dtask.v1.Reason
-	(*WorkerGroup)(nil),              // 62: dtask.v1.WorkerGroup
-	(*StartChange)(nil),              // 63: dtask.v1.StartChange
-	(*WorkerOffer)(nil),              // 64: dtask.v1.WorkerOffer
-	(*PlanRequest)(nil),              // 65: dtask.v1.PlanRequest
-	(*PlanTask)(nil),                 // 66: dtask.v1.PlanTask
-	(*PlanTime)(nil),                 // 67: dtask.v1.PlanTime
-	(*PlanResponse)(nil),             // 68: dtask.v1.PlanResponse
-	(*PlanClass)(nil),                // 69: dtask.v1.PlanClass
-	(*PlanBound)(nil),                // 70: dtask.v1.PlanBound
-	(*PlanChange)(nil),               // 71: dtask.v1.PlanChange
-	nil,                              // 72: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 73: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 74: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 75: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 76: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 77: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 78: dtask.v1.Job.LabelsEntry
-	nil,                              // 79: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 80: dtask.v1.Job.ParamsEntry
-	nil,                              // 81: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 82: dtask.v1.ListJobsRequest.LabelsEntry
-	nil,                              // 83: dtask.v1.WorkerOffer.LabelsEntry
-	nil,                              // 84: dtask.v1.WorkerOffer.ResourcesEntry
-	nil,                              // 85: dtask.v1.PlanClass.RequireEntry
-	nil,                              // 86: dtask.v1.PlanClass.ResourcesEntry
-	(Priority)(0),                    // 87: dtask.v1.Priority
-	(ScheduleOverlap)(0),             // 88: dtask.v1.ScheduleOverlap
-	(JobState)(0),                    // 89: dtask.v1.JobState
-	(*ErrorDetail)(nil),              // 90: dtask.v1.ErrorDetail
-	(*Freshness)(nil),                // 91: dtask.v1.Freshness
-	(Consistency)(0),                 // 92: dtask.v1.Consistency
-	(TaskState)(0),                   // 93: dtask.v1.TaskState
+	(PlacementStrategy)(0),           // 2: dtask.v1.PlacementStrategy
+	(Condition)(0),                   // 3: dtask.v1.Condition
+	(LogStream)(0),                   // 4: dtask.v1.LogStream
+	(*JobSpec)(nil),                  // 5: dtask.v1.JobSpec
+	(*JobHeader)(nil),                // 6: dtask.v1.JobHeader
+	(*JobConcurrency)(nil),           // 7: dtask.v1.JobConcurrency
+	(*ScheduledRun)(nil),             // 8: dtask.v1.ScheduledRun
+	(*JobNeed)(nil),                  // 9: dtask.v1.JobNeed
+	(*TaskPolicy)(nil),               // 10: dtask.v1.TaskPolicy
+	(*LabelRule)(nil),                // 11: dtask.v1.LabelRule
+	(*RetryPolicy)(nil),              // 12: dtask.v1.RetryPolicy
+	(*TaskSpec)(nil),                 // 13: dtask.v1.TaskSpec
+	(*ArraySpec)(nil),                // 14: dtask.v1.ArraySpec
+	(*ArrayRange)(nil),               // 15: dtask.v1.ArrayRange
+	(*TaskBody)(nil),                 // 16: dtask.v1.TaskBody
+	(*SubmitRequest)(nil),            // 17: dtask.v1.SubmitRequest
+	(*JobPart)(nil),                  // 18: dtask.v1.JobPart
+	(*TaskColumns)(nil),              // 19: dtask.v1.TaskColumns
+	(*SubmitResponse)(nil),           // 20: dtask.v1.SubmitResponse
+	(*SubmitResult)(nil),             // 21: dtask.v1.SubmitResult
+	(*StoredJob)(nil),                // 22: dtask.v1.StoredJob
+	(*Job)(nil),                      // 23: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 24: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 25: dtask.v1.GetJobRequest
+	(*GetJobSpecRequest)(nil),        // 26: dtask.v1.GetJobSpecRequest
+	(*GetJobSpecResponse)(nil),       // 27: dtask.v1.GetJobSpecResponse
+	(*ListJobsRequest)(nil),          // 28: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 29: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 30: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 31: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 32: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 33: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 34: dtask.v1.WatchJobResponse
+	(*WaitJobsRequest)(nil),          // 35: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 36: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 37: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 38: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 39: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 40: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 41: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 42: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 43: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 44: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 45: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 46: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 47: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 48: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 49: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 50: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 51: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 52: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 53: dtask.v1.LogsResponse
+	(*LogPiece)(nil),                 // 54: dtask.v1.LogPiece
+	(*WatchEventsRequest)(nil),       // 55: dtask.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),      // 56: dtask.v1.WatchEventsResponse
+	(*Event)(nil),                    // 57: dtask.v1.Event
+	(*ExplainRequest)(nil),           // 58: dtask.v1.ExplainRequest
+	(*ExplainResponse)(nil),          // 59: dtask.v1.ExplainResponse
+	(*StartEstimate)(nil),            // 60: dtask.v1.StartEstimate
+	(*TaskGroup)(nil),                // 61: dtask.v1.TaskGroup
+	(*Reason)(nil),                   // 62: dtask.v1.Reason
+	(*WorkerGroup)(nil),              // 63: dtask.v1.WorkerGroup
+	(*StartChange)(nil),              // 64: dtask.v1.StartChange
+	(*WorkerOffer)(nil),              // 65: dtask.v1.WorkerOffer
+	(*PlanRequest)(nil),              // 66: dtask.v1.PlanRequest
+	(*PlanTask)(nil),                 // 67: dtask.v1.PlanTask
+	(*PlanTime)(nil),                 // 68: dtask.v1.PlanTime
+	(*PlanResponse)(nil),             // 69: dtask.v1.PlanResponse
+	(*PlanClass)(nil),                // 70: dtask.v1.PlanClass
+	(*PlanBound)(nil),                // 71: dtask.v1.PlanBound
+	(*PlanChange)(nil),               // 72: dtask.v1.PlanChange
+	nil,                              // 73: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 74: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 75: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 76: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 77: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 78: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 79: dtask.v1.Job.LabelsEntry
+	nil,                              // 80: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 81: dtask.v1.Job.ParamsEntry
+	nil,                              // 82: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 83: dtask.v1.ListJobsRequest.LabelsEntry
+	nil,                              // 84: dtask.v1.WorkerOffer.LabelsEntry
+	nil,                              // 85: dtask.v1.WorkerOffer.ResourcesEntry
+	nil,                              // 86: dtask.v1.PlanClass.RequireEntry
+	nil,                              // 87: dtask.v1.PlanClass.ResourcesEntry
+	(Priority)(0),                    // 88: dtask.v1.Priority
+	(ScheduleOverlap)(0),             // 89: dtask.v1.ScheduleOverlap
+	(JobState)(0),                    // 90: dtask.v1.JobState
+	(*ErrorDetail)(nil),              // 91: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 92: dtask.v1.Freshness
+	(Consistency)(0),                 // 93: dtask.v1.Consistency
+	(TaskState)(0),                   // 94: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
-	5,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
-	12,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	87,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	72,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	73,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	6,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
+	13,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
+	88,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	73,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	74,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,   // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
-	9,   // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	74,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
-	8,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
-	7,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
-	6,   // 10: dtask.v1.JobHeader.concurrency:type_name -> dtask.v1.JobConcurrency
-	88,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
-	2,   // 12: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
-	89,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
-	87,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	75,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	11,  // 16: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	10,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
+	75,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	9,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
+	8,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
+	7,   // 10: dtask.v1.JobHeader.concurrency:type_name -> dtask.v1.JobConcurrency
+	89,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
+	3,   // 12: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
+	90,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	88,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	76,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	12,  // 16: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,   // 17: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	76,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	77,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	10,  // 20: dtask.v1.TaskPolicy.rules:type_name -> dtask.v1.LabelRule
-	15,  // 21: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	13,  // 22: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	2,   // 23: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
-	14,  // 24: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	17,  // 25: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
-	5,   // 26: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
-	12,  // 27: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
-	18,  // 28: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
-	2,   // 29: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
-	20,  // 30: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
-	21,  // 31: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	90,  // 32: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	87,  // 33: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	89,  // 34: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	78,  // 35: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	79,  // 36: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	91,  // 37: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	89,  // 38: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	23,  // 39: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	80,  // 40: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
-	8,   // 41: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
-	7,   // 42: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
-	6,   // 43: dtask.v1.Job.concurrency:type_name -> dtask.v1.JobConcurrency
-	81,  // 44: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	92,  // 45: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	92,  // 46: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
-	17,  // 47: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	91,  // 48: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	89,  // 49: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	82,  // 50: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	92,  // 51: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	22,  // 52: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	91,  // 53: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	93,  // 54: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	42,  // 55: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,   // 56: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	92,  // 57: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	93,  // 58: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	29,  // 59: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	91,  // 60: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	22,  // 61: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	92,  // 62: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	22,  // 63: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	29,  // 64: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	92,  // 65: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	22,  // 66: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	91,  // 67: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	87,  // 68: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	22,  // 69: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	22,  // 70: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	42,  // 71: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	92,  // 72: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	43,  // 73: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	91,  // 74: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	92,  // 75: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	93,  // 76: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	22,  // 77: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	49,  // 78: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,   // 79: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	53,  // 80: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
-	3,   // 81: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
-	56,  // 82: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
-	93,  // 83: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
-	61,  // 84: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
-	62,  // 85: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
-	63,  // 86: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
-	59,  // 87: dtask.v1.ExplainResponse.estimate:type_name -> dtask.v1.StartEstimate
-	60,  // 88: dtask.v1.ExplainResponse.tasks:type_name -> dtask.v1.TaskGroup
-	89,  // 89: dtask.v1.ExplainResponse.job_state:type_name -> dtask.v1.JobState
-	61,  // 90: dtask.v1.TaskGroup.reason:type_name -> dtask.v1.Reason
-	93,  // 91: dtask.v1.TaskGroup.state:type_name -> dtask.v1.TaskState
-	61,  // 92: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
-	64,  // 93: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
-	83,  // 94: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
-	84,  // 95: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
-	5,   // 96: dtask.v1.PlanRequest.header:type_name -> dtask.v1.JobHeader
-	66,  // 97: dtask.v1.PlanRequest.tasks:type_name -> dtask.v1.PlanTask
-	92,  // 98: dtask.v1.PlanRequest.consistency:type_name -> dtask.v1.Consistency
-	2,   // 99: dtask.v1.PlanTask.conditions:type_name -> dtask.v1.Condition
-	69,  // 100: dtask.v1.PlanResponse.classes:type_name -> dtask.v1.PlanClass
-	67,  // 101: dtask.v1.PlanResponse.makespan:type_name -> dtask.v1.PlanTime
-	70,  // 102: dtask.v1.PlanResponse.bounds:type_name -> dtask.v1.PlanBound
-	71,  // 103: dtask.v1.PlanResponse.changes:type_name -> dtask.v1.PlanChange
-	91,  // 104: dtask.v1.PlanResponse.freshness:type_name -> dtask.v1.Freshness
-	85,  // 105: dtask.v1.PlanClass.require:type_name -> dtask.v1.PlanClass.RequireEntry
-	86,  // 106: dtask.v1.PlanClass.resources:type_name -> dtask.v1.PlanClass.ResourcesEntry
-	67,  // 107: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
-	16,  // 108: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	24,  // 109: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	25,  // 110: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	27,  // 111: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	30,  // 112: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	32,  // 113: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	34,  // 114: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	36,  // 115: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	38,  // 116: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	48,  // 117: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	40,  // 118: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	44,  // 119: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	46,  // 120: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	51,  // 121: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	54,  // 122: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	57,  // 123: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
-	65,  // 124: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
-	19,  // 125: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	22,  // 126: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	26,  // 127: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	28,  // 128: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	31,  // 129: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	33,  // 130: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	35,  // 131: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	37,  // 132: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	39,  // 133: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	50,  // 134: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	41,  // 135: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	45,  // 136: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	47,  // 137: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	52,  // 138: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	55,  // 139: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	58,  // 140: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
-	68,  // 141: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
-	125, // [125:142] is the sub-list for method output_type
-	108, // [108:125] is the sub-list for method input_type
-	108, // [108:108] is the sub-list for extension type_name
-	108, // [108:108] is the sub-list for extension extendee
-	0,   // [0:108] is the sub-list for field type_name
+	77,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	78,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	11,  // 20: dtask.v1.TaskPolicy.rules:type_name -> dtask.v1.LabelRule
+	11,  // 21: dtask.v1.TaskPolicy.prefer:type_name -> dtask.v1.LabelRule
+	2,   // 22: dtask.v1.TaskPolicy.place:type_name -> dtask.v1.PlacementStrategy
+	16,  // 23: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	14,  // 24: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	3,   // 25: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
+	15,  // 26: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	18,  // 27: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
+	6,   // 28: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
+	13,  // 29: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
+	19,  // 30: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
+	3,   // 31: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
+	21,  // 32: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
+	22,  // 33: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
+	91,  // 34: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	88,  // 35: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	90,  // 36: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	79,  // 37: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	80,  // 38: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	92,  // 39: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	90,  // 40: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	24,  // 41: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	81,  // 42: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	9,   // 43: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
+	8,   // 44: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
+	7,   // 45: dtask.v1.Job.concurrency:type_name -> dtask.v1.JobConcurrency
+	82,  // 46: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	93,  // 47: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	93,  // 48: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	18,  // 49: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
+	92,  // 50: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	90,  // 51: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	83,  // 52: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	93,  // 53: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	23,  // 54: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	92,  // 55: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	94,  // 56: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	43,  // 57: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	3,   // 58: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	93,  // 59: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	94,  // 60: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	30,  // 61: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	92,  // 62: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	23,  // 63: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	93,  // 64: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	23,  // 65: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	30,  // 66: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	93,  // 67: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	23,  // 68: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	92,  // 69: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	88,  // 70: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	23,  // 71: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	23,  // 72: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	43,  // 73: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	93,  // 74: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	44,  // 75: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	92,  // 76: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	93,  // 77: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	94,  // 78: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	23,  // 79: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	50,  // 80: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	4,   // 81: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	54,  // 82: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
+	4,   // 83: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
+	57,  // 84: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
+	94,  // 85: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
+	62,  // 86: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
+	63,  // 87: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
+	64,  // 88: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
+	60,  // 89: dtask.v1.ExplainResponse.estimate:type_name -> dtask.v1.StartEstimate
+	61,  // 90: dtask.v1.ExplainResponse.tasks:type_name -> dtask.v1.TaskGroup
+	90,  // 91: dtask.v1.ExplainResponse.job_state:type_name -> dtask.v1.JobState
+	62,  // 92: dtask.v1.TaskGroup.reason:type_name -> dtask.v1.Reason
+	94,  // 93: dtask.v1.TaskGroup.state:type_name -> dtask.v1.TaskState
+	62,  // 94: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
+	65,  // 95: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
+	84,  // 96: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
+	85,  // 97: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
+	6,   // 98: dtask.v1.PlanRequest.header:type_name -> dtask.v1.JobHeader
+	67,  // 99: dtask.v1.PlanRequest.tasks:type_name -> dtask.v1.PlanTask
+	93,  // 100: dtask.v1.PlanRequest.consistency:type_name -> dtask.v1.Consistency
+	3,   // 101: dtask.v1.PlanTask.conditions:type_name -> dtask.v1.Condition
+	70,  // 102: dtask.v1.PlanResponse.classes:type_name -> dtask.v1.PlanClass
+	68,  // 103: dtask.v1.PlanResponse.makespan:type_name -> dtask.v1.PlanTime
+	71,  // 104: dtask.v1.PlanResponse.bounds:type_name -> dtask.v1.PlanBound
+	72,  // 105: dtask.v1.PlanResponse.changes:type_name -> dtask.v1.PlanChange
+	92,  // 106: dtask.v1.PlanResponse.freshness:type_name -> dtask.v1.Freshness
+	86,  // 107: dtask.v1.PlanClass.require:type_name -> dtask.v1.PlanClass.RequireEntry
+	87,  // 108: dtask.v1.PlanClass.resources:type_name -> dtask.v1.PlanClass.ResourcesEntry
+	68,  // 109: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
+	17,  // 110: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	25,  // 111: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	26,  // 112: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	28,  // 113: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	31,  // 114: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	33,  // 115: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	35,  // 116: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	37,  // 117: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	39,  // 118: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	49,  // 119: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	41,  // 120: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	45,  // 121: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	47,  // 122: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	52,  // 123: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	55,  // 124: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	58,  // 125: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
+	66,  // 126: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
+	20,  // 127: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	23,  // 128: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	27,  // 129: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	29,  // 130: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	32,  // 131: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	34,  // 132: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	36,  // 133: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	38,  // 134: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	40,  // 135: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	51,  // 136: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	42,  // 137: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	46,  // 138: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	48,  // 139: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	53,  // 140: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	56,  // 141: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	59,  // 142: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
+	69,  // 143: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
+	127, // [127:144] is the sub-list for method output_type
+	110, // [110:127] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -7256,7 +7338,7 @@ func file_dtask_v1_jobs_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   1,
