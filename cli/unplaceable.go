@@ -56,7 +56,7 @@ func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
 		}
 		checked[t.GetPolicy()] = true
 		p := h.GetPolicies()[t.GetPolicy()]
-		if len(p.GetResources())+len(p.GetRequire())+len(p.GetSecrets()) == 0 {
+		if len(p.GetResources())+len(p.GetRequire())+len(p.GetRules())+len(p.GetSecrets()) == 0 {
 			continue
 		}
 		key := demandKey(p)
@@ -68,7 +68,7 @@ func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
 		}
 		tasks = append(tasks, &dtaskv1.PlanTask{Id: t.GetId(), Policy: uint32(len(only.GetPolicies()))}) //nolint:gosec // at most maxFitTasks
 		only.Policies = append(only.Policies, &dtaskv1.TaskPolicy{
-			Type: p.GetType(), Execution: p.GetExecution(), Resources: p.GetResources(), Require: p.GetRequire(), Secrets: p.GetSecrets(),
+			Type: p.GetType(), Execution: p.GetExecution(), Resources: p.GetResources(), Require: p.GetRequire(), Rules: p.GetRules(), Secrets: p.GetSecrets(),
 		})
 	}
 	return only, tasks
@@ -82,6 +82,9 @@ func demandKey(p *dtaskv1.TaskPolicy) (key string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.GetRequire())) {
 		key += fmt.Sprintf(" %q=%q", name, p.GetRequire()[name])
+	}
+	for _, r := range p.GetRules() {
+		key += fmt.Sprintf(" %q %v %q", r.GetName(), r.GetNot(), r.GetValues())
 	}
 	return key
 }

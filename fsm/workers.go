@@ -51,6 +51,12 @@ func IsOwnLabel(key string) bool {
 // policy.
 func RequiredType(p *dtaskv1.TaskPolicy) string { return cmp.Or(p.GetType(), taskbody.CommandType) }
 
+// ChoosesWorkers reports whether a task requires labels that not every worker has. A rule
+// that excludes values requires none.
+func ChoosesWorkers(p *dtaskv1.TaskPolicy) bool {
+	return len(p.GetRequire()) > 0 || slices.ContainsFunc(p.GetRules(), func(r *dtaskv1.LabelRule) bool { return !r.GetNot() })
+}
+
 // Types returns the types of tasks that the worker handles, sorted as it
 // announced them; nil: all.
 func (w *Worker) Types() []string { return w.values(TypeLabel) }

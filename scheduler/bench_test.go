@@ -64,7 +64,11 @@ func TestASteadyClusterAllocatesNothing(t *testing.T) {
 	if allocs := testing.AllocsPerRun(10_000, func() { wide.step() }); allocs != 0 {
 		t.Errorf("with queues: %v allocations per task, want 0", allocs)
 	}
-	for name, st := range map[string]*steady{"plain": plain, "with resources": demanding} {
+	all := map[string]*steady{"plain": plain, "with resources": demanding}
+	for name, d := range otherChoices {
+		all[name] = newSteady(d, scheduler.Capacity{Labels: []scheduler.Label{{Name: "zone", Value: "eu"}}})
+	}
+	for name, st := range all {
 		for range 2 * len(st.running) { // so that every slice has its final size
 			st.step()
 		}
@@ -72,6 +76,14 @@ func TestASteadyClusterAllocatesNothing(t *testing.T) {
 			t.Errorf("%s: %v allocations per task, want 0", name, allocs)
 		}
 	}
+}
+
+// otherChoices are demands that choose among workers in another way than plain ones.
+var otherChoices = map[string]scheduler.Demand{
+	"rules":  {Rules: []scheduler.LabelRule{{Name: "zone", Values: []string{"eu", "us"}}}},
+	"prefer": {Prefer: []scheduler.LabelRule{{Name: "zone", Values: []string{"eu"}}}},
+	"pack":   {Place: scheduler.Pack},
+	"random": {Place: scheduler.Random},
 }
 
 // BenchmarkNext pushes, assigns and releases one task.
@@ -83,6 +95,11 @@ func BenchmarkNext(b *testing.B) {
 	b.Run("resources", func(b *testing.B) {
 		benchmark(b, newSteady(scheduler.Demand{Resources: cpu(1000)}, scheduler.Capacity{Resources: cpu(8000)}))
 	})
+	for name, d := range otherChoices {
+		b.Run(name, func(b *testing.B) {
+			benchmark(b, newSteady(d, scheduler.Capacity{Labels: []scheduler.Label{{Name: "zone", Value: "eu"}}}))
+		})
+	}
 	b.Run("one_in_a_thousand_fits", func(b *testing.B) {
 		st := newSteady(scheduler.Demand{}, scheduler.Capacity{})
 		special := scheduler.Capacity{Slots: 8, Labels: []scheduler.Label{{Name: "zone", Value: "eu"}}}

@@ -9,8 +9,11 @@ type ChangeKind uint8
 const (
 	// AcceptTasks: Worker accepts tasks again.
 	AcceptTasks ChangeKind = iota + 1
-	// AddLabel: Worker has Label, too.
+	// AddLabel: Worker has Label, too. The value AnyValue stands for each that no task
+	// mentions.
 	AddLabel
+	// RemoveLabel: Worker does not have Label.
+	RemoveLabel
 	// AddType: Worker handles tasks of the type Name, too.
 	AddType
 	// AddNamespace: Worker serves the namespace Name, too.
@@ -33,7 +36,8 @@ const (
 	// RaiseMax: the attempts of the queue may hold Amount of the resource Name, in
 	// thousandths of its unit. It is the least that suffices.
 	RaiseMax
-	// DropLabel: the task does not require Label.
+	// DropLabel: the task does not require Label, whose value is the text of a rule if it is
+	// not a single one.
 	DropLabel
 	// LowerDemand: the task needs at most Amount of the resource Name, in thousandths of
 	// its unit; 0: none. It is the most that suffices.
@@ -123,9 +127,14 @@ func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
 	switch o.Kind {
 	case NotAccepting:
 		change.Kind = AcceptTasks
-	case LabelMissing:
+	case LabelMissing, LabelNotOneOf:
 		change.Kind = AddLabel
-		t.w.labels = mergeSorted(w.labels, v.class.labels)
+		label, ok := t.changeLabel(o)
+		change.Label = label
+		return change, ok
+	case LabelForbidden:
+		change.Kind = RemoveLabel
+		return change, t.removeLabel(o)
 	case TypeMissing:
 		change.Kind = AddType
 		t.w.types = mergeSorted(w.types, []typeID{v.class.typ})
@@ -224,11 +233,14 @@ func (v *TaskView) changeDemand() (list []Change) {
 	for i := range v.class.labels {
 		c := v.class.copyDemand()
 		c.labels = slices.Delete(slices.Clone(c.labels), i, i+1)
-		c.pooled = pooled(slices.Delete(slices.Clone(c.demand.Labels), i, i+1))
+		rest := c.demand
+		rest.Labels = slices.Delete(slices.Clone(rest.Labels), i, i+1)
+		c.pooled = pooled(&rest)
 		if v.placed(c) {
 			list = append(list, Change{Kind: DropLabel, Label: v.class.demand.Labels[i]})
 		}
 	}
+	list = append(list, v.dropRules()...)
 	for i := range v.class.needs {
 		if most, ok := v.mostOf(i); ok {
 			list = append(list, Change{Kind: LowerDemand, Name: v.class.demand.Resources[i].Name, Amount: most})
@@ -287,9 +299,21 @@ func (v *TaskView) placed(c *class) bool {
 // addWorker returns the capacity of a worker that would take the task, and those before it
 // that take slots of such a worker.
 func (v *TaskView) addWorker() (Change, bool) {
+	offers, ids := v.labelOffers()
+	for i := range offers {
+		if c, ok := v.addWorkerWith(offers[i], ids[i]); ok {
+			return c, true
+		}
+	}
+	v.undecided = v.undecided || len(offers) == maxOffers
+	return Change{}, false
+}
+
+// addWorkerWith is addWorker for a choice of labels.
+func (v *TaskView) addWorkerWith(labels []Label, ids []labelID) (Change, bool) {
 	d := v.class.demand
-	w := &worker{slots: MaxSlots, labels: mergeSorted(nil, v.class.labels), serves: []namespaceID{v.class.namespace}}
-	capacity := Capacity{Labels: d.Labels, Namespaces: []string{d.Namespace}}
+	w := &worker{slots: MaxSlots, labels: ids, serves: []namespaceID{v.class.namespace}}
+	capacity := Capacity{Labels: labels, Namespaces: []string{d.Namespace}}
 	if v.class.typ != 0 {
 		w.types, capacity.Types = []typeID{v.class.typ}, []string{d.Type}
 	}

@@ -152,6 +152,8 @@ func (st *randomState) demand() scheduler.Demand {
 	if r.IntN(3) == 0 {
 		d.Limit = 1 + uint32(r.IntN(2)) //nolint:gosec // small
 	}
+	d.Rules = drawRules(r, d.Labels)
+	d.Prefer, d.Place = subset(r, someRules, 0.1), scheduler.Strategy(r.IntN(3)) //nolint:gosec // small
 	for _, name := range subset(r, someResources, 0.3) {
 		d.Resources = append(d.Resources, scheduler.Quantity{Name: name, Amount: 1 + int64(r.IntN(4))})
 	}
@@ -245,6 +247,9 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 	case scheduler.AddLabel:
 		w.Labels = append(slices.Clone(w.Labels), c.Label)
 		f.addWorker(c.Worker, w)
+	case scheduler.RemoveLabel:
+		w.Labels = slices.DeleteFunc(slices.Clone(w.Labels), func(l scheduler.Label) bool { return l == c.Label })
+		f.addWorker(c.Worker, w)
 	case scheduler.AddType:
 		w.Types = append(slices.Clone(w.Types), c.Name)
 		f.addWorker(c.Worker, w)
@@ -271,8 +276,7 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 		}
 		f.SetQueue(d.Queue, q)
 	case scheduler.DropLabel:
-		d.Labels = slices.DeleteFunc(slices.Clone(d.Labels), func(l scheduler.Label) bool { return l == c.Label })
-		again(t.priority, d)
+		again(t.priority, withoutLabel(d, c.Label))
 	case scheduler.LowerDemand:
 		d.Resources = slices.Clone(d.Resources)
 		for i := range d.Resources {
@@ -316,11 +320,7 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 		if f.drained[id] {
 			changes = append(changes, scheduler.Change{Kind: scheduler.AcceptTasks, Worker: id})
 		}
-		for _, l := range someLabels {
-			if !slices.Contains(w.Labels, l) {
-				changes = append(changes, scheduler.Change{Kind: scheduler.AddLabel, Worker: id, Label: l})
-			}
-		}
+		found = append(found, st.bruteForceLabels(t, d, id, w)...)
 		for _, name := range someTypes {
 			if len(w.Types) > 0 && !slices.Contains(w.Types, name) {
 				changes = append(changes, scheduler.Change{Kind: scheduler.AddType, Worker: id, Name: name})
@@ -360,6 +360,7 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 			found = append(found, c)
 		}
 	}
+	found = append(found, st.bruteForceRules(t, d)...)
 	for _, q := range d.Resources {
 		least(q.Amount-1, -1, -1, 0, scheduler.Change{Kind: scheduler.LowerDemand, Name: q.Name})
 	}
@@ -368,15 +369,17 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 			found = append(found, c)
 		}
 	}
-	c := scheduler.Capacity{Slots: 100, Labels: d.Labels, Namespaces: []string{d.Namespace}} // more than all tasks of a state
+	c := scheduler.Capacity{Slots: 100, Namespaces: []string{d.Namespace}} // more than all tasks of a state
 	if d.Type != "" {
 		c.Types = []string{d.Type}
 	}
 	for _, q := range d.Resources {
 		c.Resources = append(c.Resources, scheduler.Quantity{Name: q.Name, Amount: 1000})
 	}
-	if st.apply(t, d, scheduler.Change{Kind: scheduler.AddWorker, Capacity: c}) {
-		found = append(found, scheduler.Change{Kind: scheduler.AddWorker})
+	for _, c.Labels = range offers(d) {
+		if st.apply(t, d, scheduler.Change{Kind: scheduler.AddWorker, Capacity: c}) {
+			return append(found, scheduler.Change{Kind: scheduler.AddWorker})
+		}
 	}
 	return found
 }

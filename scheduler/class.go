@@ -28,6 +28,9 @@ type class struct {
 type shape struct {
 	needs        []need
 	labels       []labelID
+	rules        []labelRule
+	prefer       []labelRule
+	place        Strategy
 	typ          typeID // 0: none is required
 	namespace    namespaceID
 	prefetchable bool // its tasks may wait at a worker for a slot
@@ -41,6 +44,8 @@ type shape struct {
 	// resources. It is valid while version is that of the Scheduler.
 	eligible []*worker
 	version  uint64
+	// preferred are those of eligible that fulfill prefer.
+	preferred []*worker
 }
 
 type (
@@ -61,7 +66,11 @@ type need struct {
 // class takes about half a kilobyte. Demands must be few beside tasks: each change of
 // capacity checks all blocked ones, whatever their flow and limit.
 func (s *Scheduler) Class(d Demand) ClassID {
-	d.Resources, d.Labels = normalQuantities(d.Resources, MaxAmount+1), normalLabels(d.Labels)
+	exact, rules := normalRules(d.Rules)
+	d.Resources, d.Rules = normalQuantities(d.Resources, MaxAmount+1), rules
+	d.Labels = normalLabels(slices.Concat(d.Labels, exact))
+	d.Rules = withoutImplied(d.Rules, d.Labels)
+	d.Prefer = normalPreferences(d.Prefer)
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}
@@ -90,9 +99,10 @@ func (s *Scheduler) shape(key []byte, d *Demand) *shape {
 		sh.needs = append(sh.needs, need{intern(s.resources, q.Name), q.Amount})
 	}
 	for _, l := range d.Labels {
-		sh.labels = append(sh.labels, intern(s.labels, l))
+		sh.labels = append(sh.labels, s.labelID(l))
 	}
-	sh.pooled = pooled(d.Labels)
+	sh.rules, sh.prefer, sh.place = s.labelRules(d.Rules), s.labelRules(d.Prefer), d.Place
+	sh.pooled = pooled(d)
 	if d.Type != "" {
 		sh.typ = s.typeID(d.Type)
 	}
@@ -102,9 +112,11 @@ func (s *Scheduler) shape(key []byte, d *Demand) *shape {
 	return sh
 }
 
-// pooled reports whether one of the labels is not that of a secret.
-func pooled(labels []Label) bool {
-	return slices.ContainsFunc(labels, func(l Label) bool { return !strings.HasSuffix(l.Name, ":") })
+// pooled reports whether a demand requires a label that is not that of a secret. A rule that
+// excludes values requires none.
+func pooled(d *Demand) bool {
+	return slices.ContainsFunc(d.Labels, func(l Label) bool { return !strings.HasSuffix(l.Name, ":") }) ||
+		slices.ContainsFunc(d.Rules, func(r LabelRule) bool { return !r.Not })
 }
 
 // typeID returns the number of a type of task.
@@ -178,6 +190,13 @@ func appendShape(b []byte, d *Demand) []byte {
 	b = appendString(append(b, '|'), d.Type)
 	for _, l := range d.Labels {
 		b = appendString(appendString(b, l.Name), l.Value)
+	}
+	b = appendRules(b, d.Rules)
+	if d.Place != Spread {
+		b = strconv.AppendUint(append(b, '^'), uint64(d.Place), 10)
+	}
+	if len(d.Prefer) > 0 {
+		b = appendRules(append(b, '~'), d.Prefer)
 	}
 	return append(b, '|')
 }

@@ -96,6 +96,13 @@
 // the chosen worker would draw a new one while all others keep theirs; soon the
 // others would have only high numbers, and one worker would win every tie.
 //
+// # Other choices
+//
+// A class may prefer workers by their labels, and have another strategy than the least loaded
+// worker (strategy.go). Both decide only among workers that fit, and never between a free slot
+// and a place to wait: what fits where, and so all explanations, do not depend on them. Pack has
+// an order of workers of its own, which exists while it is used (pack.go).
+//
 // # Explaining
 //
 // View copies what decides about one task: the workers, and the tasks before it. From the
@@ -104,11 +111,6 @@
 // anywhere, so that a change of one worker matters only there, and only to the tasks that
 // compete for it in order (trial.go). What is added here and can hold a task back needs an
 // obstacle (obstacle.go), and a kind of change if a change removes it (change.go).
-//
-// # Extension points
-//
-// Another placement strategy is another order of the heap of workers: another
-// worker.before.
 //
 // A Scheduler is for one goroutine, and nothing here returns an error. Each
 // method documents what the caller must not do, and what happens if it does.

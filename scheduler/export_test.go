@@ -16,6 +16,9 @@ func (s *Scheduler) Reserved(id WorkerID) bool { return s.workers[id].reserved }
 // Free returns the number of free slots of a worker; below 0 if attempts wait for one.
 func (s *Scheduler) Free(id WorkerID) int { return int(s.workers[id].slots) - int(s.workers[id].used) }
 
+// HasPackOrder reports whether the order of Pack exists.
+func (s *Scheduler) HasPackOrder() bool { return s.pack != nil }
+
 // Held returns the number of attempts of a class.
 func (s *Scheduler) Held(c ClassID) uint32 { return s.classes[c].held }
 
@@ -79,6 +82,14 @@ func (s *Scheduler) Check() error {
 	}
 	if err := checkHeap(&s.byLoad, func(w *worker) int { return w.pos }); err != nil {
 		return fmt.Errorf("workers: %w", err)
+	}
+	if s.pack != nil {
+		if err := checkHeap(&s.pack.workers, func(w packed) int { return w.packPos }); err != nil {
+			return fmt.Errorf("order of Pack: %w", err)
+		}
+		if len(s.pack.workers.items) != len(s.byLoad.items) {
+			return fmt.Errorf("%d workers in the order of Pack, want %d", len(s.pack.workers.items), len(s.byLoad.items))
+		}
 	}
 	return s.checkWorkers()
 }

@@ -34,7 +34,7 @@ const (
 	NoFreeSlot
 	// TypeMissing: the worker does not handle tasks of the type Name.
 	TypeMissing
-	// LabelMissing: the worker does not have Label.
+	// LabelMissing: the worker does not have Label, whose value may be AnyValue.
 	LabelMissing
 	// ResourceShort: Want of the resource Name is required, Free of Total is
 	// free.
@@ -54,12 +54,17 @@ const (
 	WorkerReserved
 	// WorkerKept: the worker is kept free for another task, of the queue Name.
 	WorkerKept
+	// LabelNotOneOf: the worker has none of the values of Label, which is the text of a
+	// rule.
+	LabelNotOneOf
+	// LabelForbidden: the worker has Label, which a rule forbids.
+	LabelForbidden
 )
 
 // An Obstacle is one reason why a worker cannot take a task.
 type Obstacle struct {
 	Kind  ObstacleKind
-	Label Label  // LabelMissing
+	Label Label  // LabelMissing, LabelNotOneOf, LabelForbidden
 	Name  string // ResourceShort, TypeMissing, NamespaceMissing, those of queues and WorkerKept
 	// Resource is that of QueueShort.
 	Resource string
@@ -81,8 +86,10 @@ func (o Obstacle) String() string {
 		return "does not handle type " + o.Name
 	case NamespaceMissing:
 		return "does not serve namespace " + strconv.Quote(o.Name)
-	case LabelMissing:
+	case LabelMissing, LabelNotOneOf:
 		return "label " + o.Label.Name + "=" + o.Label.Value + " missing"
+	case LabelForbidden:
+		return "label " + o.Label.Name + "=" + o.Label.Value + " excluded"
 	case ResourceShort:
 		return "resource " + o.Name + ": " + thousandths(o.Want) + " required, " +
 			thousandths(o.Free) + " of " + thousandths(o.Total) + " free"
@@ -162,6 +169,7 @@ func (w *worker) obstacles(c *class) []Obstacle {
 			out = append(out, Obstacle{Kind: LabelMissing, Label: c.demand.Labels[i]})
 		}
 	}
+	out = w.ruleObstacles(c, out)
 	for i, n := range c.needs {
 		if free := w.free(n.resource); n.amount > free {
 			out = append(out, Obstacle{

@@ -9,6 +9,9 @@ const maxProbes = 32
 // capacity for the shape, or nil. It returns the worker to avoid only if no
 // other has capacity.
 func (s *Scheduler) findWorker(c *shape, avoid WorkerID) *worker {
+	if c.place != Spread || len(c.prefer) > 0 {
+		return s.choose(c, avoid)
+	}
 	if c.version == s.version && len(c.eligible) <= maxProbes {
 		return s.scan(c, avoid) // known to be few
 	}
@@ -81,16 +84,7 @@ func (s *Scheduler) scan(c *shape, avoid WorkerID) *worker {
 
 // eligible returns the workers that could run the shape when idle.
 func (s *Scheduler) eligible(c *shape) []*worker {
-	if c.version != s.version {
-		c.version = s.version
-		clear(c.eligible)
-		c.eligible = c.eligible[:0]
-		for _, w := range s.sorted {
-			if w.eligible(c) {
-				c.eligible = append(c.eligible, w)
-			}
-		}
-	}
+	s.updateLists(c)
 	return c.eligible
 }
 

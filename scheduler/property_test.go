@@ -49,9 +49,12 @@ func capacities() *rapid.Generator[scheduler.Capacity] {
 
 func demands() *rapid.Generator[scheduler.Demand] {
 	return rapid.Custom(func(t *rapid.T) scheduler.Demand {
-		return scheduler.Demand{
+		return satisfiable(scheduler.Demand{
 			Resources:  quantities(5).Draw(t, "resources"),
 			Labels:     rapid.SliceOfNDistinct(labels, 0, 1, rapid.ID[scheduler.Label]).Draw(t, "labels"),
+			Rules:      rapid.SliceOfNDistinct(rapid.SampledFrom(someRules), 0, 1, scheduler.LabelRule.String).Draw(t, "rules"),
+			Prefer:     rapid.SliceOfNDistinct(rapid.SampledFrom(someRules), 0, 1, scheduler.LabelRule.String).Draw(t, "prefer"),
+			Place:      rapid.SampledFrom([]scheduler.Strategy{scheduler.Spread, scheduler.Spread, scheduler.Pack, scheduler.Random}).Draw(t, "place"),
 			Namespace:  rapid.SampledFrom([]string{"", "", "", "etl", "ml"}).Draw(t, "namespace"),
 			Type:       rapid.SampledFrom([]string{"", "", "command", "noop"}).Draw(t, "type"),
 			Queue:      rapid.SampledFrom(queueNames).Draw(t, "queue"),
@@ -59,7 +62,7 @@ func demands() *rapid.Generator[scheduler.Demand] {
 			NoPrefetch: rapid.Bool().Draw(t, "prompt"),
 			Limit:      rapid.Uint32Range(0, 3).Draw(t, "limit"),
 			Group:      scheduler.TaskRef{Job: 1, Index: rapid.Uint32Range(0, 1).Draw(t, "group")},
-		}
+		})
 	})
 }
 
@@ -341,7 +344,6 @@ func TestEveryValidTaskIsAssigned(t *testing.T) {
 	everything := scheduler.Capacity{
 		Slots:     2,
 		Resources: []scheduler.Quantity{{Name: "cpu", Amount: 8}, {Name: "gpu", Amount: 8}, {Name: "memory", Amount: 8}},
-		Labels:    []scheduler.Label{{Name: "zone", Value: "eu"}, {Name: "zone", Value: "us"}, {Name: "disk", Value: "ssd"}},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPair(t)
@@ -351,8 +353,12 @@ func TestEveryValidTaskIsAssigned(t *testing.T) {
 			"cancel":     p.cancel,
 			"next":       func(t *rapid.T) { p.next(t) },
 		})
-		p.s.AddWorker(9, everything)
-		p.model.workers[9] = &modelWorker{capacity: everything, accepting: true}
+		for i, labels := range labelSets {
+			id, c := scheduler.WorkerID(9+i), everything //nolint:gosec // small
+			c.Labels = labels
+			p.s.AddWorker(id, c)
+			p.model.workers[id] = &modelWorker{capacity: c, accepting: true}
+		}
 		for again := true; again; again = len(p.model.ready) > 0 {
 			for p.next(t) {
 				p.check(t)

@@ -133,6 +133,9 @@ func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
 			return false
 		}
 	}
+	if slices.ContainsFunc(m.demands[c].Rules, func(r scheduler.LabelRule) bool { return !meets(w.capacity.Labels, r) }) {
+		return false
+	}
 	for _, q := range m.demands[c].Resources {
 		taken := q.Amount
 		for _, held := range w.held {
@@ -143,6 +146,14 @@ func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
 		}
 	}
 	return true
+}
+
+// meets reports whether a worker with these labels fulfills a rule.
+func meets(labels []scheduler.Label, r scheduler.LabelRule) bool {
+	found := slices.ContainsFunc(labels, func(l scheduler.Label) bool {
+		return l.Name == r.Name && (len(r.Values) == 0 || slices.Contains(r.Values, l.Value))
+	})
+	return found != r.Not
 }
 
 // held returns the number of attempts of a class on all workers.
@@ -157,24 +168,36 @@ func (m *model) held(c scheduler.ClassID) (n int) {
 	return n
 }
 
-// choices returns the workers that the task may be assigned to: the least
-// loaded of those that fit and are not to be avoided, or the one to avoid if
-// only it fits.
+// choices returns the workers that the task may be assigned to: those that fit and are not to
+// be avoided, or the one to avoid if only it fits. Of these, it is those with a free slot if
+// there are any, then those that the task prefers if there are any, and then those that its
+// strategy may choose.
 func (m *model) choices(t modelTask) []scheduler.WorkerID {
+	d := m.demands[t.class]
 	var fit []scheduler.WorkerID
 	for id, w := range m.workers {
 		if m.fits(w, t.class) {
 			fit = append(fit, id)
 		}
 	}
-	if len(fit) > 1 {
-		fit = slices.DeleteFunc(fit, func(id scheduler.WorkerID) bool { return id == t.avoid })
+	fit = someOf(fit, func(id scheduler.WorkerID) bool { return id != t.avoid })
+	free := func(id scheduler.WorkerID) bool { return len(m.workers[id].held) < m.workers[id].capacity.Slots }
+	fit = someOf(fit, free)
+	fit = someOf(fit, func(id scheduler.WorkerID) bool {
+		return !slices.ContainsFunc(d.Prefer, func(r scheduler.LabelRule) bool { return !meets(m.workers[id].capacity.Labels, r) })
+	})
+	better := func(a, b *modelWorker) bool { return len(a.held)*b.capacity.Slots < len(b.held)*a.capacity.Slots }
+	if len(fit) > 0 && free(fit[0]) {
+		switch d.Place {
+		case scheduler.Random:
+			return fit
+		case scheduler.Pack:
+			better = func(a, b *modelWorker) bool { return m.fullness(a) > m.fullness(b) }
+		case scheduler.Spread:
+		}
 	}
 	return slices.DeleteFunc(slices.Clone(fit), func(id scheduler.WorkerID) bool {
-		return slices.ContainsFunc(fit, func(other scheduler.WorkerID) bool {
-			a, b := m.workers[id], m.workers[other]
-			return len(b.held)*a.capacity.Slots < len(a.held)*b.capacity.Slots
-		})
+		return slices.ContainsFunc(fit, func(other scheduler.WorkerID) bool { return better(m.workers[other], m.workers[id]) })
 	})
 }
 
@@ -277,6 +300,33 @@ func (m *model) compare(a, b modelTask, aged bool) int {
 		return cmp.Or(s.Cmp(t), cmp.Compare(m.served[x], m.served[y]), cmp.Compare(x.namespace, y.namespace), cmp.Compare(x.name, y.name))
 	}
 	return cmp.Compare(a.seq, b.seq)
+}
+
+// someOf returns those for which a condition holds, or all if it holds for none.
+func someOf(list []scheduler.WorkerID, holds func(scheduler.WorkerID) bool) []scheduler.WorkerID {
+	if some := slices.DeleteFunc(slices.Clone(list), func(id scheduler.WorkerID) bool { return !holds(id) }); len(some) > 0 {
+		return some
+	}
+	return list
+}
+
+// fullness is how full a worker is: the largest share that is taken of its slots and resources.
+func (m *model) fullness(w *modelWorker) int64 {
+	most := int64(len(w.held)) << 32 / int64(max(w.capacity.Slots, 1))
+	for _, name := range []string{"cpu", "gpu", "memory"} {
+		taken, total := int64(0), amount(w.capacity.Resources, name)
+		for _, held := range w.held {
+			taken += amount(m.demands[held.class].Resources, name)
+		}
+		switch {
+		case taken == 0:
+		case taken >= total:
+			most = max(most, 1<<32)
+		default:
+			most = max(most, taken<<32/total)
+		}
+	}
+	return most
 }
 
 // next returns the position in ready of the task that must be assigned now, and

@@ -14,6 +14,7 @@ type Scheduler struct {
 	queues     map[string]*queue // by name
 	resources  map[string]resourceID
 	labels     map[Label]labelID
+	presence   presences // of labels
 	types      map[string]typeID
 	namespaces map[string]namespaceID
 	key        []byte // scratch space of Class
@@ -23,6 +24,7 @@ type Scheduler struct {
 	version uint64               // number of changes of the workers and their capacity
 	offers  offerList            // of a version, for TaskViews
 	byLoad  heap[*worker]        // workers that accept tasks and have slots, least loaded first
+	pack    *packOrder           // the same workers, while a class with Pack uses it
 	search  heap[visit]          // scratch space of walk
 	waiting int                  // attempts that wait for a slot
 	held    [Urgent + 1]int      // attempts that workers hold, by priority

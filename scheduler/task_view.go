@@ -33,6 +33,7 @@ type TaskView struct {
 	queued   bool
 	position Position
 	fleet    fleetCopy
+	presence presences
 	groups   []workerGroup // of the fleet; nil until group is called
 	groupOf  []uint32      // the group of each worker of the fleet
 	capacity fleet         // of all workers together
@@ -113,7 +114,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	p = p.orNormal()
 	v := &TaskView{
 		priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
-		random: s.random, choices: s.choices, starts: s.starts,
+		random: s.random, choices: s.choices, starts: s.starts, presence: slices.Clip(s.presence),
 	}
 	v.class = v.copyClass(s.classes[c])
 	scan := scanner{s: s, valid: valid, left: maxScanned, checks: maxChecked, further: maxSimulated}
@@ -199,7 +200,7 @@ func (v *TaskView) copyClass(c *class) *class {
 func (c *class) copyDemand() *class {
 	return &class{
 		id: c.id, demand: c.demand, flow: c.flow, limit: c.limit, held: c.held, shape: &shape{
-			needs: c.needs, labels: c.labels, typ: c.typ, namespace: c.namespace, prefetchable: c.prefetchable, pooled: c.pooled,
+			needs: c.needs, labels: c.labels, rules: c.rules, typ: c.typ, namespace: c.namespace, prefetchable: c.prefetchable, pooled: c.pooled,
 		},
 	}
 }

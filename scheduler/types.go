@@ -74,6 +74,14 @@ type Demand struct {
 	Resources []Quantity
 	// Labels must all be on the worker.
 	Labels []Label
+	// Rules are further conditions on labels, all of which the worker must fulfill. A label
+	// that has a rule has no other one: explanations rely on it.
+	Rules []LabelRule
+	// Prefer are conditions on labels. A worker that fulfills all of them is chosen before
+	// others that fit.
+	Prefer []LabelRule
+	// Place is how one of the workers that fit is chosen.
+	Place Strategy
 	// Type is the type of task that the worker must handle; empty: none.
 	Type string
 	// Namespace is the one of the task, which the worker must serve.

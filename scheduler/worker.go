@@ -17,7 +17,9 @@ type worker struct {
 	turn      uint64       // orders workers of equal load: see Scheduler.draw
 	pos       int          // in Scheduler.byLoad; -1 if absent
 	accepting bool
-	dedicated bool // Capacity.Reserved
+	dedicated bool   // Capacity.Reserved
+	share     uint64 // how full it is, while Scheduler.pack exists: see updateShare
+	packPos   int    // in Scheduler.pack; -1 if absent
 
 	labels []labelID     // sorted
 	types  []typeID      // sorted; nil: all
@@ -85,7 +87,7 @@ func (w *worker) eligible(c *shape) bool {
 // suits reports whether the worker has the labels that the class requires, handles its
 // type of task, serves its namespace, and is not reserved for others.
 func (w *worker) suits(c *shape) bool {
-	return w.handles(c.typ) && w.servesNamespace(c.namespace) && w.hasLabels(c) && (!w.dedicated || c.pooled)
+	return w.handles(c.typ) && w.servesNamespace(c.namespace) && w.hasLabels(c) && w.meetsAll(c.rules) && (!w.dedicated || c.pooled)
 }
 
 func (w *worker) servesNamespace(n namespaceID) bool {
@@ -187,7 +189,7 @@ func (s *Scheduler) release(w *worker, c *class, p Priority) bool {
 func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 	wk := s.workers[w]
 	if wk == nil {
-		wk = &worker{id: w, pos: -1, accepting: true, turn: s.draw()}
+		wk = &worker{id: w, pos: -1, packPos: -1, accepting: true, turn: s.draw()}
 		s.workers[w] = wk
 		at, _ := slices.BinarySearchFunc(s.sorted, w, byID)
 		s.sorted = slices.Insert(s.sorted, at, wk)
@@ -207,9 +209,10 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 		wk.total[r] = q.Amount
 	}
 	for _, l := range normalLabels(capacity.Labels) {
-		wk.labels = append(wk.labels, intern(s.labels, l))
+		id := s.labelID(l)
+		wk.labels = append(wk.labels, id, s.presence[id])
 	}
-	slices.Sort(wk.labels)
+	wk.labels = distinct(wk.labels)
 	for _, name := range capacity.Types {
 		wk.types = append(wk.types, s.typeID(name))
 	}
@@ -255,6 +258,9 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 	s.waiting -= int(wk.waiting)
 	if wk.ranked() {
 		s.byLoad.remove(wk.pos)
+		if s.pack != nil {
+			s.rankPacked(wk)
+		}
 	}
 }
 
@@ -330,6 +336,9 @@ func (s *Scheduler) rank(w *worker) {
 		s.byLoad.push(w)
 	case w.ranked():
 		s.byLoad.remove(w.pos)
+	}
+	if s.pack != nil {
+		s.rankPacked(w)
 	}
 }
 

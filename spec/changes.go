@@ -103,9 +103,17 @@ func differingFields(a, b proto.Message, except []protoreflect.Name) (names []st
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		if !slices.Contains(except, f.Name()) && !x.Get(f).Equal(y.Get(f)) {
-			names = append(names, strings.TrimSuffix(string(f.Name()), "_ms"))
+			names = append(names, fileName(f.Name()))
 		}
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
+}
+
+// fileName returns the name in job files of a field of a message.
+func fileName(field protoreflect.Name) string {
+	if field == "rules" {
+		return "require"
+	}
+	return strings.TrimSuffix(string(field), "_ms")
 }

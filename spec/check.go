@@ -260,7 +260,7 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 			c.refuse(at+"resources."+name, problem{fmt.Sprintf("%d is out of range", v), "send 1 to 2^50 thousandths × 1000, and leave out what is zero"})
 		}
 	}
-	c.labels(at+"require", p.GetRequire())
+	c.checkPlacement(at, p)
 	if len(p.GetSecrets()) > 0 {
 		c.secrets(at, p.GetSecrets())
 	}

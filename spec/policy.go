@@ -38,7 +38,9 @@ type policy struct {
 	retry            retry
 	execution        dtaskv1.Execution
 	resources        map[string]int64
-	require          map[string]string
+	require          map[string]labelRule
+	prefer           map[string]labelRule
+	place            dtaskv1.PlacementStrategy
 	secrets          []string
 	finally          bool
 	reuse            int64 // ms; 0 = not pure
@@ -159,7 +161,15 @@ var policyFields = fields[*policy]{
 		r.holds(e.value, labelsProblem(len(p.resources)))
 	},
 	"require": func(r *reader, p *policy, e entry) {
-		p.require = r.labels(e, p.require, "{zone: eu}")
+		p.require = r.labelRules(e, p.require)
+	},
+	"prefer": func(r *reader, p *policy, e entry) {
+		p.prefer = r.labelRules(e, p.prefer)
+	},
+	"place": func(r *reader, p *policy, e entry) {
+		if v, ok := readKeyword(r, e.value, strategies); ok {
+			p.place = v
+		}
 	},
 	"secrets": func(r *reader, p *policy, e entry) {
 		if v, ok := r.secrets(e.value); ok {
@@ -253,10 +263,12 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		Type: p.kind, Priority: p.priority, Env: p.env,
 		TimeoutMs: p.timeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
 		QueueTimeoutMs: p.queueTimeout.after, QueueTimeoutRequeues: p.queueTimeout.requeues,
-		Execution: p.execution, Resources: p.resources, Require: p.require, KillGraceMs: p.killGrace,
+		Execution: p.execution, Resources: p.resources, KillGraceMs: p.killGrace,
 		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask, Secrets: p.secrets,
 		ExpectMs: p.expect,
 	}
+	out.Require, out.Rules = protoRules(p.require)
+	out.Prefer, out.Place = protoPreferences(p.prefer), p.place
 	if t := &p.retry; t.said {
 		out.Retry = &dtaskv1.RetryPolicy{
 			Max: t.max, InitialMs: t.initial, MultiplierPermille: t.permille,

@@ -103,7 +103,7 @@ func (s *surveyor) tag(n *yaml.Node) {
 	switch n.Tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp", "!!map", "!!seq", "!!merge", "":
 	default:
-		s.r.fault(n, fmt.Sprintf("unknown tag %s", quote(n.Tag)), "leave the tag out")
+		s.r.fault(n, fmt.Sprintf("unknown tag %s", quote(n.Tag)), "leave the tag out, or quote the text")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,9 @@ const (
 
 // reservedLabels is the prefix of labels that coordinators set.
 const reservedLabels = "dtask."
+
+// automaticLabels are labels that each worker has by itself.
+var automaticLabels = []string{"worker", "host", "os", "arch", "isolation"}
 
 // Config configures a worker. Only Join or JoinString is required.
 type Config struct {
@@ -205,6 +209,9 @@ func (c *Config) Validate() error {
 		}
 		if strings.HasPrefix(key, reservedLabels) {
 			problems = append(problems, fmt.Errorf("invalid --label %q: names that start with %q are reserved", key, reservedLabels))
+		}
+		if slices.Contains(automaticLabels, key) {
+			problems = append(problems, fmt.Errorf("invalid --label %q: workers have the labels %s by themselves; choose another name", key, strings.Join(automaticLabels, ", ")))
 		}
 	}
 	if c.LogBytes != 0 && c.LogBytes < minLogBytes {

@@ -174,12 +174,22 @@ func (s *session) hello() *dtaskv1.SessionRequest {
 			Labels:   w.cfg.Labels, Resources: w.resources, Types: w.types, Secrets: w.secrets.announced(), Reserved: w.cfg.Reserved,
 			Held: held, Ended: ended, NextReport: next,
 			Version: w.cfg.Version, Address: w.host, LockId: w.dirs.lockID,
+			Os: runtime.GOOS, Arch: runtime.GOARCH, Isolation: w.isolation(),
 		},
 	}
 	if s.leaving {
 		s.goodbye = s.lastHeartbeat
 	}
 	return m
+}
+
+// isolation returns how commands are separated from the worker and from each other, as the
+// label isolation has it.
+func (w *Worker) isolation() string {
+	if w.cfg.RunAs != "" {
+		return "user"
+	}
+	return "none"
 }
 
 func (s *session) newHeartbeat() uint64 {

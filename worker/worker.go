@@ -104,7 +104,7 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	w.incarnation = hex.EncodeToString(id)
-	w.host, _ = os.Hostname() // for display only
+	w.host, _ = os.Hostname() // empty: the worker has no label host
 	w.resources = offered(&w.cfg)
 	w.attempts = newAttemptTable(cfg.Slots)
 	w.lease.ended = func() {

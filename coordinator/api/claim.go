@@ -60,10 +60,11 @@ func own(h *dtaskv1.JobHeader, name string) {
 }
 
 // checkLevel refuses a job in a namespace that a replica of an earlier version would not
-// separate, and one that it would start too early or never cancel.
+// separate, one that it would start too early or never cancel, and one that it would run on
+// workers that its tasks exclude.
 func (u *upload) checkLevel(h *dtaskv1.JobHeader) error {
-	gated := fsm.IsGated(h)
-	if h.GetNamespace() == "" && !gated {
+	gated, placed := fsm.IsGated(h), usesPlacement(h)
+	if h.GetNamespace() == "" && !gated && !placed {
 		return nil
 	}
 	level, gateLevel := fsm.Level(0), fsm.OpLevel((*fsm.SealGated)(nil))
@@ -74,6 +75,8 @@ func (u *upload) checkLevel(h *dtaskv1.JobHeader) error {
 		return refused("job.namespace: "+finish, level, "namespaces", namespaceLevel)
 	case gated && level < gateLevel:
 		return refused("job: "+finish, level, "start_at, start_after, expires and concurrency", gateLevel)
+	case placed && level < placementLevel:
+		return refused("job: "+finish, level, "rules about labels, prefer and place", placementLevel)
 	}
 	return nil
 }

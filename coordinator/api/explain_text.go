@@ -116,8 +116,19 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"worker_kept":       func(r *dtaskv1.Reason) string { return "kept free for a large task of queue " + r.GetValue() },
 	"type_missing":      func(r *dtaskv1.Reason) string { return "does not " + handling(r.GetName()) },
 	"namespace_missing": func(r *dtaskv1.Reason) string { return "does not serve the namespace " + r.GetName() },
-	"label_missing":     func(r *dtaskv1.Reason) string { return "lacks the label " + r.GetName() + "=" + r.GetValue() },
-	"secret_missing":    func(r *dtaskv1.Reason) string { return "lacks the secret " + r.GetName() },
+	"label_missing": func(r *dtaskv1.Reason) string {
+		if r.GetValue() == "*" {
+			return "lacks the label " + r.GetName()
+		}
+		return "lacks the label " + r.GetName() + "=" + r.GetValue()
+	},
+	"label_not_one_of": func(r *dtaskv1.Reason) string {
+		return "lacks the label " + r.GetName() + " with one of " + strings.Trim(r.GetValue(), "[]")
+	},
+	"label_excluded": func(r *dtaskv1.Reason) string {
+		return "has the label " + r.GetName() + "=" + r.GetValue() + ", which is excluded"
+	},
+	"secret_missing": func(r *dtaskv1.Reason) string { return "lacks the secret " + r.GetName() },
 	"resource_short": func(r *dtaskv1.Reason) string {
 		most := ""
 		if r.GetVaries() {
@@ -186,7 +197,13 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 	},
 	"connect_worker": func(c *dtaskv1.StartChange, _ string) string { return anyOf(c) + " connects again" },
 	"add_label": func(c *dtaskv1.StartChange, _ string) string {
+		if c.GetValue() == "*" {
+			return anyOf(c) + " has the label " + c.GetName() + ", with any value"
+		}
 		return anyOf(c) + " has the label " + c.GetName() + "=" + c.GetValue()
+	},
+	"remove_label": func(c *dtaskv1.StartChange, _ string) string {
+		return anyOf(c) + " does not have the label " + c.GetName() + "=" + c.GetValue()
 	},
 	"add_secret": func(c *dtaskv1.StartChange, _ string) string { return anyOf(c) + " has the secret " + c.GetName() },
 	"add_type":   func(c *dtaskv1.StartChange, _ string) string { return anyOf(c) + " can " + handling(c.GetName()) },

@@ -27,6 +27,8 @@ func fullJob() *dtaskv1.JobSpec {
 	pure.QueueTimeoutMs, pure.QueueTimeoutRequeues = 2000, true
 	pure.Resources, pure.Require, pure.KillGraceMs, pure.ReuseMs = map[string]int64{"cpu": 500}, map[string]string{"zone": "a"}, 4000, 5000
 	pure.StartTimeoutMs, pure.ExpectMs = 6000, 7000
+	pure.Rules = []*dtaskv1.LabelRule{{Name: "gpu", Values: []string{"k80"}, Not: true}}
+	pure.Prefer, pure.Place = []*dtaskv1.LabelRule{{Name: "disk", Values: []string{"ssd"}}}, dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM
 	mask := uint32(0o77)
 	command.Shell, command.Umask, command.Secrets = []string{"bash", "-c"}, &mask, []string{"db"}
 	cleanup.Finally = true

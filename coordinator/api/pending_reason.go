@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/taskbody"
@@ -82,7 +83,10 @@ func requirements(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) []
 			func(w *fsm.Worker) bool { return !fsm.IsOwnLabel(key) && slices.Contains(w.Labels, label) },
 		})
 	}
-	pooled := len(p.GetRequire()) > 0
+	for _, x := range p.GetRules() {
+		list = append(list, ruleRequirement(x))
+	}
+	pooled := fsm.ChoosesWorkers(p)
 	if q := st.Queue(fsm.QueueOf(h)); q != nil {
 		for _, label := range q.Require {
 			list = append(list, requirement{
@@ -108,4 +112,21 @@ func requirements(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) []
 		})
 	}
 	return list
+}
+
+// ruleRequirement is a rule about one label.
+func ruleRequirement(x *dtaskv1.LabelRule) requirement {
+	text, name := "has the label "+x.GetName(), x.GetName()
+	switch {
+	case x.GetNot():
+		text = "lacks the label " + name + "=" + strings.Join(x.GetValues(), " and "+name+"=")
+	case len(x.GetValues()) > 0:
+		text = "has the label " + name + "=" + strings.Join(x.GetValues(), " or "+name+"=")
+	}
+	return requirement{text, func(w *fsm.Worker) bool {
+		found := !fsm.IsOwnLabel(name) && slices.ContainsFunc(w.Labels, func(l fsm.Label) bool {
+			return l.Key == name && (len(x.GetValues()) == 0 || slices.Contains(x.GetValues(), l.Value))
+		})
+		return found != x.GetNot()
+	}}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -144,5 +145,51 @@ func TestARequirementThatNoWorkerMeetsIsNamedAlone(t *testing.T) {
 	}
 	if got, want := pages[0].GetTasks()[0].GetPendingReason(), "no worker that is up has 3 gpu"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAPendingTaskNamesTheRuleThatNoWorkerFulfills(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.leader.op(t, &fsm.RegisterWorker{ID: 1, Name: "w1", Incarnation: testInstance, Slots: 4, Labels: []fsm.Label{{Key: "zone", Value: "eu"}}, Version: "v", Address: "host"})
+	for want, x := range map[string]*dtaskv1.LabelRule{
+		"no worker that is up has the label zone=ap or zone=us": {Name: "zone", Values: []string{"ap", "us"}},
+		"no worker that is up lacks the label zone=eu":          {Name: "zone", Values: []string{"eu"}, Not: true},
+		"no worker that is up has the label rack":               {Name: "rack"},
+		"no worker that is up has the label " + fsm.SecretLabel: {Name: fsm.SecretLabel},
+		"": {Name: "rack", Values: []string{"7"}, Not: true},
+	} {
+		var got string
+		r.machine.Read(func(st *fsm.State, _ uint64) {
+			got = pendingReason(st, &dtaskv1.JobHeader{}, &dtaskv1.TaskPolicy{Type: "noop", Rules: []*dtaskv1.LabelRule{x}})
+		})
+		if got != want {
+			t.Errorf("%v: got %q, want %q", x, got, want)
+		}
+	}
+}
+
+// A replica of an earlier version would run such tasks anywhere.
+func TestPlacementRequiresItsFeatureLevel(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	zone := []*dtaskv1.LabelRule{{Name: "zone", Values: []string{"eu"}, Not: true}}
+	send := func(x *dtaskv1.TaskPolicy) error {
+		h := header("placed")
+		h.Policies[0].Rules, h.Policies[0].Prefer, h.Policies[0].Place = x.GetRules(), x.GetPrefer(), x.GetPlace()
+		_, err := r.send(t.Context(), request("k"+x.String(), h, task("a")))
+		return err
+	}
+	policies := []*dtaskv1.TaskPolicy{{Rules: zone}, {Prefer: zone}, {Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK}}
+	for _, x := range policies {
+		if err := send(x); err == nil || !strings.Contains(err.Error(), "rules about labels, prefer and place require 3: finish the upgrade") {
+			t.Errorf("%v, below the level: got %v", x, err)
+		}
+	}
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	for _, x := range policies {
+		if err := send(x); err != nil {
+			t.Errorf("%v, at the level: got %v", x, err)
+		}
 	}
 }

@@ -174,7 +174,7 @@ func (p *plan) classes() {
 				return
 			}
 			x := p.policy(i)
-			c = &dtaskv1.PlanClass{Task: t.GetId(), Type: fsm.RequiredType(x), Require: x.GetRequire(), Resources: x.GetResources(), Secrets: x.GetSecrets()}
+			c = &dtaskv1.PlanClass{Task: t.GetId(), Type: fsm.RequiredType(x), Require: spec.Required(x), Resources: x.GetResources(), Secrets: x.GetSecrets()}
 			workers, atOnce := p.planner.Fitting(t.GetPolicy())
 			if c.Workers, c.AtOnce = uint32(workers), atOnce; workers == 0 { //nolint:gosec // workers are few
 				c.Reason = cmp.Or(pendingReason(p.st, p.header, x), "no worker has all that it needs")

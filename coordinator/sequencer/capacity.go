@@ -193,6 +193,10 @@ func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 			if isSecret(o.Label) {
 				x.Code, x.Name, x.Value = "secret_missing", o.Label.Value, ""
 			}
+		case scheduler.LabelNotOneOf:
+			x.Code, x.Name, x.Value = "label_not_one_of", o.Label.Name, o.Label.Value
+		case scheduler.LabelForbidden:
+			x.Code, x.Name, x.Value = "label_excluded", o.Label.Name, o.Label.Value
 		case scheduler.ResourceShort:
 			x.Code = "resource_short"
 		case scheduler.NamespaceMissing:
@@ -220,11 +224,15 @@ func (r refusal) obstacles() (list []Obstacle) {
 func isSecret(l scheduler.Label) bool { return l.Name == secretLabel("").Name }
 
 // showChange returns a change as users make it; ok is false for a worker that accepts no
-// tasks for two reasons, or because it shuts down.
+// tasks for two reasons, because it shuts down, or for
+// a label that workers have by themselves.
 func showChange(c *scheduler.Change, why refusal) (shown StartChange, ok bool) {
 	shown = StartChange{Name: c.Name, Worker: fsm.WorkerID(c.Worker), Amount: c.Amount}
 	if c.Label.Name != "" {
 		shown.Name, shown.Value = c.Label.Name, c.Label.Value
+	}
+	if c.Worker != 0 && fsm.IsAutomaticLabel(c.Label.Name) {
+		return shown, false // nobody can change it
 	}
 	secret := isSecret(c.Label)
 	if secret {
@@ -245,6 +253,8 @@ func showChange(c *scheduler.Change, why refusal) (shown StartChange, ok bool) {
 		if secret {
 			shown.Code = "add_secret"
 		}
+	case scheduler.RemoveLabel:
+		shown.Code = "remove_label"
 	case scheduler.AddType:
 		shown.Code = "add_type"
 	case scheduler.AddNamespace:

@@ -229,10 +229,24 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 	for _, name := range slices.Sorted(maps.Keys(p.GetRequire())) {
 		d.Labels = append(d.Labels, scheduler.Label{Name: name, Value: p.GetRequire()[name]})
 	}
+	d.Rules, d.Prefer, d.Place = labelRules(p.GetRules()), labelRules(p.GetPrefer()), strategies[p.GetPlace()]
 	for _, name := range p.GetSecrets() {
 		d.Labels = append(d.Labels, secretLabel(name))
 	}
 	return d
+}
+
+// strategies has those of the protocol; all others are the default.
+var strategies = map[dtaskv1.PlacementStrategy]scheduler.Strategy{
+	dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK:   scheduler.Pack,
+	dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM: scheduler.Random,
+}
+
+func labelRules(list []*dtaskv1.LabelRule) (rules []scheduler.LabelRule) {
+	for _, r := range list {
+		rules = append(rules, scheduler.LabelRule{Name: r.GetName(), Values: r.GetValues(), Not: r.GetNot()})
+	}
+	return rules
 }
 
 // secretLabel returns the label of a worker that has a secret. The names of other labels

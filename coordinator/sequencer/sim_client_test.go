@@ -489,9 +489,7 @@ func (c *sim) policy() *dtaskv1.TaskPolicy {
 	if c.chance(30) {
 		p.Resources = map[string]int64{"cpu": 500 + c.rng.Int64N(1500)}
 	}
-	if c.chance(20) {
-		p.Require = map[string]string{"zone": "a"}
-	}
+	c.placement(p)
 	if c.chance(30) {
 		p.Priority = dtaskv1.Priority(1 + c.rng.IntN(4))
 	}

@@ -48,6 +48,7 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 		w.c.fail("worker %s (%d) got %v, which is for %d", w.name, w.id, it.AttemptRef, it.Worker)
 	}
 	w.c.wasCommitted(it)
+	w.checkPlacement(it)
 	x := w.plan(it)
 	if x == nil { // its job was archived: its body cannot be sent
 		term, session, id := w.session.term, w.session, w.id

@@ -222,9 +222,7 @@ func (w *simWorker) dial() {
 		return
 	}
 	h := sequencer.Hello{Name: w.name, Incarnation: w.incarnation(), Slots: w.slots, Prefetch: w.prefetch, Resources: []fsm.Resource{{Name: "cpu", Amount: simCPU}}}
-	if w.zone {
-		h.Labels = []fsm.Label{{Key: "zone", Value: "a"}}
-	}
+	h.Labels = w.labels()
 	h.Held = sortedRefs(w.held)
 	for _, o := range w.outbox {
 		h.Ended = append(h.Ended, o.at)

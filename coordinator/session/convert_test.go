@@ -15,7 +15,7 @@ func TestOnlyTheCoordinatorMakesTheLabelsOfTypesSecretsAndNamespaces(t *testing.
 		Labels:  map[string]string{"zone": "eu", fsm.TypeLabel: "forged", fsm.SecretLabel: "forged", fsm.NamespaceLabel: "forged"},
 		Secrets: []string{"key", "db", "db"}, Types: []string{"command"},
 	}, &ungranted)
-	want := []fsm.Label{{Key: "zone", Value: "eu"}, {Key: fsm.SecretLabel, Value: "db"}, {Key: fsm.SecretLabel, Value: "key"}, {Key: fsm.TypeLabel, Value: "command"}}
+	want := []fsm.Label{{Key: fsm.SecretLabel, Value: "db"}, {Key: fsm.SecretLabel, Value: "key"}, {Key: fsm.TypeLabel, Value: "command"}, {Key: "zone", Value: "eu"}}
 	if diff := cmp.Diff(want, hello.Labels); diff != "" {
 		t.Error(diff)
 	}
@@ -27,11 +27,11 @@ func TestAGrantDecidesTheLabelsAndNamespacesOfAWorker(t *testing.T) {
 	hello := &dtaskv1.Hello{Labels: map[string]string{"zone": "eu"}, Types: []string{"command"}}
 	g := &Grant{Labels: map[string]string{"zone": "eu", "rack": "7", fsm.TypeLabel: "forged"}, Namespaces: []string{"ml", "default", "ml"}}
 	want := []fsm.Label{
-		{Key: "rack", Value: "7"},
-		{Key: "zone", Value: "eu"},
 		{Key: fsm.NamespaceLabel, Value: "default"},
 		{Key: fsm.NamespaceLabel, Value: "ml"},
 		{Key: fsm.TypeLabel, Value: "command"},
+		{Key: "rack", Value: "7"},
+		{Key: "zone", Value: "eu"},
 	}
 	if diff := cmp.Diff(want, helloOf(t.Context(), hello, g).Labels); diff != "" {
 		t.Error(diff)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/auth"
@@ -34,12 +35,17 @@ var ungranted = Grant{AnyLabels: true, Namespaces: []string{auth.AllNamespaces}}
 type RefusedError struct {
 	Worker string
 	Label  string // key=value that was not granted; empty: the worker has no namespace
+	Has    string // the value of Label that the worker has by itself; empty: it has none
 }
 
 // Error names the worker, and what an admin can do.
 func (e *RefusedError) Error() string {
 	if e.Label == "" {
 		return fmt.Sprintf("session: worker %q may serve no namespace: let it join with a join string that names one", e.Worker)
+	}
+	if e.Has != "" {
+		return fmt.Sprintf("session: worker %q announces the label %s, but this label is automatic, and its value here is %q: "+
+			"remove it from --label", e.Worker, e.Label, e.Has)
 	}
 	return fmt.Sprintf("session: worker %q announces the label %s, which it was not granted: remove it from --label, "+
 		"or let the worker join with a join string that grants it", e.Worker, e.Label)
@@ -48,7 +54,8 @@ func (e *RefusedError) Error() string {
 // authorize returns what a worker may do, or why its session is refused.
 func (s *Service) authorize(ctx context.Context, h *dtaskv1.Hello) (Grant, error) {
 	if s.cfg.Authorize == nil {
-		return ungranted, nil
+		g := ungranted
+		return g, g.checkAutomatic(h)
 	}
 	g, err := s.cfg.Authorize(ctx, h)
 	if err != nil {
@@ -58,7 +65,7 @@ func (s *Service) authorize(ctx context.Context, h *dtaskv1.Hello) (Grant, error
 		return g, &RefusedError{Worker: h.GetName()}
 	}
 	if g.AnyLabels {
-		return g, nil
+		return g, g.checkAutomatic(h)
 	}
 	for _, key := range slices.Sorted(maps.Keys(h.GetLabels())) {
 		value := h.GetLabels()[key]
@@ -66,7 +73,7 @@ func (s *Service) authorize(ctx context.Context, h *dtaskv1.Hello) (Grant, error
 			return g, &RefusedError{Worker: h.GetName(), Label: key + "=" + value}
 		}
 	}
-	return g, nil
+	return g, g.checkAutomatic(h)
 }
 
 // labels returns the labels that the state gets of a worker with this grant.
@@ -75,12 +82,18 @@ func (g *Grant) labels(h *dtaskv1.Hello) []fsm.Label {
 	if g.AnyLabels {
 		chosen = h.GetLabels()
 	}
+	all := make(map[string]string, len(chosen)+len(fsm.AutomaticLabels))
+	maps.Copy(all, chosen)
+	maps.Copy(all, g.automaticLabels(h))
 	var namespaces []string
 	if !slices.Contains(g.Namespaces, auth.AllNamespaces) {
 		namespaces = g.Namespaces
 	}
-	return slices.Concat(labels(chosen), ownLabels(fsm.NamespaceLabel, namespaces),
+	list := slices.Concat(labels(all), ownLabels(fsm.NamespaceLabel, namespaces),
 		reservedLabel(h), ownLabels(fsm.SecretLabel, h.GetSecrets()), ownLabels(fsm.TypeLabel, h.GetTypes()))
+	// As in the state: a worker that returns unchanged is not registered again.
+	slices.SortStableFunc(list, func(a, b fsm.Label) int { return strings.Compare(a.Key, b.Key) })
+	return list
 }
 
 // reservedLabel returns the label of a worker that takes only tasks which require one of its

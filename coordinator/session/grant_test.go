@@ -75,7 +75,7 @@ func TestEverySessionOfAStreamIsAuthorized(t *testing.T) {
 	h.join(labeled("w2", map[string]string{"zone": "eu"}))
 	h.join(labeled("open", map[string]string{"a": "b"}))
 	h.machine.Read(func(st *fsm.State, _ uint64) {
-		if w := st.WorkerByName("w2"); len(w.Labels) != 2 || w.Labels[0].Key != "rack" || w.Namespaces() != nil {
+		if w := st.WorkerByName("w2"); len(w.Labels) != 3 || w.Labels[0].Key != "rack" || w.Labels[1].Key != "worker" || w.Namespaces() != nil {
 			t.Errorf("got labels %v, want those that were granted", w.Labels)
 		}
 		if w := st.WorkerByName("w3"); w != nil {

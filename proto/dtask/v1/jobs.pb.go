@@ -121,6 +121,59 @@ func (Execution) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{1}
 }
 
+// PlacementStrategy is how one of the workers that fit a task is chosen.
+type PlacementStrategy int32
+
+const (
+	PlacementStrategy_PLACEMENT_STRATEGY_UNSPECIFIED PlacementStrategy = 0 // as spread
+	PlacementStrategy_PLACEMENT_STRATEGY_SPREAD      PlacementStrategy = 1 // the least loaded
+	PlacementStrategy_PLACEMENT_STRATEGY_PACK        PlacementStrategy = 2 // the fullest
+	PlacementStrategy_PLACEMENT_STRATEGY_RANDOM      PlacementStrategy = 3 // the less loaded of two random ones
+)
+
+// Enum value maps for PlacementStrategy.
+var (
+	PlacementStrategy_name = map[int32]string{
+		0: "PLACEMENT_STRATEGY_UNSPECIFIED",
+		1: "PLACEMENT_STRATEGY_SPREAD",
+		2: "PLACEMENT_STRATEGY_PACK",
+		3: "PLACEMENT_STRATEGY_RANDOM",
+	}
+	PlacementStrategy_value = map[string]int32{
+		"PLACEMENT_STRATEGY_UNSPECIFIED": 0,
+		"PLACEMENT_STRATEGY_SPREAD":      1,
+		"PLACEMENT_STRATEGY_PACK":        2,
+		"PLACEMENT_STRATEGY_RANDOM":      3,
+	}
+)
+
+func (x PlacementStrategy) Enum() *PlacementStrategy {
+	p := new(PlacementStrategy)
+	*p = x
+	return p
+}
+
+func (x PlacementStrategy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlacementStrategy) Descriptor() protoreflect.EnumDescriptor {
+	return file_dtask_v1_jobs_proto_enumTypes[2].Descriptor()
+}
+
+func (PlacementStrategy) Type() protoreflect.EnumType {
+	return &file_dtask_v1_jobs_proto_enumTypes[2]
+}
+
+func (x PlacementStrategy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlacementStrategy.Descriptor instead.
+func (PlacementStrategy) EnumDescriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+}
+
 // Condition is how a dependency, a task or a whole array, must end before its dependent
 // runs.
 type Condition int32
@@ -162,11 +215,11 @@ func (x Condition) String() string {
 }
 
 func (Condition) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_jobs_proto_enumTypes[2].Descriptor()
+	return file_dtask_v1_jobs_proto_enumTypes[3].Descriptor()
 }
 
 func (Condition) Type() protoreflect.EnumType {
-	return &file_dtask_v1_jobs_proto_enumTypes[2]
+	return &file_dtask_v1_jobs_proto_enumTypes[3]
 }
 
 func (x Condition) Number() protoreflect.EnumNumber {
@@ -175,7 +228,7 @@ func (x Condition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Condition.Descriptor instead.
 func (Condition) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
 }
 
 // LogStream selects an output stream.
@@ -212,11 +265,11 @@ func (x LogStream) String() string {
 }
 
 func (LogStream) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_jobs_proto_enumTypes[3].Descriptor()
+	return file_dtask_v1_jobs_proto_enumTypes[4].Descriptor()
 }
 
 func (LogStream) Type() protoreflect.EnumType {
-	return &file_dtask_v1_jobs_proto_enumTypes[3]
+	return &file_dtask_v1_jobs_proto_enumTypes[4]
 }
 
 func (x LogStream) Number() protoreflect.EnumNumber {
@@ -225,7 +278,7 @@ func (x LogStream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LogStream.Descriptor instead.
 func (LogStream) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{4}
 }
 
 // JobSpec is a whole job as package spec makes it from a file: checked, with defaults,
@@ -697,8 +750,10 @@ type TaskPolicy struct {
 	Retry              *RetryPolicy           `protobuf:"bytes,7,opt,name=retry,proto3" json:"retry,omitempty"`
 	Execution          Execution              `protobuf:"varint,8,opt,name=execution,proto3,enum=dtask.v1.Execution" json:"execution,omitempty"`
 	Resources          map[string]int64       `protobuf:"bytes,9,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // thousandths of a unit; cpu 1000 = one core, memory in bytes × 1000
-	Require            map[string]string      `protobuf:"bytes,10,rep,name=require,proto3" json:"require,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`     // labels that a worker must have
-	KillGraceMs        int64                  `protobuf:"varint,11,opt,name=kill_grace_ms,json=killGraceMs,proto3" json:"kill_grace_ms,omitempty"`                                                 // between SIGTERM and SIGKILL; ≥ 0
+	// Labels that a worker must have. A value is not "*" and does not begin with "!": that is
+	// a rule.
+	Require     map[string]string `protobuf:"bytes,10,rep,name=require,proto3" json:"require,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	KillGraceMs int64             `protobuf:"varint,11,opt,name=kill_grace_ms,json=killGraceMs,proto3" json:"kill_grace_ms,omitempty"` // between SIGTERM and SIGKILL; ≥ 0
 	// A cleanup task: it runs after all ordinary tasks of the job have ended, in any
 	// state. Its index is above theirs, and it depends only on other cleanup tasks.
 	Finally bool `protobuf:"varint,12,opt,name=finally,proto3" json:"finally,omitempty"`
@@ -723,7 +778,15 @@ type TaskPolicy struct {
 	Secrets []string `protobuf:"bytes,18,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	// How long an attempt is expected to run, for plans without enough earlier runs; it limits
 	// nothing. 0 = unknown.
-	ExpectMs      int64 `protobuf:"varint,19,opt,name=expect_ms,json=expectMs,proto3" json:"expect_ms,omitempty"`
+	ExpectMs int64 `protobuf:"varint,19,opt,name=expect_ms,json=expectMs,proto3" json:"expect_ms,omitempty"`
+	// Further conditions on the labels of workers, at most one for each name, and none for a
+	// name in require. Only from feature level 3 on.
+	Rules []*LabelRule `protobuf:"bytes,20,rep,name=rules,proto3" json:"rules,omitempty"`
+	// Conditions on the labels of workers, at most one for each name. A worker that fulfills
+	// all of them is chosen before others. Only from feature level 3 on.
+	Prefer []*LabelRule `protobuf:"bytes,21,rep,name=prefer,proto3" json:"prefer,omitempty"`
+	// How one of the workers that fit is chosen. Only from feature level 3 on.
+	Place         PlacementStrategy `protobuf:"varint,22,opt,name=place,proto3,enum=dtask.v1.PlacementStrategy" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -891,6 +954,91 @@ func (x *TaskPolicy) GetExpectMs() int64 {
 	return 0
 }
 
+func (x *TaskPolicy) GetRules() []*LabelRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *TaskPolicy) GetPrefer() []*LabelRule {
+	if x != nil {
+		return x.Prefer
+	}
+	return nil
+}
+
+func (x *TaskPolicy) GetPlace() PlacementStrategy {
+	if x != nil {
+		return x.Place
+	}
+	return PlacementStrategy_PLACEMENT_STRATEGY_UNSPECIFIED
+}
+
+// LabelRule is a condition on one label of a worker.
+type LabelRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The worker's label has one of these values; none: any. At most 64, without duplicates.
+	Values []string `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty"`
+	// The worker has no such label, or one with another value than these, of which there is
+	// at least one.
+	Not           bool `protobuf:"varint,3,opt,name=not,proto3" json:"not,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LabelRule) Reset() {
+	*x = LabelRule{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LabelRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LabelRule) ProtoMessage() {}
+
+func (x *LabelRule) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LabelRule.ProtoReflect.Descriptor instead.
+func (*LabelRule) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *LabelRule) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LabelRule) GetValues() []string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *LabelRule) GetNot() bool {
+	if x != nil {
+		return x.Not
+	}
+	return false
+}
+
 // RetryPolicy decides whether and when a failed attempt is retried.
 type RetryPolicy struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
@@ -907,7 +1055,7 @@ type RetryPolicy struct {
 
 func (x *RetryPolicy) Reset() {
 	*x = RetryPolicy{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -919,7 +1067,7 @@ func (x *RetryPolicy) String() string {
 func (*RetryPolicy) ProtoMessage() {}
 
 func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,7 +1080,7 @@ func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
 func (*RetryPolicy) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RetryPolicy) GetMax() uint32 {
@@ -1003,7 +1151,7 @@ type TaskSpec struct {
 
 func (x *TaskSpec) Reset() {
 	*x = TaskSpec{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1163,7 @@ func (x *TaskSpec) String() string {
 func (*TaskSpec) ProtoMessage() {}
 
 func (x *TaskSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1176,7 @@ func (x *TaskSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSpec.ProtoReflect.Descriptor instead.
 func (*TaskSpec) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TaskSpec) GetId() string {
@@ -1095,7 +1243,7 @@ type ArraySpec struct {
 
 func (x *ArraySpec) Reset() {
 	*x = ArraySpec{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1255,7 @@ func (x *ArraySpec) String() string {
 func (*ArraySpec) ProtoMessage() {}
 
 func (x *ArraySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1268,7 @@ func (x *ArraySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArraySpec.ProtoReflect.Descriptor instead.
 func (*ArraySpec) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ArraySpec) GetRanges() []*ArrayRange {
@@ -1184,7 +1332,7 @@ type ArrayRange struct {
 
 func (x *ArrayRange) Reset() {
 	*x = ArrayRange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1344,7 @@ func (x *ArrayRange) String() string {
 func (*ArrayRange) ProtoMessage() {}
 
 func (x *ArrayRange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1357,7 @@ func (x *ArrayRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayRange.ProtoReflect.Descriptor instead.
 func (*ArrayRange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ArrayRange) GetFirst() uint32 {
@@ -1251,7 +1399,7 @@ type TaskBody struct {
 
 func (x *TaskBody) Reset() {
 	*x = TaskBody{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1411,7 @@ func (x *TaskBody) String() string {
 func (*TaskBody) ProtoMessage() {}
 
 func (x *TaskBody) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1424,7 @@ func (x *TaskBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskBody.ProtoReflect.Descriptor instead.
 func (*TaskBody) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TaskBody) GetCommand() []string {
@@ -1345,7 +1493,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1505,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1518,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitRequest) GetParts() []*JobPart {
@@ -1408,7 +1556,7 @@ type JobPart struct {
 
 func (x *JobPart) Reset() {
 	*x = JobPart{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1568,7 @@ func (x *JobPart) String() string {
 func (*JobPart) ProtoMessage() {}
 
 func (x *JobPart) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1581,7 @@ func (x *JobPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPart.ProtoReflect.Descriptor instead.
 func (*JobPart) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *JobPart) GetJob() uint64 {
@@ -1513,7 +1661,7 @@ type TaskColumns struct {
 
 func (x *TaskColumns) Reset() {
 	*x = TaskColumns{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1673,7 @@ func (x *TaskColumns) String() string {
 func (*TaskColumns) ProtoMessage() {}
 
 func (x *TaskColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1686,7 @@ func (x *TaskColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskColumns.ProtoReflect.Descriptor instead.
 func (*TaskColumns) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TaskColumns) GetIdSizes() []uint32 {
@@ -1606,7 +1754,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1766,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1779,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SubmitResponse) GetResults() []*SubmitResult {
@@ -1655,7 +1803,7 @@ type SubmitResult struct {
 
 func (x *SubmitResult) Reset() {
 	*x = SubmitResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1815,7 @@ func (x *SubmitResult) String() string {
 func (*SubmitResult) ProtoMessage() {}
 
 func (x *SubmitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1828,7 @@ func (x *SubmitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResult.ProtoReflect.Descriptor instead.
 func (*SubmitResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SubmitResult) GetJob() uint64 {
@@ -1730,7 +1878,7 @@ type StoredJob struct {
 
 func (x *StoredJob) Reset() {
 	*x = StoredJob{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1890,7 @@ func (x *StoredJob) String() string {
 func (*StoredJob) ProtoMessage() {}
 
 func (x *StoredJob) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1903,7 @@ func (x *StoredJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredJob.ProtoReflect.Descriptor instead.
 func (*StoredJob) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StoredJob) GetId() string {
@@ -1828,7 +1976,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1988,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2001,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Job) GetId() string {
@@ -2131,7 +2279,7 @@ type ArrayStatus struct {
 
 func (x *ArrayStatus) Reset() {
 	*x = ArrayStatus{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2291,7 @@ func (x *ArrayStatus) String() string {
 func (*ArrayStatus) ProtoMessage() {}
 
 func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2304,7 @@ func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayStatus.ProtoReflect.Descriptor instead.
 func (*ArrayStatus) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ArrayStatus) GetId() string {
@@ -2219,7 +2367,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2379,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2392,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetJobRequest) GetId() string {
@@ -2278,7 +2426,7 @@ type GetJobSpecRequest struct {
 
 func (x *GetJobSpecRequest) Reset() {
 	*x = GetJobSpecRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2438,7 @@ func (x *GetJobSpecRequest) String() string {
 func (*GetJobSpecRequest) ProtoMessage() {}
 
 func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2451,7 @@ func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobSpecRequest.ProtoReflect.Descriptor instead.
 func (*GetJobSpecRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetJobSpecRequest) GetJob() string {
@@ -2332,7 +2480,7 @@ type GetJobSpecResponse struct {
 
 func (x *GetJobSpecResponse) Reset() {
 	*x = GetJobSpecResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2492,7 @@ func (x *GetJobSpecResponse) String() string {
 func (*GetJobSpecResponse) ProtoMessage() {}
 
 func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2505,7 @@ func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobSpecResponse.ProtoReflect.Descriptor instead.
 func (*GetJobSpecResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetJobSpecResponse) GetPart() *JobPart {
@@ -2393,7 +2541,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2553,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2566,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListJobsRequest) GetStates() []JobState {
@@ -2512,7 +2660,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2672,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2685,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2601,7 +2749,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2761,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2774,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Task) GetId() string {
@@ -2813,7 +2961,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +2973,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +2986,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListTasksRequest) GetJob() string {
@@ -2923,7 +3071,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2935,7 +3083,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2948,7 +3096,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -2997,7 +3145,7 @@ type WatchJobRequest struct {
 
 func (x *WatchJobRequest) Reset() {
 	*x = WatchJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3157,7 @@ func (x *WatchJobRequest) String() string {
 func (*WatchJobRequest) ProtoMessage() {}
 
 func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3170,7 @@ func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchJobRequest) GetId() string {
@@ -3071,7 +3219,7 @@ type WatchJobResponse struct {
 
 func (x *WatchJobResponse) Reset() {
 	*x = WatchJobResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3231,7 @@ func (x *WatchJobResponse) String() string {
 func (*WatchJobResponse) ProtoMessage() {}
 
 func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3244,7 @@ func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchJobResponse) GetJob() *Job {
@@ -3143,7 +3291,7 @@ type WaitJobsRequest struct {
 
 func (x *WaitJobsRequest) Reset() {
 	*x = WaitJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3155,7 +3303,7 @@ func (x *WaitJobsRequest) String() string {
 func (*WaitJobsRequest) ProtoMessage() {}
 
 func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3168,7 +3316,7 @@ func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsRequest.ProtoReflect.Descriptor instead.
 func (*WaitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WaitJobsRequest) GetJobs() []string {
@@ -3212,7 +3360,7 @@ type WaitJobsResponse struct {
 
 func (x *WaitJobsResponse) Reset() {
 	*x = WaitJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3372,7 @@ func (x *WaitJobsResponse) String() string {
 func (*WaitJobsResponse) ProtoMessage() {}
 
 func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3385,7 @@ func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsResponse.ProtoReflect.Descriptor instead.
 func (*WaitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WaitJobsResponse) GetFinished() []*Job {
@@ -3287,7 +3435,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3447,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3460,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelRequest) GetJob() string {
@@ -3352,7 +3500,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3512,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3525,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CancelResponse) GetAlreadyCancelled() bool {
@@ -3413,7 +3561,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3425,7 +3573,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3438,7 +3586,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UpdateRequest) GetJob() string {
@@ -3536,7 +3684,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3696,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3709,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UpdateResponse) GetJob() *Job {
@@ -3601,7 +3749,7 @@ type RetryRequest struct {
 
 func (x *RetryRequest) Reset() {
 	*x = RetryRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3761,7 @@ func (x *RetryRequest) String() string {
 func (*RetryRequest) ProtoMessage() {}
 
 func (x *RetryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3774,7 @@ func (x *RetryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
 func (*RetryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RetryRequest) GetJob() string {
@@ -3675,7 +3823,7 @@ type RetryResponse struct {
 
 func (x *RetryResponse) Reset() {
 	*x = RetryResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3835,7 @@ func (x *RetryResponse) String() string {
 func (*RetryResponse) ProtoMessage() {}
 
 func (x *RetryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3848,7 @@ func (x *RetryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
 func (*RetryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RetryResponse) GetJob() *Job {
@@ -3738,7 +3886,7 @@ type AttemptRecord struct {
 
 func (x *AttemptRecord) Reset() {
 	*x = AttemptRecord{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +3898,7 @@ func (x *AttemptRecord) String() string {
 func (*AttemptRecord) ProtoMessage() {}
 
 func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +3911,7 @@ func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRecord.ProtoReflect.Descriptor instead.
 func (*AttemptRecord) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AttemptRecord) GetNumber() uint32 {
@@ -3821,7 +3969,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3833,7 +3981,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3846,7 +3994,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeadLetter) GetJob() string {
@@ -3942,7 +4090,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4102,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4115,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListDeadLettersRequest) GetJob() string {
@@ -4037,7 +4185,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4049,7 +4197,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4062,7 +4210,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -4100,7 +4248,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4112,7 +4260,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4125,7 +4273,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PurgeDeadLettersRequest) GetJob() string {
@@ -4174,7 +4322,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4186,7 +4334,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4199,7 +4347,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
@@ -4237,7 +4385,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4249,7 +4397,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4262,7 +4410,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetResultRequest) GetJob() string {
@@ -4309,7 +4457,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4321,7 +4469,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4334,7 +4482,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TaskResult) GetTask() string {
@@ -4397,7 +4545,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4409,7 +4557,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4422,7 +4570,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetResultResponse) GetJob() *Job {
@@ -4459,7 +4607,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4471,7 +4619,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4484,7 +4632,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{46}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -4531,7 +4679,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4543,7 +4691,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4556,7 +4704,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{47}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LogsResponse) GetPieces() []*LogPiece {
@@ -4581,7 +4729,7 @@ type LogPiece struct {
 
 func (x *LogPiece) Reset() {
 	*x = LogPiece{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4593,7 +4741,7 @@ func (x *LogPiece) String() string {
 func (*LogPiece) ProtoMessage() {}
 
 func (x *LogPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4606,7 +4754,7 @@ func (x *LogPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPiece.ProtoReflect.Descriptor instead.
 func (*LogPiece) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{48}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *LogPiece) GetStream() LogStream {
@@ -4650,7 +4798,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4810,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4823,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{49}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WatchEventsRequest) GetAfterIndex() uint64 {
@@ -4711,7 +4859,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4723,7 +4871,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4736,7 +4884,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{50}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchEventsResponse) GetEvents() []*Event {
@@ -4771,7 +4919,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4783,7 +4931,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4796,7 +4944,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{51}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -4879,7 +5027,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4891,7 +5039,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4904,7 +5052,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{52}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ExplainRequest) GetJob() string {
@@ -4946,7 +5094,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4958,7 +5106,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4971,7 +5119,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ExplainResponse) GetJob() string {
@@ -5071,7 +5219,7 @@ type StartEstimate struct {
 
 func (x *StartEstimate) Reset() {
 	*x = StartEstimate{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5083,7 +5231,7 @@ func (x *StartEstimate) String() string {
 func (*StartEstimate) ProtoMessage() {}
 
 func (x *StartEstimate) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5096,7 +5244,7 @@ func (x *StartEstimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEstimate.ProtoReflect.Descriptor instead.
 func (*StartEstimate) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StartEstimate) GetCode() string {
@@ -5168,7 +5316,7 @@ type TaskGroup struct {
 
 func (x *TaskGroup) Reset() {
 	*x = TaskGroup{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5180,7 +5328,7 @@ func (x *TaskGroup) String() string {
 func (*TaskGroup) ProtoMessage() {}
 
 func (x *TaskGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5193,7 +5341,7 @@ func (x *TaskGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskGroup.ProtoReflect.Descriptor instead.
 func (*TaskGroup) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TaskGroup) GetReason() *Reason {
@@ -5256,7 +5404,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5268,7 +5416,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5281,7 +5429,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Reason) GetCode() string {
@@ -5421,7 +5569,7 @@ type WorkerGroup struct {
 
 func (x *WorkerGroup) Reset() {
 	*x = WorkerGroup{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5433,7 +5581,7 @@ func (x *WorkerGroup) String() string {
 func (*WorkerGroup) ProtoMessage() {}
 
 func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5446,7 +5594,7 @@ func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerGroup.ProtoReflect.Descriptor instead.
 func (*WorkerGroup) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{57}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WorkerGroup) GetObstacles() []*Reason {
@@ -5488,7 +5636,7 @@ type StartChange struct {
 
 func (x *StartChange) Reset() {
 	*x = StartChange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5500,7 +5648,7 @@ func (x *StartChange) String() string {
 func (*StartChange) ProtoMessage() {}
 
 func (x *StartChange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5513,7 +5661,7 @@ func (x *StartChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChange.ProtoReflect.Descriptor instead.
 func (*StartChange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{58}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StartChange) GetCode() string {
@@ -5594,7 +5742,7 @@ type WorkerOffer struct {
 
 func (x *WorkerOffer) Reset() {
 	*x = WorkerOffer{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5606,7 +5754,7 @@ func (x *WorkerOffer) String() string {
 func (*WorkerOffer) ProtoMessage() {}
 
 func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5619,7 +5767,7 @@ func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerOffer.ProtoReflect.Descriptor instead.
 func (*WorkerOffer) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{59}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WorkerOffer) GetSlots() uint32 {
@@ -5680,7 +5828,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5692,7 +5840,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5705,7 +5853,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{60}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PlanRequest) GetHeader() *JobHeader {
@@ -5752,7 +5900,7 @@ type PlanTask struct {
 
 func (x *PlanTask) Reset() {
 	*x = PlanTask{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5764,7 +5912,7 @@ func (x *PlanTask) String() string {
 func (*PlanTask) ProtoMessage() {}
 
 func (x *PlanTask) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5777,7 +5925,7 @@ func (x *PlanTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanTask.ProtoReflect.Descriptor instead.
 func (*PlanTask) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{61}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PlanTask) GetId() string {
@@ -5841,7 +5989,7 @@ type PlanTime struct {
 
 func (x *PlanTime) Reset() {
 	*x = PlanTime{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5853,7 +6001,7 @@ func (x *PlanTime) String() string {
 func (*PlanTime) ProtoMessage() {}
 
 func (x *PlanTime) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5866,7 +6014,7 @@ func (x *PlanTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanTime.ProtoReflect.Descriptor instead.
 func (*PlanTime) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{62}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PlanTime) GetLowMs() int64 {
@@ -5916,7 +6064,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5928,7 +6076,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5941,7 +6089,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{63}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PlanResponse) GetLowMs() []int64 {
@@ -6060,7 +6208,7 @@ type PlanClass struct {
 
 func (x *PlanClass) Reset() {
 	*x = PlanClass{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6072,7 +6220,7 @@ func (x *PlanClass) String() string {
 func (*PlanClass) ProtoMessage() {}
 
 func (x *PlanClass) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6085,7 +6233,7 @@ func (x *PlanClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanClass.ProtoReflect.Descriptor instead.
 func (*PlanClass) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{64}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PlanClass) GetTask() string {
@@ -6163,7 +6311,7 @@ type PlanBound struct {
 
 func (x *PlanBound) Reset() {
 	*x = PlanBound{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[65]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6175,7 +6323,7 @@ func (x *PlanBound) String() string {
 func (*PlanBound) ProtoMessage() {}
 
 func (x *PlanBound) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[65]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6188,7 +6336,7 @@ func (x *PlanBound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBound.ProtoReflect.Descriptor instead.
 func (*PlanBound) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{65}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PlanBound) GetCode() string {
@@ -6224,7 +6372,7 @@ type PlanChange struct {
 
 func (x *PlanChange) Reset() {
 	*x = PlanChange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[66]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6236,7 +6384,7 @@ func (x *PlanChange) String() string {
 func (*PlanChange) ProtoMessage() {}
 
 func (x *PlanChange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[66]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6249,7 +6397,7 @@ func (x *PlanChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanChange.ProtoReflect.Descriptor instead.
 func (*PlanChange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{66}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PlanChange) GetTask() string {
@@ -6329,7 +6477,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
-	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xb9\a\n" +
+	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xc4\b\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -6352,7 +6500,10 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05umask\x18\x10 \x01(\rH\x00R\x05umask\x88\x01\x01\x124\n" +
 	"\x16queue_timeout_requeues\x18\x11 \x01(\bR\x14queueTimeoutRequeues\x12\x18\n" +
 	"\asecrets\x18\x12 \x03(\tR\asecrets\x12\x1b\n" +
-	"\texpect_ms\x18\x13 \x01(\x03R\bexpectMs\x1a6\n" +
+	"\texpect_ms\x18\x13 \x01(\x03R\bexpectMs\x12)\n" +
+	"\x05rules\x18\x14 \x03(\v2\x13.dtask.v1.LabelRuleR\x05rules\x12+\n" +
+	"\x06prefer\x18\x15 \x03(\v2\x13.dtask.v1.LabelRuleR\x06prefer\x121\n" +
+	"\x05place\x18\x16 \x01(\x0e2\x1b.dtask.v1.PlacementStrategyR\x05place\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -6362,7 +6513,11 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\fRequireEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
-	"\x06_umask\"\xd1\x01\n" +
+	"\x06_umask\"I\n" +
+	"\tLabelRule\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06values\x18\x02 \x03(\tR\x06values\x12\x10\n" +
+	"\x03not\x18\x03 \x01(\bR\x03not\"\xd1\x01\n" +
 	"\vRetryPolicy\x12\x10\n" +
 	"\x03max\x18\x01 \x01(\rR\x03max\x12\x1d\n" +
 	"\n" +
@@ -6900,7 +7055,12 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tExecution\x12\x19\n" +
 	"\x15EXECUTION_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17EXECUTION_AT_LEAST_ONCE\x10\x01\x12\x1a\n" +
-	"\x16EXECUTION_AT_MOST_ONCE\x10\x02*\x83\x01\n" +
+	"\x16EXECUTION_AT_MOST_ONCE\x10\x02*\x92\x01\n" +
+	"\x11PlacementStrategy\x12\"\n" +
+	"\x1ePLACEMENT_STRATEGY_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19PLACEMENT_STRATEGY_SPREAD\x10\x01\x12\x1b\n" +
+	"\x17PLACEMENT_STRATEGY_PACK\x10\x02\x12\x1d\n" +
+	"\x19PLACEMENT_STRATEGY_RANDOM\x10\x03*\x83\x01\n" +
 	"\tCondition\x12\x19\n" +
 	"\x15CONDITION_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CONDITION_COMPLETED\x10\x01\x12\x13\n" +
@@ -6944,250 +7104,255 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_jobs_proto_rawDescData
 }
 
-var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
+var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
-	(Condition)(0),                   // 2: dtask.v1.Condition
-	(LogStream)(0),                   // 3: dtask.v1.LogStream
-	(*JobSpec)(nil),                  // 4: dtask.v1.JobSpec
-	(*JobHeader)(nil),                // 5: dtask.v1.JobHeader
-	(*JobConcurrency)(nil),           // 6: dtask.v1.JobConcurrency
-	(*ScheduledRun)(nil),             // 7: dtask.v1.ScheduledRun
-	(*JobNeed)(nil),                  // 8: dtask.v1.JobNeed
-	(*TaskPolicy)(nil),               // 9: dtask.v1.TaskPolicy
-	(*RetryPolicy)(nil),              // 10: dtask.v1.RetryPolicy
-	(*TaskSpec)(nil),                 // 11: dtask.v1.TaskSpec
-	(*ArraySpec)(nil),                // 12: dtask.v1.ArraySpec
-	(*ArrayRange)(nil),               // 13: dtask.v1.ArrayRange
-	(*TaskBody)(nil),                 // 14: dtask.v1.TaskBody
-	(*SubmitRequest)(nil),            // 15: dtask.v1.SubmitRequest
-	(*JobPart)(nil),                  // 16: dtask.v1.JobPart
-	(*TaskColumns)(nil),              // 17: dtask.v1.TaskColumns
-	(*SubmitResponse)(nil),           // 18: dtask.v1.SubmitResponse
-	(*SubmitResult)(nil),             // 19: dtask.v1.SubmitResult
-	(*StoredJob)(nil),                // 20: dtask.v1.StoredJob
-	(*Job)(nil),                      // 21: dtask.v1.Job
-	(*ArrayStatus)(nil),              // 22: dtask.v1.ArrayStatus
-	(*GetJobRequest)(nil),            // 23: dtask.v1.GetJobRequest
-	(*GetJobSpecRequest)(nil),        // 24: dtask.v1.GetJobSpecRequest
-	(*GetJobSpecResponse)(nil),       // 25: dtask.v1.GetJobSpecResponse
-	(*ListJobsRequest)(nil),          // 26: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 27: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 28: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 29: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 30: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 31: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 32: dtask.v1.WatchJobResponse
-	(*WaitJobsRequest)(nil),          // 33: dtask.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 34: dtask.v1.WaitJobsResponse
-	(*CancelRequest)(nil),            // 35: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 36: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 37: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 38: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 39: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 40: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 41: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 42: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 43: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 44: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 45: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 46: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 47: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 48: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 49: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 50: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 51: dtask.v1.LogsResponse
-	(*LogPiece)(nil),                 // 52: dtask.v1.LogPiece
-	(*WatchEventsRequest)(nil),       // 53: dtask.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),      // 54: dtask.v1.WatchEventsResponse
-	(*Event)(nil),                    // 55: dtask.v1.Event
-	(*ExplainRequest)(nil),           // 56: dtask.v1.ExplainRequest
-	(*ExplainResponse)(nil),          // 57: dtask.v1.ExplainResponse
-	(*StartEstimate)(nil),            // 58: dtask.v1.StartEstimate
-	(*TaskGroup)(nil),                // 59: dtask.v1.TaskGroup
-	(*Reason)(nil),                   // 60: dtask.v1.Reason
-	(*WorkerGroup)(nil),              // 61: dtask.v1.WorkerGroup
-	(*StartChange)(nil),              // 62: dtask.v1.StartChange
-	(*WorkerOffer)(nil),              // 63: dtask.v1.WorkerOffer
-	(*PlanRequest)(nil),              // 64: dtask.v1.PlanRequest
-	(*PlanTask)(nil),                 // 65: dtask.v1.PlanTask
-	(*PlanTime)(nil),                 // 66: dtask.v1.PlanTime
-	(*PlanResponse)(nil),             // 67: dtask.v1.PlanResponse
-	(*PlanClass)(nil),                // 68: dtask.v1.PlanClass
-	(*PlanBound)(nil),                // 69: dtask.v1.PlanBound
-	(*PlanChange)(nil),               // 70: dtask.v1.PlanChange
-	nil,                              // 71: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 72: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 73: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 74: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 75: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 76: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 77: dtask.v1.Job.LabelsEntry
-	nil,                              // 78: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 79: dtask.v1.Job.ParamsEntry
-	nil,                              // 80: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 81: dtask.v1.ListJobsRequest.LabelsEntry
-	nil,                              // 82: dtask.v1.WorkerOffer.LabelsEntry
-	nil,                              // 83: dtask.v1.WorkerOffer.ResourcesEntry
-	nil,                              // 84: dtask.v1.PlanClass.RequireEntry
-	nil,                              // 85: dtask.v1.PlanClass.ResourcesEntry
-	(Priority)(0),                    // 86: dtask.v1.Priority
-	(ScheduleOverlap)(0),             // 87: dtask.v1.ScheduleOverlap
-	(JobState)(0),                    // 88: dtask.v1.JobState
-	(*ErrorDetail)(nil),              // 89: dtask.v1.ErrorDetail
-	(*Freshness)(nil),                // 90: dtask.v1.Freshness
-	(Consistency)(0),                 // 91: dtask.v1.Consistency
-	(TaskState)(0),                   // 92: dtask.v1.TaskState
+	(PlacementStrategy)(0),           // 2: dtask.v1.PlacementStrategy
+	(Condition)(0),                   // 3: dtask.v1.Condition
+	(LogStream)(0),                   // 4: dtask.v1.LogStream
+	(*JobSpec)(nil),                  // 5: dtask.v1.JobSpec
+	(*JobHeader)(nil),                // 6: dtask.v1.JobHeader
+	(*JobConcurrency)(nil),           // 7: dtask.v1.JobConcurrency
+	(*ScheduledRun)(nil),             // 8: dtask.v1.ScheduledRun
+	(*JobNeed)(nil),                  // 9: dtask.v1.JobNeed
+	(*TaskPolicy)(nil),               // 10: dtask.v1.TaskPolicy
+	(*LabelRule)(nil),                // 11: dtask.v1.LabelRule
+	(*RetryPolicy)(nil),              // 12: dtask.v1.RetryPolicy
+	(*TaskSpec)(nil),                 // 13: dtask.v1.TaskSpec
+	(*ArraySpec)(nil),                // 14: dtask.v1.ArraySpec
+	(*ArrayRange)(nil),               // 15: dtask.v1.ArrayRange
+	(*TaskBody)(nil),                 // 16: dtask.v1.TaskBody
+	(*SubmitRequest)(nil),            // 17: dtask.v1.SubmitRequest
+	(*JobPart)(nil),                  // 18: dtask.v1.JobPart
+	(*TaskColumns)(nil),              // 19: dtask.v1.TaskColumns
+	(*SubmitResponse)(nil),           // 20: dtask.v1.SubmitResponse
+	(*SubmitResult)(nil),             // 21: dtask.v1.SubmitResult
+	(*StoredJob)(nil),                // 22: dtask.v1.StoredJob
+	(*Job)(nil),                      // 23: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 24: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 25: dtask.v1.GetJobRequest
+	(*GetJobSpecRequest)(nil),        // 26: dtask.v1.GetJobSpecRequest
+	(*GetJobSpecResponse)(nil),       // 27: dtask.v1.GetJobSpecResponse
+	(*ListJobsRequest)(nil),          // 28: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 29: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 30: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 31: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 32: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 33: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 34: dtask.v1.WatchJobResponse
+	(*WaitJobsRequest)(nil),          // 35: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 36: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 37: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 38: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 39: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 40: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 41: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 42: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 43: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 44: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 45: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 46: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 47: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 48: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 49: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 50: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 51: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 52: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 53: dtask.v1.LogsResponse
+	(*LogPiece)(nil),                 // 54: dtask.v1.LogPiece
+	(*WatchEventsRequest)(nil),       // 55: dtask.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),      // 56: dtask.v1.WatchEventsResponse
+	(*Event)(nil),                    // 57: dtask.v1.Event
+	(*ExplainRequest)(nil),           // 58: dtask.v1.ExplainRequest
+	(*ExplainResponse)(nil),          // 59: dtask.v1.ExplainResponse
+	(*StartEstimate)(nil),            // 60: dtask.v1.StartEstimate
+	(*TaskGroup)(nil),                // 61: dtask.v1.TaskGroup
+	(*Reason)(nil),                   // 62: dtask.v1.Reason
+	(*WorkerGroup)(nil),              // 63: dtask.v1.WorkerGroup
+	(*StartChange)(nil),              // 64: dtask.v1.StartChange
+	(*WorkerOffer)(nil),              // 65: dtask.v1.WorkerOffer
+	(*PlanRequest)(nil),              // 66: dtask.v1.PlanRequest
+	(*PlanTask)(nil),                 // 67: dtask.v1.PlanTask
+	(*PlanTime)(nil),                 // 68: dtask.v1.PlanTime
+	(*PlanResponse)(nil),             // 69: dtask.v1.PlanResponse
+	(*PlanClass)(nil),                // 70: dtask.v1.PlanClass
+	(*PlanBound)(nil),                // 71: dtask.v1.PlanBound
+	(*PlanChange)(nil),               // 72: dtask.v1.PlanChange
+	nil,                              // 73: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 74: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 75: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 76: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 77: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 78: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 79: dtask.v1.Job.LabelsEntry
+	nil,                              // 80: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 81: dtask.v1.Job.ParamsEntry
+	nil,                              // 82: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 83: dtask.v1.ListJobsRequest.LabelsEntry
+	nil,                              // 84: dtask.v1.WorkerOffer.LabelsEntry
+	nil,                              // 85: dtask.v1.WorkerOffer.ResourcesEntry
+	nil,                              // 86: dtask.v1.PlanClass.RequireEntry
+	nil,                              // 87: dtask.v1.PlanClass.ResourcesEntry
+	(Priority)(0),                    // 88: dtask.v1.Priority
+	(ScheduleOverlap)(0),             // 89: dtask.v1.ScheduleOverlap
+	(JobState)(0),                    // 90: dtask.v1.JobState
+	(*ErrorDetail)(nil),              // 91: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 92: dtask.v1.Freshness
+	(Consistency)(0),                 // 93: dtask.v1.Consistency
+	(TaskState)(0),                   // 94: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
-	5,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
-	11,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	86,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	71,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	72,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	6,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
+	13,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
+	88,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	73,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	74,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,   // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
-	9,   // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	73,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
-	8,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
-	7,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
-	6,   // 10: dtask.v1.JobHeader.concurrency:type_name -> dtask.v1.JobConcurrency
-	87,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
-	2,   // 12: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
-	88,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
-	86,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	74,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	10,  // 16: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	10,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
+	75,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	9,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
+	8,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
+	7,   // 10: dtask.v1.JobHeader.concurrency:type_name -> dtask.v1.JobConcurrency
+	89,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
+	3,   // 12: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
+	90,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	88,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	76,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	12,  // 16: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,   // 17: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	75,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	76,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	14,  // 20: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	12,  // 21: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	2,   // 22: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
-	13,  // 23: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	16,  // 24: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
-	5,   // 25: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
-	11,  // 26: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
-	17,  // 27: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
-	2,   // 28: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
-	19,  // 29: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
-	20,  // 30: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	89,  // 31: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	86,  // 32: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	88,  // 33: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	77,  // 34: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	78,  // 35: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	90,  // 36: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	88,  // 37: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	22,  // 38: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	79,  // 39: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
-	8,   // 40: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
-	7,   // 41: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
-	6,   // 42: dtask.v1.Job.concurrency:type_name -> dtask.v1.JobConcurrency
-	80,  // 43: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	91,  // 44: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	91,  // 45: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
-	16,  // 46: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	90,  // 47: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	88,  // 48: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	81,  // 49: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	91,  // 50: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	21,  // 51: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	90,  // 52: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	92,  // 53: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	41,  // 54: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,   // 55: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	91,  // 56: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	92,  // 57: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	28,  // 58: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	90,  // 59: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	21,  // 60: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	91,  // 61: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	21,  // 62: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	28,  // 63: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	91,  // 64: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	21,  // 65: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	90,  // 66: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	86,  // 67: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	21,  // 68: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	21,  // 69: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	41,  // 70: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	91,  // 71: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	42,  // 72: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	90,  // 73: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	91,  // 74: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	92,  // 75: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	21,  // 76: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	48,  // 77: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,   // 78: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	52,  // 79: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
-	3,   // 80: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
-	55,  // 81: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
-	92,  // 82: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
-	60,  // 83: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
-	61,  // 84: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
-	62,  // 85: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
-	58,  // 86: dtask.v1.ExplainResponse.estimate:type_name -> dtask.v1.StartEstimate
-	59,  // 87: dtask.v1.ExplainResponse.tasks:type_name -> dtask.v1.TaskGroup
-	88,  // 88: dtask.v1.ExplainResponse.job_state:type_name -> dtask.v1.JobState
-	60,  // 89: dtask.v1.TaskGroup.reason:type_name -> dtask.v1.Reason
-	92,  // 90: dtask.v1.TaskGroup.state:type_name -> dtask.v1.TaskState
-	60,  // 91: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
-	63,  // 92: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
-	82,  // 93: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
-	83,  // 94: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
-	5,   // 95: dtask.v1.PlanRequest.header:type_name -> dtask.v1.JobHeader
-	65,  // 96: dtask.v1.PlanRequest.tasks:type_name -> dtask.v1.PlanTask
-	91,  // 97: dtask.v1.PlanRequest.consistency:type_name -> dtask.v1.Consistency
-	2,   // 98: dtask.v1.PlanTask.conditions:type_name -> dtask.v1.Condition
-	68,  // 99: dtask.v1.PlanResponse.classes:type_name -> dtask.v1.PlanClass
-	66,  // 100: dtask.v1.PlanResponse.makespan:type_name -> dtask.v1.PlanTime
-	69,  // 101: dtask.v1.PlanResponse.bounds:type_name -> dtask.v1.PlanBound
-	70,  // 102: dtask.v1.PlanResponse.changes:type_name -> dtask.v1.PlanChange
-	90,  // 103: dtask.v1.PlanResponse.freshness:type_name -> dtask.v1.Freshness
-	84,  // 104: dtask.v1.PlanClass.require:type_name -> dtask.v1.PlanClass.RequireEntry
-	85,  // 105: dtask.v1.PlanClass.resources:type_name -> dtask.v1.PlanClass.ResourcesEntry
-	66,  // 106: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
-	15,  // 107: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	23,  // 108: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	24,  // 109: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	26,  // 110: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	29,  // 111: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	31,  // 112: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	33,  // 113: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	35,  // 114: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	37,  // 115: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	47,  // 116: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	39,  // 117: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	43,  // 118: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	45,  // 119: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	50,  // 120: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	53,  // 121: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	56,  // 122: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
-	64,  // 123: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
-	18,  // 124: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	21,  // 125: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	25,  // 126: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	27,  // 127: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	30,  // 128: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	32,  // 129: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	34,  // 130: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	36,  // 131: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	38,  // 132: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	49,  // 133: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	40,  // 134: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	44,  // 135: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	46,  // 136: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	51,  // 137: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	54,  // 138: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	57,  // 139: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
-	67,  // 140: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
-	124, // [124:141] is the sub-list for method output_type
-	107, // [107:124] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	77,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	78,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	11,  // 20: dtask.v1.TaskPolicy.rules:type_name -> dtask.v1.LabelRule
+	11,  // 21: dtask.v1.TaskPolicy.prefer:type_name -> dtask.v1.LabelRule
+	2,   // 22: dtask.v1.TaskPolicy.place:type_name -> dtask.v1.PlacementStrategy
+	16,  // 23: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	14,  // 24: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	3,   // 25: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
+	15,  // 26: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	18,  // 27: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
+	6,   // 28: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
+	13,  // 29: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
+	19,  // 30: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
+	3,   // 31: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
+	21,  // 32: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
+	22,  // 33: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
+	91,  // 34: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	88,  // 35: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	90,  // 36: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	79,  // 37: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	80,  // 38: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	92,  // 39: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	90,  // 40: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	24,  // 41: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	81,  // 42: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	9,   // 43: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
+	8,   // 44: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
+	7,   // 45: dtask.v1.Job.concurrency:type_name -> dtask.v1.JobConcurrency
+	82,  // 46: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	93,  // 47: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	93,  // 48: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	18,  // 49: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
+	92,  // 50: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	90,  // 51: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	83,  // 52: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	93,  // 53: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	23,  // 54: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	92,  // 55: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	94,  // 56: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	43,  // 57: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	3,   // 58: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	93,  // 59: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	94,  // 60: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	30,  // 61: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	92,  // 62: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	23,  // 63: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	93,  // 64: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	23,  // 65: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	30,  // 66: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	93,  // 67: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	23,  // 68: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	92,  // 69: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	88,  // 70: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	23,  // 71: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	23,  // 72: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	43,  // 73: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	93,  // 74: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	44,  // 75: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	92,  // 76: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	93,  // 77: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	94,  // 78: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	23,  // 79: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	50,  // 80: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	4,   // 81: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	54,  // 82: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
+	4,   // 83: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
+	57,  // 84: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
+	94,  // 85: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
+	62,  // 86: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
+	63,  // 87: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
+	64,  // 88: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
+	60,  // 89: dtask.v1.ExplainResponse.estimate:type_name -> dtask.v1.StartEstimate
+	61,  // 90: dtask.v1.ExplainResponse.tasks:type_name -> dtask.v1.TaskGroup
+	90,  // 91: dtask.v1.ExplainResponse.job_state:type_name -> dtask.v1.JobState
+	62,  // 92: dtask.v1.TaskGroup.reason:type_name -> dtask.v1.Reason
+	94,  // 93: dtask.v1.TaskGroup.state:type_name -> dtask.v1.TaskState
+	62,  // 94: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
+	65,  // 95: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
+	84,  // 96: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
+	85,  // 97: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
+	6,   // 98: dtask.v1.PlanRequest.header:type_name -> dtask.v1.JobHeader
+	67,  // 99: dtask.v1.PlanRequest.tasks:type_name -> dtask.v1.PlanTask
+	93,  // 100: dtask.v1.PlanRequest.consistency:type_name -> dtask.v1.Consistency
+	3,   // 101: dtask.v1.PlanTask.conditions:type_name -> dtask.v1.Condition
+	70,  // 102: dtask.v1.PlanResponse.classes:type_name -> dtask.v1.PlanClass
+	68,  // 103: dtask.v1.PlanResponse.makespan:type_name -> dtask.v1.PlanTime
+	71,  // 104: dtask.v1.PlanResponse.bounds:type_name -> dtask.v1.PlanBound
+	72,  // 105: dtask.v1.PlanResponse.changes:type_name -> dtask.v1.PlanChange
+	92,  // 106: dtask.v1.PlanResponse.freshness:type_name -> dtask.v1.Freshness
+	86,  // 107: dtask.v1.PlanClass.require:type_name -> dtask.v1.PlanClass.RequireEntry
+	87,  // 108: dtask.v1.PlanClass.resources:type_name -> dtask.v1.PlanClass.ResourcesEntry
+	68,  // 109: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
+	17,  // 110: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	25,  // 111: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	26,  // 112: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	28,  // 113: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	31,  // 114: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	33,  // 115: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	35,  // 116: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	37,  // 117: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	39,  // 118: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	49,  // 119: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	41,  // 120: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	45,  // 121: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	47,  // 122: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	52,  // 123: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	55,  // 124: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	58,  // 125: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
+	66,  // 126: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
+	20,  // 127: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	23,  // 128: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	27,  // 129: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	29,  // 130: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	32,  // 131: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	34,  // 132: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	36,  // 133: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	38,  // 134: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	40,  // 135: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	51,  // 136: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	42,  // 137: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	46,  // 138: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	48,  // 139: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	53,  // 140: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	56,  // 141: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	59,  // 142: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
+	69,  // 143: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
+	127, // [127:144] is the sub-list for method output_type
+	110, // [110:127] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -7197,14 +7362,14 @@ func file_dtask_v1_jobs_proto_init() {
 	}
 	file_dtask_v1_common_proto_init()
 	file_dtask_v1_jobs_proto_msgTypes[5].OneofWrappers = []any{}
-	file_dtask_v1_jobs_proto_msgTypes[33].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   82,
+			NumEnums:      5,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

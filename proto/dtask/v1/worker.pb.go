@@ -629,7 +629,7 @@ type Hello struct {
 	Ended       []*AttemptRef          `protobuf:"bytes,7,rep,name=ended,proto3" json:"ended,omitempty"`                                                                                    // ended, outcome not acknowledged
 	NextReport  uint64                 `protobuf:"varint,8,opt,name=next_report,json=nextReport,proto3" json:"next_report,omitempty"`                                                       // number of the first outcome that is not acknowledged
 	Version     string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`                                                                                // of the program
-	Address     string                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`                                                                               // host name, for display only
+	Address     string                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`                                                                               // host name; becomes the label host
 	Prefetch    uint32                 `protobuf:"varint,11,opt,name=prefetch,proto3" json:"prefetch,omitempty"`                                                                            // attempts accepted beyond slots while tasks are short; 0–65,535
 	// Types of tasks that the worker handles: names of handlers, and "command" for
 	// commands and scripts. It gets no others. Empty: an earlier version, which gets all.
@@ -637,8 +637,11 @@ type Hello struct {
 	// Identifies the locked file of the work directory: of all processes with the same
 	// lock, at most one is alive. Empty: unknown.
 	LockId        string   `protobuf:"bytes,13,opt,name=lock_id,json=lockId,proto3" json:"lock_id,omitempty"`
-	Secrets       []string `protobuf:"bytes,14,rep,name=secrets,proto3" json:"secrets,omitempty"`    // names of the secrets that the worker has
-	Reserved      bool     `protobuf:"varint,15,opt,name=reserved,proto3" json:"reserved,omitempty"` // it gets only tasks that require one of its labels
+	Secrets       []string `protobuf:"bytes,14,rep,name=secrets,proto3" json:"secrets,omitempty"`     // names of the secrets that the worker has
+	Reserved      bool     `protobuf:"varint,15,opt,name=reserved,proto3" json:"reserved,omitempty"`  // it gets only tasks that require one of its labels
+	Os            string   `protobuf:"bytes,16,opt,name=os,proto3" json:"os,omitempty"`               // operating system, such as linux; becomes a label
+	Arch          string   `protobuf:"bytes,17,opt,name=arch,proto3" json:"arch,omitempty"`           // architecture, such as amd64; becomes a label
+	Isolation     string   `protobuf:"bytes,18,opt,name=isolation,proto3" json:"isolation,omitempty"` // "user": commands run as other users; else "none"; becomes a label
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -776,6 +779,27 @@ func (x *Hello) GetReserved() bool {
 		return x.Reserved
 	}
 	return false
+}
+
+func (x *Hello) GetOs() string {
+	if x != nil {
+		return x.Os
+	}
+	return ""
+}
+
+func (x *Hello) GetArch() string {
+	if x != nil {
+		return x.Arch
+	}
+	return ""
+}
+
+func (x *Hello) GetIsolation() string {
+	if x != nil {
+		return x.Isolation
+	}
+	return ""
 }
 
 // Reports contains what has happened at the worker since its last reports.
@@ -2376,7 +2400,7 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\areports\x18\x04 \x01(\v2\x11.dtask.v1.ReportsR\areports\x12,\n" +
 	"\blog_data\x18\x05 \x01(\v2\x11.dtask.v1.LogDataR\alogData\x12\x18\n" +
 	"\aleaving\x18\x06 \x01(\bR\aleaving\x12\x14\n" +
-	"\x05trust\x18\a \x01(\fR\x05trust\"\xeb\x04\n" +
+	"\x05trust\x18\a \x01(\fR\x05trust\"\xad\x05\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2394,7 +2418,10 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x05types\x18\f \x03(\tR\x05types\x12\x17\n" +
 	"\alock_id\x18\r \x01(\tR\x06lockId\x12\x18\n" +
 	"\asecrets\x18\x0e \x03(\tR\asecrets\x12\x1a\n" +
-	"\breserved\x18\x0f \x01(\bR\breserved\x1a9\n" +
+	"\breserved\x18\x0f \x01(\bR\breserved\x12\x0e\n" +
+	"\x02os\x18\x10 \x01(\tR\x02os\x12\x12\n" +
+	"\x04arch\x18\x11 \x01(\tR\x04arch\x12\x1c\n" +
+	"\tisolation\x18\x12 \x01(\tR\tisolation\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

@@ -26,6 +26,8 @@ type shape struct {
 	commands bool
 	// slow makes tasks take seconds, so that workers and leaders die while they run.
 	slow bool
+	// placed sets how tasks choose workers.
+	placed func(random *rand.Rand, file cluster.TaskFile)
 }
 
 // shapes lists all shapes.
@@ -42,6 +44,7 @@ func shapes() []shape {
 		{name: "cancel", weight: 3, make: graph, cancels: 8, slow: true},
 		{name: "slow", weight: 1, make: wide, slow: true},
 		{name: "command", weight: 3, make: diamond, commands: true},
+		{name: "placed", weight: 2, make: graph, placed: placed},
 	}
 }
 
@@ -149,6 +152,9 @@ func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 		}
 		if t.Once {
 			file["execution"] = "at-most-once"
+		}
+		if s.placed != nil {
+			s.placed(random, file)
 		}
 		files = append(files, file.After(t.After...))
 	}

@@ -1,0 +1,327 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// AnyValue stands for any value of a label in obstacles and changes.
+const AnyValue = "*"
+
+// A LabelRule is a condition on one label of a worker.
+type LabelRule struct {
+	Name string
+	// Values are those of which the worker must have one; none: any value.
+	Values []string
+	// Not: the worker must have none of Values. One without the label fits.
+	Not bool
+}
+
+// Text returns what the rule says about the values, as a job file has it: "[eu, us]",
+// "!eu" or "*".
+func (r LabelRule) Text() string {
+	sign := ""
+	if r.Not {
+		sign = "!"
+	}
+	switch {
+	case len(r.Values) == 0:
+		return AnyValue
+	case len(r.Values) == 1:
+		return sign + r.Values[0]
+	}
+	return "[" + sign + strings.Join(r.Values, ", "+sign) + "]"
+}
+
+// String returns the rule as name=text.
+func (r LabelRule) String() string { return r.Name + "=" + r.Text() }
+
+// isLabel reports whether a rule requires one value, and is therefore a Label of a Demand.
+func (r LabelRule) isLabel() bool { return len(r.Values) == 1 && !r.Not }
+
+// A labelRule is a LabelRule with the numbers of the labels.
+type labelRule struct {
+	// values are labels of which the worker must have one or, with not, none. The one
+	// of any value is the label's presence: see Scheduler.labelID.
+	values []labelID
+	not    bool
+}
+
+// labelID returns the number of a label. Each label implies another one, which stands for
+// any label of its name, and is called its presence: it has no name, and that name as its
+// value. Scheduler.presence has it at the number of the label.
+func (s *Scheduler) labelID(l Label) labelID {
+	id, known := s.labels[l]
+	if known {
+		return id
+	}
+	presence := labelID(len(s.labels)) //nolint:gosec // G115: names are far fewer than 2^32
+	if l.Name != "" {
+		presence = s.labelID(Label{Value: l.Name})
+	}
+	id = intern(s.labels, l)
+	s.presence = append(s.presence, presence)
+	return id
+}
+
+// labelRules returns rules in normal form with the numbers of the labels.
+func (s *Scheduler) labelRules(rules []LabelRule) []labelRule {
+	var out []labelRule
+	for _, r := range rules {
+		x := labelRule{not: r.Not}
+		for _, v := range r.Values {
+			x.values = append(x.values, s.labelID(Label{r.Name, v}))
+		}
+		if len(r.Values) == 0 {
+			x.values = []labelID{s.labelID(Label{Value: r.Name})}
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// normalRules splits rules into those that require one value, which are labels, and the
+// others: a sorted copy without duplicates. One that forbids nothing is left out.
+func normalRules(in []LabelRule) (labels []Label, rules []LabelRule) {
+	for _, r := range in {
+		r.Values = slices.Compact(slices.Sorted(slices.Values(r.Values)))
+		switch {
+		case r.isLabel():
+			labels = append(labels, Label{r.Name, r.Values[0]})
+		case len(r.Values) > 0 || !r.Not:
+			rules = append(rules, r)
+		}
+	}
+	slices.SortFunc(rules, compareRules)
+	return labels, slices.CompactFunc(rules, func(a, b LabelRule) bool { return compareRules(a, b) == 0 })
+}
+
+// withoutImplied drops the rules that a required label of their name fulfills. One that
+// contradicts it, such as a task's rule the label of its queue, excludes the label's value
+// instead: nothing fits then, and no explanation gives a worker two values.
+func withoutImplied(rules []LabelRule, labels []Label) (out []LabelRule) {
+	for _, r := range rules {
+		i := slices.IndexFunc(labels, func(l Label) bool { return l.Name == r.Name })
+		if i < 0 {
+			out = append(out, r)
+			continue
+		}
+		if value := labels[i].Value; len(r.Values) > 0 && slices.Contains(r.Values, value) == r.Not {
+			out = append(out, LabelRule{Name: r.Name, Values: []string{value}, Not: true})
+		}
+	}
+	return out
+}
+
+// normalPreferences returns rules in the same form, with those that are labels among them.
+func normalPreferences(in []LabelRule) []LabelRule {
+	labels, rules := normalRules(in)
+	for _, l := range normalLabels(labels) {
+		rules = append(rules, LabelRule{Name: l.Name, Values: []string{l.Value}})
+	}
+	slices.SortFunc(rules, compareRules)
+	return rules
+}
+
+func compareRules(a, b LabelRule) int {
+	sign := func(r LabelRule) int {
+		if r.Not {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(strings.Compare(a.Name, b.Name), sign(a)-sign(b), slices.Compare(a.Values, b.Values))
+}
+
+// appendRules encodes rules in normal form. Only rules begin with a sign.
+func appendRules(b []byte, rules []LabelRule) []byte {
+	for _, r := range rules {
+		sign := byte('+')
+		if r.Not {
+			sign = '-'
+		}
+		b = appendString(append(b, sign), r.Name)
+		b = append(strconv.AppendInt(b, int64(len(r.Values)), 10), ' ')
+		for _, v := range r.Values {
+			b = appendString(b, v)
+		}
+	}
+	return b
+}
+
+// meets reports whether the worker fulfills a rule.
+func (w *worker) meets(r *labelRule) bool {
+	for _, l := range r.values {
+		if contains(w.labels, l) {
+			return !r.not
+		}
+	}
+	return r.not
+}
+
+// meetsAll reports whether the worker fulfills all of the rules.
+func (w *worker) meetsAll(rules []labelRule) bool {
+	for i := range rules {
+		if !w.meets(&rules[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// ruleObstacles adds the rules of a class that the worker does not fulfill.
+func (w *worker) ruleObstacles(c *class, out []Obstacle) []Obstacle {
+	for i := range c.rules {
+		r, d := &c.rules[i], &c.demand.Rules[i]
+		switch {
+		case w.meets(r):
+		case len(d.Values) == 0:
+			out = append(out, Obstacle{Kind: LabelMissing, Label: Label{d.Name, AnyValue}})
+		case !r.not:
+			out = append(out, Obstacle{Kind: LabelNotOneOf, Label: Label{d.Name, d.Text()}})
+		default:
+			for k, l := range r.values {
+				if contains(w.labels, l) {
+					out = append(out, Obstacle{Kind: LabelForbidden, Label: Label{d.Name, d.Values[k]}})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// withLabel returns the labels of a worker with a further one, and its presence.
+func (v *TaskView) withLabel(labels []labelID, l labelID) []labelID {
+	return mergeSorted(labels, []labelID{l, v.presence[l]})
+}
+
+// withoutLabel returns the labels of a worker without one of them. Its presence stays if
+// there is another one of its name.
+func (v *TaskView) withoutLabel(labels []labelID, l labelID) []labelID {
+	out := slices.DeleteFunc(slices.Clone(labels), func(x labelID) bool { return x == l })
+	if v.presence.hasOther(out, l) {
+		return out
+	}
+	return slices.DeleteFunc(out, func(x labelID) bool { return x == v.presence[l] })
+}
+
+// A presences has the presence of each label, at the number of the label.
+type presences []labelID
+
+// hasOther reports whether a list has another label of the same name.
+func (p presences) hasOther(labels []labelID, l labelID) bool {
+	return slices.ContainsFunc(labels, func(x labelID) bool { return x != l && x != p[l] && p[x] == p[l] })
+}
+
+// changeLabel gives the worker of a trial a label that its task requires, and reports with
+// which one the task starts. For a rule with several values it is the first that suffices.
+func (t *trial) changeLabel(o Obstacle) (change Label, ok bool) {
+	v := t.v
+	try := func(l labelID) bool {
+		t.w.labels = v.withLabel(t.from.labels, l)
+		return t.starts()
+	}
+	if i := slices.Index(v.class.demand.Labels, o.Label); i >= 0 && o.Kind == LabelMissing {
+		return o.Label, try(v.class.labels[i])
+	}
+	i := v.class.ruleOf(o.Label)
+	for k, l := range v.class.rules[i].values {
+		if !try(l) {
+			continue
+		}
+		if o.Kind == LabelNotOneOf {
+			o.Label.Value = v.class.demand.Rules[i].Values[k]
+		}
+		return o.Label, true
+	}
+	if o.Kind == LabelNotOneOf {
+		return Label{}, false
+	}
+	return v.excluding(o.Label.Name, try)
+}
+
+// excluding returns a value with which a trial succeeds among those that tasks before this
+// one forbid: unlike any other value, it also keeps these away.
+func (v *TaskView) excluding(name string, try func(labelID) bool) (Label, bool) {
+	for i := range v.ahead {
+		c := v.ahead[i].class
+		for k, d := range c.demand.Rules {
+			for n, value := range d.Values {
+				if d.Not && d.Name == name && try(c.rules[k].values[n]) {
+					return Label{name, value}, true
+				}
+			}
+		}
+	}
+	return Label{}, false
+}
+
+// ruleOf returns the number of a class's rule by its name and its text.
+func (c *class) ruleOf(l Label) int {
+	return slices.IndexFunc(c.demand.Rules, func(r LabelRule) bool { return !r.Not && r.Name == l.Name && r.Text() == l.Value })
+}
+
+// removeLabel takes a label that its task forbids from the worker of a trial, and reports
+// whether the task starts then.
+func (t *trial) removeLabel(o Obstacle) bool {
+	c := t.v.class
+	for i, d := range c.demand.Rules {
+		if k := slices.Index(d.Values, o.Label.Value); d.Not && d.Name == o.Label.Name && k >= 0 {
+			t.w.labels = t.v.withoutLabel(t.from.labels, c.rules[i].values[k])
+			return t.starts()
+		}
+	}
+	return false
+}
+
+// dropRules returns the rules of the task without which it starts.
+func (v *TaskView) dropRules() (list []Change) {
+	for i, r := range v.class.demand.Rules {
+		c := v.class.copyDemand()
+		c.rules = slices.Delete(slices.Clone(c.rules), i, i+1)
+		rest := c.demand
+		rest.Rules = slices.Delete(slices.Clone(rest.Rules), i, i+1)
+		c.pooled = pooled(&rest)
+		if v.placed(c) {
+			list = append(list, Change{Kind: DropLabel, Label: Label{r.Name, r.Text()}})
+		}
+	}
+	return list
+}
+
+// maxOffers bounds the choices of labels for a worker that joins.
+const maxOffers = 64
+
+// labelOffers returns the labels with which a worker may fulfill what the task requires: one
+// list for each choice of the values that rules leave open, up to maxOffers.
+func (v *TaskView) labelOffers() (offers [][]Label, ids [][]labelID) {
+	c := v.class
+	offers, ids = [][]Label{slices.Clip(c.demand.Labels)}, [][]labelID{nil}
+	for _, l := range c.labels {
+		ids[0] = v.withLabel(ids[0], l)
+	}
+	for i, r := range c.rules {
+		if r.not {
+			continue
+		}
+		var moreOffers [][]Label
+		var moreIDs [][]labelID
+		for k, l := range r.values {
+			d := &c.demand.Rules[i]
+			label := Label{d.Name, AnyValue}
+			if len(d.Values) > 0 {
+				label.Value = d.Values[k]
+			}
+			for n := range offers {
+				if len(moreOffers) < maxOffers {
+					moreOffers = append(moreOffers, append(slices.Clip(offers[n]), label))
+					moreIDs = append(moreIDs, v.withLabel(ids[n], l))
+				}
+			}
+		}
+		offers, ids = moreOffers, moreIDs
+	}
+	return offers, ids
+}

@@ -1,0 +1,21 @@
+package workload
+
+import (
+	"math/rand/v2"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// placed makes a task choose its worker by labels that each worker has by itself, and by all
+// strategies. Any one worker is enough for all of them.
+func placed(random *rand.Rand, file cluster.TaskFile) {
+	rules := []map[string]any{
+		{"worker": "*"},
+		{"os": []string{"linux", "darwin"}},
+		{"host": "!nowhere"},
+		{"arch": []string{"!m68k", "!vax"}, "isolation": []string{"none", "user"}},
+	}
+	file["require"] = rules[random.IntN(len(rules))]
+	file["prefer"] = map[string]any{"worker": []string{"w1", "worker1"}}
+	file["place"] = []string{"spread", "pack", "random"}[random.IntN(3)]
+}

@@ -1,0 +1,49 @@
+package mutants
+
+// inPlacement returns the mistakes by which tasks run on other workers than they may.
+func inPlacement() []Mutant {
+	model := Checker{Package: "./scheduler", Run: "TestEveryDecisionMatchesTheReferenceModel"}
+	changes := Checker{Package: "./scheduler", Run: "TestChangesAreSoundAndComplete"}
+	return []Mutant{
+		{
+			Name:   "an-excluded-label-is-required",
+			Edits:  []Edit{{"scheduler/label_rule.go", "			return !r.not\n		}\n	}\n	return r.not\n", "			return true\n		}\n	}\n	return false\n"}},
+			Caught: []Checker{model, {Package: "./coordinator/sequencer", Run: "TestAPlannerKnowsRulesAboutLabels"}},
+		},
+		{
+			Name:   "demands-with-other-rules-share-a-class",
+			Edits:  []Edit{{"scheduler/class.go", "	b = appendRules(b, d.Rules)\n", ""}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestDemandsDifferByTheirRules"}},
+		},
+		{
+			Name:   "a-preference-outweighs-a-free-slot",
+			Edits:  []Edit{{"scheduler/strategy.go", "(w.used >= w.slots) == x.waits && w.fits", "(!x.waits || w.used >= w.slots) && w.fits"}},
+			Caught: []Checker{model},
+		},
+		{
+			Name:   "the-order-of-pack-misses-ends",
+			Edits:  []Edit{{"scheduler/worker.go", "		s.byLoad.remove(w.pos)\n	}\n	if s.pack != nil {\n", "		s.byLoad.remove(w.pos)\n	}\n	if s.pack != nil && w.used >= w.slots {\n"}},
+			Caught: []Checker{model},
+		},
+		{
+			Name:   "pack-ignores-resources",
+			Edits:  []Edit{{"scheduler/pack.go", "			w.share = max(w.share, share)\n", "			w.share = min(w.share, unit+share)\n"}},
+			Caught: []Checker{model, {Package: "./scheduler", Run: "TestPackUsesFewWorkers"}},
+		},
+		{
+			Name:   "random-draws-once",
+			Edits:  []Edit{{"scheduler/strategy.go", "			return lessLoaded(first, w)\n", "			return first\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestRandomTakesTheLessLoadedOfTwo"}},
+		},
+		{
+			Name:   "a-label-that-is-removed-leaves-a-trace",
+			Edits:  []Edit{{"scheduler/label_rule.go", "	if v.presence.hasOther(out, l) {\n", "	if v.presence != nil {\n"}},
+			Caught: []Checker{changes},
+		},
+		{
+			Name:   "a-worker-chooses-its-label-worker",
+			Edits:  []Edit{{"coordinator/session/automatic_labels.go", "	list[fsm.WorkerLabel] = h.GetName()\n", "	if list[fsm.WorkerLabel] == \"\" {\n		list[fsm.WorkerLabel] = h.GetName()\n	}\n"}},
+			Caught: []Checker{{Package: "./coordinator/session", Run: "TestAutomaticLabelsAreThoseThatAWorkerCannotInvent"}},
+		},
+	}
+}
