@@ -97,6 +97,9 @@ func (s *Scheduler) ownerKey(f *flow) orderKey {
 // and one owner there is nothing to order.
 func (s *Scheduler) lowered(f *flow) {
 	q := f.queue
+	if len(s.byShare.items) < 2 && len(q.byAge.items) < 2 {
+		return
+	}
 	if q.pos >= 0 && len(s.byShare.items) > 1 {
 		if now := s.queueKey(q); now.before(&q.order) {
 			q.order = now
@@ -137,8 +140,9 @@ func (s *Scheduler) relist(r *readyQueue) {
 	l := &r.class.flow.levels[r.priority]
 	switch listed := r.n > 0 && r.parked == listable; {
 	case listed && r.pos >= 0:
-		r.oldest = r.front().seq
-		l.ready.fix(r.pos)
+		if r.oldest = r.front().seq; len(l.ready.items) > 1 {
+			l.ready.fix(r.pos)
+		}
 	case listed:
 		r.oldest = r.front().seq
 		l.ready.push(r)

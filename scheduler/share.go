@@ -37,7 +37,12 @@ type usage struct {
 }
 
 func (u *usage) add(c *class) {
-	u.slots++
+	if u.slots++; len(c.needs) > 0 {
+		u.addNeeds(c)
+	}
+}
+
+func (u *usage) addNeeds(c *class) {
 	for _, n := range c.needs {
 		for int(n.resource) >= len(u.taken) {
 			u.taken = append(u.taken, 0)
@@ -47,7 +52,12 @@ func (u *usage) add(c *class) {
 }
 
 func (u *usage) remove(c *class) {
-	u.slots--
+	if u.slots--; len(c.needs) > 0 {
+		u.removeNeeds(c)
+	}
+}
+
+func (u *usage) removeNeeds(c *class) {
 	for _, n := range c.needs {
 		u.taken[n.resource] -= uint64(n.amount) //nolint:gosec // positive
 	}

@@ -13,13 +13,13 @@ type worker struct {
 	waiting   uint32       // attempts that wait for a slot: see Scheduler.updateWaiting
 	prefetch  uint32       // attempts that it may hold beyond its slots: see SetPrefetch
 	reserved  bool         // it prefetches nothing until it has a free slot: see Scheduler.reserve
-	kept      *reservation // it is kept free for one task
+	accepting bool
+	dedicated bool         // Capacity.Reserved
 	turn      uint64       // orders workers of equal load: see Scheduler.draw
 	pos       int          // in Scheduler.byLoad; -1 if absent
-	accepting bool
-	dedicated bool   // Capacity.Reserved
-	share     uint64 // how full it is, while Scheduler.pack exists: see updateShare
-	packPos   int    // in Scheduler.pack; -1 if absent
+	kept      *reservation // it is kept free for one task
+	share     uint64       // how full it is, while Scheduler.pack exists: see updateShare
+	packPos   int          // in Scheduler.pack; -1 if absent
 
 	labels []labelID     // sorted
 	types  []typeID      // sorted; nil: all
