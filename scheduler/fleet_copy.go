@@ -106,7 +106,6 @@ func (v *TaskView) group() {
 		return
 	}
 	relevant := v.relevant()
-	relevant.presence = v.presence
 	known := make(map[string]uint32)
 	v.groupOf = make([]uint32, len(v.fleet.loads))
 	var key []byte
@@ -134,8 +133,6 @@ type relevance struct {
 	serves    []namespaceID
 	resources []resourceID // that the task itself needs
 	others    []resourceID // that only tasks before it need
-	forbidden []labelID    // by the rules of the task itself
-	presence  presences
 }
 
 // relevant returns what makes a difference between workers.
@@ -143,11 +140,6 @@ func (v *TaskView) relevant() *relevance {
 	r := &relevance{}
 	r.add(v.class)
 	r.resources, r.others = r.others, nil
-	for i := range v.class.rules {
-		if x := &v.class.rules[i]; x.not {
-			r.forbidden = append(r.forbidden, x.values...)
-		}
-	}
 	for i := range v.ahead {
 		r.add(v.ahead[i].class)
 	}
@@ -181,9 +173,6 @@ func (r *relevance) append(b []byte, f *fleetCopy, i int) []byte {
 	b = append(b, bits(l.ranked, l.accepting, l.full, o.types == nil, o.serves == nil))
 	for _, x := range r.labels {
 		b = append(b, bits(contains(o.labels, x)))
-	}
-	for _, x := range r.forbidden {
-		b = append(b, bits(r.presence.hasOther(o.labels, x)))
 	}
 	for _, x := range r.types {
 		b = append(b, bits(contains(o.types, x)))

@@ -31,7 +31,7 @@ type TaskView struct {
 	queued   bool
 	position Position
 	fleet    fleetCopy
-	presence presences
+	presence []labelID     // of each label, at its number
 	groups   []workerGroup // of the fleet; nil until group is called
 	groupOf  []uint32      // the group of each worker of the fleet
 	ahead    []aheadQueue  // tasks before it that may compete with it
