@@ -134,7 +134,6 @@ func (v *TaskView) group() {
 		return
 	}
 	relevant := v.relevant()
-	relevant.presence = v.presence
 	known := make(map[string]uint32)
 	v.groupOf = make([]uint32, len(v.fleet.loads))
 	var key []byte
@@ -162,8 +161,6 @@ type relevance struct {
 	serves    []namespaceID
 	resources []resourceID // that the task itself needs
 	others    []resourceID // that only tasks before it need
-	forbidden []labelID    // by the rules of the task itself
-	presence  presences
 }
 
 // relevant returns what makes a difference between workers.
@@ -171,11 +168,6 @@ func (v *TaskView) relevant() *relevance {
 	r := &relevance{}
 	r.add(v.class)
 	r.resources, r.others = r.others, nil
-	for i := range v.class.rules {
-		if x := &v.class.rules[i]; x.not {
-			r.forbidden = append(r.forbidden, x.values...)
-		}
-	}
 	for i := range v.ahead {
 		r.add(v.ahead[i].class)
 	}
@@ -212,9 +204,6 @@ func (r *relevance) append(b []byte, f *fleetCopy, i int) []byte {
 	}
 	for _, x := range r.labels {
 		b = append(b, flags(contains(o.labels, x)))
-	}
-	for _, x := range r.forbidden {
-		b = append(b, flags(r.presence.hasOther(o.labels, x)))
 	}
 	for _, x := range r.types {
 		b = append(b, flags(contains(o.types, x)))

@@ -197,22 +197,10 @@ func (v *TaskView) withLabel(labels []labelID, l labelID) []labelID {
 	return mergeSorted(labels, []labelID{l, v.presence[l]})
 }
 
-// withoutLabel returns the labels of a worker without one of them. Its presence stays if
-// there is another one of its name.
-func (v *TaskView) withoutLabel(labels []labelID, l labelID) []labelID {
-	out := slices.DeleteFunc(slices.Clone(labels), func(x labelID) bool { return x == l })
-	if v.presence.hasOther(out, l) {
-		return out
-	}
-	return slices.DeleteFunc(out, func(x labelID) bool { return x == v.presence[l] })
-}
-
-// A presences has the presence of each label, at the number of the label.
-type presences []labelID
-
-// hasOther reports whether a list has another label of the same name.
-func (p presences) hasOther(labels []labelID, l labelID) bool {
-	return slices.ContainsFunc(labels, func(x labelID) bool { return x != l && x != p[l] && p[x] == p[l] })
+// withoutLabel returns the labels of a worker without one of them. Its presence stays: tasks
+// that need no more than that have been assigned.
+func withoutLabel(labels []labelID, l labelID) []labelID {
+	return slices.DeleteFunc(slices.Clone(labels), func(x labelID) bool { return x == l })
 }
 
 // changeLabel gives the worker of a trial a label that its task requires, and reports with
@@ -269,7 +257,7 @@ func (t *trial) removeLabel(o Obstacle) bool {
 	c := t.v.class
 	for i, d := range c.demand.Rules {
 		if k := slices.Index(d.Values, o.Label.Value); d.Not && d.Name == o.Label.Name && k >= 0 {
-			t.w.labels = t.v.withoutLabel(t.from.labels, c.rules[i].values[k])
+			t.w.labels = withoutLabel(t.from.labels, c.rules[i].values[k])
 			return t.starts()
 		}
 	}

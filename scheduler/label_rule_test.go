@@ -38,3 +38,26 @@ func TestDemandsDifferByTheirRules(t *testing.T) {
 		}
 	}
 }
+
+// A task that needs any value of a label also competes for a worker that gets one.
+func TestALabelThatStartsATaskBeforeIsNoChange(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	s.AddWorker(1, scheduler.Capacity{Slots: 1})
+	first, second := s.Class(rules(scheduler.LabelRule{Name: "zone"})), s.Class(scheduler.Demand{Labels: []scheduler.Label{{Name: "zone", Value: "eu"}}})
+	s.Push(task(1), first, scheduler.Normal, 0)
+	s.Push(task(2), second, scheduler.Normal, 0)
+	if a, ok := s.Next(nil); ok {
+		t.Fatalf("got %+v", a)
+	}
+	adds := func(n int, c scheduler.ClassID) (adds bool) {
+		changes, _ := s.View(task(n), c, scheduler.Normal, 0, nil).Changes()
+		for _, x := range changes {
+			adds = adds || x.Kind == scheduler.AddLabel
+		}
+		return adds
+	}
+	if !adds(1, first) || adds(2, second) {
+		t.Errorf("a label starts the first task: %v, the second: %v; want true, false", adds(1, first), adds(2, second))
+	}
+}

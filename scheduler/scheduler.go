@@ -14,7 +14,7 @@ type Scheduler struct {
 	queues     map[string]*queue // by name
 	resources  map[string]resourceID
 	labels     map[Label]labelID
-	presence   presences // of labels
+	presence   []labelID // of each label, at its number: see labelID
 	types      map[string]typeID
 	namespaces map[string]namespaceID
 	key        []byte // scratch space of Class

@@ -121,3 +121,39 @@ func TestRandomTakesTheLessLoadedOfTwo(t *testing.T) {
 		}
 	}
 }
+
+// A worker with most of its CPUs taken is fuller than one with many small attempts.
+func TestPackMeasuresTheScarcestResource(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	cpu := func(n int64) scheduler.Demand {
+		return scheduler.Demand{Place: scheduler.Pack, Resources: []scheduler.Quantity{{Name: "cpu", Amount: n}}}
+	}
+	for id := range scheduler.WorkerID(2) {
+		s.AddWorker(id+1, scheduler.Capacity{Slots: 64, Resources: cpu(1000).Resources})
+	}
+	s.Occupy(1, s.Class(cpu(800)), scheduler.Normal)
+	for range 5 {
+		s.Occupy(2, s.Class(cpu(10)), scheduler.Normal)
+	}
+	if got := assignAll(t, s, cpu(50), cpu(50), cpu(50), cpu(100)); got[1] != 3 || got[2] != 1 {
+		t.Errorf("got %v tasks by worker, want 3 on worker 1, which is full then, and 1 on worker 2", got)
+	}
+}
+
+// A task does not wait at a preferred worker if another one has a free slot.
+func TestAFreeSlotComesBeforeAPreference(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	s.AddWorker(1, scheduler.Capacity{Slots: 1, Labels: []scheduler.Label{{Name: "zone", Value: "eu"}}})
+	s.AddWorker(2, scheduler.Capacity{Slots: 1})
+	s.SetPrefetch(1, 5)
+	s.SetPrefetch(2, 5)
+	d := scheduler.Demand{Prefer: []scheduler.LabelRule{{Name: "zone", Values: []string{"eu"}}}}
+	if got := assignAll(t, s, d, d); got[1] != 1 || got[2] != 1 {
+		t.Errorf("got %v tasks by worker, want one each", got)
+	}
+	if got := assignAll(t, s, d, d); got[1] != 2 {
+		t.Errorf("got %v waiting tasks by worker, want both where they prefer it", got)
+	}
+}

@@ -33,7 +33,7 @@ type TaskView struct {
 	queued   bool
 	position Position
 	fleet    fleetCopy
-	presence presences
+	presence []labelID     // of each label, at its number
 	groups   []workerGroup // of the fleet; nil until group is called
 	groupOf  []uint32      // the group of each worker of the fleet
 	capacity fleet         // of all workers together

@@ -3,7 +3,6 @@ package mutants
 // inPlacement returns the mistakes by which tasks run on other workers than they may.
 func inPlacement() []Mutant {
 	model := Checker{Package: "./scheduler", Run: "TestEveryDecisionMatchesTheReferenceModel"}
-	changes := Checker{Package: "./scheduler", Run: "TestChangesAreSoundAndComplete"}
 	return []Mutant{
 		{
 			Name:   "an-excluded-label-is-required",
@@ -16,9 +15,12 @@ func inPlacement() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestDemandsDifferByTheirRules"}},
 		},
 		{
-			Name:   "a-preference-outweighs-a-free-slot",
-			Edits:  []Edit{{"scheduler/strategy.go", "(w.used >= w.slots) == x.waits && w.fits", "(!x.waits || w.used >= w.slots) && w.fits"}},
-			Caught: []Checker{model},
+			Name: "a-preference-outweighs-a-free-slot",
+			Edits: []Edit{
+				{"scheduler/strategy.go", "(w.used >= w.slots) == x.waits && w.fits", "(!x.waits || w.used >= w.slots) && w.fits"},
+				{"scheduler/strategy.go", "		case w.full() || w.used >= w.slots && !x.waits:\n", "		case w.full():\n"},
+			},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAFreeSlotComesBeforeAPreference"}},
 		},
 		{
 			Name:   "the-order-of-pack-misses-ends",
@@ -28,7 +30,7 @@ func inPlacement() []Mutant {
 		{
 			Name:   "pack-ignores-resources",
 			Edits:  []Edit{{"scheduler/pack.go", "			w.share = max(w.share, share)\n", "			w.share = min(w.share, unit+share)\n"}},
-			Caught: []Checker{model, {Package: "./scheduler", Run: "TestPackUsesFewWorkers"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestPackMeasuresTheScarcestResource"}},
 		},
 		{
 			Name:   "random-draws-once",
@@ -36,9 +38,9 @@ func inPlacement() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestRandomTakesTheLessLoadedOfTwo"}},
 		},
 		{
-			Name:   "a-label-that-is-removed-leaves-a-trace",
-			Edits:  []Edit{{"scheduler/label_rule.go", "	if v.presence.hasOther(out, l) {\n", "	if v.presence != nil {\n"}},
-			Caught: []Checker{changes},
+			Name:   "a-new-label-attracts-only-its-task",
+			Edits:  []Edit{{"scheduler/label_rule.go", "	return mergeSorted(labels, []labelID{l, v.presence[l]})\n", "	return mergeSorted(labels, []labelID{l})\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestALabelThatStartsATaskBeforeIsNoChange"}},
 		},
 		{
 			Name:   "a-worker-chooses-its-label-worker",
