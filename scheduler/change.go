@@ -199,7 +199,8 @@ func (v *TaskView) raiseLimit() []Change {
 // the limit of the group holds them back, and whether the quotas of its queue let it start
 // then.
 func (v *TaskView) beforeInGroup() (before int64, ok bool) {
-	w := &worker{slots: MaxSlots, labels: v.class.labels}
+	_, labels := v.labelOffers() // that of the first choice is as good as any
+	w := &worker{slots: MaxSlots, labels: labels[0]}
 	for _, n := range v.class.needs {
 		for int(n.resource) >= len(w.total) {
 			w.total = append(w.total, 0)
