@@ -18,8 +18,6 @@ type worker struct {
 	turn      uint64       // orders workers of equal load: see Scheduler.draw
 	pos       int          // in Scheduler.byLoad; -1 if absent
 	kept      *reservation // it is kept free for one task
-	share     uint64       // how full it is, while Scheduler.pack exists: see updateShare
-	packPos   int          // in Scheduler.pack; -1 if absent
 
 	labels []labelID     // sorted
 	types  []typeID      // sorted; nil: all
@@ -29,6 +27,9 @@ type worker struct {
 	held   []holding     // the attempts that used and taken count
 
 	byPriority [Urgent + 1]uint32 // the same attempts
+
+	share   uint64 // how full it is, while Scheduler.pack exists: see updateShare
+	packPos int    // in Scheduler.pack; -1 if absent
 }
 
 // A holding counts the attempts of one class on a worker.
