@@ -26,11 +26,13 @@ type shape struct {
 	commands bool
 	// slow makes tasks take seconds, so that workers and leaders die while they run.
 	slow bool
+	// queue is the one in which its tasks wait; empty: the default one.
+	queue string
 }
 
 // shapes lists all shapes.
 func shapes() []shape {
-	return []shape{
+	return append([]shape{
 		{name: "fan", weight: 5, make: fan},
 		{name: "chain", weight: 4, make: chain},
 		{name: "diamond", weight: 4, make: diamond},
@@ -42,7 +44,7 @@ func shapes() []shape {
 		{name: "cancel", weight: 3, make: graph, cancels: 8, slow: true},
 		{name: "slow", weight: 1, make: wide, slow: true},
 		{name: "command", weight: 3, make: diamond, commands: true},
-	}
+	}, queuedShapes()...)
 }
 
 // plenty is a number of retries that killed processes never exhaust.
@@ -152,7 +154,11 @@ func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 		}
 		files = append(files, file.After(t.After...))
 	}
-	return cluster.JobFileWith(map[string]any{"name": plan.Name, "on_failure": "continue"}, files...)
+	job := map[string]any{"name": plan.Name, "on_failure": "continue"}
+	if s.queue != "" {
+		job["queue"] = s.queue
+	}
+	return cluster.JobFileWith(job, files...)
 }
 
 // digest identifies what is submitted.
