@@ -79,6 +79,7 @@ func Logs(replicas []Replica) ([]Fault, Depth, error) {
 		}
 		depth.Replayed += replayed.applied
 		depth.Snapshots += replayed.snapshots
+		depth.Quotas += replayed.quotas
 		for _, m := range replayed.marks {
 			if digests[m.Index] == nil {
 				digests[m.Index] = make(map[uint64][]string)
@@ -103,11 +104,12 @@ type Depth struct {
 	Replayed  int // entries applied again
 	Snapshots int // restored
 	Digests   int // indexes at which digests were compared
+	Quotas    int // starts in queues with a quota or a pause
 }
 
 // String formats the depth as one line.
 func (d Depth) String() string {
-	return fmt.Sprintf("%d entries verified, %d pairs compared, %d snapshots restored, %d entries replayed, digests compared at %d indexes", d.Entries, d.Compared, d.Snapshots, d.Replayed, d.Digests)
+	return fmt.Sprintf("%d entries verified, %d pairs compared, %d snapshots restored, %d entries replayed, digests compared at %d indexes, %d starts compared with quotas", d.Entries, d.Compared, d.Snapshots, d.Replayed, d.Digests, d.Quotas)
 }
 
 // common returns the last index that all logs have with the same term.
@@ -253,8 +255,8 @@ func match(a, b *replicaLog, faults *list) (compared int) {
 
 // replayed is the result of one replica's directory.
 type replayed struct {
-	applied, snapshots int
-	marks              []fsm.Mark
+	applied, snapshots, quotas int
+	marks                      []fsm.Mark
 }
 
 // replay restores the newest snapshot and applies the log after it, up to an index.
@@ -283,6 +285,7 @@ func (l *replicaLog) replay(until uint64, faults *list) (replayed, error) {
 				continue // the log after it is compacted: a newer one covers it
 			}
 		}
+		judge := newQuotas(l.Name, machine)
 		for index := max(machine.Index()+1, l.first); index <= min(until, l.last); index++ {
 			entry := l.entries[index]
 			if entry == nil {
@@ -291,11 +294,15 @@ func (l *replicaLog) replay(until uint64, faults *list) (replayed, error) {
 			if entry.Type != raft.LogCommand {
 				continue
 			}
-			if halt, ok := machine.Apply(index, entry.Data).(error); ok {
+			result := machine.Apply(index, entry.Data)
+			if halt, ok := result.(error); ok {
 				faults.add(Diverged, l.Name, "entry %d cannot be applied: %v", index, halt)
 				break
 			}
 			out.applied++
+			if applied, ok := result.(fsm.Applied); ok && applied.Rejected == fsm.Accepted {
+				out.quotas += judge.applied(index, entry.Data, faults)
+			}
 		}
 		out.marks = append(out.marks, machine.Marks(0)...)
 	}

@@ -28,11 +28,13 @@ type shape struct {
 	slow bool
 	// placed sets how tasks choose workers.
 	placed func(random *rand.Rand, file cluster.TaskFile)
+	// queue is the one in which its tasks wait; empty: the default one.
+	queue string
 }
 
 // shapes lists all shapes.
 func shapes() []shape {
-	return []shape{
+	return append([]shape{
 		{name: "fan", weight: 5, make: fan},
 		{name: "chain", weight: 4, make: chain},
 		{name: "diamond", weight: 4, make: diamond},
@@ -45,7 +47,7 @@ func shapes() []shape {
 		{name: "slow", weight: 1, make: wide, slow: true},
 		{name: "command", weight: 3, make: diamond, commands: true},
 		{name: "placed", weight: 2, make: graph, placed: placed},
-	}
+	}, queuedShapes()...)
 }
 
 // plenty is a number of retries that killed processes never exhaust.
@@ -158,7 +160,11 @@ func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 		}
 		files = append(files, file.After(t.After...))
 	}
-	return cluster.JobFileWith(map[string]any{"name": plan.Name, "on_failure": "continue"}, files...)
+	job := map[string]any{"name": plan.Name, "on_failure": "continue"}
+	if s.queue != "" {
+		job["queue"] = s.queue
+	}
+	return cluster.JobFileWith(job, files...)
 }
 
 // digest identifies what is submitted.

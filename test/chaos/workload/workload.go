@@ -99,6 +99,13 @@ func (w *Workload) Close() error {
 // until ctx is done.
 func (w *Workload) Run(ctx, until context.Context) error {
 	var group sync.WaitGroup
+	if len(w.clients) > 0 {
+		o := &operator{w: w, random: rand.New(rand.NewPCG(w.cfg.Seed, operatorNumber))}
+		if err := o.prepare(until); err != nil {
+			return err
+		}
+		group.Go(func() { o.run(ctx, until) })
+	}
 	for i, c := range w.clients {
 		random := rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+i)))
 		one := &user{w: w, c: c, number: i, random: random}
@@ -262,10 +269,11 @@ func (w *Workload) Probe(ctx context.Context) error {
 	return fmt.Errorf("submitting a small job: %w", context.Cause(ctx))
 }
 
-// proberNumber and killedNumber are client numbers outside the range of the others.
+// proberNumber and the others are client numbers outside the range of the others.
 const (
-	proberNumber = 1000
-	killedNumber = 1001
+	proberNumber   = 1000
+	killedNumber   = 1001
+	operatorNumber = 1002
 )
 
 // Killed starts dtaskctl to submit a job, and kills it after a delay.
