@@ -67,6 +67,9 @@ type Restored struct {
 	Revoked            int      `json:"revoked"`
 	RevokedBefore      int      `json:"revoked_before"`
 	UnknownRevocations []string `json:"unknown_revocations"`
+	// IncompleteLines are the last lines of audit logs that a crash left incomplete, as
+	// FILE:LINE: whether they recorded a revocation is unknown.
+	IncompleteLines []string `json:"incomplete_lines"`
 }
 
 // restoredMark is in the names of directories that Restore is building.
@@ -142,6 +145,7 @@ func build(ctx context.Context, cfg RestoreConfig, b *openedBackup, dir string) 
 	id := datadir.NewIdentity(cfg.Server, datadir.NewIdentity("", "").Instance) // 128 random bits each
 	server := Member{ID: cfg.Server, Address: cfg.Address, Voter: true}
 	machine, changed, path := (*fsm.Machine)(nil), fsm.Restored{}, filepath.Join(dir, historyName)
+	incomplete := []string{}
 	jobs, err := readBoth(ctx, cfg, b, path, func(read func()) (err error) {
 		if machine, err = b.readState(); err != nil {
 			return err
@@ -151,9 +155,10 @@ func build(ctx context.Context, cfg RestoreConfig, b *openedBackup, dir string) 
 		if err != nil {
 			return err
 		}
+		incomplete = append(incomplete, revocations.incomplete...)
 		changed = machine.RestoreBackup(fsm.Restoration{
 			Recovery:   fsm.Recovery{ClusterID: id.ClusterID, Server: cfg.Server, Instance: id.Instance, KeepAtMostOnce: cfg.KeepAtMostOnce},
-			KeepTokens: cfg.KeepTokens, DropWorkers: cfg.DropWorkers, Revocations: revocations,
+			KeepTokens: cfg.KeepTokens, DropWorkers: cfg.DropWorkers, Revocations: revocations.found,
 		})
 		return raftnode.Found(raftnode.Founding{
 			Dir: dir, Kind: cfg.Kind, Server: raftnode.Server(server), Index: changed.Index, Term: b.Manifest().Term + 1, Snapshot: machine.Snapshot(),
@@ -176,7 +181,7 @@ func build(ctx context.Context, cfg RestoreConfig, b *openedBackup, dir string) 
 		DataDir: cfg.DataDir, File: b.file.Name(), CreatedAt: m.CreatedAt.UTC().Format(time.RFC3339Nano), OldCluster: m.ClusterID, NewCluster: id.ClusterID,
 		Server: server, History: jobs, Requeued: len(changed.Requeued), LostTasks: []string{},
 		DroppedIdentities: changed.Identities, DroppedJoinTokens: changed.JoinTokens, DroppedWorkers: changed.Workers,
-		Revoked: changed.Applied, RevokedBefore: changed.Before, UnknownRevocations: []string{},
+		Revoked: changed.Applied, RevokedBefore: changed.Before, UnknownRevocations: []string{}, IncompleteLines: incomplete,
 	}
 	for _, unknown := range changed.Unknown {
 		r.UnknownRevocations = append(r.UnknownRevocations, revocationText(unknown))

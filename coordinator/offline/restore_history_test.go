@@ -50,14 +50,18 @@ func wantJobs(t *testing.T, h *history.History, jobs fsm.JobID) {
 // awaitImport waits until the jobs of a backup are imported.
 func awaitImport(t *testing.T, h *history.History) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; {
-		if jobs, _ := h.ImportProgress(); jobs == 0 {
-			return
-		}
+	await(t, "the history is imported", func() bool {
+		jobs, _ := h.ImportProgress()
+		return jobs == 0
+	})
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); <-time.After(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("not within 30 s: the history is imported")
+			t.Fatalf("not within 30 s: %s", what)
 		}
-		<-time.After(time.Millisecond)
 	}
 }
 
@@ -81,9 +85,10 @@ func TestARestoredHistoryIsReadAtOnceAndImportedLater(t *testing.T) {
 		if s := restored.Stats(); s.Jobs != uint64(jobs) {
 			t.Errorf("got %+v", s)
 		}
-		if _, err := os.Stat(kept); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("the imported jobs are still there: %v", err)
-		}
+		await(t, "the file of the imported jobs is removed", func() bool { // after the progress has ended
+			_, err := os.Stat(kept)
+			return errors.Is(err, fs.ErrNotExist)
+		})
 	}
 }
 
