@@ -56,15 +56,12 @@ func newContextUse(a *app) *cobra.Command {
 		Args:              oneArg,
 		ValidArgsFunction: a.completeContexts,
 		RunE: func(_ *cobra.Command, args []string) error {
-			all, err := loadContexts(a.getenv)
+			all, err := changeContexts(a.getenv, func(all *contexts) error {
+				_, err := all.get(args[0])
+				all.Current = args[0]
+				return err
+			})
 			if err != nil {
-				return err
-			}
-			if _, err := all.get(args[0]); err != nil {
-				return err
-			}
-			all.Current = args[0]
-			if err := all.save(); err != nil {
 				return err
 			}
 			return a.print(lines(all.document(all.find(args[0])), "context "+args[0]+" is in use"))
@@ -112,7 +109,7 @@ func newContextDelete(a *app) *cobra.Command {
 // deleteContext deletes a context, and says how to end its token.
 func (a *app) deleteContext(all *contexts, saved savedContext) error {
 	doc := all.document(&saved)
-	if err := all.remove(saved.Name); err != nil {
+	if _, err := changeContexts(a.getenv, func(all *contexts) error { return all.remove(saved.Name) }); err != nil {
 		return err
 	}
 	if saved.ID != 0 {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -83,14 +82,12 @@ func (a *app) noteRotated(cas []*dtaskv1.CertificateAuthority) {
 
 // updateContext changes a stored context.
 func (a *app) updateContext(name string, change func(*savedContext)) error {
-	all, err := loadContexts(a.getenv)
-	if err != nil {
+	_, err := changeContexts(a.getenv, func(all *contexts) error {
+		saved, err := all.get(name)
+		if err == nil {
+			change(saved)
+		}
 		return err
-	}
-	saved, err := all.get(name)
-	if err != nil {
-		return fmt.Errorf("updating the context: %w", err)
-	}
-	change(saved)
-	return all.save()
+	})
+	return err
 }

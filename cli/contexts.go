@@ -20,6 +20,7 @@ import (
 // of it.
 const (
 	contextsFile = "contexts.yaml"
+	contextsLock = ".contexts.lock" // locked while the file is changed
 	maxContexts  = 1 << 20
 	// maxToken bounds what is read of a file with a token or a join string, in bytes.
 	maxToken = 8 << 10
@@ -104,6 +105,42 @@ func loadContexts(getenv func(string) string) (*contexts, error) {
 	return all, nil
 }
 
+// lockContexts reads the contexts of the user to change them. Other processes of the user wait
+// until unlock is called, so that none of them overwrites what another saved.
+func lockContexts(getenv func(string) string) (all *contexts, unlock func(), err error) {
+	first := &contexts{dir: configDir(getenv)}
+	if err := first.makeDir(); err != nil {
+		return nil, nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(first.dir, contextsLock), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // in the user's directory
+	if err != nil {
+		return nil, nil, fmt.Errorf("locking contexts: %w", err)
+	}
+	unlock = func() { _ = lock.Close() } // nothing was written
+	if err := lockFile(lock); err != nil {
+		unlock()
+		return nil, nil, fmt.Errorf("locking contexts: %w", err)
+	}
+	if all, err = loadContexts(getenv); err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return all, unlock, nil
+}
+
+// changeContexts calls f with the contexts of the user, and saves them if f succeeds.
+func changeContexts(getenv func(string) string, f func(*contexts) error) (*contexts, error) {
+	all, unlock, err := lockContexts(getenv)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := f(all); err != nil {
+		return nil, err
+	}
+	return all, all.save()
+}
+
 // readOwn reads a file of this user, to which no other user can write.
 func readOwn(path string, most int64) ([]byte, error) {
 	file, err := openWithoutWaiting(path)
@@ -179,7 +216,7 @@ func (c *contexts) set(n savedContext) {
 	c.Contexts = append(c.Contexts, n)
 }
 
-// remove removes a context and its token.
+// remove removes a context and its token. The caller saves the contexts.
 func (c *contexts) remove(name string) error {
 	found, err := c.get(name)
 	if err != nil {
@@ -194,7 +231,7 @@ func (c *contexts) remove(name string) error {
 	if c.Current == name {
 		c.Current = ""
 	}
-	return c.save()
+	return nil
 }
 
 // tokenPath returns the file of a context's token; empty if it has none.

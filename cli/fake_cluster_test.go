@@ -13,7 +13,7 @@ import (
 
 func (f *fakeLeader) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusResponse, error) {
 	return &dtaskv1.StatusResponse{Leader: "n1", Term: 3, Replica: "n1", ClusterId: fakeCluster, Name: f.name(), Members: []*dtaskv1.Member{
-		{Id: "n1", Address: f.addr, State: "leader", Applied: 120, Version: "v1", Voter: true},
+		{Id: "n1", Address: f.addr, State: "leader", Applied: 120, Version: "v1", Voter: true, HistoryImport: &dtaskv1.HistoryImport{Jobs: 1_000_000, Left: 420_000}},
 		{Id: "n2", Address: "10.0.0.2:7460", State: "unreachable", Applied: 100, Lag: 20},
 	}, Alarms: []*dtaskv1.Alarm{
 		{Member: "n2", Kind: "unreachable", Message: "does not answer: start it"},

@@ -19,6 +19,7 @@ import (
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/document"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 func newLogin(a *app) *cobra.Command {
@@ -117,23 +118,28 @@ func (a *app) login(ctx context.Context, text client.Secret, name string, force 
 		return joinHint(err)
 	}
 	saved := savedContext{
-		Name: contextName, Addresses: got.Addresses, Cluster: got.Cluster, CA: got.CA,
-		TokenFile: contextName + ".token", ID: got.Identity.GetId(), User: got.Identity.GetName(),
+		Addresses: got.Addresses, Cluster: got.Cluster, CA: got.CA, ID: got.Identity.GetId(), User: got.Identity.GetName(),
 	}
 	if saved.CA == "" {
 		saved.CAKeys = []string{got.CAKey}
 	}
-	if err := a.keepLogin(saved, pending); err != nil {
-		return withHint(err, "the cluster has made identity %d: repeat the command, which gives it to you", got.Identity.GetId())
+	return a.loggedIn(saved, join, pending, got.Identity)
+}
+
+// loggedIn stores the context of a login that succeeded, and prints it.
+func (a *app) loggedIn(saved savedContext, join client.JoinString, pending string, as *dtaskv1.Identity) error {
+	tokenPath, old, err := a.keepLogin(&saved, join, pending)
+	if err != nil {
+		return withHint(err, "the cluster has made identity %d: repeat the command, which gives it to you", saved.ID)
 	}
-	doc := document.NewLogin(contextName, got.Cluster, got.Identity)
+	doc := document.NewLogin(saved.Name, saved.Cluster, as)
 	if old != nil && old.ID != 0 && old.ID != saved.ID {
 		doc.ReplacedID = new(strconv.FormatUint(old.ID, 10))
-		a.note("replaced context %s of %s, ID %d, whose token stays valid: an admin ends it with dtaskctl token revoke %d", contextName, old.User, old.ID, old.ID)
+		a.note("replaced context %s of %s, ID %d, whose token stays valid: an admin ends it with dtaskctl token revoke %d", old.Name, old.User, old.ID, old.ID)
 	}
 	return a.print(lines(doc,
-		fmt.Sprintf("logged in to cluster %s as %s, ID %d", got.Cluster, show.Caller(got.Identity), got.Identity.GetId()),
-		fmt.Sprintf("context %s is in use; its token is in %s and expires %s", contextName, all.tokenPath(&saved), show.Expiry(got.Identity.GetExpiresAt(), a.now())),
+		fmt.Sprintf("logged in to cluster %s as %s, ID %d", saved.Cluster, show.Caller(as), saved.ID),
+		fmt.Sprintf("context %s is in use; its token is in %s and expires %s", saved.Name, tokenPath, show.Expiry(as.GetExpiresAt(), a.now())),
 		"next: dtaskctl submit JOB.yaml --wait"))
 }
 
@@ -164,23 +170,33 @@ func joinHint(err error) error {
 	return err
 }
 
-// keepLogin stores a context and its token. The contexts are read again, because another
+// keepLogin stores a context and its token, and returns the path of the token and the context
+// that was replaced, if any. The contexts are read and the name is chosen again, because another
 // login may have changed them meanwhile.
-func (a *app) keepLogin(saved savedContext, pending string) error {
-	all, err := loadContexts(a.getenv)
+func (a *app) keepLogin(saved *savedContext, join client.JoinString, pending string) (tokenPath string, old *savedContext, err error) {
+	all, unlock, err := lockContexts(a.getenv)
 	if err != nil {
-		return err
+		return "", nil, err
 	}
-	all.set(saved)
+	defer unlock()
+	if saved.Name, err = all.nameFor(a.context, join); err != nil {
+		return "", nil, err
+	}
+	if found := all.find(saved.Name); found != nil {
+		old = new(*found)
+	}
+	saved.TokenFile = saved.Name + ".token"
+	tokenPath = all.tokenPath(saved)
+	all.set(*saved)
 	all.Current = saved.Name
 	if err := all.save(); err != nil {
-		return err
+		return "", nil, err
 	}
 	// Last: as long as the pending token exists, the login can be repeated.
-	if err := os.Rename(pending, all.tokenPath(&saved)); err != nil {
-		return fmt.Errorf("storing the token: %w", err)
+	if err := os.Rename(pending, tokenPath); err != nil {
+		return "", nil, fmt.Errorf("storing the token: %w", err)
 	}
-	return nil
+	return tokenPath, old, nil
 }
 
 // nameFor returns the name of the context for a login: the one that the user wants, that

@@ -1,8 +1,14 @@
 package cli
 
 import (
+	"fmt"
+	"os"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/auth"
 )
 
 func TestALoginOnATerminalAsksBeforeItReplacesAContext(t *testing.T) {
@@ -49,4 +55,64 @@ func TestAUserWithATokenSendsNoNameOfThisMachine(t *testing.T) {
 			t.Errorf("%s: got owner %q, want %q", name, got, test.want)
 		}
 	}
+}
+
+// Clusters of one name each get a context of their own, and none of them is lost, however the
+// logins overlap.
+func TestLoginsAtTheSameTimeKeepAllContexts(t *testing.T) {
+	t.Parallel()
+	a, _, _ := setup(t, map[string]string{"XDG_CONFIG_HOME": t.TempDir()})
+	const logins = 16
+	names, tokens := [logins]string{}, [logins]client.Secret{}
+	var group sync.WaitGroup
+	for i := range logins {
+		join := joinTo(t, i)
+		all, err := loadContexts(a.getenv) // before any other login has ended
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending, token, err := all.pendingToken(join)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[i] = token
+		group.Go(func() {
+			saved := savedContext{Cluster: join.Cluster(), Addresses: join.Addresses(), ID: 7}
+			if _, old, err := a.keepLogin(&saved, join, pending); err != nil || old != nil {
+				t.Errorf("got %+v, %v", old, err)
+			}
+			names[i] = saved.Name
+		})
+	}
+	group.Wait()
+	all, err := loadContexts(a.getenv)
+	if err != nil || len(all.Contexts) != logins || all.find("prod") == nil {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+	for i, name := range names {
+		found, err := all.get(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(all.tokenPath(found))
+		if err != nil || found.Cluster != joinTo(t, i).Cluster() || strings.TrimSpace(string(text)) != tokens[i].Reveal() {
+			t.Errorf("context %s is of cluster %s, with a token of another login: %v", name, found.Cluster, err)
+		}
+	}
+}
+
+// joinTo is a join string of one of several clusters of the same name.
+func joinTo(t *testing.T, cluster int) client.JoinString {
+	t.Helper()
+	text, err := (&auth.JoinString{
+		ClusterID: fmt.Sprintf("%08x%024x", cluster, 1), ID: 1, Purpose: auth.JoinUser, Addresses: []string{"127.0.0.1:1"}, ClusterName: "prod",
+	}).Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	join, err := client.ParseJoinString(client.Secret(text.Reveal()), "user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return join
 }

@@ -31,6 +31,14 @@ func (r *replica) openHistory() (err error) {
 	return err
 }
 
+// historyImport describes the import of the history of a restored backup; nil without one.
+func (r *replica) historyImport() *dtaskv1.HistoryImport {
+	if jobs, left := r.history.ImportProgress(); jobs > 0 {
+		return &dtaskv1.HistoryImport{Jobs: jobs, Left: left}
+	}
+	return nil
+}
+
 // runHistory runs the history until the returned function is called. It outlives Raft,
 // which writes a last snapshot and may wait for the history to accept its jobs.
 func (r *replica) runHistory(ctx context.Context) (end func() error) {

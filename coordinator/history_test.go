@@ -2,7 +2,11 @@ package coordinator
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,9 +14,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/membership"
+	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -86,4 +92,37 @@ func TestFetchingHistoryFromAVanishedReplicaEnds(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestTheStatusShowsHowFarTheImportOfABackupIs(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), historyName)
+	w, err := history.CreateImport(path, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for job := range fsm.JobID(3) {
+		if err := w.Add(history.Chunk{Position: history.Position{Index: 5, Job: job + 1}, Data: []byte("job")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Without the gap, the second file has no use for the jobs.
+	for i, want := range []*dtaskv1.HistoryImport{{Jobs: 3, Left: 3}, nil} {
+		if err := errors.Join(ignoreMissing(os.Remove(path)), history.Create(path, 12, []uint64{9, 0}[i])); err != nil {
+			t.Fatal(err)
+		}
+		h, err := history.Open(history.Config{Path: path, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&replica{history: h}).historyImport(); !proto.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

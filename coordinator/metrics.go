@@ -156,7 +156,28 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		},
 		{"leader", "1 while this replica leads.", truth(leads)},
 		{"feature_level", "Feature level of the cluster, as far as this replica has applied the log.", float64(level)},
-		{"history_jobs", "Jobs in the history of this replica.", float64(h.Jobs)},
+	})
+	collectGauges(ch, historyGauges(&h))
+	histogram(ch, desc("task_wait_seconds", "Seconds from ready to sent to a worker; sampled under load."), t.Wait.Counts())
+	histogram(ch, desc("task_run_seconds", "Seconds from start to end of successful attempts."), t.Run.Counts())
+	histogram(ch, desc("schedule_delay_seconds", "Seconds from the start of a tick, jitter included, to the decision to run it."), t.FireDelay.Counts())
+	if leads {
+		m.collectLeader(ch)
+	}
+	if node := m.node.Load(); node != nil {
+		node.Collector().Collect(ch)
+	}
+}
+
+// historyGauges are the gauges of the history.
+func historyGauges(h *history.Stats) []gauge {
+	return []gauge{
+		{"history_jobs", "Jobs in the history of this replica.", float64(h.Jobs + h.ToImport)},
+		{
+			"history_import_jobs",
+			"Jobs of the backup that the cluster was restored from that are not in the history file yet; they can be read.",
+			float64(h.ToImport),
+		},
 		{
 			"history_bytes",
 			"Approximate bytes on disk of the jobs in the history.", float64(h.Bytes),
@@ -175,15 +196,6 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 			"history_incomplete",
 			"1 while jobs are being fetched that other replicas may have.", truth(h.Incomplete),
 		},
-	})
-	histogram(ch, desc("task_wait_seconds", "Seconds from ready to sent to a worker; sampled under load."), t.Wait.Counts())
-	histogram(ch, desc("task_run_seconds", "Seconds from start to end of successful attempts."), t.Run.Counts())
-	histogram(ch, desc("schedule_delay_seconds", "Seconds from the start of a tick, jitter included, to the decision to run it."), t.FireDelay.Counts())
-	if leads {
-		m.collectLeader(ch)
-	}
-	if node := m.node.Load(); node != nil {
-		node.Collector().Collect(ch)
 	}
 }
 

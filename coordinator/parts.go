@@ -184,7 +184,7 @@ func (r *replica) self() func() membership.Self {
 			free, size = node.DiskSpace()
 		}
 		return membership.Self{
-			DiskFree: free, DiskSize: size,
+			DiskFree: free, DiskSize: size, HistoryImport: r.historyImport(),
 			Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.dir.found.HasState && r.node.Load() == nil,
 			Quarantined: len(r.dir.quarantined) > 0, PeersDigest: digest, Version: r.cfg.Version,
 			HTTPAddress: r.httpAddress, WallMS: r.cfg.Wall().UnixMilli(), Alarms: r.currentAlarms(), LastIndex: r.dir.found.Last,

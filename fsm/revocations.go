@@ -7,6 +7,9 @@ type Revocation struct {
 	JoinToken JoinTokenID
 	// Worker is the name of a worker whose machine was replaced by another one.
 	Worker string
+	// Successor is the identity of that other machine: it and later ones that have the name
+	// are not revoked.
+	Successor IdentityID
 
 	AtMS int64  // when it was made
 	By   string // name of the identity that asked for it
@@ -47,7 +50,8 @@ func (s *State) access(r *Revocation) (known, ended bool) {
 		x := s.joinTokens.JoinToken(r.JoinToken)
 		return r.JoinToken < s.joinTokens.next, x == nil || x.IsRevoked()
 	}
-	return s.IdentityByName(r.Worker, true) != nil, false
+	i := s.IdentityByName(r.Worker, true)
+	return i != nil, i != nil && i.ID >= r.Successor
 }
 
 // revokeAccess ends what the state has and has not ended.

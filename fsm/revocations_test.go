@@ -34,13 +34,31 @@ func TestARevocationAfterABackupIsRepeated(t *testing.T) {
 func TestAWorkerThatWasReplacedAfterABackupIsRevoked(t *testing.T) {
 	t.Parallel()
 	m := backedUp(t)
-	done, restored := restoredWith(t, m, Revocation{Worker: "worker", AtMS: 7, By: "root"}, Revocation{Worker: "w9", AtMS: 7})
+	done, restored := restoredWith(t, m, Revocation{Worker: "worker", Successor: 100, AtMS: 7, By: "root"}, Revocation{Worker: "w9", Successor: 101, AtMS: 7})
 	if done.Applied != 1 || len(done.Unknown) != 1 || done.Unknown[0].Worker != "w9" {
 		t.Errorf("got %+v", done.Revocations)
 	}
 	restored.Read(func(s *State, _ uint64) {
 		if s.IdentityByName("worker", true) != nil || s.IdentityByHash(hashed(3)) != nil {
 			t.Error("the worker has its identity")
+		}
+	})
+}
+
+// A coordinator records a join after it, so that a backup may have the machine that joined.
+func TestTheMachineThatReplacedAWorkerIsNotRevoked(t *testing.T) {
+	t.Parallel()
+	m := backedUp(t)
+	var worker IdentityID
+	m.Read(func(s *State, _ uint64) { worker = s.IdentityByName("worker", true).ID })
+	done, restored := restoredWith(t, m,
+		Revocation{Worker: "worker", Successor: worker - 1, AtMS: 7}, Revocation{Worker: "worker", Successor: worker, AtMS: 7})
+	if done.Applied != 0 || done.Before != 2 {
+		t.Errorf("got %+v", done.Revocations)
+	}
+	restored.Read(func(s *State, _ uint64) {
+		if i := s.IdentityByName("worker", true); i == nil || i.ID != worker {
+			t.Errorf("the worker is %+v", i)
 		}
 	})
 }

@@ -38,6 +38,11 @@ func (p *Printer) Cluster(s *dtaskv1.StatusResponse) {
 		t.Row(m.GetId(), m.GetAddress(), m.GetState(), voter, applied, lag, memberLevel(m), p.daysLeft(m.GetTlsNotAfter()), diskFree(m), m.GetVersion())
 	}
 	p.Table(t)
+	for _, m := range s.GetMembers() {
+		if x := m.GetHistoryImport(); x != nil {
+			p.Line("%s imports the history of a backup: %s of %s jobs, all can be read", Clean(m.GetId()), Count(x.GetJobs()-min(x.GetJobs(), x.GetLeft())), Count(x.GetJobs()))
+		}
+	}
 	p.alarms(s.GetAlarms())
 }
 

@@ -102,16 +102,19 @@ func (s *Server) isRecorded(ctx context.Context, method string) bool {
 }
 
 // auditCall records a call that has ended and was not refused for its caller. err is its
-// status. A call that another replica or a later time must answer is not recorded: nothing
+// status, and answer what the handler returned. A call that another replica or a later time must answer is not recorded: nothing
 // was decided. The reason of a failure is its code alone: messages may quote what is in a
 // job.
-func (s *Server) auditCall(ctx context.Context, method string, req any, err error) {
+func (s *Server) auditCall(ctx context.Context, method string, req, answer any, err error) {
 	lost := s.endedWithAccess(ctx, method, err)
 	if !s.isRecorded(ctx, method) || isDenial(err) && !lost || isUndecided(err) {
 		return
 	}
 	r := RecordOf(ctx, method)
 	r.NS, r.Object = s.auditObject(caller(ctx), req)
+	if joined, ok := answer.(*dtaskv1.JoinResponse); ok {
+		r.Made = joined.GetIdentity().GetId() // nil if the call failed
+	}
 	switch {
 	case lost:
 		r.Reason = status.Convert(err).Message()
@@ -247,7 +250,7 @@ func (s *Server) auditStream(stream grpc.ServerStream, method string) (grpc.Serv
 		return jobs, func(error) { jobs.end() }
 	}
 	audited := &auditedStream{ServerStream: stream}
-	return audited, func(err error) { s.auditCall(stream.Context(), method, audited.first, err) }
+	return audited, func(err error) { s.auditCall(stream.Context(), method, audited.first, nil, err) }
 }
 
 // auditedStream keeps the first request of a stream, which says what it is about.

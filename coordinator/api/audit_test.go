@@ -234,6 +234,21 @@ func TestAChangeWhoseCallerLosesAccessIsRecordedAsAllowed(t *testing.T) {
 	wantLines(t, "a call", log, "root RevokeToken allowed [] [17] "+errRevoked.Error())
 }
 
+// A restore tells by the number whether a backup has the worker before or the one after.
+func TestTheIdentityThatAJoinMadeIsRecorded(t *testing.T) {
+	t.Parallel()
+	r, log := setupAudit(t)
+	info := &grpc.UnaryServerInfo{FullMethod: dtaskv1.AuthService_Join_FullMethodName}
+	_, err := r.unary(t.Context(), &dtaskv1.JoinRequest{Purpose: "worker", Name: "w1"}, info, func(context.Context, any) (any, error) {
+		return &dtaskv1.JoinResponse{Identity: &dtaskv1.Identity{Id: 7}}, nil
+	})
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if err != nil || len(log.list) != 1 || log.list[0].Made != 7 {
+		t.Errorf("got %+v, %v", log.list, err)
+	}
+}
+
 // Who takes the place of another one, and how a CA was replaced, is part of what happened.
 func TestReplacementsAreRecordedAsSuch(t *testing.T) {
 	t.Parallel()

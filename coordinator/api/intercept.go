@@ -38,7 +38,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		}
 		return err
 	})
-	s.auditCall(ctx, info.FullMethod, req, err)
+	s.auditCall(ctx, info.FullMethod, req, resp, err)
 	return resp, err
 }
 

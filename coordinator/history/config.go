@@ -49,8 +49,13 @@ type Config struct {
 	// Sources returns the other replicas, the best first, and whether they are all
 	// members of the cluster. nil: that is never known.
 	Sources func(ctx context.Context) (sources []Source, all bool)
-	// FetchInterval is the pause after no source could fill a gap; default 2 s.
+	// FetchInterval is the pause after no source could fill a gap; default 2 s. FetchBytes
+	// is how many bytes are fetched or imported between two transactions; default 4 MiB.
 	FetchInterval time.Duration
+	FetchBytes    int
+	// ImportRate is how many bytes of a restored backup are imported per second; default
+	// 8 MiB.
+	ImportRate int
 	// ScrubDelay is how long after the start the file is checked first, ScrubInterval
 	// the time from the start of a check to the next, and ScrubRate how many bytes of
 	// records are checked per second; defaults 1 min, 24 h, 1 MiB.
@@ -66,6 +71,8 @@ func (c *Config) defaults() {
 	c.BusyBytes = cmp.Or(c.BusyBytes, 64<<20)
 	c.MaxPendingBytes = cmp.Or(c.MaxPendingBytes, 256<<20)
 	c.FetchInterval = cmp.Or(c.FetchInterval, 2*time.Second)
+	c.FetchBytes = cmp.Or(c.FetchBytes, 4<<20)
+	c.ImportRate = cmp.Or(c.ImportRate, importRate)
 	c.ScrubDelay = cmp.Or(c.ScrubDelay, time.Minute)
 	c.ScrubInterval = cmp.Or(c.ScrubInterval, 24*time.Hour)
 	c.ScrubRate = cmp.Or(c.ScrubRate, 1<<20)
@@ -83,6 +90,8 @@ type Stats struct {
 	Lag           time.Duration
 	CompleteTo    uint64 // log index up to which the file is complete, except for gaps
 	Incomplete    bool   // it lacks jobs that another replica may have
+	ImportJobs    uint64 // jobs of a restored backup that is being imported
+	ToImport      uint64 // of these, jobs that are not in the file yet; they can be read
 	Expired       uint64 // jobs dropped since the start, because of age, number or bytes
 	Quarantined   uint64 // damaged files quarantined since the start
 	Fetched       uint64 // jobs fetched from replicas or salvaged, since the start

@@ -24,6 +24,11 @@
 // other replicas still have the lost jobs. Jobs that no replica has are salvaged from
 // the quarantined file as far as it can be read.
 //
+// The history of a restored backup is in an import file, which has all jobs of a gap:
+// they are read from there, and sent to other replicas, until the fetcher has imported
+// them. Then the file is removed. The gap says how far that is, so that a crash at any
+// time only delays it.
+//
 // Package index finds jobs by name, owner, state, label and time of submission;
 // package format has the keys and checksums.
 //

@@ -11,12 +11,8 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-const (
-	// fetchBatch is how many bytes are fetched between two transactions.
-	fetchBatch = 4 << 20
-	// fetchRate is how many bytes are fetched per second.
-	fetchRate = 32 << 20
-)
+// fetchRate is how many bytes are fetched per second.
+const fetchRate = 32 << 20
 
 // fetch is the fetcher: it fills gaps from other replicas until ctx is done.
 func (h *History) fetch(ctx context.Context) error {
@@ -50,13 +46,18 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// fill fetches a gap from one source after the other until one has all of it, and
+// fill imports a gap, or fetches it from one source after the other until one has all of it, and
 // reports whether the gap is closed. If every member of the cluster answered and none
 // has all, the gap is closed with what they sent and what can be salvaged.
 func (h *History) fill(ctx context.Context, g gap, limit *rate.Limiter) bool {
+	if f, of := h.currentImport(); f != nil && of == g {
+		if closed, missing := h.importJobs(ctx, f, g); !missing {
+			return closed
+		}
+	}
 	sources, all := h.cfg.Sources(ctx)
 	for _, s := range sources {
-		f := fetcher{h: h, gap: g, limit: limit}
+		f := fetcher{h: h, gap: h.rest(g), limit: limit}
 		complete, err := f.fetch(ctx, s)
 		if err == nil {
 			err = f.store(ctx, complete, true)
@@ -75,10 +76,26 @@ func (h *History) fill(ctx context.Context, g gap, limit *rate.Limiter) bool {
 	return all && ctx.Err() == nil && h.salvage(ctx, g, limit)
 }
 
+// rest returns what is left of a gap, whose beginning may have been filled.
+func (h *History) rest(g gap) gap {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.restLocked(g)
+}
+
+func (h *History) restLocked(g gap) gap {
+	for _, now := range h.meta.gaps {
+		if now.To == g.To {
+			return now
+		}
+	}
+	return g
+}
+
 // salvage closes a gap that no replica can fill with what can be read of the
 // quarantined file.
 func (h *History) salvage(ctx context.Context, g gap, limit *rate.Limiter) bool {
-	f, old := fetcher{h: h, gap: g, limit: limit}, h.file.quarantined()
+	f, old := fetcher{h: h, gap: h.rest(g), limit: limit}, h.file.quarantined()
 	_, err := f.fetch(ctx, old)
 	if err == nil {
 		err = f.store(ctx, true, true)
@@ -97,15 +114,18 @@ func (h *History) salvage(ctx context.Context, g gap, limit *rate.Limiter) bool 
 // fetcher receives jobs from one source.
 type fetcher struct {
 	h     *History
-	gap   gap
+	gap   gap // what is left of it
 	limit *rate.Limiter
+	// imports means that the source is the import file.
+	imports bool
 
 	parts     parts
 	jobs      int
 	list      []encoded
 	last      Position
-	bytes     int // since the last transaction
-	partBytes int // of the job whose parts are arriving
+	bytes     int      // since the last transaction
+	partOf    Position // the job whose parts are arriving
+	partBytes int      // of it
 }
 
 func (f *fetcher) fetch(ctx context.Context, s Source) (complete bool, err error) {
@@ -118,6 +138,9 @@ func (f *fetcher) take(ctx context.Context, c Chunk, complete bool) error {
 		return err
 	}
 	f.bytes += len(c.Data)
+	if c.Position != f.partOf || c.Number == 1 { // what came before has no head
+		f.partOf, f.partBytes = c.Position, 0
+	}
 	if c.Number > 0 {
 		f.parts.add(c.Job, c.Number, c.Data)
 		f.partBytes += len(c.Data)
@@ -130,9 +153,9 @@ func (f *fetcher) take(ctx context.Context, c Chunk, complete bool) error {
 			return errors.New("a replica sent a job that was not requested")
 		}
 		f.list = append(f.list, newEncoded(c.Position, c.Total, c.Data, &head, f.partBytes, nil))
-		f.last, f.partBytes = c.Position, 0
+		f.last = c.Position
 	}
-	if f.bytes < fetchBatch {
+	if f.bytes < f.h.cfg.FetchBytes {
 		return nil
 	}
 	return f.store(ctx, complete, false)
@@ -154,7 +177,7 @@ func (h *History) storeFetched(f *fetcher, complete, done bool) error {
 	next := h.meta
 	next.gaps = slices.Clone(h.meta.gaps)
 	h.mu.Unlock()
-	if len(next.gaps) == 0 || next.gaps[0].To != f.gap.To {
+	if len(next.gaps) == 0 || next.gaps[0] != f.gap {
 		return errors.New("the gap has changed since the fetch started")
 	}
 	switch {
@@ -167,11 +190,22 @@ func (h *History) storeFetched(f *fetcher, complete, done bool) error {
 		h.checkDamage(err)
 		return err
 	}
-	h.fetched.Add(uint64(len(f.list)))
+	if !f.imports {
+		h.fetched.Add(uint64(len(f.list)))
+	}
 	h.mu.Lock()
 	h.meta = next
+	if !done {
+		f.gap = next.gaps[0]
+	}
+	if h.importing != nil && h.importing.to == f.gap.To && complete {
+		h.toImport -= min(h.toImport, uint64(len(f.list)))
+	}
 	h.signalLocked()
 	h.mu.Unlock()
+	if complete && done {
+		h.endImport(f.gap)
+	}
 	h.file.touched(f.bytes)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,19 +21,23 @@ type History struct {
 	log  *slog.Logger
 	file *file
 
-	mu           sync.Mutex // guards what follows; held for memory only
-	meta         meta       // as stored in the file
-	queue        []queued   // what is not in the file, in the order of the log
-	pending      map[fsm.JobID]*fsm.ArchivedJob
-	pendingBytes int
-	expireBefore int64  // ms; jobs that finished earlier may be dropped
-	newGaps      []gap  // not in the file yet
-	gapEnd       uint64 // log index of the end of newGaps
-	syncTarget   uint64 // log index that Sync waits for
-	moreExpired  bool   // the last write left expired jobs
-	damaged      bool   // the writer must quarantine the file
-	closed       bool
-	changed      chan struct{} // closed and replaced by signalLocked
+	mu            sync.Mutex // guards what follows; held for memory only
+	meta          meta       // as stored in the file
+	queue         []queued   // what is not in the file, in the order of the log
+	pending       map[fsm.JobID]*fsm.ArchivedJob
+	pendingBytes  int
+	expireBefore  int64       // ms; jobs that finished earlier may be dropped
+	newGaps       []gap       // not in the file yet
+	gapEnd        uint64      // log index of the end of newGaps
+	syncTarget    uint64      // log index that Sync waits for
+	moreExpired   bool        // the last write left expired jobs
+	damaged       bool        // the writer must quarantine the file
+	importing     *importFile // nil: nothing is imported
+	importDamaged bool        // it was found damaged
+	importRead    bool        // all that can be read of a damaged one is in the file
+	toImport      uint64      // jobs of it that are not in the file yet
+	closed        bool
+	changed       chan struct{} // closed and replaced by signalLocked
 
 	wake     chan struct{}     // to the writer; size 1: one signal is enough
 	requests chan writeRequest // to the writer, from the fetcher and the scrubber
@@ -70,6 +75,9 @@ func Open(cfg Config) (*History, error) {
 		return nil, fmt.Errorf("opening history file %s: %w", cfg.Path, err)
 	}
 	h.file, h.meta, h.expireBefore = f, m, m.expireBefore
+	if err := h.openImport(); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening %s: %w", cfg.Path+ImportSuffix, err), f.close())
+	}
 	return h, nil
 }
 
@@ -90,11 +98,20 @@ func (h *History) Run(ctx context.Context) error {
 	h.closed = true
 	h.signalLocked()
 	h.mu.Unlock()
-	return errors.Join(err, h.file.close())
+	return errors.Join(err, h.Close())
 }
 
 // Close closes a history that Run was not called on.
-func (h *History) Close() error { return h.file.close() }
+func (h *History) Close() error {
+	h.mu.Lock()
+	f := h.importing
+	h.importing = nil
+	h.mu.Unlock()
+	if f == nil {
+		return h.file.close()
+	}
+	return errors.Join(f.close(), h.file.close())
+}
 
 // signalLocked wakes the goroutines in await.
 func (h *History) signalLocked() {
@@ -170,7 +187,7 @@ func (h *History) Restored(index uint64) {
 	if index <= from {
 		return
 	}
-	h.newGaps = append(h.newGaps, gap{From: Position{Index: from, Job: lastJob}, To: index})
+	h.newGaps = append(h.newGaps, h.gapsLocked(gap{From: Position{Index: from, Job: lastJob}, To: index})...)
 	h.gapEnd = index
 	h.wakeWriter()
 }
@@ -205,7 +222,23 @@ func (h *History) Incomplete() bool {
 }
 
 func (h *History) incompleteLocked() bool {
-	return len(h.meta.gaps)+len(h.newGaps) > 0 || h.damaged
+	missing := func(g gap) bool { return !h.hasAllLocked(g) }
+	return h.damaged || slices.ContainsFunc(h.meta.gaps, missing) || slices.ContainsFunc(h.newGaps, missing)
+}
+
+// ImportProgress returns how many jobs of a restored backup are imported, 0 if none are, and
+// how many of these are left.
+func (h *History) ImportProgress() (jobs, left uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.importProgressLocked()
+}
+
+func (h *History) importProgressLocked() (jobs, left uint64) {
+	if h.importing == nil {
+		return 0, 0
+	}
+	return h.importing.jobs, h.toImport
 }
 
 // Stats returns the current counts and sizes.
@@ -217,6 +250,7 @@ func (h *History) Stats() Stats {
 		CompleteTo: h.meta.completeTo, Incomplete: h.incompleteLocked(), Expired: h.expired.Load(), Quarantined: h.quarantined.Load(),
 		Fetched: h.fetched.Load(), Scrubbed: h.scrubbed.Load(), Scrubs: h.scrubs.Load(), WriteFailures: h.failures.Load(),
 	}
+	s.ImportJobs, s.ToImport = h.importProgressLocked()
 	if len(h.queue) > 0 {
 		s.Lag = time.Since(h.queue[0].since)
 	}

@@ -21,6 +21,13 @@ func (h *History) Find(id fsm.JobID) (head fsm.Head, ok bool, err error) {
 	if a := h.pendingJob(id); a != nil {
 		return a.Head(), true, nil
 	}
+	ok, err = h.readImport(id, func(r *importRecord) (err error) {
+		head, _, err = r.head()
+		return err
+	})
+	if ok || err != nil {
+		return head, ok, err
+	}
 	err = h.view(func(tx *bbolt.Tx) (err error) {
 		key := format.JobKey(id)
 		if b := tx.Bucket(bucketJobs).Get(key); b != nil {
@@ -38,6 +45,13 @@ func (h *History) Find(id fsm.JobID) (head fsm.Head, ok bool, err error) {
 func (h *History) Summary(id fsm.JobID) (head fsm.Head, summary []byte, err error) {
 	if h.pendingJob(id) != nil {
 		return head, nil, nil
+	}
+	ok, err := h.readImport(id, func(r *importRecord) (err error) {
+		head, summary, err = r.summary()
+		return err
+	})
+	if ok || err != nil {
+		return head, summary, err
 	}
 	err = h.view(func(tx *bbolt.Tx) (err error) {
 		key := format.JobKey(id)
@@ -68,6 +82,10 @@ func (h *History) Adopt(st *fsm.State, id fsm.JobID) (ok bool, err error) {
 	if a := h.pendingJob(id); a != nil {
 		st.Adopt(a)
 		return true, nil
+	}
+	ok, err = h.readImport(id, func(r *importRecord) error { return r.adopt(st) })
+	if ok || err != nil {
+		return ok, err
 	}
 	err = h.view(func(tx *bbolt.Tx) error {
 		key := format.JobKey(id)
@@ -159,19 +177,20 @@ func (h *History) List(ctx context.Context, q Query, yield func(fsm.Head) bool) 
 	if q.Below == 0 {
 		q.Below = math.MaxUint64
 	}
-	pending := h.listPending(&q)
+	others := unwritten{pending: h.listPending(&q), imports: h.listImports(&q)}
+	defer others.imports.unlock()
 	more := true
-	give := func(head fsm.Head) bool {
-		for more && len(pending) > 0 && pending[0].ID() >= head.ID {
-			a := pending[0]
-			pending = pending[1:]
-			if a.ID() == head.ID {
-				break // it was written in the meantime
+	// giveDown passes on the others with at least an ID, but not that one: it was written to
+	// the file in the meantime.
+	giveDown := func(id, not fsm.JobID) error {
+		for more {
+			head, ok, err := others.next(id)
+			if err != nil || !ok {
+				return err
 			}
-			more = yield(a.Head())
+			more = head.ID == not || yield(head)
 		}
-		more = more && yield(head)
-		return more
+		return nil
 	}
 	err = h.view(func(tx *bbolt.Tx) (err error) {
 		rest, err = index.Open(tx, tx.Bucket(bucketJobs)).Search(ctx, &q, func(key, value []byte) (bool, error) {
@@ -179,14 +198,18 @@ func (h *History) List(ctx context.Context, q Query, yield func(fsm.Head) bool) 
 			if err != nil || !q.Match(&head.Job) {
 				return err == nil, err
 			}
-			return give(head), nil
+			if err := giveDown(head.ID, head.ID); err != nil || others.imports.rest > head.ID {
+				return false, err
+			}
+			more = more && yield(head)
+			return more, nil
 		})
 		return err
 	})
-	for ; err == nil && more && len(pending) > 0 && pending[0].ID() >= rest; pending = pending[1:] {
-		more = yield(pending[0].Head())
+	if err == nil {
+		err = giveDown(rest, 0)
 	}
-	return rest, err
+	return max(rest, others.imports.rest), err
 }
 
 // listPending returns the matching jobs that are not in the file yet, newest first.

@@ -3,6 +3,8 @@ package history
 import (
 	"bytes"
 	"context"
+	"errors"
+	"os"
 
 	"go.etcd.io/bbolt"
 
@@ -23,28 +25,70 @@ func (h *History) Serve(ctx context.Context, after Position, to uint64, send fun
 	}
 	complete = h.completeFor(after, to)
 	for {
+		f, g := h.currentImport()
+		if f != nil && !after.before(g.From) && after.before(f.end(to)) {
+			if after, complete, err = h.serveImports(ctx, f, after, f.end(to), complete, send); err != nil {
+				return false, err
+			}
+			continue
+		}
+		upTo, rest := to, f != nil && after.before(g.From) && g.From.Index <= to
+		if rest {
+			upTo = g.From.Index // what follows is not in the file yet
+		}
 		var heads []Chunk
 		err := h.view(func(tx *bbolt.Tx) (err error) {
-			heads, err = readHeads(tx, after, to)
+			heads, err = readHeads(tx, after, upTo)
 			return err
 		})
 		if err != nil {
 			return false, err
 		}
 		for _, c := range heads {
-			if err := h.serveParts(c, complete, send); err != nil {
-				return false, err
-			}
-			if err := send(c, complete); err != nil {
+			if err := h.serveJob(c, complete, send); err != nil {
 				return false, err
 			}
 			after = c.Position
 		}
-		if len(heads) == 0 {
+		switch {
+		case len(heads) == 0 && rest:
+			after = g.From
+		case len(heads) == 0:
 			// The file may have been quarantined in the meantime.
 			return complete && h.completeFor(after, to), ctx.Err()
 		}
 	}
+}
+
+// serveImports is Serve for the jobs after a position and up to another one that are to be
+// imported. It returns where it has come to: not to the end if they were imported meanwhile.
+func (h *History) serveImports(
+	ctx context.Context, f *importFile, after, end Position, complete bool, send func(c Chunk, complete bool) error,
+) (Position, bool, error) {
+	cursor, _, err := f.cursor(after)
+	for err == nil {
+		var c Chunk
+		c, err = cursor.next()
+		switch {
+		case isDamaged(err):
+			complete = false
+			_ = h.importFailed(err) // logs it
+			err = cursor.skipJob()
+		case err == nil && (c.Data == nil || end.before(c.Position)):
+			return end, complete, ctx.Err()
+		case err == nil:
+			if err := send(c, complete); err != nil {
+				return after, false, err
+			}
+			if c.Number == 0 {
+				after = c.Position
+			}
+		}
+	}
+	if errors.Is(err, os.ErrClosed) {
+		return after, complete, nil
+	}
+	return after, false, h.importFailed(err)
 }
 
 // completeFor reports whether the file lacks no job of a range of the log.
@@ -56,7 +100,7 @@ func (h *History) completeFor(after Position, to uint64) bool {
 	}
 	for _, gaps := range [][]gap{h.meta.gaps, h.newGaps} {
 		for _, g := range gaps {
-			if g.From.Index < to && g.To > after.Index {
+			if !h.hasAllLocked(g) && g.From.Index < to && g.To > after.Index {
 				return false
 			}
 		}
@@ -86,8 +130,9 @@ func readHeads(tx *bbolt.Tx, after Position, to uint64) (list []Chunk, err error
 	return list, nil
 }
 
-// serveParts sends the parts of a record.
-func (h *History) serveParts(head Chunk, complete bool, send func(c Chunk, complete bool) error) error {
+// serveJob sends a record, unless it expires meanwhile. The receiver ignores parts without
+// their head.
+func (h *History) serveJob(head Chunk, complete bool, send func(c Chunk, complete bool) error) error {
 	for part := uint32(1); part <= head.Total; part++ {
 		var b []byte
 		err := h.view(func(tx *bbolt.Tx) error {
@@ -105,5 +150,5 @@ func (h *History) serveParts(head Chunk, complete bool, send func(c Chunk, compl
 			return err
 		}
 	}
-	return nil
+	return send(head, complete)
 }

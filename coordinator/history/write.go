@@ -102,11 +102,14 @@ func (h *History) replaceFile() error {
 	defer h.mu.Unlock()
 	m := meta{completeTo: h.meta.completeTo, expireBefore: h.meta.expireBefore}
 	if m.completeTo > 0 {
-		m.gaps = []gap{{To: m.completeTo}}
+		m.gaps = h.gapsLocked(gap{To: m.completeTo})
 	}
 	err := h.file.update(m.store)
 	if err == nil {
 		h.meta, h.damaged = m, false
+		if h.importing != nil {
+			h.toImport, h.importRead = h.importing.jobs, false
+		}
 		h.signalLocked()
 	}
 	return err

@@ -75,6 +75,7 @@ type Self struct {
 	// DiskFree and DiskSize describe the disk of the data directory, in bytes; DiskSize
 	// is 0 if it is unknown.
 	DiskFree, DiskSize uint64
+	HistoryImport      *dtaskv1.HistoryImport // nil: nothing is imported
 }
 
 // Config is what a Service needs. Everything is required. The functions are called
@@ -159,7 +160,7 @@ func (s *Service) identify() *dtaskv1.IdentifyResponse {
 		Applied: s.cfg.Machine.Index(), WallMs: self.WallMS,
 		Alarms: self.Alarms, LastIndex: self.LastIndex, Certificate: self.Certificate,
 		MinLevel: uint32(fsm.MinLevel), MaxLevel: uint32(s.cfg.Machine.MaxLevel()), AuditHead: self.AuditHead,
-		DiskFree: self.DiskFree, DiskSize: self.DiskSize,
+		DiskFree: self.DiskFree, DiskSize: self.DiskSize, HistoryImport: self.HistoryImport,
 	}
 	if node := s.cfg.Node(); node != nil {
 		resp.Term, resp.State, resp.LastIndex = node.Term(), node.State(), node.LastIndex()

@@ -139,7 +139,7 @@ func memberStatus(m raftnode.Server, a *dtaskv1.IdentifyResponse, furthest uint6
 	view.Applied, view.Version, view.HttpAddress = a.GetApplied(), a.GetVersion(), a.GetHttpAddress()
 	view.MinLevel, view.MaxLevel = a.GetMinLevel(), a.GetMaxLevel()
 	view.TlsNotAfter = a.GetCertificate().GetExpiresAt()
-	view.DiskFree, view.DiskSize = a.GetDiskFree(), a.GetDiskSize()
+	view.DiskFree, view.DiskSize, view.HistoryImport = a.GetDiskFree(), a.GetDiskSize(), a.GetHistoryImport()
 	view.Lag = furthest - min(furthest, a.GetApplied())
 	return view
 }

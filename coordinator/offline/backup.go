@@ -1,18 +1,17 @@
 package offline
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/backup"
 )
@@ -93,7 +92,7 @@ func openBackup(path, identities string) (*openedBackup, error) {
 		return nil, fmt.Errorf("opening backup: %w", err)
 	}
 	b := &openedBackup{file: file, with: with, sum: digest{Hash: sha256.New()}}
-	err = b.readManifest()
+	err = b.readManifest(io.TeeReader(file, &b.sum))
 	switch {
 	case err != nil:
 	case set != nil:
@@ -108,9 +107,20 @@ func openBackup(path, identities string) (*openedBackup, error) {
 	return b, nil
 }
 
-// readManifest begins to read the file.
-func (b *openedBackup) readManifest() error {
-	plain, encrypted, err := backup.Decrypt(io.TeeReader(b.file, &b.sum), b.with)
+// again begins to read the file from its beginning, at the same time as b does; nil if that is
+// not possible, as for a pipe.
+func (b *openedBackup) again() (*openedBackup, error) {
+	info, err := b.file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	other := &openedBackup{file: b.file, with: b.with, history: b.history, segments: b.segments}
+	return other, b.explain(other.readManifest(io.NewSectionReader(b.file, 0, math.MaxInt64)))
+}
+
+// readManifest begins to read what the file has.
+func (b *openedBackup) readManifest(file io.Reader) error {
+	plain, encrypted, err := backup.Decrypt(file, b.with)
 	if err != nil {
 		return err
 	}
@@ -230,20 +240,6 @@ func (b *openedBackup) readState() (*fsm.Machine, error) {
 		}
 	})
 	return machine, b.explain(err)
-}
-
-// Fetch implements history.Source: the jobs in the backup. It succeeds only if the whole
-// file is complete and unchanged.
-func (b *openedBackup) Fetch(ctx context.Context, _ history.Position, _ uint64, take func(c history.Chunk, complete bool) error) (bool, error) {
-	_, err := b.finish(func(c backup.Chunk) error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return take(history.Chunk{
-			Position: history.Position{Index: c.Index, Job: fsm.JobID(c.Job)}, Number: c.Number, Total: c.Total, Data: c.Data,
-		}, true)
-	})
-	return err == nil, err
 }
 
 // InspectBackup reads a whole backup into a state, as a restore does, and returns what it

@@ -296,8 +296,10 @@ func (p *Plan) Recover(now time.Time) error {
 // incomplete.
 func (p *Plan) build(dir string) error {
 	id := datadir.NewIdentity(p.Server.ID, p.NewCluster)
-	if err := copyFile(filepath.Join(p.DataDir, historyName), filepath.Join(dir, historyName)); err != nil {
-		return err
+	for _, name := range []string{historyName, historyName + history.ImportSuffix} {
+		if err := copyFile(filepath.Join(p.DataDir, name), filepath.Join(dir, name)); err != nil {
+			return err
+		}
 	}
 	h, err := history.Open(history.Config{
 		Path: filepath.Join(dir, historyName), Logger: p.cfg.Logger, MaxJobs: math.MaxUint64, MaxBytes: math.MaxUint64,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -68,6 +67,9 @@ type Restored struct {
 	Revoked            int      `json:"revoked"`
 	RevokedBefore      int      `json:"revoked_before"`
 	UnknownRevocations []string `json:"unknown_revocations"`
+	// IncompleteLines are the last lines of audit logs that a crash left incomplete, as
+	// FILE:LINE: whether they recorded a revocation is unknown.
+	IncompleteLines []string `json:"incomplete_lines"`
 }
 
 // restoredMark is in the names of directories that Restore is building.
@@ -140,28 +142,36 @@ func checkEmpty(dir string) error {
 // build writes the new directory. identity.json is last: without it the directory is
 // incomplete.
 func build(ctx context.Context, cfg RestoreConfig, b *openedBackup, dir string) (*Restored, error) {
-	machine, err := b.readState()
-	if err != nil {
-		return nil, err
-	}
-	revocations, err := readRevocations(cfg.Revocations, b.Manifest(), machine)
-	if err != nil {
-		return nil, err
-	}
 	id := datadir.NewIdentity(cfg.Server, datadir.NewIdentity("", "").Instance) // 128 random bits each
-	changed := machine.RestoreBackup(fsm.Restoration{
-		Recovery:   fsm.Recovery{ClusterID: id.ClusterID, Server: cfg.Server, Instance: id.Instance, KeepAtMostOnce: cfg.KeepAtMostOnce},
-		KeepTokens: cfg.KeepTokens, DropWorkers: cfg.DropWorkers, Revocations: revocations,
+	server := Member{ID: cfg.Server, Address: cfg.Address, Voter: true}
+	machine, changed, path := (*fsm.Machine)(nil), fsm.Restored{}, filepath.Join(dir, historyName)
+	incomplete := []string{}
+	jobs, err := readBoth(ctx, cfg, b, path, func(read func()) (err error) {
+		if machine, err = b.readState(); err != nil {
+			return err
+		}
+		read()
+		revocations, err := readRevocations(cfg.Revocations, b.Manifest(), machine)
+		if err != nil {
+			return err
+		}
+		incomplete = append(incomplete, revocations.incomplete...)
+		changed = machine.RestoreBackup(fsm.Restoration{
+			Recovery:   fsm.Recovery{ClusterID: id.ClusterID, Server: cfg.Server, Instance: id.Instance, KeepAtMostOnce: cfg.KeepAtMostOnce},
+			KeepTokens: cfg.KeepTokens, DropWorkers: cfg.DropWorkers, Revocations: revocations.found,
+		})
+		return raftnode.Found(raftnode.Founding{
+			Dir: dir, Kind: cfg.Kind, Server: raftnode.Server(server), Index: changed.Index, Term: b.Manifest().Term + 1, Snapshot: machine.Snapshot(),
+		})
 	})
-	jobs, err := restoreHistory(ctx, cfg, b, filepath.Join(dir, historyName), changed.Index)
 	if err != nil {
 		return nil, err
 	}
-	server := Member{ID: cfg.Server, Address: cfg.Address, Voter: true}
-	m := b.Manifest()
-	if err := raftnode.Found(raftnode.Founding{
-		Dir: dir, Kind: cfg.Kind, Server: raftnode.Server(server), Index: changed.Index, Term: m.Term + 1, Snapshot: machine.Snapshot(),
-	}); err != nil {
+	m, importTo := b.Manifest(), uint64(0)
+	if jobs > 0 {
+		importTo = m.Index
+	}
+	if err := history.Create(path, changed.Index, importTo); err != nil {
 		return nil, err
 	}
 	if err := complete(dir, id, changed.Index); err != nil {
@@ -171,7 +181,7 @@ func build(ctx context.Context, cfg RestoreConfig, b *openedBackup, dir string) 
 		DataDir: cfg.DataDir, File: b.file.Name(), CreatedAt: m.CreatedAt.UTC().Format(time.RFC3339Nano), OldCluster: m.ClusterID, NewCluster: id.ClusterID,
 		Server: server, History: jobs, Requeued: len(changed.Requeued), LostTasks: []string{},
 		DroppedIdentities: changed.Identities, DroppedJoinTokens: changed.JoinTokens, DroppedWorkers: changed.Workers,
-		Revoked: changed.Applied, RevokedBefore: changed.Before, UnknownRevocations: []string{},
+		Revoked: changed.Applied, RevokedBefore: changed.Before, UnknownRevocations: []string{}, IncompleteLines: incomplete,
 	}
 	for _, unknown := range changed.Unknown {
 		r.UnknownRevocations = append(r.UnknownRevocations, revocationText(unknown))
@@ -188,31 +198,6 @@ func (r *Restored) describe(s *fsm.State, lost []fsm.TaskRef) {
 	for _, t := range lost {
 		r.LostTasks = append(r.LostTasks, fmt.Sprintf("%d/%s", t.Job, s.Name(t)))
 	}
-}
-
-// restoreHistory reads the rest of the backup, and writes the history, which is complete up
-// to a log index of the new cluster. It returns the number of jobs in it.
-func restoreHistory(ctx context.Context, cfg RestoreConfig, b *openedBackup, path string, index uint64) (uint64, error) {
-	h, err := history.Open(history.Config{Path: path, Logger: cfg.Logger, MaxJobs: math.MaxUint64, MaxBytes: math.MaxUint64})
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1) // size 1: the receive below may follow an error
-	go func() { done <- h.Run(ctx) }()
-	m := b.Manifest()
-	if b.history && m.Index > 0 {
-		err = h.Import(ctx, b, m.Index)
-	} else {
-		_, err = b.finish(nil)
-	}
-	if err == nil {
-		h.Take(index, new(fsm.ArchiveBatch)) // nothing left between the old index and the new one
-		err = h.Sync(ctx, index)
-	}
-	jobs := h.Stats().Jobs
-	cancel()
-	return jobs, errors.Join(err, <-done)
 }
 
 // IsBackupDamage reports whether an error means that a backup is incomplete, damaged, or no

@@ -22,19 +22,19 @@ import (
 
 // stateToSave is a state with three jobs of one task: the first one is archived, the second one
 // runs, and the third one runs at most once. It keeps its history in a directory of the test.
-func stateToSave(t *testing.T) (*fsm.Machine, *history.History) {
-	t.Helper()
-	h, err := history.Open(history.Config{Path: filepath.Join(t.TempDir(), "history.db"), Logger: slog.New(slog.DiscardHandler)})
+func stateToSave(tb testing.TB) (*fsm.Machine, *history.History) {
+	tb.Helper()
+	h, err := history.Open(history.Config{Path: filepath.Join(tb.TempDir(), "history.db"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(tb.Context())
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	m := fsm.NewMachine()
@@ -48,13 +48,13 @@ func stateToSave(t *testing.T) (*fsm.Machine, *history.History) {
 		},
 	}
 	for id := range fsm.JobID(3) {
-		ops = append(ops, submitted(t, id+1)...)
+		ops = append(ops, submitted(tb, id+1)...)
 		ops = append(ops, &fsm.Assign{Items: []fsm.AssignItem{fsm.AssignItem(held(id + 1))}})
 	}
 	ops = append(ops, &fsm.Complete{Items: []fsm.CompleteItem{{HeldAttempt: held(1)}}}, &fsm.Archive{Items: []fsm.JobID{1}})
 	for i, op := range ops {
 		if a, ok := m.Apply(uint64(i)+1, fsm.Encode(nil, fsm.Entry{NowMS: 9, Ops: []fsm.Op{op}})).(fsm.Applied); !ok || a.Rejected != fsm.Accepted {
-			t.Fatalf("%T: %+v", op, a)
+			tb.Fatalf("%T: %+v", op, a)
 		}
 	}
 	return m, h
@@ -65,15 +65,15 @@ func held(id fsm.JobID) fsm.HeldAttempt {
 }
 
 // submitted are the operations that store a job; the third one is at most once.
-func submitted(t *testing.T, id fsm.JobID) []fsm.Op {
-	t.Helper()
+func submitted(tb testing.TB, id fsm.JobID) []fsm.Op {
+	tb.Helper()
 	execution := dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE
 	if id == 3 {
 		execution = dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
 	}
 	header, err := proto.Marshal(&dtaskv1.JobHeader{Name: "j", Policies: []*dtaskv1.TaskPolicy{{TimeoutMs: 1000, Execution: execution}}})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	b := fsm.NewChunkBuilder(0)
 	b.Add("a", 0, nil, []byte("body"))
@@ -85,8 +85,8 @@ func submitted(t *testing.T, id fsm.JobID) []fsm.Op {
 }
 
 // backUp writes a backup of a state, with the history unless h is nil.
-func backUp(t *testing.T, m *fsm.Machine, h *history.History) (path string) {
-	t.Helper()
+func backUp(tb testing.TB, m *fsm.Machine, h *history.History) (path string) {
+	tb.Helper()
 	snapshot := m.Snapshot()
 	s := snapshot.State()
 	term, _ := s.Term()
@@ -96,24 +96,24 @@ func backUp(t *testing.T, m *fsm.Machine, h *history.History) (path string) {
 		Epoch: s.Epoch(), Level: uint32(s.Level()), History: h != nil,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := snapshot.Persist(w); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if h != nil {
-		if _, err := h.Serve(t.Context(), history.Position{}, snapshot.Index(), func(c history.Chunk, _ bool) error {
+		if _, err := h.Serve(tb.Context(), history.Position{}, snapshot.Index(), func(c history.Chunk, _ bool) error {
 			return w.Job(backup.Chunk{Index: c.Index, Job: uint64(c.Job), Number: c.Number, Total: c.Total, Data: c.Data})
 		}); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if err := w.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	path = filepath.Join(t.TempDir(), "cluster.dtbk")
+	path = filepath.Join(tb.TempDir(), "cluster.dtbk")
 	if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return path
 }

@@ -21,11 +21,13 @@ type revocationReader struct {
 	heads    map[string]audit.Head // of the audit logs that the backup knows, by server id
 
 	found []fsm.Revocation
+	// incomplete are lines that a crash left incomplete, as FILE:LINE.
+	incomplete []string
 }
 
 // readRevocations reads the revocations in files of audit logs, and in directories with such
-// files.
-func readRevocations(paths []string, of backup.Manifest, machine *fsm.Machine) ([]fsm.Revocation, error) {
+// files. Of a directory, the last line of the newest file may be incomplete.
+func readRevocations(paths []string, of backup.Manifest, machine *fsm.Machine) (*revocationReader, error) {
 	r := &revocationReader{manifest: of, heads: make(map[string]audit.Head)}
 	machine.Read(func(s *fsm.State, _ uint64) {
 		for _, h := range s.AuditHeads() {
@@ -33,31 +35,31 @@ func readRevocations(paths []string, of backup.Manifest, machine *fsm.Machine) (
 		}
 	})
 	for _, path := range paths {
-		files, err := auditFilesAt(path)
+		files, isDir, err := auditFilesAt(path)
 		if err != nil {
 			return nil, fmt.Errorf("--revocations: %w", err)
 		}
-		for _, file := range files {
-			if err := r.read(file); err != nil {
+		for i, file := range files {
+			if err := r.read(file, isDir && i == len(files)-1); err != nil {
 				return nil, fmt.Errorf("--revocations: %w", err)
 			}
 		}
 	}
-	return r.found, nil
+	return r, nil
 }
 
-// auditFilesAt returns a file, or the files of the audit log in a directory.
-func auditFilesAt(path string) (paths []string, err error) {
+// auditFilesAt returns a file, or the files of the audit log in a directory, in their order.
+func auditFilesAt(path string) (paths []string, isDir bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
-		return []string{path}, err
+		return []string{path}, false, err
 	}
 	files, err := audit.Files(path)
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	if len(files) == 0 {
-		return nil, refused("%s has no file of an audit log: name DATA-DIR/audit of a coordinator, or a file in it", path)
+		return nil, true, refused("%s has no file of an audit log: name DATA-DIR/audit of a coordinator, or a file in it", path)
 	}
 	for _, f := range files {
 		// A crash between creating a file and its first line leaves it empty.
@@ -65,16 +67,17 @@ func auditFilesAt(path string) (paths []string, err error) {
 			paths = append(paths, f.Path)
 		}
 	}
-	return paths, nil
+	return paths, true, nil
 }
 
-// read reads a file. It is of the cluster if a line names the cluster, or if the chain has the
+// read reads a file, whose last line may be incomplete if it is the newest of a log. It is of the cluster if a line names the cluster, or if the chain has the
 // line that the backup knows. What a coordinator recorded in another cluster before or after,
 // such as one that was recovered from this one, does not count.
-func (r *revocationReader) read(path string) error {
-	proved, other, cluster, actions := false, "", "", 0
+func (r *revocationReader) read(path string, newest bool) error {
+	proved, other, cluster, actions, lines := false, "", "", 0, 0
 	var found []fsm.Revocation
 	err := audit.ReadChain(path, func(l audit.Link) error {
+		lines = l.Number
 		if l.Method == audit.MethodOpen {
 			cluster = cmp.Or(l.Cluster, cluster)
 		} else {
@@ -94,6 +97,9 @@ func (r *revocationReader) read(path string) error {
 		}
 		return nil
 	})
+	if newest && errors.Is(err, audit.ErrIncomplete) {
+		r.incomplete, err = append(r.incomplete, fmt.Sprintf("%s:%d", path, lines+1)), nil
+	}
 	switch {
 	case errors.Is(err, audit.ErrNotLog):
 		return refused("%v", err)
@@ -133,7 +139,8 @@ func (r *revocationReader) revocation(l audit.Link) (made fsm.Revocation, is boo
 	case dtaskv1.AuthService_RevokeJoinToken_FullMethodName:
 		made.JoinToken, err = numberIn[fsm.JoinTokenID](l)
 	case dtaskv1.AuthService_Join_FullMethodName:
-		made.Worker = r.replacedWorker(l)
+		made.Worker = replacedWorker(l)
+		made.Successor = fsm.IdentityID(l.Made)
 		is = made.Worker != ""
 	default:
 		return made, false, nil
@@ -160,13 +167,13 @@ func numberIn[ID ~uint64](l audit.Link) (ID, error) {
 	return ID(n), nil
 }
 
-// replacedWorker returns the name of the worker whose place another machine took after the
-// backup. One of before is replaced in the backup, too, and the one that has its name there
-// is the new one.
-func (r *revocationReader) replacedWorker(l audit.Link) string {
+// replacedWorker returns the name of the worker whose place another machine took. The log index
+// of the line doesn't tell whether the backup has that, too: it is one that the coordinator
+// had applied when it recorded the join, some time after it.
+func replacedWorker(l audit.Link) string {
 	name, _, replaced := strings.Cut(l.Object, audit.Replacing)
 	name, worker := strings.CutPrefix(name, "worker ")
-	if !replaced || !worker || l.Reason != "" || l.Index <= r.manifest.Index {
+	if !replaced || !worker || l.Made == 0 {
 		return ""
 	}
 	return name

@@ -172,14 +172,46 @@ func TestAWorkerThatWasReplacedAfterTheBackupIsRevoked(t *testing.T) {
 		Name: "w1", Grant: fsm.Grant{Role: fsm.RoleWorker}, CreatedBy: "x", CreatedMS: 1,
 		Credential: fsm.Credential{Kind: fsm.KeyCredential, Hash: [32]byte{2}},
 	})
-	for index, want := range map[uint64]int{m.Index(): 0, m.Index() + 1: 1} {
+	var worker fsm.IdentityID
+	m.Read(func(s *fsm.State, _ uint64) { worker = s.IdentityByName("w1", true).ID })
+	for made, want := range map[fsm.IdentityID]int{worker: 0, worker + 1: 1, 0: 0} {
 		join := audit.Record{
-			Method: dtaskv1.AuthService_Join_FullMethodName, Object: "worker w1" + audit.Replacing + ", join token 1", Decision: audit.Allowed, Index: index,
+			Method: dtaskv1.AuthService_Join_FullMethodName, Object: "worker w1" + audit.Replacing + ", join token 1", Decision: audit.Allowed,
+			Index: m.Index() + 9, Made: uint64(made), // recorded after the backup, which may have the join
 		}
 		done, _, err := restoredFrom(t, m, new(auditLog).add(openedIn(oldCluster), join).file(t, t.TempDir()))
 		if err != nil || done.Revoked != want {
-			t.Errorf("at log index %d: got %+v, %v", index, done, err)
+			t.Errorf("identity %d joined: got %+v, %v", made, done, err)
 		}
+	}
+}
+
+// A coordinator that crashes while it writes leaves half a line at the end of its newest file.
+func TestTheLastLineOfADirectoryMayBeIncomplete(t *testing.T) {
+	t.Parallel()
+	m, _ := stateToSave(t)
+	dir := t.TempDir()
+	log := new(auditLog).add(openedIn(oldCluster), revokedToken("1"), revokedToken("2"))
+	log.text = log.text[:len(log.text)-2]
+	path := log.file(t, dir)
+	done, _, err := restoredFrom(t, m, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line := path + ":3"; done.Revoked != 1 || len(done.UnknownRevocations) > 0 || !slices.Equal(done.IncompleteLines, []string{line}) {
+		t.Errorf("got %+v", done)
+	}
+	var text strings.Builder
+	done.Write(&text)
+	if want := path + ":3: a crash cut this last line"; !strings.Contains(text.String(), want) {
+		t.Errorf("%q is missing in\n%s", want, &text)
+	}
+	newer := new(auditLog).add(openedIn(oldCluster))
+	if err := os.WriteFile(filepath.Join(dir, audit.FileName(9)), newer.text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := restoredFrom(t, m, dir); err == nil || !strings.Contains(err.Error(), path+":3: not a part of an audit log") {
+		t.Errorf("an older file: got %v", err)
 	}
 }
 

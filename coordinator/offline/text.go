@@ -225,5 +225,8 @@ func (r *Restored) Write(w io.Writer) {
 	for _, unknown := range r.UnknownRevocations {
 		p.row("unknown", "%s: revoked, and not in the backup", unknown)
 	}
+	for _, line := range r.IncompleteLines {
+		p.row("incomplete", "%s: a crash cut this last line of an audit log; a revocation in it is not repeated", line)
+	}
 	p.line("restored into %s; start %s on it with its usual command line, then let the others in", r.DataDir, r.Server.ID)
 }

@@ -18,6 +18,10 @@ type Link struct {
 // ErrNotLog is returned for a file that is not a part of an audit log as it was written.
 var ErrNotLog = errors.New("not a part of an audit log as it was written")
 
+// ErrIncomplete is the ErrNotLog of a file whose last line is incomplete and whose other lines
+// are as they were written, as after a crash of the coordinator. f was called with those.
+var ErrIncomplete = fmt.Errorf("%w: the line is incomplete", ErrNotLog)
+
 // ReadChain calls f with each line of a file, which may be any part of an audit log, until f
 // returns an error. Unlike Each, it fails if a line is not a record, is incomplete, or does
 // not follow the one before: the error is ErrNotLog then, and names the line.
@@ -51,7 +55,8 @@ func ReadChain(path string, f func(Link) error) error {
 	case err != nil:
 		return err
 	case torn > 0:
-		return fault("the line is incomplete: copy the file again, or remove the line from the copy if it is so in the original, as after a crash")
+		return fmt.Errorf("%s:%d: %w: copy the file again, or remove the line from the copy if it is so in the original, as after a crash",
+			path, number, ErrIncomplete)
 	case number == 1:
 		return fault("the file is empty")
 	}

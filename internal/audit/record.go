@@ -45,6 +45,8 @@ type Record struct {
 	Reason   string   `json:"reason"`          // why it was denied or failed
 	Count    uint64   `json:"count,omitempty"` // of calls or lines that this one stands for; 0: one
 	Index    uint64   `json:"index"`           // log index that the coordinator had applied
+	// Made is the number of the identity that a join made; 0: none, or unknown.
+	Made uint64 `json:"made,omitempty"`
 	// Cluster is, of a line that opens the log, the ID of the cluster that the coordinator
 	// belongs to; empty: not known yet.
 	Cluster string `json:"cluster,omitempty"`

@@ -60,6 +60,7 @@ func readAll(from io.Reader) (m Manifest, state []byte, chunks []Chunk, totals T
 		return m, nil, nil, totals, err
 	}
 	totals, err = r.Finish(func(c Chunk) error {
+		c.Data = bytes.Clone(c.Data)
 		chunks = append(chunks, c)
 		return nil
 	})

@@ -26,10 +26,11 @@ type Reader struct {
 	state    []byte // of the current frame, not read yet
 	stateEnd bool   // the last frame that was read is not one of the state
 	kind     frameKind
-	contents []byte // of that frame
-	frame    []byte // memory for frames
-	frames   uint64 // read before it
-	read     uint64 // bytes
+	contents []byte          // of that frame
+	head     [frameHead]byte // memory for that of the current frame
+	frame    []byte          // memory for frames
+	frames   uint64          // read before it
+	read     uint64          // bytes
 	totals   Totals
 	err      error
 }
@@ -75,8 +76,8 @@ func (r *Reader) full(b []byte) error {
 
 // next reads the next frame and checks it. All but the end frame count for the SHA-256.
 func (r *Reader) next() error {
-	var head [frameHead]byte
-	if err := r.full(head[:]); err != nil {
+	head := r.head[:]
+	if err := r.full(head); err != nil {
 		return err
 	}
 	n := binary.LittleEndian.Uint32(head[1:])
@@ -91,13 +92,13 @@ func (r *Reader) next() error {
 		return err
 	}
 	body, tail := b[:n], b[n:]
-	sum := crc32.Update(crc32.Update(0, castagnoli, head[:]), castagnoli, body)
+	sum := crc32.Update(crc32.Update(0, castagnoli, head), castagnoli, body)
 	if sum != binary.LittleEndian.Uint32(tail) {
 		return damaged("the checksum of frame %d does not match", r.frames)
 	}
 	r.kind, r.contents = frameKind(head[0]), body
 	if r.kind != frameEnd {
-		r.sum.Write(head[:])
+		r.sum.Write(head)
 		r.sum.Write(b)
 		r.frames++
 	}
@@ -147,8 +148,8 @@ func (r *Reader) nextState() bool {
 }
 
 // Finish reads the rest of the file, calls take with each chunk of the history, and checks
-// that the backup is complete and unchanged. A chunk's data belong to take. take may be
-// nil.
+// that the backup is complete and unchanged. A chunk's data are valid until take returns. take
+// may be nil.
 func (r *Reader) Finish(take func(Chunk) error) (Totals, error) {
 	for r.nextState() {
 		r.state = nil // what was not read is skipped
@@ -183,7 +184,6 @@ func (r *Reader) chunk(take func(Chunk) error) error {
 	if take == nil {
 		return nil
 	}
-	c.Data = append([]byte(nil), c.Data...) // the frame's memory is used again
 	return take(c)
 }
 

@@ -36,6 +36,14 @@ type Member struct {
 	// TLSNotAfter is when its certificate expires; null = it has none, or it is unknown.
 	TLSNotAfter *string `json:"tls_not_after"`
 	DiskFree    *uint64 `json:"disk_free"` // bytes; null = unknown
+	// HistoryImport is set while it imports the history of a backup.
+	HistoryImport *HistoryImport `json:"history_import,omitempty"`
+}
+
+// HistoryImport is how far the history of a backup is imported. All of it can be read.
+type HistoryImport struct {
+	Jobs uint64 `json:"jobs"`
+	Left uint64 `json:"left"` // of these, not imported yet
 }
 
 // Status is the cluster and the jobs that have not ended.
@@ -130,6 +138,9 @@ func newMember(m *dtaskv1.Member) Member {
 	}
 	if m.GetDiskSize() != 0 {
 		doc.DiskFree = new(m.GetDiskFree())
+	}
+	if x := m.GetHistoryImport(); x != nil {
+		doc.HistoryImport = &HistoryImport{Jobs: x.GetJobs(), Left: x.GetLeft()}
 	}
 	return doc
 }

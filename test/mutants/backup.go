@@ -46,11 +46,25 @@ func inBackup() []Mutant {
 		},
 		{
 			Name: "half-a-backup-is-restored",
-			Edits: []Edit{{"coordinator/offline/restore.go", `		_, err = b.finish(nil)
-`, ``}, {"coordinator/offline/backup.go", `	return err == nil, err
-`, `	return err == nil || IsBackupDamage(err), nil
+			Edits: []Edit{{"coordinator/offline/restore_history.go", `	if err != nil {
+		w.Discard()
+`, `	if err != nil && !IsBackupDamage(err) {
+		w.Discard()
 `}},
 			Caught: []Checker{{Package: "./coordinator/offline", Run: "WhatIsNotRestored"}},
+		},
+		{
+			Name: "a-damaged-import-looks-complete",
+			Edits: []Edit{{"coordinator/history/import.go", `			complete = false
+			_ = s.h.importFailed(err) // logs it
+`, `			_ = s.h.importFailed(err) // logs it
+`}},
+			Caught: []Checker{{Package: "./coordinator/history", Run: "DamagedJobsToImport"}},
+		},
+		{
+			Name:   "an-imported-job-that-expired-is-still-read",
+			Edits:  []Edit{{"coordinator/history/import.go", `(!ok || !g.From.before(r.Position))`, `(!ok || g.To == 0)`}},
+			Caught: []Checker{{Package: "./coordinator/history", Run: "JobsExpireWhile"}},
 		},
 		{
 			Name: "a-backup-without-its-history-files-is-restored",

@@ -55,6 +55,13 @@ func (q *Query) Match(j *fsm.Job) bool {
 	return true
 }
 
+// MayMatchEnded reports whether a job that has ended may match: not if only other states, or
+// no namespace, are asked for.
+func (q *Query) MayMatchEnded() bool {
+	states := len(q.States) == 0 || slices.ContainsFunc(q.States, fsm.JobState.Terminal)
+	return states && (q.Namespaces == nil || len(q.Namespaces) > 0)
+}
+
 // termSets returns the terms that the query asks for: a job must have one of each set.
 func (q *Query) termSets() [][]Term {
 	var sets [][]Term

@@ -375,8 +375,9 @@ type Member struct {
 	MaxLevel    uint32 `protobuf:"varint,10,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
 	TlsNotAfter int64  `protobuf:"varint,11,opt,name=tls_not_after,json=tlsNotAfter,proto3" json:"tls_not_after,omitempty"` // end of its certificate, Unix milliseconds; 0 = it has none, or it is unknown
 	// Free and total space of its data directory's disk, in bytes; both 0 = unknown.
-	DiskFree      uint64 `protobuf:"varint,12,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`
-	DiskSize      uint64 `protobuf:"varint,13,opt,name=disk_size,json=diskSize,proto3" json:"disk_size,omitempty"`
+	DiskFree      uint64         `protobuf:"varint,12,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`
+	DiskSize      uint64         `protobuf:"varint,13,opt,name=disk_size,json=diskSize,proto3" json:"disk_size,omitempty"`
+	HistoryImport *HistoryImport `protobuf:"bytes,14,opt,name=history_import,json=historyImport,proto3" json:"history_import,omitempty"` // absent: nothing is imported, or it is unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -502,6 +503,67 @@ func (x *Member) GetDiskSize() uint64 {
 	return 0
 }
 
+func (x *Member) GetHistoryImport() *HistoryImport {
+	if x != nil {
+		return x.HistoryImport
+	}
+	return nil
+}
+
+// HistoryImport is how far a coordinator has imported the history of the backup that its
+// cluster was restored from. All of these jobs can be read.
+type HistoryImport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jobs          uint64                 `protobuf:"varint,1,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	Left          uint64                 `protobuf:"varint,2,opt,name=left,proto3" json:"left,omitempty"` // of these, not imported yet
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryImport) Reset() {
+	*x = HistoryImport{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryImport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryImport) ProtoMessage() {}
+
+func (x *HistoryImport) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryImport.ProtoReflect.Descriptor instead.
+func (*HistoryImport) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *HistoryImport) GetJobs() uint64 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *HistoryImport) GetLeft() uint64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
 type AddMemberRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
@@ -512,7 +574,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +586,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +599,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AddMemberRequest) GetServerId() string {
@@ -563,7 +625,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +637,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +650,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AddMemberResponse) GetVoter() bool {
@@ -607,7 +669,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -619,7 +681,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -632,7 +694,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RemoveMemberRequest) GetServerId() string {
@@ -651,7 +713,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +725,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +738,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RemoveMemberResponse) GetAlreadyRemoved() bool {
@@ -695,7 +757,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +769,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +782,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TransferLeadershipRequest) GetServerId() string {
@@ -738,7 +800,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +812,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +825,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 type UpgradeStatusRequest struct {
@@ -774,7 +836,7 @@ type UpgradeStatusRequest struct {
 
 func (x *UpgradeStatusRequest) Reset() {
 	*x = UpgradeStatusRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +848,7 @@ func (x *UpgradeStatusRequest) String() string {
 func (*UpgradeStatusRequest) ProtoMessage() {}
 
 func (x *UpgradeStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +861,7 @@ func (x *UpgradeStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeStatusRequest.ProtoReflect.Descriptor instead.
 func (*UpgradeStatusRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 type UpgradeStatusResponse struct {
@@ -820,7 +882,7 @@ type UpgradeStatusResponse struct {
 
 func (x *UpgradeStatusResponse) Reset() {
 	*x = UpgradeStatusResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +894,7 @@ func (x *UpgradeStatusResponse) String() string {
 func (*UpgradeStatusResponse) ProtoMessage() {}
 
 func (x *UpgradeStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +907,7 @@ func (x *UpgradeStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeStatusResponse.ProtoReflect.Descriptor instead.
 func (*UpgradeStatusResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpgradeStatusResponse) GetLevel() uint32 {
@@ -905,7 +967,7 @@ type FinishUpgradeRequest struct {
 
 func (x *FinishUpgradeRequest) Reset() {
 	*x = FinishUpgradeRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +979,7 @@ func (x *FinishUpgradeRequest) String() string {
 func (*FinishUpgradeRequest) ProtoMessage() {}
 
 func (x *FinishUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +992,7 @@ func (x *FinishUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*FinishUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 type FinishUpgradeResponse struct {
@@ -943,7 +1005,7 @@ type FinishUpgradeResponse struct {
 
 func (x *FinishUpgradeResponse) Reset() {
 	*x = FinishUpgradeResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1017,7 @@ func (x *FinishUpgradeResponse) String() string {
 func (*FinishUpgradeResponse) ProtoMessage() {}
 
 func (x *FinishUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1030,7 @@ func (x *FinishUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*FinishUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FinishUpgradeResponse) GetLevel() uint32 {
@@ -994,7 +1056,7 @@ type HoldUpgradeRequest struct {
 
 func (x *HoldUpgradeRequest) Reset() {
 	*x = HoldUpgradeRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1068,7 @@ func (x *HoldUpgradeRequest) String() string {
 func (*HoldUpgradeRequest) ProtoMessage() {}
 
 func (x *HoldUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1081,7 @@ func (x *HoldUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*HoldUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HoldUpgradeRequest) GetRelease() bool {
@@ -1039,7 +1101,7 @@ type HoldUpgradeResponse struct {
 
 func (x *HoldUpgradeResponse) Reset() {
 	*x = HoldUpgradeResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1113,7 @@ func (x *HoldUpgradeResponse) String() string {
 func (*HoldUpgradeResponse) ProtoMessage() {}
 
 func (x *HoldUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1126,7 @@ func (x *HoldUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*HoldUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HoldUpgradeResponse) GetLevel() uint32 {
@@ -1095,7 +1157,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1169,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1182,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListWorkersRequest) GetConsistency() Consistency {
@@ -1162,7 +1224,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1236,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1249,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListWorkersResponse) GetWorkers() []*Worker {
@@ -1236,7 +1298,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1310,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1323,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Worker) GetId() string {
@@ -1394,7 +1456,7 @@ type DrainWorkerRequest struct {
 
 func (x *DrainWorkerRequest) Reset() {
 	*x = DrainWorkerRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1468,7 @@ func (x *DrainWorkerRequest) String() string {
 func (*DrainWorkerRequest) ProtoMessage() {}
 
 func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1481,7 @@ func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*DrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DrainWorkerRequest) GetName() string {
@@ -1452,7 +1514,7 @@ type DrainWorkerResponse struct {
 
 func (x *DrainWorkerResponse) Reset() {
 	*x = DrainWorkerResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1526,7 @@ func (x *DrainWorkerResponse) String() string {
 func (*DrainWorkerResponse) ProtoMessage() {}
 
 func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1539,7 @@ func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainWorkerResponse.ProtoReflect.Descriptor instead.
 func (*DrainWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DrainWorkerResponse) GetWorker() *Worker {
@@ -1496,7 +1558,7 @@ type UndrainWorkerRequest struct {
 
 func (x *UndrainWorkerRequest) Reset() {
 	*x = UndrainWorkerRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1570,7 @@ func (x *UndrainWorkerRequest) String() string {
 func (*UndrainWorkerRequest) ProtoMessage() {}
 
 func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1583,7 @@ func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainWorkerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UndrainWorkerRequest) GetName() string {
@@ -1541,7 +1603,7 @@ type UndrainWorkerResponse struct {
 
 func (x *UndrainWorkerResponse) Reset() {
 	*x = UndrainWorkerResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1615,7 @@ func (x *UndrainWorkerResponse) String() string {
 func (*UndrainWorkerResponse) ProtoMessage() {}
 
 func (x *UndrainWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1628,7 @@ func (x *UndrainWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainWorkerResponse.ProtoReflect.Descriptor instead.
 func (*UndrainWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UndrainWorkerResponse) GetWorker() *Worker {
@@ -1591,7 +1653,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +1665,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +1678,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 type StatsResponse struct {
@@ -1637,7 +1699,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1711,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1724,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StatsResponse) GetEntries() uint64 {
@@ -1743,7 +1805,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1817,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1830,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 type IdentifyResponse struct {
@@ -1792,17 +1854,18 @@ type IdentifyResponse struct {
 	// level 1.
 	MinLevel      uint32          `protobuf:"varint,16,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
 	MaxLevel      uint32          `protobuf:"varint,17,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
-	AuditHead     *AuditHead      `protobuf:"bytes,18,opt,name=audit_head,json=auditHead,proto3" json:"audit_head,omitempty"` // of this replica's audit log; absent: it has none
-	Certificate   *OwnCertificate `protobuf:"bytes,19,opt,name=certificate,proto3" json:"certificate,omitempty"`              // absent: it has none, or it is older than this field
-	DiskFree      uint64          `protobuf:"varint,20,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`   // of the data directory's disk, in bytes; see disk_size
-	DiskSize      uint64          `protobuf:"varint,21,opt,name=disk_size,json=diskSize,proto3" json:"disk_size,omitempty"`   // 0 = unknown, or it is older than this field
+	AuditHead     *AuditHead      `protobuf:"bytes,18,opt,name=audit_head,json=auditHead,proto3" json:"audit_head,omitempty"`             // of this replica's audit log; absent: it has none
+	Certificate   *OwnCertificate `protobuf:"bytes,19,opt,name=certificate,proto3" json:"certificate,omitempty"`                          // absent: it has none, or it is older than this field
+	DiskFree      uint64          `protobuf:"varint,20,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`               // of the data directory's disk, in bytes; see disk_size
+	DiskSize      uint64          `protobuf:"varint,21,opt,name=disk_size,json=diskSize,proto3" json:"disk_size,omitempty"`               // 0 = unknown, or it is older than this field
+	HistoryImport *HistoryImport  `protobuf:"bytes,22,opt,name=history_import,json=historyImport,proto3" json:"history_import,omitempty"` // absent: nothing is imported
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1877,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[29]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1890,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *IdentifyResponse) GetServerId() string {
@@ -1977,6 +2040,13 @@ func (x *IdentifyResponse) GetDiskSize() uint64 {
 	return 0
 }
 
+func (x *IdentifyResponse) GetHistoryImport() *HistoryImport {
+	if x != nil {
+		return x.HistoryImport
+	}
+	return nil
+}
+
 // AuditHead is a line of an audit log.
 type AuditHead struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1990,7 +2060,7 @@ type AuditHead struct {
 
 func (x *AuditHead) Reset() {
 	*x = AuditHead{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2072,7 @@ func (x *AuditHead) String() string {
 func (*AuditHead) ProtoMessage() {}
 
 func (x *AuditHead) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[30]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2085,7 @@ func (x *AuditHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHead.ProtoReflect.Descriptor instead.
 func (*AuditHead) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AuditHead) GetServerId() string {
@@ -2054,7 +2124,7 @@ type AuditHeadsRequest struct {
 
 func (x *AuditHeadsRequest) Reset() {
 	*x = AuditHeadsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2136,7 @@ func (x *AuditHeadsRequest) String() string {
 func (*AuditHeadsRequest) ProtoMessage() {}
 
 func (x *AuditHeadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[31]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2149,7 @@ func (x *AuditHeadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHeadsRequest.ProtoReflect.Descriptor instead.
 func (*AuditHeadsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 type AuditHeadsResponse struct {
@@ -2091,7 +2161,7 @@ type AuditHeadsResponse struct {
 
 func (x *AuditHeadsResponse) Reset() {
 	*x = AuditHeadsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2173,7 @@ func (x *AuditHeadsResponse) String() string {
 func (*AuditHeadsResponse) ProtoMessage() {}
 
 func (x *AuditHeadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[32]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2186,7 @@ func (x *AuditHeadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHeadsResponse.ProtoReflect.Descriptor instead.
 func (*AuditHeadsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AuditHeadsResponse) GetHeads() []*AuditHead {
@@ -2139,7 +2209,7 @@ type OwnCertificate struct {
 
 func (x *OwnCertificate) Reset() {
 	*x = OwnCertificate{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2151,7 +2221,7 @@ func (x *OwnCertificate) String() string {
 func (*OwnCertificate) ProtoMessage() {}
 
 func (x *OwnCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[33]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2164,7 +2234,7 @@ func (x *OwnCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnCertificate.ProtoReflect.Descriptor instead.
 func (*OwnCertificate) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OwnCertificate) GetTrust() []byte {
@@ -2208,7 +2278,7 @@ type Alarm struct {
 
 func (x *Alarm) Reset() {
 	*x = Alarm{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2290,7 @@ func (x *Alarm) String() string {
 func (*Alarm) ProtoMessage() {}
 
 func (x *Alarm) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[34]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,7 +2303,7 @@ func (x *Alarm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
 func (*Alarm) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Alarm) GetMember() string {
@@ -2286,7 +2356,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2368,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[35]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2381,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AdmitRequest) GetServerId() string {
@@ -2404,7 +2474,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2486,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[36]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2499,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AdmitResponse) GetClusterId() string {
@@ -2462,7 +2532,7 @@ type DigestsRequest struct {
 
 func (x *DigestsRequest) Reset() {
 	*x = DigestsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[37]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2544,7 @@ func (x *DigestsRequest) String() string {
 func (*DigestsRequest) ProtoMessage() {}
 
 func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[37]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2557,7 @@ func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsRequest.ProtoReflect.Descriptor instead.
 func (*DigestsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DigestsRequest) GetFrom() uint64 {
@@ -2507,7 +2577,7 @@ type DigestsResponse struct {
 
 func (x *DigestsResponse) Reset() {
 	*x = DigestsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2519,7 +2589,7 @@ func (x *DigestsResponse) String() string {
 func (*DigestsResponse) ProtoMessage() {}
 
 func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[38]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2532,7 +2602,7 @@ func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsResponse.ProtoReflect.Descriptor instead.
 func (*DigestsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DigestsResponse) GetServerId() string {
@@ -2559,7 +2629,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2641,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[39]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2654,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Digest) GetIndex() uint64 {
@@ -2613,7 +2683,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +2695,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[40]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +2708,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BackupRequest) GetWithHistory() bool {
@@ -2666,7 +2736,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +2748,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[41]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +2761,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -2715,7 +2785,7 @@ type BackupSchedule struct {
 
 func (x *BackupSchedule) Reset() {
 	*x = BackupSchedule{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2797,7 @@ func (x *BackupSchedule) String() string {
 func (*BackupSchedule) ProtoMessage() {}
 
 func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[42]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2810,7 @@ func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
 func (*BackupSchedule) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BackupSchedule) GetEveryMs() int64 {
@@ -2787,7 +2857,7 @@ type BackupRun struct {
 
 func (x *BackupRun) Reset() {
 	*x = BackupRun{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +2869,7 @@ func (x *BackupRun) String() string {
 func (*BackupRun) ProtoMessage() {}
 
 func (x *BackupRun) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[43]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +2882,7 @@ func (x *BackupRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRun.ProtoReflect.Descriptor instead.
 func (*BackupRun) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BackupRun) GetServerId() string {
@@ -2873,7 +2943,7 @@ type SetBackupScheduleRequest struct {
 
 func (x *SetBackupScheduleRequest) Reset() {
 	*x = SetBackupScheduleRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +2955,7 @@ func (x *SetBackupScheduleRequest) String() string {
 func (*SetBackupScheduleRequest) ProtoMessage() {}
 
 func (x *SetBackupScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[44]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +2968,7 @@ func (x *SetBackupScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetBackupScheduleRequest.ProtoReflect.Descriptor instead.
 func (*SetBackupScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetBackupScheduleRequest) GetSchedule() *BackupSchedule {
@@ -2917,7 +2987,7 @@ type SetBackupScheduleResponse struct {
 
 func (x *SetBackupScheduleResponse) Reset() {
 	*x = SetBackupScheduleResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2929,7 +2999,7 @@ func (x *SetBackupScheduleResponse) String() string {
 func (*SetBackupScheduleResponse) ProtoMessage() {}
 
 func (x *SetBackupScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[45]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2942,7 +3012,7 @@ func (x *SetBackupScheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetBackupScheduleResponse.ProtoReflect.Descriptor instead.
 func (*SetBackupScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetBackupScheduleResponse) GetSchedule() *BackupSchedule {
@@ -2960,7 +3030,7 @@ type DeleteBackupScheduleRequest struct {
 
 func (x *DeleteBackupScheduleRequest) Reset() {
 	*x = DeleteBackupScheduleRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3042,7 @@ func (x *DeleteBackupScheduleRequest) String() string {
 func (*DeleteBackupScheduleRequest) ProtoMessage() {}
 
 func (x *DeleteBackupScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[46]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3055,7 @@ func (x *DeleteBackupScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBackupScheduleRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBackupScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 type DeleteBackupScheduleResponse struct {
@@ -2997,7 +3067,7 @@ type DeleteBackupScheduleResponse struct {
 
 func (x *DeleteBackupScheduleResponse) Reset() {
 	*x = DeleteBackupScheduleResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3079,7 @@ func (x *DeleteBackupScheduleResponse) String() string {
 func (*DeleteBackupScheduleResponse) ProtoMessage() {}
 
 func (x *DeleteBackupScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[47]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3092,7 @@ func (x *DeleteBackupScheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBackupScheduleResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBackupScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DeleteBackupScheduleResponse) GetAlready() bool {
@@ -3041,7 +3111,7 @@ type BackupStatusRequest struct {
 
 func (x *BackupStatusRequest) Reset() {
 	*x = BackupStatusRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3123,7 @@ func (x *BackupStatusRequest) String() string {
 func (*BackupStatusRequest) ProtoMessage() {}
 
 func (x *BackupStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[48]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3136,7 @@ func (x *BackupStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupStatusRequest.ProtoReflect.Descriptor instead.
 func (*BackupStatusRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BackupStatusRequest) GetConsistency() Consistency {
@@ -3089,7 +3159,7 @@ type BackupStatusResponse struct {
 
 func (x *BackupStatusResponse) Reset() {
 	*x = BackupStatusResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3171,7 @@ func (x *BackupStatusResponse) String() string {
 func (*BackupStatusResponse) ProtoMessage() {}
 
 func (x *BackupStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[49]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3184,7 @@ func (x *BackupStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupStatusResponse.ProtoReflect.Descriptor instead.
 func (*BackupStatusResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BackupStatusResponse) GetSchedule() *BackupSchedule {
@@ -3162,7 +3232,7 @@ type WriteBackupRequest struct {
 
 func (x *WriteBackupRequest) Reset() {
 	*x = WriteBackupRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3174,7 +3244,7 @@ func (x *WriteBackupRequest) String() string {
 func (*WriteBackupRequest) ProtoMessage() {}
 
 func (x *WriteBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[50]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3187,7 +3257,7 @@ func (x *WriteBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteBackupRequest.ProtoReflect.Descriptor instead.
 func (*WriteBackupRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WriteBackupRequest) GetTo() string {
@@ -3213,7 +3283,7 @@ type WriteBackupResponse struct {
 
 func (x *WriteBackupResponse) Reset() {
 	*x = WriteBackupResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3295,7 @@ func (x *WriteBackupResponse) String() string {
 func (*WriteBackupResponse) ProtoMessage() {}
 
 func (x *WriteBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[51]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3308,7 @@ func (x *WriteBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteBackupResponse.ProtoReflect.Descriptor instead.
 func (*WriteBackupResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WriteBackupResponse) GetRun() *BackupRun {
@@ -3256,7 +3326,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3338,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[52]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3351,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 type BarrierResponse struct {
@@ -3293,7 +3363,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3375,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[53]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3388,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BarrierResponse) GetIndex() uint64 {
@@ -3336,7 +3406,7 @@ type DiskUsageRequest struct {
 
 func (x *DiskUsageRequest) Reset() {
 	*x = DiskUsageRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3418,7 @@ func (x *DiskUsageRequest) String() string {
 func (*DiskUsageRequest) ProtoMessage() {}
 
 func (x *DiskUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[54]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3431,7 @@ func (x *DiskUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUsageRequest.ProtoReflect.Descriptor instead.
 func (*DiskUsageRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 type DiskUsageResponse struct {
@@ -3379,7 +3449,7 @@ type DiskUsageResponse struct {
 
 func (x *DiskUsageResponse) Reset() {
 	*x = DiskUsageResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3461,7 @@ func (x *DiskUsageResponse) String() string {
 func (*DiskUsageResponse) ProtoMessage() {}
 
 func (x *DiskUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[55]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3474,7 @@ func (x *DiskUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUsageResponse.ProtoReflect.Descriptor instead.
 func (*DiskUsageResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DiskUsageResponse) GetServerId() string {
@@ -3466,7 +3536,7 @@ type Size struct {
 
 func (x *Size) Reset() {
 	*x = Size{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[56]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3478,7 +3548,7 @@ func (x *Size) String() string {
 func (*Size) ProtoMessage() {}
 
 func (x *Size) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[56]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3491,7 +3561,7 @@ func (x *Size) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Size.ProtoReflect.Descriptor instead.
 func (*Size) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Size) GetKind() string {
@@ -3516,7 +3586,7 @@ type LoadRequest struct {
 
 func (x *LoadRequest) Reset() {
 	*x = LoadRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[57]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3528,7 +3598,7 @@ func (x *LoadRequest) String() string {
 func (*LoadRequest) ProtoMessage() {}
 
 func (x *LoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[57]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3541,7 +3611,7 @@ func (x *LoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRequest.ProtoReflect.Descriptor instead.
 func (*LoadRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 type LoadResponse struct {
@@ -3564,7 +3634,7 @@ type LoadResponse struct {
 
 func (x *LoadResponse) Reset() {
 	*x = LoadResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[58]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3576,7 +3646,7 @@ func (x *LoadResponse) String() string {
 func (*LoadResponse) ProtoMessage() {}
 
 func (x *LoadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[58]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3589,7 +3659,7 @@ func (x *LoadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadResponse.ProtoReflect.Descriptor instead.
 func (*LoadResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *LoadResponse) GetLeader() string {
@@ -3690,7 +3760,7 @@ type LoadWindow struct {
 
 func (x *LoadWindow) Reset() {
 	*x = LoadWindow{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[59]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3702,7 +3772,7 @@ func (x *LoadWindow) String() string {
 func (*LoadWindow) ProtoMessage() {}
 
 func (x *LoadWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[59]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3715,7 +3785,7 @@ func (x *LoadWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadWindow.ProtoReflect.Descriptor instead.
 func (*LoadWindow) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{59}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *LoadWindow) GetWindowMs() int64 {
@@ -3765,7 +3835,7 @@ type LoadCounts struct {
 
 func (x *LoadCounts) Reset() {
 	*x = LoadCounts{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[60]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3777,7 +3847,7 @@ func (x *LoadCounts) String() string {
 func (*LoadCounts) ProtoMessage() {}
 
 func (x *LoadCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[60]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3790,7 +3860,7 @@ func (x *LoadCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadCounts.ProtoReflect.Descriptor instead.
 func (*LoadCounts) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{60}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *LoadCounts) GetSubmitted() uint64 {
@@ -3834,7 +3904,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[61]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3846,7 +3916,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[61]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3859,7 +3929,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{61}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Latency) GetCount() uint64 {
@@ -3900,7 +3970,7 @@ type ReadyTasks struct {
 
 func (x *ReadyTasks) Reset() {
 	*x = ReadyTasks{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[62]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3912,7 +3982,7 @@ func (x *ReadyTasks) String() string {
 func (*ReadyTasks) ProtoMessage() {}
 
 func (x *ReadyTasks) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[62]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3925,7 +3995,7 @@ func (x *ReadyTasks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyTasks.ProtoReflect.Descriptor instead.
 func (*ReadyTasks) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{62}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReadyTasks) GetPriority() Priority {
@@ -3951,7 +4021,7 @@ type DebugRequest struct {
 
 func (x *DebugRequest) Reset() {
 	*x = DebugRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[63]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3963,7 +4033,7 @@ func (x *DebugRequest) String() string {
 func (*DebugRequest) ProtoMessage() {}
 
 func (x *DebugRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[63]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3976,7 +4046,7 @@ func (x *DebugRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugRequest.ProtoReflect.Descriptor instead.
 func (*DebugRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{63}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DebugRequest) GetProfileMs() int64 {
@@ -3998,7 +4068,7 @@ type DebugResponse struct {
 
 func (x *DebugResponse) Reset() {
 	*x = DebugResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[64]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4010,7 +4080,7 @@ func (x *DebugResponse) String() string {
 func (*DebugResponse) ProtoMessage() {}
 
 func (x *DebugResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[64]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4023,7 +4093,7 @@ func (x *DebugResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugResponse.ProtoReflect.Descriptor instead.
 func (*DebugResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{64}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DebugResponse) GetServerId() string {
@@ -4060,7 +4130,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[65]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4142,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[65]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4155,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{65}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *HistoryRequest) GetAfterIndex() uint64 {
@@ -4121,7 +4191,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[66]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +4203,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[66]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4216,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{66}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *HistoryResponse) GetChunks() []*HistoryChunk {
@@ -4178,7 +4248,7 @@ type HistoryChunk struct {
 
 func (x *HistoryChunk) Reset() {
 	*x = HistoryChunk{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[67]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4190,7 +4260,7 @@ func (x *HistoryChunk) String() string {
 func (*HistoryChunk) ProtoMessage() {}
 
 func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[67]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4203,7 +4273,7 @@ func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
 func (*HistoryChunk) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{67}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *HistoryChunk) GetIndex() uint64 {
@@ -4268,7 +4338,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x15SetClusterNameRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"2\n" +
 	"\x16SetClusterNameResponse\x12\x18\n" +
-	"\aalready\x18\x01 \x01(\bR\aalready\"\xdf\x02\n" +
+	"\aalready\x18\x01 \x01(\bR\aalready\"\x9f\x03\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -4283,7 +4353,11 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	" \x01(\rR\bmaxLevel\x12\"\n" +
 	"\rtls_not_after\x18\v \x01(\x03R\vtlsNotAfter\x12\x1b\n" +
 	"\tdisk_free\x18\f \x01(\x04R\bdiskFree\x12\x1b\n" +
-	"\tdisk_size\x18\r \x01(\x04R\bdiskSize\"I\n" +
+	"\tdisk_size\x18\r \x01(\x04R\bdiskSize\x12>\n" +
+	"\x0ehistory_import\x18\x0e \x01(\v2\x17.dtask.v1.HistoryImportR\rhistoryImport\"7\n" +
+	"\rHistoryImport\x12\x12\n" +
+	"\x04jobs\x18\x01 \x01(\x04R\x04jobs\x12\x12\n" +
+	"\x04left\x18\x02 \x01(\x04R\x04left\"I\n" +
 	"\x10AddMemberRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\")\n" +
@@ -4379,7 +4453,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x0eleader_changes\x18\t \x01(\x04R\rleaderChanges\x12\x1b\n" +
 	"\trss_bytes\x18\n" +
 	" \x01(\x04R\brssBytes\"\x11\n" +
-	"\x0fIdentifyRequest\"\xa8\x05\n" +
+	"\x0fIdentifyRequest\"\xe8\x05\n" +
 	"\x10IdentifyResponse\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -4405,7 +4479,8 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"audit_head\x18\x12 \x01(\v2\x13.dtask.v1.AuditHeadR\tauditHead\x12:\n" +
 	"\vcertificate\x18\x13 \x01(\v2\x18.dtask.v1.OwnCertificateR\vcertificate\x12\x1b\n" +
 	"\tdisk_free\x18\x14 \x01(\x04R\bdiskFree\x12\x1b\n" +
-	"\tdisk_size\x18\x15 \x01(\x04R\bdiskSize\"^\n" +
+	"\tdisk_size\x18\x15 \x01(\x04R\bdiskSize\x12>\n" +
+	"\x0ehistory_import\x18\x16 \x01(\v2\x17.dtask.v1.HistoryImportR\rhistoryImport\"^\n" +
 	"\tAuditHead\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x12\n" +
@@ -4611,7 +4686,7 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),                // 0: dtask.v1.StatusRequest
 	(*AwaitLeaderRequest)(nil),           // 1: dtask.v1.AwaitLeaderRequest
@@ -4620,168 +4695,171 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*SetClusterNameRequest)(nil),        // 4: dtask.v1.SetClusterNameRequest
 	(*SetClusterNameResponse)(nil),       // 5: dtask.v1.SetClusterNameResponse
 	(*Member)(nil),                       // 6: dtask.v1.Member
-	(*AddMemberRequest)(nil),             // 7: dtask.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),            // 8: dtask.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),          // 9: dtask.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),         // 10: dtask.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),    // 11: dtask.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil),   // 12: dtask.v1.TransferLeadershipResponse
-	(*UpgradeStatusRequest)(nil),         // 13: dtask.v1.UpgradeStatusRequest
-	(*UpgradeStatusResponse)(nil),        // 14: dtask.v1.UpgradeStatusResponse
-	(*FinishUpgradeRequest)(nil),         // 15: dtask.v1.FinishUpgradeRequest
-	(*FinishUpgradeResponse)(nil),        // 16: dtask.v1.FinishUpgradeResponse
-	(*HoldUpgradeRequest)(nil),           // 17: dtask.v1.HoldUpgradeRequest
-	(*HoldUpgradeResponse)(nil),          // 18: dtask.v1.HoldUpgradeResponse
-	(*ListWorkersRequest)(nil),           // 19: dtask.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),          // 20: dtask.v1.ListWorkersResponse
-	(*Worker)(nil),                       // 21: dtask.v1.Worker
-	(*DrainWorkerRequest)(nil),           // 22: dtask.v1.DrainWorkerRequest
-	(*DrainWorkerResponse)(nil),          // 23: dtask.v1.DrainWorkerResponse
-	(*UndrainWorkerRequest)(nil),         // 24: dtask.v1.UndrainWorkerRequest
-	(*UndrainWorkerResponse)(nil),        // 25: dtask.v1.UndrainWorkerResponse
-	(*StatsRequest)(nil),                 // 26: dtask.v1.StatsRequest
-	(*StatsResponse)(nil),                // 27: dtask.v1.StatsResponse
-	(*IdentifyRequest)(nil),              // 28: dtask.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),             // 29: dtask.v1.IdentifyResponse
-	(*AuditHead)(nil),                    // 30: dtask.v1.AuditHead
-	(*AuditHeadsRequest)(nil),            // 31: dtask.v1.AuditHeadsRequest
-	(*AuditHeadsResponse)(nil),           // 32: dtask.v1.AuditHeadsResponse
-	(*OwnCertificate)(nil),               // 33: dtask.v1.OwnCertificate
-	(*Alarm)(nil),                        // 34: dtask.v1.Alarm
-	(*AdmitRequest)(nil),                 // 35: dtask.v1.AdmitRequest
-	(*AdmitResponse)(nil),                // 36: dtask.v1.AdmitResponse
-	(*DigestsRequest)(nil),               // 37: dtask.v1.DigestsRequest
-	(*DigestsResponse)(nil),              // 38: dtask.v1.DigestsResponse
-	(*Digest)(nil),                       // 39: dtask.v1.Digest
-	(*BackupRequest)(nil),                // 40: dtask.v1.BackupRequest
-	(*BackupResponse)(nil),               // 41: dtask.v1.BackupResponse
-	(*BackupSchedule)(nil),               // 42: dtask.v1.BackupSchedule
-	(*BackupRun)(nil),                    // 43: dtask.v1.BackupRun
-	(*SetBackupScheduleRequest)(nil),     // 44: dtask.v1.SetBackupScheduleRequest
-	(*SetBackupScheduleResponse)(nil),    // 45: dtask.v1.SetBackupScheduleResponse
-	(*DeleteBackupScheduleRequest)(nil),  // 46: dtask.v1.DeleteBackupScheduleRequest
-	(*DeleteBackupScheduleResponse)(nil), // 47: dtask.v1.DeleteBackupScheduleResponse
-	(*BackupStatusRequest)(nil),          // 48: dtask.v1.BackupStatusRequest
-	(*BackupStatusResponse)(nil),         // 49: dtask.v1.BackupStatusResponse
-	(*WriteBackupRequest)(nil),           // 50: dtask.v1.WriteBackupRequest
-	(*WriteBackupResponse)(nil),          // 51: dtask.v1.WriteBackupResponse
-	(*BarrierRequest)(nil),               // 52: dtask.v1.BarrierRequest
-	(*BarrierResponse)(nil),              // 53: dtask.v1.BarrierResponse
-	(*DiskUsageRequest)(nil),             // 54: dtask.v1.DiskUsageRequest
-	(*DiskUsageResponse)(nil),            // 55: dtask.v1.DiskUsageResponse
-	(*Size)(nil),                         // 56: dtask.v1.Size
-	(*LoadRequest)(nil),                  // 57: dtask.v1.LoadRequest
-	(*LoadResponse)(nil),                 // 58: dtask.v1.LoadResponse
-	(*LoadWindow)(nil),                   // 59: dtask.v1.LoadWindow
-	(*LoadCounts)(nil),                   // 60: dtask.v1.LoadCounts
-	(*Latency)(nil),                      // 61: dtask.v1.Latency
-	(*ReadyTasks)(nil),                   // 62: dtask.v1.ReadyTasks
-	(*DebugRequest)(nil),                 // 63: dtask.v1.DebugRequest
-	(*DebugResponse)(nil),                // 64: dtask.v1.DebugResponse
-	(*HistoryRequest)(nil),               // 65: dtask.v1.HistoryRequest
-	(*HistoryResponse)(nil),              // 66: dtask.v1.HistoryResponse
-	(*HistoryChunk)(nil),                 // 67: dtask.v1.HistoryChunk
-	nil,                                  // 68: dtask.v1.Worker.LabelsEntry
-	nil,                                  // 69: dtask.v1.Worker.ResourcesEntry
-	(Consistency)(0),                     // 70: dtask.v1.Consistency
-	(*Freshness)(nil),                    // 71: dtask.v1.Freshness
-	(*timestamppb.Timestamp)(nil),        // 72: google.protobuf.Timestamp
-	(Priority)(0),                        // 73: dtask.v1.Priority
+	(*HistoryImport)(nil),                // 7: dtask.v1.HistoryImport
+	(*AddMemberRequest)(nil),             // 8: dtask.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),            // 9: dtask.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),          // 10: dtask.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),         // 11: dtask.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),    // 12: dtask.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil),   // 13: dtask.v1.TransferLeadershipResponse
+	(*UpgradeStatusRequest)(nil),         // 14: dtask.v1.UpgradeStatusRequest
+	(*UpgradeStatusResponse)(nil),        // 15: dtask.v1.UpgradeStatusResponse
+	(*FinishUpgradeRequest)(nil),         // 16: dtask.v1.FinishUpgradeRequest
+	(*FinishUpgradeResponse)(nil),        // 17: dtask.v1.FinishUpgradeResponse
+	(*HoldUpgradeRequest)(nil),           // 18: dtask.v1.HoldUpgradeRequest
+	(*HoldUpgradeResponse)(nil),          // 19: dtask.v1.HoldUpgradeResponse
+	(*ListWorkersRequest)(nil),           // 20: dtask.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),          // 21: dtask.v1.ListWorkersResponse
+	(*Worker)(nil),                       // 22: dtask.v1.Worker
+	(*DrainWorkerRequest)(nil),           // 23: dtask.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),          // 24: dtask.v1.DrainWorkerResponse
+	(*UndrainWorkerRequest)(nil),         // 25: dtask.v1.UndrainWorkerRequest
+	(*UndrainWorkerResponse)(nil),        // 26: dtask.v1.UndrainWorkerResponse
+	(*StatsRequest)(nil),                 // 27: dtask.v1.StatsRequest
+	(*StatsResponse)(nil),                // 28: dtask.v1.StatsResponse
+	(*IdentifyRequest)(nil),              // 29: dtask.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),             // 30: dtask.v1.IdentifyResponse
+	(*AuditHead)(nil),                    // 31: dtask.v1.AuditHead
+	(*AuditHeadsRequest)(nil),            // 32: dtask.v1.AuditHeadsRequest
+	(*AuditHeadsResponse)(nil),           // 33: dtask.v1.AuditHeadsResponse
+	(*OwnCertificate)(nil),               // 34: dtask.v1.OwnCertificate
+	(*Alarm)(nil),                        // 35: dtask.v1.Alarm
+	(*AdmitRequest)(nil),                 // 36: dtask.v1.AdmitRequest
+	(*AdmitResponse)(nil),                // 37: dtask.v1.AdmitResponse
+	(*DigestsRequest)(nil),               // 38: dtask.v1.DigestsRequest
+	(*DigestsResponse)(nil),              // 39: dtask.v1.DigestsResponse
+	(*Digest)(nil),                       // 40: dtask.v1.Digest
+	(*BackupRequest)(nil),                // 41: dtask.v1.BackupRequest
+	(*BackupResponse)(nil),               // 42: dtask.v1.BackupResponse
+	(*BackupSchedule)(nil),               // 43: dtask.v1.BackupSchedule
+	(*BackupRun)(nil),                    // 44: dtask.v1.BackupRun
+	(*SetBackupScheduleRequest)(nil),     // 45: dtask.v1.SetBackupScheduleRequest
+	(*SetBackupScheduleResponse)(nil),    // 46: dtask.v1.SetBackupScheduleResponse
+	(*DeleteBackupScheduleRequest)(nil),  // 47: dtask.v1.DeleteBackupScheduleRequest
+	(*DeleteBackupScheduleResponse)(nil), // 48: dtask.v1.DeleteBackupScheduleResponse
+	(*BackupStatusRequest)(nil),          // 49: dtask.v1.BackupStatusRequest
+	(*BackupStatusResponse)(nil),         // 50: dtask.v1.BackupStatusResponse
+	(*WriteBackupRequest)(nil),           // 51: dtask.v1.WriteBackupRequest
+	(*WriteBackupResponse)(nil),          // 52: dtask.v1.WriteBackupResponse
+	(*BarrierRequest)(nil),               // 53: dtask.v1.BarrierRequest
+	(*BarrierResponse)(nil),              // 54: dtask.v1.BarrierResponse
+	(*DiskUsageRequest)(nil),             // 55: dtask.v1.DiskUsageRequest
+	(*DiskUsageResponse)(nil),            // 56: dtask.v1.DiskUsageResponse
+	(*Size)(nil),                         // 57: dtask.v1.Size
+	(*LoadRequest)(nil),                  // 58: dtask.v1.LoadRequest
+	(*LoadResponse)(nil),                 // 59: dtask.v1.LoadResponse
+	(*LoadWindow)(nil),                   // 60: dtask.v1.LoadWindow
+	(*LoadCounts)(nil),                   // 61: dtask.v1.LoadCounts
+	(*Latency)(nil),                      // 62: dtask.v1.Latency
+	(*ReadyTasks)(nil),                   // 63: dtask.v1.ReadyTasks
+	(*DebugRequest)(nil),                 // 64: dtask.v1.DebugRequest
+	(*DebugResponse)(nil),                // 65: dtask.v1.DebugResponse
+	(*HistoryRequest)(nil),               // 66: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),              // 67: dtask.v1.HistoryResponse
+	(*HistoryChunk)(nil),                 // 68: dtask.v1.HistoryChunk
+	nil,                                  // 69: dtask.v1.Worker.LabelsEntry
+	nil,                                  // 70: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                     // 71: dtask.v1.Consistency
+	(*Freshness)(nil),                    // 72: dtask.v1.Freshness
+	(*timestamppb.Timestamp)(nil),        // 73: google.protobuf.Timestamp
+	(Priority)(0),                        // 74: dtask.v1.Priority
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	6,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
-	34, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
-	6,  // 2: dtask.v1.UpgradeStatusResponse.members:type_name -> dtask.v1.Member
-	70, // 3: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
-	21, // 4: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	71, // 5: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
-	68, // 6: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	69, // 7: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
-	21, // 8: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	21, // 9: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	34, // 10: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
-	30, // 11: dtask.v1.IdentifyResponse.audit_head:type_name -> dtask.v1.AuditHead
-	33, // 12: dtask.v1.IdentifyResponse.certificate:type_name -> dtask.v1.OwnCertificate
-	30, // 13: dtask.v1.AuditHeadsResponse.heads:type_name -> dtask.v1.AuditHead
-	72, // 14: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
-	39, // 15: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	42, // 16: dtask.v1.SetBackupScheduleRequest.schedule:type_name -> dtask.v1.BackupSchedule
-	42, // 17: dtask.v1.SetBackupScheduleResponse.schedule:type_name -> dtask.v1.BackupSchedule
-	70, // 18: dtask.v1.BackupStatusRequest.consistency:type_name -> dtask.v1.Consistency
-	42, // 19: dtask.v1.BackupStatusResponse.schedule:type_name -> dtask.v1.BackupSchedule
-	43, // 20: dtask.v1.BackupStatusResponse.last:type_name -> dtask.v1.BackupRun
-	43, // 21: dtask.v1.BackupStatusResponse.failed:type_name -> dtask.v1.BackupRun
-	71, // 22: dtask.v1.BackupStatusResponse.freshness:type_name -> dtask.v1.Freshness
-	43, // 23: dtask.v1.WriteBackupResponse.run:type_name -> dtask.v1.BackupRun
-	56, // 24: dtask.v1.DiskUsageResponse.state:type_name -> dtask.v1.Size
-	56, // 25: dtask.v1.DiskUsageResponse.files:type_name -> dtask.v1.Size
-	59, // 26: dtask.v1.LoadResponse.windows:type_name -> dtask.v1.LoadWindow
-	60, // 27: dtask.v1.LoadResponse.totals:type_name -> dtask.v1.LoadCounts
-	62, // 28: dtask.v1.LoadResponse.ready:type_name -> dtask.v1.ReadyTasks
-	60, // 29: dtask.v1.LoadWindow.counts:type_name -> dtask.v1.LoadCounts
-	61, // 30: dtask.v1.LoadWindow.wait:type_name -> dtask.v1.Latency
-	61, // 31: dtask.v1.LoadWindow.run:type_name -> dtask.v1.Latency
-	73, // 32: dtask.v1.ReadyTasks.priority:type_name -> dtask.v1.Priority
-	67, // 33: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 34: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	28, // 35: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	1,  // 36: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
-	35, // 37: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	7,  // 38: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	9,  // 39: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	11, // 40: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	13, // 41: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
-	15, // 42: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
-	17, // 43: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
-	4,  // 44: dtask.v1.ClusterService.SetClusterName:input_type -> dtask.v1.SetClusterNameRequest
-	37, // 45: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	31, // 46: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
-	19, // 47: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	22, // 48: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	24, // 49: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	26, // 50: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	65, // 51: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	40, // 52: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
-	52, // 53: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
-	54, // 54: dtask.v1.AdminService.DiskUsage:input_type -> dtask.v1.DiskUsageRequest
-	57, // 55: dtask.v1.AdminService.Load:input_type -> dtask.v1.LoadRequest
-	63, // 56: dtask.v1.AdminService.Debug:input_type -> dtask.v1.DebugRequest
-	44, // 57: dtask.v1.AdminService.SetBackupSchedule:input_type -> dtask.v1.SetBackupScheduleRequest
-	46, // 58: dtask.v1.AdminService.DeleteBackupSchedule:input_type -> dtask.v1.DeleteBackupScheduleRequest
-	48, // 59: dtask.v1.AdminService.BackupStatus:input_type -> dtask.v1.BackupStatusRequest
-	50, // 60: dtask.v1.AdminService.WriteBackup:input_type -> dtask.v1.WriteBackupRequest
-	3,  // 61: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	29, // 62: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	2,  // 63: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
-	36, // 64: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	8,  // 65: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	10, // 66: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	12, // 67: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	14, // 68: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
-	16, // 69: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
-	18, // 70: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
-	5,  // 71: dtask.v1.ClusterService.SetClusterName:output_type -> dtask.v1.SetClusterNameResponse
-	38, // 72: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	32, // 73: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
-	20, // 74: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	23, // 75: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	25, // 76: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	27, // 77: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	66, // 78: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	41, // 79: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
-	53, // 80: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
-	55, // 81: dtask.v1.AdminService.DiskUsage:output_type -> dtask.v1.DiskUsageResponse
-	58, // 82: dtask.v1.AdminService.Load:output_type -> dtask.v1.LoadResponse
-	64, // 83: dtask.v1.AdminService.Debug:output_type -> dtask.v1.DebugResponse
-	45, // 84: dtask.v1.AdminService.SetBackupSchedule:output_type -> dtask.v1.SetBackupScheduleResponse
-	47, // 85: dtask.v1.AdminService.DeleteBackupSchedule:output_type -> dtask.v1.DeleteBackupScheduleResponse
-	49, // 86: dtask.v1.AdminService.BackupStatus:output_type -> dtask.v1.BackupStatusResponse
-	51, // 87: dtask.v1.AdminService.WriteBackup:output_type -> dtask.v1.WriteBackupResponse
-	61, // [61:88] is the sub-list for method output_type
-	34, // [34:61] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	35, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
+	7,  // 2: dtask.v1.Member.history_import:type_name -> dtask.v1.HistoryImport
+	6,  // 3: dtask.v1.UpgradeStatusResponse.members:type_name -> dtask.v1.Member
+	71, // 4: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	22, // 5: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
+	72, // 6: dtask.v1.ListWorkersResponse.freshness:type_name -> dtask.v1.Freshness
+	69, // 7: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	70, // 8: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	22, // 9: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	22, // 10: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	35, // 11: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
+	31, // 12: dtask.v1.IdentifyResponse.audit_head:type_name -> dtask.v1.AuditHead
+	34, // 13: dtask.v1.IdentifyResponse.certificate:type_name -> dtask.v1.OwnCertificate
+	7,  // 14: dtask.v1.IdentifyResponse.history_import:type_name -> dtask.v1.HistoryImport
+	31, // 15: dtask.v1.AuditHeadsResponse.heads:type_name -> dtask.v1.AuditHead
+	73, // 16: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	40, // 17: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
+	43, // 18: dtask.v1.SetBackupScheduleRequest.schedule:type_name -> dtask.v1.BackupSchedule
+	43, // 19: dtask.v1.SetBackupScheduleResponse.schedule:type_name -> dtask.v1.BackupSchedule
+	71, // 20: dtask.v1.BackupStatusRequest.consistency:type_name -> dtask.v1.Consistency
+	43, // 21: dtask.v1.BackupStatusResponse.schedule:type_name -> dtask.v1.BackupSchedule
+	44, // 22: dtask.v1.BackupStatusResponse.last:type_name -> dtask.v1.BackupRun
+	44, // 23: dtask.v1.BackupStatusResponse.failed:type_name -> dtask.v1.BackupRun
+	72, // 24: dtask.v1.BackupStatusResponse.freshness:type_name -> dtask.v1.Freshness
+	44, // 25: dtask.v1.WriteBackupResponse.run:type_name -> dtask.v1.BackupRun
+	57, // 26: dtask.v1.DiskUsageResponse.state:type_name -> dtask.v1.Size
+	57, // 27: dtask.v1.DiskUsageResponse.files:type_name -> dtask.v1.Size
+	60, // 28: dtask.v1.LoadResponse.windows:type_name -> dtask.v1.LoadWindow
+	61, // 29: dtask.v1.LoadResponse.totals:type_name -> dtask.v1.LoadCounts
+	63, // 30: dtask.v1.LoadResponse.ready:type_name -> dtask.v1.ReadyTasks
+	61, // 31: dtask.v1.LoadWindow.counts:type_name -> dtask.v1.LoadCounts
+	62, // 32: dtask.v1.LoadWindow.wait:type_name -> dtask.v1.Latency
+	62, // 33: dtask.v1.LoadWindow.run:type_name -> dtask.v1.Latency
+	74, // 34: dtask.v1.ReadyTasks.priority:type_name -> dtask.v1.Priority
+	68, // 35: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 36: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	29, // 37: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	1,  // 38: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
+	36, // 39: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	8,  // 40: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	10, // 41: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	12, // 42: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	14, // 43: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
+	16, // 44: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
+	18, // 45: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
+	4,  // 46: dtask.v1.ClusterService.SetClusterName:input_type -> dtask.v1.SetClusterNameRequest
+	38, // 47: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	32, // 48: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
+	20, // 49: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	23, // 50: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	25, // 51: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	27, // 52: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	66, // 53: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	41, // 54: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
+	53, // 55: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
+	55, // 56: dtask.v1.AdminService.DiskUsage:input_type -> dtask.v1.DiskUsageRequest
+	58, // 57: dtask.v1.AdminService.Load:input_type -> dtask.v1.LoadRequest
+	64, // 58: dtask.v1.AdminService.Debug:input_type -> dtask.v1.DebugRequest
+	45, // 59: dtask.v1.AdminService.SetBackupSchedule:input_type -> dtask.v1.SetBackupScheduleRequest
+	47, // 60: dtask.v1.AdminService.DeleteBackupSchedule:input_type -> dtask.v1.DeleteBackupScheduleRequest
+	49, // 61: dtask.v1.AdminService.BackupStatus:input_type -> dtask.v1.BackupStatusRequest
+	51, // 62: dtask.v1.AdminService.WriteBackup:input_type -> dtask.v1.WriteBackupRequest
+	3,  // 63: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	30, // 64: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 65: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	37, // 66: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	9,  // 67: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	11, // 68: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	13, // 69: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	15, // 70: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
+	17, // 71: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
+	19, // 72: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
+	5,  // 73: dtask.v1.ClusterService.SetClusterName:output_type -> dtask.v1.SetClusterNameResponse
+	39, // 74: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	33, // 75: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
+	21, // 76: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	24, // 77: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	26, // 78: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	28, // 79: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	67, // 80: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	42, // 81: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
+	54, // 82: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
+	56, // 83: dtask.v1.AdminService.DiskUsage:output_type -> dtask.v1.DiskUsageResponse
+	59, // 84: dtask.v1.AdminService.Load:output_type -> dtask.v1.LoadResponse
+	65, // 85: dtask.v1.AdminService.Debug:output_type -> dtask.v1.DebugResponse
+	46, // 86: dtask.v1.AdminService.SetBackupSchedule:output_type -> dtask.v1.SetBackupScheduleResponse
+	48, // 87: dtask.v1.AdminService.DeleteBackupSchedule:output_type -> dtask.v1.DeleteBackupScheduleResponse
+	50, // 88: dtask.v1.AdminService.BackupStatus:output_type -> dtask.v1.BackupStatusResponse
+	52, // 89: dtask.v1.AdminService.WriteBackup:output_type -> dtask.v1.WriteBackupResponse
+	63, // [63:90] is the sub-list for method output_type
+	36, // [36:63] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }
@@ -4796,7 +4874,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   70,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
