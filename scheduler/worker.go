@@ -8,11 +8,11 @@ import (
 // A worker is the capacity of a worker, and what is taken of it.
 type worker struct {
 	id        WorkerID
-	slots     uint32       // at most MaxSlots
-	used      uint32       // above slots if capacity shrank, or if attempts wait for a slot
-	waiting   uint32       // attempts that wait for a slot: see Scheduler.updateWaiting
-	prefetch  uint32       // attempts that it may hold beyond its slots: see SetPrefetch
-	reserved  bool         // it prefetches nothing until it has a free slot: see Scheduler.reserve
+	slots     uint32 // at most MaxSlots
+	used      uint32 // above slots if capacity shrank, or if attempts wait for a slot
+	waiting   uint32 // attempts that wait for a slot: see Scheduler.updateWaiting
+	prefetch  uint32 // attempts that it may hold beyond its slots: see SetPrefetch
+	reserved  bool   // it prefetches nothing until it has a free slot: see Scheduler.reserve
 	accepting bool
 	dedicated bool         // Capacity.Reserved
 	turn      uint64       // orders workers of equal load: see Scheduler.draw
