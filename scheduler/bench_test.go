@@ -3,6 +3,7 @@ package scheduler_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/dtask/dtask/scheduler"
 )
@@ -176,19 +177,34 @@ func (st *crowded) step() (ok bool) {
 	return ok
 }
 
-// BenchmarkNextWithQueues is BenchmarkNext with 100 queues.
+// BenchmarkNextWithQueues is BenchmarkNext with queues and owners. Each block of steps
+// follows one of a cluster without, so that both figures are of the same moment.
 func BenchmarkNextWithQueues(b *testing.B) {
-	for name, x := range map[string][3]int{
-		"10_queues": {10, 1, 10_000}, "100_queues_100_owners_1M_waiting": {100, 100, 1_000_000}, "1_queue_1000_owners": {1, 1000, 100_000},
+	const block = 1_000
+	for _, x := range []struct {
+		name                    string
+		queues, owners, waiting int
+	}{
+		{"10_queues", 10, 1, 10_000}, {"1_queue_1000_owners", 1, 1000, 100_000}, {"100_queues_100_owners_1M_waiting", 100, 100, 1_000_000},
 	} {
-		b.Run(name, func(b *testing.B) {
-			st := newCrowded(x[0], x[1], x[2])
-			b.ReportAllocs()
+		b.Run(x.name, func(b *testing.B) {
+			plain, crowded := newSteady(scheduler.Demand{}, scheduler.Capacity{}), newCrowded(x.queues, x.owners, x.waiting)
+			var took [2]time.Duration
+			n := 0
 			for b.Loop() {
-				if !st.step() {
-					b.Fatal("nothing was assigned")
+				for i, step := range []func() bool{plain.step, crowded.step} {
+					began := time.Now()
+					for range block {
+						if !step() {
+							b.Fatal("nothing was assigned")
+						}
+					}
+					took[i] += time.Since(began)
 				}
+				n += block
 			}
+			b.ReportMetric(float64(took[0].Nanoseconds())/float64(n), "ns-without-queues")
+			b.ReportMetric(float64(took[1].Nanoseconds())/float64(n), "ns-with-queues")
 		})
 	}
 }

@@ -59,8 +59,15 @@ func newVirtual(seed uint64) *virtual {
 		slots += n
 		v.s.AddWorker(scheduler.WorkerID(id+1), scheduler.Capacity{Slots: n, Resources: []scheduler.Quantity{{Name: "cpu", Amount: int64(n) * 1000}}}) //nolint:gosec // small
 	}
+	if seed%2 == 1 { // its tasks are those of several owners and queues
+		v.s.SetQueue("etl", scheduler.Queue{Weight: 3})
+		v.s.SetQueue("ml", scheduler.Queue{Weight: 1})
+	}
 	for i := range 1 + r.IntN(3) {
 		d := scheduler.Demand{NoPrefetch: i == 1}
+		if seed%2 == 1 {
+			d.Queue, d.Owner = []string{"etl", "ml"}[r.IntN(2)], []string{"alice", "bob"}[r.IntN(2)]
+		}
 		if i == 2 {
 			d.Resources = []scheduler.Quantity{{Name: "cpu", Amount: 1000}}
 		}
@@ -228,6 +235,69 @@ func TestATaskThatFitsNowhereNeverStarts(t *testing.T) {
 	s.ViewRunning(v, nil)
 	if e := v.Estimate(1, func(scheduler.TaskRef) []int64 { return slices.Repeat([]int64{5_000}, 5) }); e.Doubt != scheduler.NeverStarts {
 		t.Errorf("got %+v", e)
+	}
+}
+
+// A task behind the quota of its queue starts when an attempt of that queue ends, whatever
+// ends before on other slots. A paused queue starts nothing.
+func TestAnEstimateWaitsForTheQuotaOfItsQueue(t *testing.T) {
+	t.Parallel()
+	for _, paused := range []bool{false, true} {
+		s := scheduler.New(1)
+		s.SetQueue("ml", scheduler.Queue{MaxRunning: 1, Paused: paused})
+		s.AddWorker(1, scheduler.Capacity{Slots: 2})
+		ml, other := s.Class(scheduler.Demand{Queue: "ml"}), s.Class(scheduler.Demand{Queue: "etl"})
+		s.Occupy(1, ml, scheduler.Normal)
+		s.Occupy(1, other, scheduler.Normal)
+		s.Push(task(9), ml, scheduler.Normal, 0)
+		v := s.View(task(9), ml, scheduler.Normal, 0, nil)
+		s.ViewRunning(v, []scheduler.RunningAttempt{{Worker: 1, Class: ml, Task: task(1)}, {Worker: 1, Class: other, Task: task(2)}})
+		slow, fast := slices.Repeat([]int64{9_000}, 5), slices.Repeat([]int64{1_000}, 5)
+		e := v.Estimate(1, func(t scheduler.TaskRef) []int64 {
+			if t == task(2) {
+				return fast
+			}
+			return slow
+		})
+		if want := (scheduler.Estimate{FromMS: 9_000, ToMS: 9_000}); !paused && e != want || paused && e.Doubt != scheduler.NeverStarts {
+			t.Errorf("paused %v: got %+v", paused, e)
+		}
+	}
+}
+
+// A worker that is kept free for a task starts no other before.
+func TestAnEstimateKnowsTheWorkerThatIsKeptForATask(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	s.AddWorker(1, scheduler.Capacity{Slots: 4, Resources: cpu(4_000)})
+	small, large := s.Class(scheduler.Demand{Resources: cpu(1_000)}), s.Class(scheduler.Demand{Resources: cpu(4_000)})
+	var running []scheduler.RunningAttempt
+	next := func() {
+		for a, ok := s.Next(nil); ok; a, ok = s.Next(nil) {
+			running = append(running, scheduler.RunningAttempt{Worker: a.Worker, Class: a.Class, Task: a.Task})
+		}
+	}
+	s.PushRun(scheduler.TaskRef{Job: 1}, 4, small, scheduler.Normal)
+	next()
+	s.Push(scheduler.TaskRef{Job: 2}, large, scheduler.Normal, 0)
+	s.PushRun(scheduler.TaskRef{Job: 3}, 50, small, scheduler.Normal)
+	for len(s.Reservations()) == 0 {
+		s.Release(1, small, scheduler.Normal)
+		running = running[1:]
+		next()
+	}
+	samples := slices.Repeat([]int64{1_000}, 5)
+	for ref, want := range map[scheduler.TaskRef]int64{{Job: 2}: 1_000, {Job: 3, Index: 49}: 2_000} {
+		class := large
+		if ref.Job == 3 {
+			class = small
+		}
+		v := s.View(ref, class, scheduler.Normal, 0, nil)
+		s.ViewRunning(v, running)
+		if e := v.Estimate(1, func(scheduler.TaskRef) []int64 { return samples }); e.Doubt != 0 || e.FromMS < want {
+			t.Errorf("task %v: got %+v, want a start after %d ms at the earliest", ref, e, want)
+		}
 	}
 }
 

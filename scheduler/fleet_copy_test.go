@@ -25,6 +25,7 @@ func TestOnlyWorkersThatAreEqualForATaskAreAGroup(t *testing.T) {
 		"another type":  {func(c *scheduler.Capacity) { c.Types = []string{"command", "noop"} }, 1},
 		"a namespace":   {func(c *scheduler.Capacity) { c.Namespaces = []string{"web"} }, 2},
 		"a resource":    {func(c *scheduler.Capacity) { c.Resources = nil }, 2},
+		"reservation":   {func(c *scheduler.Capacity) { c.Reserved = true }, 2},
 		"slots":         {func(c *scheduler.Capacity) { c.Slots = 1 }, 2},
 		"another resource": {func(c *scheduler.Capacity) {
 			c.Resources = []scheduler.Quantity{cpu[0], {Name: "gpu", Amount: 1}}

@@ -241,3 +241,29 @@ func TestAPlannerCountsTheWorkersThatFit(t *testing.T) {
 		t.Error("a job ends although no worker fits one of its tasks")
 	}
 }
+
+// A plan takes as long as the quota of the job's queue demands, and counts only workers that
+// have what the queue requires. A pause is not planned.
+func TestAPlanRespectsTheQuotaOfItsQueue(t *testing.T) {
+	t.Parallel()
+	workers := []*fsm.Worker{
+		{ID: 1, State: fsm.WorkerUp, Slots: 4, Labels: []fsm.Label{{Key: "pool", Value: "etl"}}},
+		{ID: 2, State: fsm.WorkerUp, Slots: 4},
+	}
+	tasks := []sequencer.PlannedTasks{{Policy: plain, Tasks: 8}}
+	for name, c := range map[string]struct {
+		queue *fsm.Queue
+		want  int64
+	}{
+		"no queue":     {nil, 100},
+		"a quota of 2": {&fsm.Queue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1, MaxRunning: 2}}, 400},
+		"a pool":       {&fsm.Queue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1, Require: []fsm.Label{{Key: "pool", Value: "etl"}}}}, 200},
+		"a pause":      {&fsm.Queue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1}, Pause: fsm.QueuePause{AtMS: 1}}, 100},
+	} {
+		p := sequencer.NewPlanner(plannedHeader(), workers, c.queue)
+		low, high, ok := p.Makespan(tasks, func(int) int64 { return 100 }, func() bool { return false })
+		if !ok || low != c.want || high != c.want {
+			t.Errorf("%s: got %d to %d ms, %v; want %d", name, low, high, ok, c.want)
+		}
+	}
+}
