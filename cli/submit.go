@@ -288,8 +288,14 @@ func submittedLine(job *dtaskv1.JobSpec, s client.Submitted) string {
 	} else if needs := job.GetHeader().GetNeeds(); len(needs) > 0 {
 		text += "; it needs " + show.NeededJobs(needs)
 	}
-	if at := job.GetHeader().GetStartAtMs(); at != 0 && !s.Existed {
-		text += "; scheduled until " + time.UnixMilli(at).UTC().Format(time.RFC3339)
+	if s.Existed {
+		return text
+	}
+	if at := time.UnixMilli(job.GetHeader().GetStartAtMs()); at.After(time.Now()) {
+		text += "; scheduled until " + at.UTC().Format(time.RFC3339)
+	}
+	if after := job.GetHeader().GetStartAfterMs(); after > 0 {
+		text += "; starts no earlier than " + show.Duration(time.Duration(after)*time.Millisecond) + " after its submission"
 	}
 	return text
 }

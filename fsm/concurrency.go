@@ -107,13 +107,13 @@ func (s *State) leaveKey(j *job) {
 }
 
 // waitsFor returns the jobs that a gated job waits for: those that its key lets run, and the
-// earlier ones that wait for it.
+// earlier ones that wait for it and may start now.
 func (s *State) waitsFor(j *job) (list []JobID) {
 	if !j.hasKey() {
 		return nil
 	}
 	for _, id := range s.KeyJobs(ConcurrencyKey(j.header)) {
-		if x := s.jobs.get(id); x.gate == gateOpened || x.id < j.id && !x.waiting() {
+		if x := s.jobs.get(id); x.gate == gateOpened || x.id < j.id && !x.waiting() && startMS(x.header, x.submitted) <= s.now {
 			list = append(list, id)
 		}
 	}

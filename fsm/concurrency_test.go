@@ -91,6 +91,18 @@ func TestAJobWaitsForTheCleanupOfTheJobThatItReplaces(t *testing.T) {
 	}
 }
 
+func TestAJobDoesNotWaitForOneThatStartsLater(t *testing.T) {
+	t.Parallel()
+	s := gatedState(t)
+	key := &dtaskv1.JobConcurrency{Key: "deploy", Limit: 1, Overlap: dtaskv1.ScheduleOverlap(OverlapWaitAll)}
+	submits(t, s, gatedAt(plan(nil), jobTimes{startAfter: 60_000, shared: key}))
+	holder, _ := submits(t, s, sharing(OverlapWaitAll, 1))
+	waits, _ := submits(t, s, sharing(OverlapWaitAll, 1))
+	if j, _ := s.Job(waits); !slices.Equal(j.WaitsFor, []JobID{holder}) {
+		t.Errorf("job %d waits for %v, want only job %d", waits, j.WaitsFor, holder)
+	}
+}
+
 // A job that ended gives its key to others, and waits for it again when it is retried.
 func TestARetriedJobWaitsForItsKeyAgain(t *testing.T) {
 	t.Parallel()

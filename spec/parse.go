@@ -109,7 +109,7 @@ func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 	})
 	if t.job == nil {
 		if meant != "job" {
-			r.fault(root, "there is no job", "write job: with a name and tasks")
+			r.fault(root, "job is missing", "write job: with a name and tasks")
 		}
 		r.readWhen(root, t.schedule, "")
 		return nil
@@ -126,7 +126,7 @@ func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 func (r *reader) readWhen(root *yaml.Node, schedule *entry, name string) {
 	if schedule == nil {
 		if r.scheduled {
-			r.fault(root, "there is no schedule", "write it beside job, such as "+scheduleForm)
+			r.fault(root, "schedule is missing", "write it beside job, such as "+scheduleForm)
 		}
 		return
 	}

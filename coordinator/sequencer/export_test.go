@@ -357,12 +357,12 @@ func testSequencer(t *testing.T) *Sequencer {
 	return s
 }
 
-// GateTimers returns how many timers there are for the start times of jobs, and how many
-// tasks are ready.
+// GateTimers returns how many timers there are for the start times and expiries of jobs, and
+// how many tasks are ready.
 func (s *Sequencer) GateTimers(ctx context.Context) (timers, ready int) {
 	q := &query{done: make(chan struct{}), f: func(*batch) error {
 		for _, t := range s.timers.h {
-			if t.kind == timerGate {
+			if t.kind == timerGate || t.kind == timerExpiry {
 				timers++
 			}
 		}

@@ -21,9 +21,9 @@ type gates struct {
 	timers  *timers
 	workers *workerTable
 	keys    sharedKeys
-	timed   map[fsm.JobID]bool // jobs that wait for their start time
-	arrived []fsm.JobID        // jobs whose start time has come
-	drift   time.Duration      // of the wall clock against the monotonic one when the timers were set
+	timed   map[fsm.JobID]time.Time // jobs that wait for their start time, and when their timers fire
+	arrived []fsm.JobID             // jobs whose start time has come
+	drift   time.Duration           // of the wall clock against the monotonic one when the timers were set
 }
 
 // rebuild takes a job at the begin of a term. It proposes nothing.
@@ -35,10 +35,17 @@ func (g *gates) rebuild(b *batch, job *fsm.Job) {
 	}
 }
 
+// fire executes the timer of a job.
+func (g *gates) fire(b *batch, t timer) {
+	if g.timed[t.task.Job].Equal(t.at) {
+		delete(g.timed, t.task.Job)
+	}
+	g.reach(b, t.task.Job)
+}
+
 // reach is called for a job that waits for nothing but its gate, and when its start time may
 // have come.
 func (g *gates) reach(b *batch, id fsm.JobID) {
-	delete(g.timed, id)
 	if job, ok := b.view.Job(id); ok {
 		g.take(b, &job)
 	}
@@ -48,12 +55,23 @@ func (g *gates) reach(b *batch, id fsm.JobID) {
 func (g *gates) take(b *batch, job *fsm.Job) {
 	switch start := job.StartMS(); {
 	case !job.Gated || job.Waiting:
+		delete(g.timed, job.ID)
 	case start > b.entry.NowMS(): // or the wall clock was set back
-		g.timed[job.ID] = true
-		g.timers.add(timer{at: b.monotonic(start), kind: timerGate, task: fsm.TaskRef{Job: job.ID}})
+		g.wait(job.ID, b.monotonic(start))
 	default:
+		delete(g.timed, job.ID)
 		g.arrived = append(g.arrived, job.ID)
 	}
+}
+
+// wait sets the timer of a job, unless there is an earlier one, which sets the next one: a
+// wall clock that stands still must not add a timer with each sweep.
+func (g *gates) wait(id fsm.JobID, at time.Time) {
+	if set, ok := g.timed[id]; ok && !at.Before(set) {
+		return
+	}
+	g.timed[id] = at
+	g.timers.add(timer{at: at, kind: timerGate, task: fsm.TaskRef{Job: id}})
 }
 
 // run opens the gates of the jobs that may start, the oldest first.

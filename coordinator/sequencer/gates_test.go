@@ -89,6 +89,43 @@ func TestAJobThatWaitsForItsTimeHasOneTimer(t *testing.T) {
 	})
 }
 
+// A wall clock that stands still differs by more with each sweep.
+func TestAClockThatStandsStillAddsNoTimers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		var stopped atomic.Pointer[time.Time]
+		c.config = func(cfg *sequencer.Config) {
+			cfg.WallClock = func() time.Time {
+				if at := stopped.Load(); at != nil {
+					return *at
+				}
+				return time.Now()
+			}
+		}
+		s, _ := c.lead()
+		raiseToSchedules(t, s)
+		mustSubmit(t, s, timed("later", 1, startsAfter(time.Hour)))
+		mustSubmit(t, s, timed("expires", 1, expiresIn(2*time.Hour)))
+		daily := everyTenSeconds("daily")
+		daily.EveryMS = 86_400_000
+		mustSet(t, s, daily)
+		pass(5 * time.Second)
+		now := time.Now()
+		stopped.Store(&now)
+		pass(20 * time.Minute)
+		gates, _ := s.GateTimers(t.Context())
+		if ticks := s.TickTimers(t.Context()); gates != 2 || ticks != 1 {
+			t.Errorf("%d timers of jobs and %d of schedules, want one for the start, one for the expiry and one for the tick", gates, ticks)
+		}
+		stopped.Store(nil)
+		pass(41 * time.Minute)
+		if gates, ready := s.GateTimers(t.Context()); gates != 1 || ready != 2 {
+			t.Errorf("after the start time, %d timers and %d ready tasks, want 1 and 2", gates, ready)
+		}
+	})
+}
+
 // The time counts from the submission, or the start time, whatever happens to leaders.
 func TestAJobOfWhichNoTaskHasStartedExpires(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,8 @@ type schedule struct {
 	version  uint32
 	calendar *calendar.Schedule // nil: invalid in this version of dtask
 	due      int64              // ms; start of the tick that its timer is for; 0 = no timer
-	timer    time.Time          // when its timer fires: those that were set before have no effect
+	timer    time.Time          // when its timer fires: those that were set before have no effect; zero = no timer
+	timerDue int64              // ms; start of the tick for which the timer was set
 	reserved bool               // the timer is for a missed tick that may run then
 	blocked  bool               // it is in schedules.blocked
 }
@@ -134,14 +135,21 @@ func IsPast(x *fsm.Schedule, tick calendar.Tick) bool {
 // arm sets the timer of the next tick of a schedule, if it has one.
 func (t *schedules) arm(b *batch, s *schedule) {
 	s.due, s.reserved = 0, false
-	if _, tick, ok := next(b.view, s); ok {
-		due := tick.Start.UnixMilli()
-		t.armAt(s, due, b.now.Add(min(b.monotonic(due).Sub(b.now), maxTickTimer)))
+	_, tick, ok := next(b.view, s)
+	if !ok {
+		return
 	}
+	due := tick.Start.UnixMilli()
+	at := b.now.Add(min(b.monotonic(due).Sub(b.now), maxTickTimer))
+	if s.timerDue == due && !s.timer.IsZero() && !at.Before(s.timer) {
+		s.due = due // there is an earlier timer, which sets the next one: see gates.wait
+		return
+	}
+	t.armAt(s, due, at)
 }
 
 func (t *schedules) armAt(s *schedule, dueMS int64, at time.Time) {
-	s.due, s.timer = dueMS, at
+	s.due, s.timer, s.timerDue = dueMS, at, dueMS
 	t.timers.add(timer{at: at, kind: timerTick, task: fsm.TaskRef{Job: fsm.JobID(s.id)}, due: dueMS})
 }
 
@@ -151,7 +159,12 @@ func (t *schedules) fire(b *batch, x timer) {
 		t.retry(b)
 		return
 	}
-	if s := t.byID[fsm.ScheduleID(x.task.Job)]; s != nil && s.due != 0 && s.due == x.due && s.timer.Equal(x.at) {
+	s := t.byID[fsm.ScheduleID(x.task.Job)]
+	if s == nil || s.timerDue != x.due || !s.timer.Equal(x.at) {
+		return // another timer was set since
+	}
+	s.timer = time.Time{}
+	if s.due == x.due {
 		t.advance(b, s)
 	}
 }

@@ -89,7 +89,7 @@ func New(cfg Config) (*Sequencer, error) {
 	s.retention = retention{cfg: c}
 	s.uploads = uploads{cfg: c, retention: &s.retention, byKey: make(map[string]*submission)}
 	s.schedules = schedules{cfg: c, timers: &s.timers, uploads: &s.uploads, byID: make(map[fsm.ScheduleID]*schedule)}
-	s.gates = gates{cfg: c, timers: &s.timers, workers: &s.workers, keys: newSharedKeys(), timed: make(map[fsm.JobID]bool)}
+	s.gates = gates{cfg: c, timers: &s.timers, workers: &s.workers, keys: newSharedKeys(), timed: make(map[fsm.JobID]time.Time)}
 	s.dispatch.schedules, s.dispatch.gates = &s.schedules, &s.gates
 	s.view, _ = cfg.Machine.Fork()
 	s.founded = s.view.ClusterID() == ""

@@ -87,7 +87,7 @@ func (d *dispatcher) fire(b *batch, t timer) {
 	case timerUpload:
 		b.entry.Do(&fsm.DropUpload{Job: t.task.Job})
 	case timerGate:
-		d.gates.reach(b, t.task.Job)
+		d.gates.fire(b, t)
 	case timerExpiry:
 		d.gates.expire(b, t.task.Job)
 	case timerTick:
