@@ -40,6 +40,7 @@ func TestDecodedJobIsCheckedAgainstEveryRule(t *testing.T) {
 		`task "a": reuse.key: must not be set`:                func(j *job) { j.Tasks[0].Body.ReuseKey = "k" },
 		"job.max_failures: 1000001 is out of range":           func(j *job) { j.Header.MaxFailures = MaxTasks + 1 },
 		"job.deadline: -1 ms is out of range":                 func(j *job) { j.Header.DeadlineMs = -1 },
+		"job.start_after: 1s is not before the deadline":      func(j *job) { j.Header.StartAfterMs, j.Header.DeadlineMs = 1000, 1000 },
 		"job.webhook: contains a user":                        func(j *job) { j.Header.Webhook = "https://u:p@example.org/" },
 		`job.env: reserved variable "DTASK_A"`:                func(j *job) { j.Header.Env = map[string]string{"DTASK_A": ""} },
 		"job.env.A: contains a NUL byte":                      func(j *job) { j.Header.Env = map[string]string{"A": "\x00"} },

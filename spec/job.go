@@ -52,6 +52,7 @@ func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
 		}
 		meant[r.unknown(e, jobFields.names, elsewhere)] = true
 	})
+	r.startAfter(n, j.header, es)
 	r.owner(n, j.header, es)
 	r.override(n, j.header)
 	if !has(es, "name") && !meant["name"] && r.opt.Name == "" {

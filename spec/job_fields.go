@@ -116,6 +116,7 @@ func (c *Checker) checkJobFields(h *dtaskv1.JobHeader) {
 	c.refuse("job.deadline", durationProblem(h.GetDeadlineMs(), 0))
 	c.refuse("job.start_at", instantProblem(h.GetStartAtMs()))
 	c.refuse("job.start_after", durationProblem(h.GetStartAfterMs(), 0))
+	c.refuse("job.start_after", startAfterProblem(h))
 	c.refuse("job.expires", durationProblem(h.GetExpiresMs(), 0))
 	c.checkConcurrency(h.GetConcurrency())
 	if h.GetWebhook() != "" {

@@ -50,5 +50,15 @@ func inGates() []Mutant {
 			Edits:  []Edit{{gates, "		case job.StartMS() != 0 && !g.cfg.ClockAgrees():", "		case false:"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AClockThatIsSetStartsNoJob"}},
 		},
+		{
+			Name:   "a-clock-that-stands-still-adds-a-timer-with-each-sweep",
+			Edits:  []Edit{{gates, "ok && !at.Before(set)", "ok && at.Equal(set)"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AClockThatStandsStill"}},
+		},
+		{
+			Name:   "a-job-may-start-at-its-deadline",
+			Edits:  []Edit{{"spec/start_times.go", "after < deadline", "after <= deadline"}},
+			Caught: []Checker{{Package: "./spec", Run: "TestDecodedJobIsChecked"}},
+		},
 	}
 }
