@@ -48,7 +48,7 @@ func (w *worker) updateShare() {
 			w.share = max(w.share, unit)
 		default:
 			hi, lo := mathbits.Mul64(uint64(taken), unit)
-			share, _ := mathbits.Div64(hi, lo, uint64(total))
+			share, _ := mathbits.Div64(hi, lo, uint64(total)) //nolint:gosec // G115: above taken
 			w.share = max(w.share, share)
 		}
 	}

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -97,10 +98,10 @@ func plainLabelValue(s string) problem {
 
 // ruleValueProblem checks a value that may be excluded.
 func ruleValueProblem(value string) problem {
-	switch {
-	case value == "":
+	switch value {
+	case "":
 		return problem{"! has no value", `write the value that does not fit, as in "!k80"`}
-	case value == anyValue:
+	case anyValue:
 		return problem{"no rule excludes all values of a label", "leave it out, or give the other workers a label"}
 	}
 	return signProblem(value)
@@ -192,25 +193,25 @@ func (c *Checker) labelRules(at string, rules []*dtaskv1.LabelRule, others map[s
 	c.refuse(at, labelsProblem(len(rules)))
 	seen := make(map[string]bool, len(rules))
 	for i, x := range rules {
-		at := fmt.Sprintf("%s[%d]", at, i)
-		c.refuseIn(at, ".name", labelNameProblem(x.GetName()))
+		item := fmt.Sprintf("%s[%d]", at, i)
+		c.refuseIn(item, ".name", labelNameProblem(x.GetName()))
 		if _, twice := others[x.GetName()]; twice || seen[x.GetName()] {
-			c.refuse(at, problem{"duplicate " + quote(x.GetName()), "send one rule for each label"})
+			c.refuse(item, problem{"duplicate " + quote(x.GetName()), "send one rule for each label"})
 		}
 		seen[x.GetName()] = true
-		c.refuseIn(at, ".values", ruleValuesProblem(len(x.GetValues())))
+		c.refuseIn(item, ".values", ruleValuesProblem(len(x.GetValues())))
 		if x.GetNot() && len(x.GetValues()) == 0 {
-			c.refuseIn(at, ".values", problem{"is empty", "send the values that do not fit"})
+			c.refuseIn(item, ".values", problem{"is empty", "send the values that do not fit"})
 		}
 		for k, v := range x.GetValues() {
 			check := signProblem
 			if x.GetNot() {
 				check = ruleValueProblem
 			}
-			c.refuseIn(at, ".values", labelValueProblem(v))
-			c.refuseIn(at, ".values", check(v))
+			c.refuseIn(item, ".values", labelValueProblem(v))
+			c.refuseIn(item, ".values", check(v))
 			if slices.Contains(x.GetValues()[:k], v) {
-				c.refuseIn(at, ".values", problem{"duplicate " + quote(v), "remove one of them"})
+				c.refuseIn(item, ".values", problem{"duplicate " + quote(v), "remove one of them"})
 			}
 		}
 	}
@@ -271,9 +272,7 @@ func Required(p *dtaskv1.TaskPolicy) map[string]string {
 		return p.GetRequire()
 	}
 	texts := make(map[string]string, len(p.GetRequire())+len(p.GetRules()))
-	for name, value := range p.GetRequire() {
-		texts[name] = value
-	}
+	maps.Copy(texts, p.GetRequire())
 	for _, x := range p.GetRules() {
 		texts[x.GetName()] = RuleText(x)
 	}

@@ -44,8 +44,11 @@ func TestAPlannerKnowsPreferencesAndStrategies(t *testing.T) {
 	t.Parallel()
 	prefer := []*dtaskv1.LabelRule{{Name: "zone", Values: []string{"eu"}}}
 	policies := []*dtaskv1.TaskPolicy{
-		{}, {Prefer: prefer}, {Rules: prefer},
-		{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK}, {Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM},
+		{},
+		{Prefer: prefer},
+		{Rules: prefer},
+		{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK},
+		{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM},
 	}
 	p := sequencer.NewPlanner(&dtaskv1.JobHeader{Policies: append(policies, &dtaskv1.TaskPolicy{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_SPREAD})}, nil, nil)
 	seen := make(map[uint32]bool)

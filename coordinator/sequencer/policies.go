@@ -236,10 +236,12 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 	return d
 }
 
-// strategies has those of the protocol; all others are the default.
+// strategies has those of the protocol.
 var strategies = map[dtaskv1.PlacementStrategy]scheduler.Strategy{
-	dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK:   scheduler.Pack,
-	dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM: scheduler.Random,
+	dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_UNSPECIFIED: scheduler.Spread,
+	dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_SPREAD:      scheduler.Spread,
+	dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK:        scheduler.Pack,
+	dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM:      scheduler.Random,
 }
 
 func labelRules(list []*dtaskv1.LabelRule) (rules []scheduler.LabelRule) {

@@ -55,7 +55,8 @@ func (e *RefusedError) Error() string {
 func (s *Service) authorize(ctx context.Context, h *dtaskv1.Hello) (Grant, error) {
 	if s.cfg.Authorize == nil {
 		g := ungranted
-		return g, g.checkAutomatic(h)
+		err := g.checkAutomatic(h)
+		return g, err
 	}
 	g, err := s.cfg.Authorize(ctx, h)
 	if err != nil {
@@ -65,7 +66,8 @@ func (s *Service) authorize(ctx context.Context, h *dtaskv1.Hello) (Grant, error
 		return g, &RefusedError{Worker: h.GetName()}
 	}
 	if g.AnyLabels {
-		return g, g.checkAutomatic(h)
+		err := g.checkAutomatic(h)
+		return g, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(h.GetLabels())) {
 		value := h.GetLabels()[key]
@@ -73,7 +75,8 @@ func (s *Service) authorize(ctx context.Context, h *dtaskv1.Hello) (Grant, error
 			return g, &RefusedError{Worker: h.GetName(), Label: key + "=" + value}
 		}
 	}
-	return g, g.checkAutomatic(h)
+	err = g.checkAutomatic(h)
+	return g, err
 }
 
 // labels returns the labels that the state gets of a worker with this grant.
