@@ -138,7 +138,8 @@ func changeContexts(getenv func(string) string, f func(*contexts) error) (*conte
 	if err := f(all); err != nil {
 		return nil, err
 	}
-	return all, all.save()
+	err = all.save()
+	return all, err
 }
 
 // readOwn reads a file of this user, to which no other user can write.
