@@ -24,7 +24,7 @@ const runTask = "run"
 
 // runFlags are the flags of `run`.
 type runFlags struct {
-	array, cwd, name, priority string
+	array, cwd, name, priority, queue string
 	env, labels, resources     pairs
 	timeout                    time.Duration // of an attempt; 0 = the coordinators' default
 	retries                    uint32
@@ -82,6 +82,7 @@ func newRun(a *app) *cobra.Command {
 				return usage(err)
 			}
 			inNamespace(f.namespace, job)
+			setQueue(f.queue, job)
 			return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
 				if err := a.addNeeds(ctx, c, f.needs, job); err != nil {
 					return view{}, err
@@ -119,6 +120,7 @@ func (f *runFlags) bind(a *app, cmd *cobra.Command) {
 	bind(fl, &f.timeout, "task-timeout", "", "maximum `DURATION` of an attempt, such as 10m (default: that of the coordinators)", duration(time.Millisecond, spec.MaxDuration))
 	bind(fl, &f.retries, "retries", "0", "`N` retries after a failure (a lost worker does not count)", integer[uint32](0, spec.MaxRetries))
 	bindNamespace(fl, &f.namespace, namespaceUsage)
+	bindQueue(fl, &f.queue, "`QUEUE` in which the tasks wait (default: default)")
 	f.needs.bind(fl)
 	fl.BoolVar(&f.wait, "wait", false, "copy the output until the job finishes, and exit as the command does")
 	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print the job ID only; with --wait, the output of the command only")

@@ -28,6 +28,7 @@ type submitFlags struct {
 	namespace string
 	needs     needFlags
 	times     timeFlags
+	queue     string
 
 	wait   bool
 	key    string
@@ -45,8 +46,8 @@ rejected job. With several jobs, --idempotency-key KEY gives them the keys KEY-1
 KEY-2 and so on, in order. A file *.jobspec.json has one job as dtaskd inspect
 exports it.
 
---name, --namespace, --priority, --label and --set replace what the files say, in each
-of them.
+--name, --namespace, --queue, --priority, --label and --set replace what the files say, in
+each of them.
 --set gives a value to a parameter that the file declares under job.params.
 
 ` + needsHelp + `
@@ -71,6 +72,7 @@ of them.
 			}
 			inNamespace(f.namespace, jobs...)
 			f.times.set(jobs...)
+			setQueue(f.queue, jobs...)
 			if f.dryRun {
 				return a.print(plan(jobs))
 			}
@@ -102,6 +104,7 @@ of them.
 	})
 	bind(fl, &f.name, "name", "", "`NAME` of the job", notEmpty)
 	bindNamespace(fl, &f.namespace, namespaceUsage)
+	bindQueue(fl, &f.queue, "`QUEUE` in which the tasks wait (default: default)")
 	f.overrides.bind(fl)
 	f.needs.bind(fl)
 	f.times.bind(fl)

@@ -64,7 +64,7 @@ combined with other changes.
 	fl.Func("not-before", "earliest start `TIME`: 2026-05-01T12:00:00Z, a duration from now such as 2h, or now", func(text string) error {
 		return setNotBefore(r, text)
 	})
-	bind(fl, &r.Queue, "queue", "", "`QUEUE` to move whole jobs to", func(text string) (string, error) { return text, spec.CheckName(text) })
+	bindQueue(fl, &r.Queue, "`QUEUE` to move whole jobs to")
 	bindPrecondition(fl, &p, "update")
 	a.bindChange(cmd, s, &jobChange{
 		verb: "update", gerund: "updating", past: "updated",

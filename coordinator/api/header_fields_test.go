@@ -17,19 +17,20 @@ import (
 // inJobFiles are lines of a job file that give fields of a header a value other than
 // their default. Fields without a rule need none: see jobFileLine.
 var inJobFiles = map[protoreflect.Name]string{
-	"name":        "name: nightly",
-	"namespace":   "namespace: etl",
-	"priority":    "priority: high",
-	"env":         "env: {A: b}",
-	"labels":      "labels: {team: data}",
-	"on_failure":  "on_failure: continue",
-	"needs":       "needs: [1]",
-	"params":      "params: [{name: day, default: monday}]",
-	"policies":    "defaults: {timeout: 7m}",
-	"concurrency": "concurrency: {key: deploy, overlap: wait}",
-	"start_at_ms": "start_at: 2100-01-01T08:00:00+01:00",
-	"webhook":     `webhook: "https://example.org/ended"`,
-	"queue":       "queue: default",
+	"start_after_ms": "start_after: 3s",
+	"name":           "name: nightly",
+	"namespace":      "namespace: etl",
+	"priority":       "priority: high",
+	"env":            "env: {A: b}",
+	"labels":         "labels: {team: data}",
+	"on_failure":     "on_failure: continue",
+	"needs":          "needs: [1]",
+	"params":         "params: [{name: day, default: monday}]",
+	"policies":       "defaults: {timeout: 7m}",
+	"concurrency":    "concurrency: {key: deploy, overlap: wait}",
+	"start_at_ms":    "start_at: 2100-01-01T08:00:00+01:00",
+	"webhook":        `webhook: "https://example.org/ended"`,
+	"queue":          "queue: default",
 }
 
 // notInJobs are the fields of a header that the status of a job doesn't show. The
