@@ -25,12 +25,12 @@ const runTask = "run"
 // runFlags are the flags of `run`.
 type runFlags struct {
 	array, cwd, name, priority, queue string
-	env, labels, resources     pairs
-	timeout                    time.Duration // of an attempt; 0 = the coordinators' default
-	retries                    uint32
-	namespace                  string
-	needs                      needFlags
-	wait                       bool
+	env, labels, resources            pairs
+	timeout                           time.Duration // of an attempt; 0 = the coordinators' default
+	retries                           uint32
+	namespace                         string
+	needs                             needFlags
+	wait                              bool
 }
 
 const runHelp = `Submit a job of one task, which executes a command on a worker, without a job file. The
