@@ -2,7 +2,7 @@ package mutants
 
 // inExplain returns the mistakes by which a task is explained wrongly.
 func inExplain() []Mutant {
-	caught := []Checker{{Package: "./scheduler", Run: "TestChangesAreSound"}}
+	caught := []Checker{{Package: "./scheduler", Run: "TestChangesAreSound", Args: []string{"-change.states=600"}}}
 	return []Mutant{
 		{
 			Name:   "tasks-ahead-do-not-compete",
@@ -10,8 +10,11 @@ func inExplain() []Mutant {
 			Caught: caught,
 		},
 		{
-			Name:   "a-full-limit-is-no-obstacle-of-the-tasks-ahead",
-			Edits:  []Edit{{"scheduler/trial_order.go", " || !t.v.ahead[k].class.mayStart() {", " {"}},
+			Name: "a-full-limit-is-no-obstacle-of-the-tasks-ahead",
+			Edits: []Edit{
+				{"scheduler/trial_order.go", "t.v.ahead[k].class.mayStart() && (best < 0", "(best < 0"},
+				{"scheduler/trial.go", "			if c.mayStart() {\n				t.alive, t.next[k]", "			if true {\n				t.alive, t.next[k]"},
+			},
 			Caught: caught,
 		},
 		{
@@ -31,12 +34,12 @@ func inExplain() []Mutant {
 		},
 		{
 			Name:   "workers-with-other-labels-are-equal",
-			Edits:  []Edit{{"scheduler/fleet_copy.go", "		b = append(b, bits(contains(o.labels, x)))\n", "		_ = x\n"}},
+			Edits:  []Edit{{"scheduler/fleet_copy.go", "		b = append(b, flags(contains(o.labels, x)))\n", "		_ = x\n"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestOnlyWorkersThatAreEqual"}},
 		},
 		{
 			Name:   "what-fits-together-needs-no-room-for-the-task",
-			Edits:  []Edit{{"scheduler/trial.go", "	return t.w.used < t.w.slots && t.w.fitsWithSlot(t.v.class)\n}\n\nfunc (t *trial) before", "	return true\n}\n\nfunc (t *trial) before"}},
+			Edits:  []Edit{{"scheduler/trial.go", "	return t.w.used < t.w.slots && t.w.fitsWithSlot(t.v.class.shape)\n}\n\n// seq returns", "	return true\n}\n\n// seq returns"}},
 			Caught: caught,
 		},
 		{
