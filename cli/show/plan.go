@@ -147,6 +147,10 @@ func boundText(b document.PlanBound) string {
 		return "the workers that fit " + b.Name
 	case "resource":
 		return "the resource " + b.Name
+	case "queue":
+		return "the running tasks that queue " + b.Name + " may have"
+	case "queue_resource":
+		return "the resource " + b.Name + " that its queue may hold"
 	}
 	return b.Code
 }

@@ -122,6 +122,7 @@ type plan struct {
 	takes   []spec.Span // of one task of each entry
 	known   bool        // all run times are
 	byClass map[uint32]*dtaskv1.PlanClass
+	fitting map[uint32]uint64 // tasks of each class that the workers could run at once
 	resp    *dtaskv1.PlanResponse
 }
 
@@ -165,7 +166,7 @@ func (p *plan) estimate(times *pastRuns) {
 
 // classes groups the tasks by what they demand of a worker.
 func (p *plan) classes() {
-	p.byClass = make(map[uint32]*dtaskv1.PlanClass)
+	p.byClass, p.fitting = make(map[uint32]*dtaskv1.PlanClass), make(map[uint32]uint64)
 	for i, t := range p.tasks {
 		id := p.planner.Class(t.GetPolicy())
 		c := p.byClass[id]
@@ -175,8 +176,10 @@ func (p *plan) classes() {
 			}
 			x := p.policy(i)
 			c = &dtaskv1.PlanClass{Task: t.GetId(), Type: fsm.RequiredType(x), Require: spec.Required(x), Resources: x.GetResources(), Secrets: x.GetSecrets()}
-			workers, atOnce := p.planner.Fitting(t.GetPolicy())
-			if c.Workers, c.AtOnce = uint32(workers), atOnce; workers == 0 { //nolint:gosec // workers are few
+			workers, fitting := p.planner.Fitting(t.GetPolicy())
+			p.fitting[id] = fitting
+			c.Workers, c.AtOnce = uint32(workers), p.planner.WithinQuotas(t.GetPolicy(), fitting) //nolint:gosec // workers are few
+			if workers == 0 {
 				c.Reason = cmp.Or(pendingReason(p.st, p.header, x), "no worker has all that it needs")
 			}
 			p.byClass[id] = c

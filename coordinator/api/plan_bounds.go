@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
@@ -16,6 +17,8 @@ const (
 	boundSlots       = "slots"
 	boundWorkers     = "workers"
 	boundResource    = "resource"
+	boundQueue       = "queue"
+	boundQueueMax    = "queue_resource"
 )
 
 // bounds adds the least times that follow from single reasons. What a job waits for in the
@@ -31,6 +34,7 @@ func (p *plan) bounds() {
 	}
 	add(boundPath, "", p.graph.CriticalPath(p.takes).Takes)
 	add(boundSlots, "", share(p.graph.Work(p.takes), float64(p.planner.Slots())))
+	add(boundQueue, fsm.QueueOf(p.header), share(p.graph.Work(p.takes), float64(p.planner.MaxRunning())))
 	classes, resources := make(map[uint32]*demandSum), make(map[string]*demandSum)
 	var order []uint32
 	for i, t := range p.tasks {
@@ -55,12 +59,15 @@ func (p *plan) bounds() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		add(boundResource, name, resources[name].over(p.planner.Total(name)))
+		if most, limited := p.planner.Max(name); limited {
+			add(boundQueueMax, name, resources[name].over(float64(most)))
+		}
 	}
 	for _, id := range order {
 		c := classes[id]
 		t := p.tasks[c.first]
 		if x := p.byClass[id]; x.GetWorkers() < p.resp.GetWorkers() {
-			add(boundWorkers, t.GetId(), c.over(float64(x.GetAtOnce())))
+			add(boundWorkers, t.GetId(), c.over(float64(p.fitting[id])))
 		}
 	}
 	slices.SortStableFunc(p.resp.GetBounds(), func(a, b *dtaskv1.PlanBound) int {

@@ -103,12 +103,22 @@ func TestAPlanSaysWhatAJobWouldWaitFor(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", name, got, c.bounds)
 		}
 	}
+	// The quotas of a queue.
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	r.leader.op(t, &fsm.SetQueue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1, MaxRunning: 3, Max: []fsm.Resource{{Name: "cpu", Amount: 1000}}}, AtMS: 1})
+	queued := expecting("x", 1000)
+	queued.Queue = "etl"
+	queued.GetPolicies()[0].Resources = map[string]int64{"cpu": 500}
+	p := r.plan(t.Context(), t, queued, arrayOf("m", 12, 0))
+	if got, want := boundsOf(p), "queue_resource cpu 6000, queue etl 4000, slots 3000, resource cpu 3000, critical_path 1000"; got != want || p.GetClasses()[0].GetAtOnce() != 2 {
+		t.Errorf("got %s, want %s; %v", got, want, p.GetClasses())
+	}
 	// The whole fleet and the worker that fits.
 	fork, _ := r.machine.Fork()
 	r.leader.op(t, &fsm.RegisterWorker{ID: fork.NextWorker(), Name: "other", Incarnation: testInstance, Slots: 12})
 	h := expecting("x", 1000)
 	h.GetPolicies()[0].Require = map[string]string{"zone": "eu"}
-	p := r.plan(t.Context(), t, h, arrayOf("m", 10, 0))
+	p = r.plan(t.Context(), t, h, arrayOf("m", 10, 0))
 	if got := boundsOf(p); got != "workers m 2500, critical_path 1000, slots 625" || p.GetWorkers() != 2 || p.GetSlots() != 16 {
 		t.Errorf("got %s on %d workers with %d slots", got, p.GetWorkers(), p.GetSlots())
 	}

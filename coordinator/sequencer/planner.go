@@ -71,9 +71,36 @@ func (p *Planner) Total(resource string) float64 { return p.totals[resource] }
 func (p *Planner) Class(policy uint32) uint32 { return uint32(p.policies[policy].class) }
 
 // Fitting returns how many workers could run tasks of a policy, and how many of its tasks
-// these could run at the same time.
+// these could run at the same time, whatever the quotas of the queue.
 func (p *Planner) Fitting(policy uint32) (workers int, tasks uint64) {
 	return p.sched.Fitting(p.policies[policy].class)
+}
+
+// MaxRunning returns how many tasks of the job's queue may run at once; 0 = unlimited.
+func (p *Planner) MaxRunning() uint32 { return p.queue.MaxRunning }
+
+// Max returns how much of a resource the tasks of the queue may hold together, in
+// thousandths of its unit; limited is false if that is unlimited.
+func (p *Planner) Max(resource string) (amount int64, limited bool) {
+	for _, most := range p.queue.Max {
+		if most.Name == resource {
+			return most.Amount, true
+		}
+	}
+	return 0, false
+}
+
+// WithinQuotas returns how many of some tasks of a policy may run at once in the queue.
+func (p *Planner) WithinQuotas(policy uint32, tasks uint64) uint64 {
+	if most := p.MaxRunning(); most > 0 {
+		tasks = min(tasks, uint64(most))
+	}
+	for _, need := range p.policies[policy].demand.Resources {
+		if most, limited := p.Max(need.Name); limited && need.Amount > 0 {
+			tasks = min(tasks, uint64(most/need.Amount)) //nolint:gosec // both are positive
+		}
+	}
+	return tasks
 }
 
 // PlannedTasks are a task, or the tasks of an array.
