@@ -98,21 +98,14 @@ func normalRules(in []LabelRule) (labels []Label, rules []LabelRule) {
 	return labels, slices.CompactFunc(rules, func(a, b LabelRule) bool { return compareRules(a, b) == 0 })
 }
 
-// withoutImplied drops the rules that a required label of their name fulfills. One that
-// contradicts it, such as a task's rule the label of its queue, excludes the label's value
-// instead: nothing fits then, and no explanation gives a worker two values.
-func withoutImplied(rules []LabelRule, labels []Label) (out []LabelRule) {
-	for _, r := range rules {
-		i := slices.IndexFunc(labels, func(l Label) bool { return l.Name == r.Name })
-		if i < 0 {
-			out = append(out, r)
-			continue
-		}
-		if value := labels[i].Value; len(r.Values) > 0 && slices.Contains(r.Values, value) == r.Not {
-			out = append(out, LabelRule{Name: r.Name, Values: []string{value}, Not: true})
-		}
-	}
-	return out
+// withoutImplied drops the rules that a required label of their name fulfills, such as the
+// label of a queue those of its tasks.
+func withoutImplied(rules []LabelRule, labels []Label) []LabelRule {
+	return slices.DeleteFunc(rules, func(r LabelRule) bool {
+		return !r.Not && slices.ContainsFunc(labels, func(l Label) bool {
+			return l.Name == r.Name && (len(r.Values) == 0 || slices.Contains(r.Values, l.Value))
+		})
+	})
 }
 
 // normalPreferences returns rules in the same form, with those that are labels among them.

@@ -75,7 +75,7 @@ type Demand struct {
 	// Labels must all be on the worker.
 	Labels []Label
 	// Rules are further conditions on labels, all of which the worker must fulfill. A label
-	// that has a rule has no other one: explanations rely on it.
+	// has at most one: explanations rely on it.
 	Rules []LabelRule
 	// Prefer are conditions on labels. A worker that fulfills all of them is chosen before
 	// others that fit.
