@@ -266,6 +266,10 @@ build/sslyze/bin/sslyze:
 	python3 -m venv build/sslyze
 	build/sslyze/bin/pip install -q sslyze==6.3.1
 
+.PHONY: fairness
+fairness: ## shares of queues while leaders are killed, and an urgent task behind a million others (2 minutes)
+	DTASK_FAIRNESS=1 go test -count=1 -v -timeout 10m -run '^(TestQueuesHoldTheirShares|TestAnUrgentTaskOfAnotherOwner)' $(ARGS) ./test/e2e
+
 .PHONY: alerts
 alerts: ## let each alert fire in its fault, on a real Prometheus, and none in SOAK (2m) of load; PARALLEL (4) at once
 	prometheus=$$(tools/prometheus); DTASK_ALERTS=1 DTASK_PROMETHEUS=$$prometheus DTASK_ALERTS_SOAK=$(SOAK) go test -count=1 -v -timeout 0 -parallel $(or $(PARALLEL),4) $(ARGS) ./test/alerts
