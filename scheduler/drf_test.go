@@ -23,7 +23,7 @@ type drfOwner struct {
 // A drf is dominant-resource fairness as progressive filling on one machine: Ghodsi et al.,
 // "Dominant Resource Fairness: Fair Allocation of Multiple Resource Types", NSDI 2011,
 // Algorithm 1. Unlike there, an owner whose next task does not fit is left out, and the others
-// go on.
+// continue.
 type drf struct {
 	total, free map[string]int64
 	owners      []*drfOwner
