@@ -51,8 +51,8 @@ func (o *operator) set(ctx context.Context) error {
 	return err //nolint:wrapcheck // its callers try again
 }
 
-// run changes the queue until the given time. Then it resumes the queue, so that all jobs
-// end.
+// run changes the queue until the given time. Then it resumes the queue and lifts its quota,
+// so that all jobs end soon.
 func (o *operator) run(ctx, until context.Context) {
 	for cluster.Pause(until, time.Duration(o.random.Int64N(int64(2*time.Second)))) == nil {
 		// A change that fails is one of the faults, and the next one follows.
@@ -66,7 +66,11 @@ func (o *operator) run(ctx, until context.Context) {
 		}
 	}
 	for ctx.Err() == nil {
-		if _, _, err := o.w.clients[0].ResumeQueue(ctx, narrowQueue); err == nil {
+		_, err := o.w.clients[0].SetQueue(ctx, narrowQueue, &dtaskv1.QueueSettings{Weight: 1}, 0)
+		if err == nil {
+			_, _, err = o.w.clients[0].ResumeQueue(ctx, narrowQueue)
+		}
+		if err == nil {
 			return
 		}
 		_ = cluster.Pause(ctx, 100*time.Millisecond)
