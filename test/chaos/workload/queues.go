@@ -18,10 +18,11 @@ const (
 	wideQueue   = "wide"
 )
 
-// queuedShapes are the jobs that name a queue.
+// queuedShapes are the jobs that name a queue. Their tasks are short and few: a client waits
+// for its job, and must not spend most of a run behind a quota of one task.
 func queuedShapes() []shape {
 	return []shape{
-		{name: "narrow", weight: 3, make: wide, queue: narrowQueue, slow: true},
+		{name: "narrow", weight: 1, make: fan, queue: narrowQueue},
 		{name: "weighted", weight: 2, make: fan, queue: wideQueue},
 	}
 }
@@ -56,10 +57,10 @@ func (o *operator) set(ctx context.Context) error {
 func (o *operator) run(ctx, until context.Context) {
 	for cluster.Pause(until, time.Duration(o.random.Int64N(int64(2*time.Second)))) == nil {
 		// A change that fails is one of the faults, and the next one follows.
-		switch o.random.IntN(6) {
+		switch o.random.IntN(12) {
 		case 0:
 			_, _, _ = o.w.clients[0].PauseQueue(until, narrowQueue, "by the workload")
-		case 1, 2:
+		case 1, 2, 3, 4:
 			_, _, _ = o.w.clients[0].ResumeQueue(until, narrowQueue)
 		default:
 			_ = o.set(until)
