@@ -83,6 +83,8 @@ var operations = [...]struct {
 	59: {"open-gate", newOp[OpenGate], 3},
 	60: {"expire-job", newOp[ExpireJob], 3},
 	61: {"set-cluster-name", newOp[SetClusterName], 3},
+	65: {"set-limit", newOp[SetLimit], 3},
+	66: {"delete-limit", newOp[DeleteLimit], 3},
 }
 
 func newOp[T any, P interface {

@@ -46,6 +46,8 @@ const (
 	SchedulePaused   // the schedule is paused
 	TickPassed       // the tick is not after the last one that was decided
 	RunOpen          // earlier jobs with the concurrency key have not ended, and the overlap rule forbids another one
+
+	LimitNotFound // unknown or deleted
 )
 
 // Class is what a rejection means to the client that requested the operation.
@@ -99,6 +101,8 @@ var reasons = [...]struct {
 	SchedulePaused:   {"schedule paused", ClassEnded},
 	TickPassed:       {"tick was decided before", ClassEnded},
 	RunOpen:          {"an earlier job with the concurrency key has not ended", ClassEnded},
+
+	LimitNotFound: {"limit not found", ClassNotFound},
 }
 
 // Class returns what the reason means to a client.

@@ -40,6 +40,7 @@ const (
 	frameSchedule
 	frameSharedChunks
 	frameClusterName
+	frameNamedLimits
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -71,6 +72,7 @@ func (f *frameWriter) state(s *State) {
 	f.auditHeads(s)
 	f.backups(s)
 	f.clusterName(s)
+	f.namedLimits(s)
 	f.schedules(s)
 	f.shareTemplates(s)
 	for j := range s.jobs.all() {

@@ -25,6 +25,9 @@ const (
 	// RaiseLimit: the group of the task may have Amount attempts at once. It is the least
 	// that suffices, and all above suffice.
 	RaiseLimit
+	// RaiseNamedLimit: the limit Name allows Amount attempts at once. It is the least that
+	// suffices, and all above suffice.
+	RaiseNamedLimit
 	// DropLabel: the task does not require Label.
 	DropLabel
 	// LowerDemand: the task needs at most Amount of the resource Name, in thousandths of
@@ -58,9 +61,13 @@ type Change struct {
 // slot if it fits.
 func (v *TaskView) Changes() (list []Change, complete bool) {
 	v.group()
-	if v.class.full() {
-		list = v.raiseLimit()
-	} else {
+	switch l := v.class.fullLimit(); {
+	case v.class.groupFull() && l == nil:
+		list = v.raiseLimit(Change{Kind: RaiseLimit, Amount: int64(v.class.held)}, func(c *class) bool { return c.id == v.class.id })
+	case l != nil && !v.class.groupFull() && !l.paused && v.fullLimits() == 1:
+		list = v.raiseLimit(Change{Kind: RaiseNamedLimit, Name: l.name, Amount: int64(l.held)}, func(c *class) bool { return c.usesLimit(l.id) })
+	case l != nil: // no single change suffices
+	default:
 		list = append(v.changeWorkers(), v.changeDemand()...)
 		if c, ok := v.addWorker(); ok {
 			list = append(list, c)
@@ -125,7 +132,7 @@ func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
 		n, ok := t.leastSlots()
 		change.Amount = n
 		return change, ok
-	case GroupFull:
+	case GroupFull, LimitFull:
 		return change, false // it is an obstacle at all workers
 	}
 	return change, t.starts()
@@ -138,14 +145,29 @@ func mergeSorted[T labelID | typeID | namespaceID](a, b []T) []T {
 	return slices.Compact(out)
 }
 
-// raiseLimit returns the least limit of the task's group with which it starts: the tasks
-// of the group before it start first.
-func (v *TaskView) raiseLimit() []Change {
+// fullLimits returns how many of the task's named limits are full.
+func (v *TaskView) fullLimits() (n int) {
+	for _, l := range v.class.uses {
+		if l.full() {
+			n++
+		}
+	}
+	return n
+}
+
+// raiseLimit returns the least limit with which the task starts, of its group or a named
+// one: the tasks before it that count towards it start first. The amount of the change is
+// what counts now. Tasks of other classes that count are not compared.
+func (v *TaskView) raiseLimit(change Change, counts func(*class) bool) []Change {
 	before, free, avoided, avoids := int64(0), int64(0), int64(0), v.avoid != 0
-	for _, a := range v.ahead {
-		if a.class.id == v.class.id {
+	for _, a := range slices.Concat(v.ahead, v.limited) {
+		switch {
+		case !counts(a.class):
+		case a.class.id == v.class.id:
 			before += int64(len(a.seqs))
 			avoids, v.undecided = avoids || a.avoids, v.undecided || a.more
+		default:
+			v.undecided = true
 		}
 	}
 	for i := range v.groups {
@@ -168,7 +190,8 @@ func (v *TaskView) raiseLimit() []Change {
 		v.undecided = avoids && v.class.prefetchable && free+avoided > 0
 		return nil
 	}
-	return []Change{{Kind: RaiseLimit, Amount: int64(v.class.held) + before + 1}}
+	change.Amount += before + 1
+	return []Change{change}
 }
 
 // freeSlotsFor returns how many attempts of a class get a free slot of the worker.

@@ -18,13 +18,15 @@ type class struct {
 	namespace    namespaceID
 	prefetchable bool // its tasks may wait at a worker for a slot
 
-	limit   uint32 // 0 = none
-	held    uint32 // attempts on all workers, and reserved ones
-	retired bool   // recycled after its last attempt
-	key     string // of a limited class in Scheduler.classOf
+	uses    []*namedLimit
+	awaits  *namedLimit // it waits in the list of this limit; nil: it does not
+	limit   uint32      // 0 = none
+	held    uint32      // attempts on all workers, and reserved ones
+	retired bool        // recycled after its last attempt
+	key     string      // of a limited class in Scheduler.classOf
 
 	queues  [Urgent + 1]readyQueue // by priority; 0 stays empty
-	blocked bool                   // it is in Scheduler.blocked
+	blocked bool                   // it is in Scheduler.blocked, or waits for a limit
 
 	// eligible are the workers that have the labels and, when idle, the
 	// resources. It is valid while version is that of the Scheduler.
@@ -48,10 +50,10 @@ type need struct {
 // Class returns the class of tasks with this demand. Equal demands have one
 // class; the empty demand has class 0. The Scheduler keeps every class, about
 // half a kilobyte, and each change of capacity checks all blocked classes:
-// demands must be few beside tasks. Classes with a limit, of which each job may
-// have its own, are removed with Retire.
+// demands must be few beside tasks. Classes with a limit or named limits, of which
+// each job may have its own, are removed with Retire.
 func (s *Scheduler) Class(d Demand) ClassID {
-	d.Resources, d.Labels = normalQuantities(d.Resources, MaxAmount+1), normalLabels(d.Labels)
+	d.Resources, d.Labels, d.Uses = normalQuantities(d.Resources, MaxAmount+1), normalLabels(d.Labels), normalNames(d.Uses)
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}
@@ -60,9 +62,9 @@ func (s *Scheduler) Class(d Demand) ClassID {
 		s.classes[id].retired = false
 		return id
 	}
-	c := s.newClass(d.Limit > 0)
+	c := s.newClass(d.Limit > 0 || len(d.Uses) > 0)
 	c.demand, c.limit, c.retired = d, d.Limit, false
-	if c.limit > 0 {
+	if s.use(c, d.Uses); c.isLimited() {
 		c.key = string(s.key)
 	}
 	for _, q := range d.Resources {
@@ -75,7 +77,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 		c.typ = s.typeID(d.Type)
 	}
 	c.namespace = s.namespaceID(d.Namespace)
-	c.prefetchable = !d.NoPrefetch && len(c.needs) == 0
+	c.prefetchable = !d.NoPrefetch && len(c.needs) == 0 && len(c.uses) == 0
 	s.classOf[string(s.key)] = c.id
 	return c.id
 }
@@ -141,6 +143,14 @@ func normalLabels(in []Label) []Label {
 	return slices.Compact(sorted)
 }
 
+// normalNames returns a sorted copy without duplicates.
+func normalNames(in []string) []string {
+	if len(in) == 0 {
+		return nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(in)))
+}
+
 // appendDemand encodes a demand in normal form. Different demands have
 // different encodings: its length precedes every string, and a bar ends the
 // resources.
@@ -155,6 +165,9 @@ func appendDemand(b []byte, d Demand) []byte {
 	}
 	if d.Namespace != "" {
 		b = appendString(append(b, '@'), d.Namespace)
+	}
+	for _, name := range d.Uses {
+		b = appendString(append(b, '%'), name)
 	}
 	for _, q := range d.Resources {
 		b = appendString(b, q.Name)

@@ -1,6 +1,9 @@
 package scheduler
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // SparePages returns the number of drained pages that are kept.
 func (s *Scheduler) SparePages() int { return s.pages.n }
@@ -52,7 +55,42 @@ func (s *Scheduler) Check() error {
 	if err := checkHeap(&s.byLoad, func(w *worker) int { return w.pos }); err != nil {
 		return fmt.Errorf("workers: %w", err)
 	}
+	if err := s.checkLimits(); err != nil {
+		return err
+	}
 	return s.checkWorkers()
+}
+
+// checkLimits compares the counters of named limits with those of the classes, and looks for
+// classes that wait for a limit that is not full.
+func (s *Scheduler) checkLimits() error {
+	held, classes := make(map[string]uint32), make(map[string]int)
+	for _, c := range s.classes {
+		for _, l := range c.uses {
+			if s.limits[l.name] != l {
+				return fmt.Errorf("class %d uses limit %q, which is not known", c.id, l.name)
+			}
+			held[l.name] += c.held
+			classes[l.name]++
+		}
+		if c.awaits != nil && (!c.blocked || !slices.Contains(c.awaits.waiting, c) || !c.awaits.full()) {
+			return fmt.Errorf("class %d waits for limit %q in vain", c.id, c.awaits.name)
+		}
+		if c.awaits != nil && slices.Contains(s.blocked, c) {
+			return fmt.Errorf("class %d waits for limit %q and for a worker", c.id, c.awaits.name)
+		}
+	}
+	for name, l := range s.limits {
+		if l.held != held[name] || l.classes != classes[name] {
+			return fmt.Errorf("limit %q counts %d attempts and %d classes, want %d and %d", name, l.held, l.classes, held[name], classes[name])
+		}
+		for _, c := range l.waiting {
+			if c.awaits != l {
+				return fmt.Errorf("class %d is in the list of limit %q and does not wait for it", c.id, name)
+			}
+		}
+	}
+	return nil
 }
 
 func (s *Scheduler) checkWorkers() error {

@@ -43,13 +43,16 @@ const (
 	NamespaceMissing
 	// GroupFull: the group has Total attempts, which is its limit.
 	GroupFull
+	// LimitFull: the limit Name has Total attempts, which is all that it allows, or starts
+	// nothing yet.
+	LimitFull
 )
 
 // An Obstacle is one reason why a worker cannot take a task.
 type Obstacle struct {
 	Kind  ObstacleKind
 	Label Label  // LabelMissing
-	Name  string // ResourceShort, TypeMissing, NamespaceMissing
+	Name  string // ResourceShort, TypeMissing, NamespaceMissing, LimitFull
 	// Want, Free and Total are slots for NoFreeSlot, and thousandths of the
 	// resource's unit for ResourceShort. Free is negative if more is taken than
 	// there is, because the capacity shrank.
@@ -75,6 +78,8 @@ func (o Obstacle) String() string {
 			thousandths(o.Free) + " of " + thousandths(o.Total) + " free"
 	case GroupFull:
 		return "limit of " + strconv.FormatInt(o.Total, 10) + " concurrent attempts reached"
+	case LimitFull:
+		return "limit " + o.Name + " of " + strconv.FormatInt(o.Total, 10) + " concurrent attempts reached"
 	default:
 		return "unknown obstacle"
 	}
@@ -89,8 +94,13 @@ func (w *worker) obstacles(c *class) []Obstacle {
 	if !w.hasSlot(c) {
 		out = append(out, Obstacle{Kind: NoFreeSlot, Want: 1, Free: int64(w.slots) - int64(w.used), Total: int64(w.slots)})
 	}
-	if c.full() {
+	if c.groupFull() {
 		out = append(out, Obstacle{Kind: GroupFull, Want: 1, Total: int64(c.limit)})
+	}
+	for _, l := range c.uses {
+		if l.full() {
+			out = append(out, Obstacle{Kind: LimitFull, Name: l.name, Want: 1, Total: int64(l.running)})
+		}
 	}
 	if !w.handles(c.typ) {
 		out = append(out, Obstacle{Kind: TypeMissing, Name: c.demand.Type})

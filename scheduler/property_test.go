@@ -13,6 +13,7 @@ var (
 	resourceNames = rapid.SampledFrom([]string{"cpu", "gpu", "memory"})
 	labels        = rapid.SampledFrom([]scheduler.Label{{Name: "zone", Value: "eu"}, {Name: "zone", Value: "us"}, {Name: "disk", Value: "ssd"}})
 	types         = rapid.SampledFrom([]string{"command", "noop", "prime"})
+	limitNames    = rapid.SampledFrom([]string{"db", "api"})
 	workerIDs     = rapid.Map(rapid.IntRange(1, 8), func(n int) scheduler.WorkerID { return scheduler.WorkerID(n) })
 )
 
@@ -44,6 +45,7 @@ func demands() *rapid.Generator[scheduler.Demand] {
 			NoPrefetch: rapid.Bool().Draw(t, "prompt"),
 			Limit:      rapid.Uint32Range(0, 3).Draw(t, "limit"),
 			Group:      scheduler.TaskRef{Job: 1, Index: rapid.Uint32Range(0, 1).Draw(t, "group")},
+			Uses:       rapid.SliceOfNDistinct(limitNames, 0, 2, rapid.ID[string]).Draw(t, "uses"),
 		}
 	})
 }
@@ -60,7 +62,7 @@ type pair struct {
 func newPair(t *rapid.T) *pair {
 	p := &pair{
 		s:         scheduler.New(rapid.Uint64().Draw(t, "seed")),
-		model:     model{workers: map[scheduler.WorkerID]*modelWorker{}, demands: []scheduler.Demand{{}}},
+		model:     model{workers: map[scheduler.WorkerID]*modelWorker{}, demands: []scheduler.Demand{{}}, limits: map[string]int{}},
 		cancelled: map[scheduler.TaskRef]bool{},
 		assigned:  map[scheduler.TaskRef]bool{},
 	}
@@ -99,6 +101,14 @@ func (p *pair) addWorker(t *rapid.T) {
 		return
 	}
 	p.model.workers[id] = &modelWorker{capacity: c, accepting: true}
+}
+
+func (p *pair) setNamedLimit(t *rapid.T) {
+	name, running := limitNames.Draw(t, "limit name"), rapid.Uint32Range(0, 3).Draw(t, "running")
+	p.s.SetNamedLimit(name, running)
+	if slices.Contains(p.s.NamedLimits(), name) {
+		p.model.limits[name] = int(running)
+	}
 }
 
 func (p *pair) removeWorker(t *rapid.T) {
@@ -281,6 +291,7 @@ func TestEveryDecisionMatchesTheReferenceModel(t *testing.T) {
 			"add worker":    p.addWorker,
 			"remove worker": p.removeWorker,
 			"set accepting": p.setAccepting,
+			"set a limit":   p.setNamedLimit,
 			"set prefetch":  p.setPrefetch,
 			"occupy":        p.occupy,
 			"release":       p.release,

@@ -7,13 +7,16 @@ import "github.com/dtask/dtask/scheduler/internal/splitmix"
 type Scheduler struct {
 	random splitmix.Source
 
-	classes    []*class // by ClassID; the first is that of the empty demand
-	classOf    map[string]ClassID
-	resources  map[string]resourceID
-	labels     map[Label]labelID
-	types      map[string]typeID
-	namespaces map[string]namespaceID
-	key        []byte // scratch space of Class
+	classes      []*class // by ClassID; the first is that of the empty demand
+	classOf      map[string]ClassID
+	resources    map[string]resourceID
+	labels       map[Label]labelID
+	types        map[string]typeID
+	namespaces   map[string]namespaceID
+	limits       map[string]*namedLimit // those that classes use
+	lastLimit    limitID
+	limitsPaused bool
+	key          []byte // scratch space of Class
 
 	workers map[WorkerID]*worker // never ranged over
 	sorted  []*worker            // the same workers, by id
@@ -47,6 +50,7 @@ func New(seed uint64) *Scheduler {
 		labels:     make(map[Label]labelID),
 		types:      make(map[string]typeID),
 		namespaces: make(map[string]namespaceID),
+		limits:     make(map[string]*namedLimit),
 		workers:    make(map[WorkerID]*worker),
 	}
 	s.Class(Demand{}) // class 0
@@ -140,8 +144,12 @@ func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 				s.pop(q)
 				continue
 			}
+			if l := q.class.fullLimit(); l != nil {
+				s.await(q.class, l)
+				continue
+			}
 			var w *worker
-			if !q.class.full() {
+			if !q.class.groupFull() {
 				w = s.findWorker(q.class, e.avoid)
 			}
 			if w == nil {
@@ -232,7 +240,7 @@ func (s *Scheduler) unblock(w *worker) {
 	}
 	still := s.blocked[:0]
 	for _, c := range s.blocked {
-		if c.full() || !w.fits(c) {
+		if c.groupFull() || !w.fits(c) { // a full limit keeps it in a list of its own
 			still = append(still, c)
 			continue
 		}

@@ -151,7 +151,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 func (c *class) copyDemand() *class {
 	return &class{
 		id: c.id, demand: c.demand, needs: c.needs, labels: c.labels, typ: c.typ, namespace: c.namespace,
-		prefetchable: c.prefetchable, limit: c.limit, held: c.held,
+		prefetchable: c.prefetchable, limit: c.limit, held: c.held, uses: copyLimits(c.uses),
 	}
 }
 

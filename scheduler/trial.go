@@ -16,7 +16,7 @@ type trial struct {
 	v    *TaskView
 	from *worker // the worker before the change
 	w    worker  // with the change, and what was assigned to it
-	held map[ClassID]uint32
+	held counts
 	// alive are the numbers of the aheadQueues that may have a task that fits.
 	alive []int
 	next  []int // first task of each aheadQueue that was not assigned; of those that are alive
@@ -38,7 +38,7 @@ func (v *TaskView) try(w *worker) *trial {
 // reset forgets what was assigned, and finds the queues whose tasks fit.
 func (t *trial) reset() {
 	t.taken = append(t.taken[:0], t.from.taken...)
-	t.w.taken, t.w.used, t.step, t.held = t.taken, t.from.used, 0, nil
+	t.w.taken, t.w.used, t.step, t.held = t.taken, t.from.used, 0, counts{}
 	if t.next == nil {
 		t.next = make([]int, len(t.v.ahead))
 	}
@@ -125,7 +125,7 @@ func (t *trial) all() (ok bool) {
 	t.reset()
 	for _, k := range t.alive {
 		a := &t.v.ahead[k]
-		if a.more || a.class.limit > 0 {
+		if a.more || a.class.isLimited() {
 			return false
 		}
 		n := int64(len(a.seqs))
@@ -163,7 +163,7 @@ func (t *trial) seq(k int) uint64 {
 	return 0
 }
 
-func (t *trial) full(c *class) bool { return c.limit > 0 && c.held+t.held[c.id] >= c.limit }
+func (t *trial) full(c *class) bool { return t.held.full(c) }
 
 func (t *trial) assign(c *class) {
 	t.w.used++
@@ -173,12 +173,7 @@ func (t *trial) assign(c *class) {
 		}
 		t.w.taken[n.resource] += n.amount
 	}
-	if c.limit > 0 {
-		if t.held == nil {
-			t.held = make(map[ClassID]uint32)
-		}
-		t.held[c.id]++
-	}
+	t.held.add(c)
 }
 
 // missed records how much more of the watched resource a class needs.

@@ -136,7 +136,7 @@ func (w *worker) fitsWithSlot(c *class) bool {
 
 // hold takes what one attempt of the class needs.
 func (s *Scheduler) hold(w *worker, c *class, p Priority) {
-	c.held++
+	c.take()
 	s.held[p]++
 	w.byPriority[p]++
 	w.used++

@@ -14,10 +14,11 @@ type Capacity struct {
 	Higher, Earlier uint64 // tasks of higher priority before it, and earlier ones of its own
 	AtLeast         bool   // Earlier is a lower bound
 
-	Limit, Held uint32 // attempts of its array that may run at once, 0 = any number; and that do
-	Fits        bool   // a worker could take it now, maybe to wait there for a slot
-	Starts      bool   // it would get a free slot now if it were ready
-	EverFits    bool   // a worker that accepts tasks could take it if that were idle
+	Limit, Held uint32                // attempts of its array that may run at once, 0 = any number; and that do
+	Limits      []scheduler.LimitLoad // named ones of the task
+	Fits        bool                  // a worker could take it now, maybe to wait there for a slot
+	Starts      bool                  // it would get a free slot now if it were ready
+	EverFits    bool                  // a worker that accepts tasks could take it if that were idle
 
 	// Groups has all workers that are up, by obstacles, the largest group first.
 	Groups []WorkerGroup
@@ -68,6 +69,7 @@ func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, see
 	at := v.Position()
 	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
 	c.Limit, c.Held = v.Group()
+	c.Limits = v.Limits()
 	c.group(v.Groups(), down, sees)
 	if c.Complete = true; c.Fits {
 		return c
@@ -150,8 +152,8 @@ func (o *Obstacle) include(x *Obstacle) {
 	}
 }
 
-// showObstacles returns the obstacles at one worker. The limit of a group is the same at
-// all workers, and left out.
+// showObstacles returns the obstacles at one worker. Limits are the same at all workers, and
+// left out.
 func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 	var shown []Obstacle
 	for _, o := range list {
@@ -160,7 +162,7 @@ func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 		case scheduler.NotAccepting:
 			shown = append(shown, why.obstacles()...)
 			continue
-		case scheduler.GroupFull:
+		case scheduler.GroupFull, scheduler.LimitFull:
 			continue
 		case scheduler.NoFreeSlot:
 			x.Code = "no_free_slot"
@@ -233,6 +235,8 @@ func showChange(c *scheduler.Change, why refusal) (shown StartChange, ok bool) {
 		shown.Code = "add_slots"
 	case scheduler.RaiseLimit:
 		shown.Code = "raise_max_parallel"
+	case scheduler.RaiseNamedLimit:
+		shown.Code = "raise_limit"
 	case scheduler.DropLabel:
 		shown.Code = "drop_label"
 		if secret {

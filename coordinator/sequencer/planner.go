@@ -16,6 +16,7 @@ type Planner struct {
 	header   *dtaskv1.JobHeader
 	fleet    []scheduler.Capacity
 	sched    *scheduler.Scheduler
+	limit    func(use string) uint32
 	policies []plannedPolicy
 	slots    uint64
 	totals   map[string]float64 // of the resources of all workers, in thousandths of their units
@@ -27,9 +28,10 @@ type plannedPolicy struct {
 	priority scheduler.Priority
 }
 
-// NewPlanner returns a planner for a job on workers that are up and do not drain.
-func NewPlanner(h *dtaskv1.JobHeader, workers []*fsm.Worker) *Planner {
-	p := &Planner{header: h, sched: scheduler.New(1), totals: make(map[string]float64)}
+// NewPlanner returns a planner for a job on workers that are up and do not drain. limit
+// returns how many attempts with a use may run at once; 0 = unlimited.
+func NewPlanner(h *dtaskv1.JobHeader, workers []*fsm.Worker, limit func(use string) uint32) *Planner {
+	p := &Planner{header: h, limit: limit, sched: scheduler.New(1), totals: make(map[string]float64)}
 	for _, w := range workers {
 		c := capacity(w.Slots, w.Resources, w.Labels)
 		p.fleet = append(p.fleet, c)
@@ -97,7 +99,7 @@ func (p *Planner) Makespan(tasks []PlannedTasks, takesMS func(i int) int64, stop
 		x := &p.policies[t.Policy]
 		units[i] = forecast.Unit{
 			Demand: x.demand, Priority: x.priority, Tasks: t.Tasks, Limit: t.MaxParallel, TakesMS: takesMS(i),
-			Needs: t.Needs, Cleanup: p.header.GetPolicies()[t.Policy].GetFinally(), Skipped: t.Skipped,
+			Needs: t.Needs, Named: p.limit, Cleanup: p.header.GetPolicies()[t.Policy].GetFinally(), Skipped: t.Skipped,
 		}
 	}
 	for seed := range uint64(min(max(1, forecastTasks/max(1, total)), forecasts)) { //nolint:gosec // not negative

@@ -17,6 +17,9 @@ type policyTable struct {
 	sched *scheduler.Scheduler
 	jobs  map[fsm.JobID]*jobPolicies
 	last  headerCache
+	// users counts the policies of unfinished jobs by their class, if it has named limits.
+	// Such classes may be as many as jobs, and are removed with the last of them.
+	users map[scheduler.ClassID]int
 }
 
 // jobPolicies are the policies of one job, by number. An entry never changes;
@@ -24,6 +27,7 @@ type policyTable struct {
 type jobPolicies struct {
 	list    []policy
 	pure    bool                         // one of them has a reuse
+	kept    bool                         // it is in policyTable.jobs
 	limited map[uint32]scheduler.ClassID // of arrays with max_parallel, by their first task
 }
 
@@ -57,9 +61,9 @@ func (p *policyTable) job(v *fsm.State, id fsm.JobID) *jobPolicies {
 	if !ok {
 		return nil
 	}
-	j := &jobPolicies{}
-	p.read(j, job)
-	if !job.State.Terminal() { // else nothing would remove it
+	j := &jobPolicies{kept: !job.State.Terminal()}
+	p.read(v, j, job)
+	if j.kept { // else nothing would remove it
 		p.jobs[id] = j
 	}
 	return j
@@ -79,29 +83,39 @@ func (p *policyTable) numbered(v *fsm.State, id fsm.JobID, number uint32) *polic
 	j := p.job(v, id)
 	if int(number) >= len(j.list) { // an update has added it
 		job, _ := v.Job(id)
-		p.read(j, job)
+		p.read(v, j, job)
 	}
 	return &j.list[number]
 }
 
 // read reads the policies that are not read yet. Jobs submitted together mostly
 // share one header, whose policies are read once.
-func (p *policyTable) read(j *jobPolicies, job fsm.Job) {
+func (p *policyTable) read(v *fsm.State, j *jobPolicies, job fsm.Job) {
+	before := len(j.list)
 	if len(j.list) == 0 && p.last.header == job.Header {
 		j.list, j.pure = slices.Clip(p.last.list), p.last.pure
 	}
 	for n := uint32(len(j.list)); n < job.Policies(); n++ { //nolint:gosec // bounded by the job
-		x := p.parse(job.Header, job.Policy(n))
+		x := p.parse(v, job.Header, job.Policy(n))
 		j.list, j.pure = append(j.list, x), j.pure || x.reuse > 0
 	}
 	p.last = headerCache{job.Header, j.list[:len(job.Header.GetPolicies())], j.pure}
+	for i := before; i < len(j.list) && j.kept; i++ {
+		if x := &j.list[i]; len(x.demand.Uses) > 0 {
+			p.users[x.class]++
+		}
+	}
 }
 
-func (p *policyTable) parse(h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy {
+func (p *policyTable) parse(v *fsm.State, h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy {
 	d := demand(t)
 	d.Namespace = h.GetNamespace()
+	class := p.sched.Class(d)
+	for _, use := range d.Uses {
+		p.sched.SetNamedLimit(use, limitValue(v, use))
+	}
 	return policy{
-		class:            p.sched.Class(d),
+		class:            class,
 		demand:           d,
 		priority:         priorityOf(h, t),
 		queueTimeout:     ms(t.GetQueueTimeoutMs()),
@@ -150,8 +164,23 @@ func (p *policyTable) remove(id fsm.JobID) {
 		for _, first := range slices.Sorted(maps.Keys(j.limited)) {
 			p.sched.Retire(j.limited[first])
 		}
+		for i := range j.list {
+			p.removeUser(&j.list[i])
+		}
 	}
 	delete(p.jobs, id)
+}
+
+// removeUser removes a class with named limits that no unfinished job has.
+func (p *policyTable) removeUser(x *policy) {
+	if len(x.demand.Uses) == 0 {
+		return
+	}
+	if p.users[x.class]--; p.users[x.class] == 0 {
+		delete(p.users, x.class)
+		p.sched.Retire(x.class)
+		p.last = headerCache{} // it may have the class
+	}
 }
 
 func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
@@ -165,6 +194,7 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 	for _, name := range p.GetSecrets() {
 		d.Labels = append(d.Labels, secretLabel(name))
 	}
+	d.Uses = p.GetUses()
 	return d
 }
 

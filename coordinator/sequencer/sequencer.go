@@ -68,12 +68,13 @@ func New(cfg Config) (*Sequencer, error) {
 	s.sweeps.interval = cfg.TimeScale.Scale(sweepInterval)
 	s.batches = batcher{cfg: c, origin: now.Add(-time.Millisecond)} // before the first monoTime: 0 means never
 	sched := scheduler.New(cfg.Seed)
-	policies := &policyTable{sched: sched, jobs: make(map[fsm.JobID]*jobPolicies)}
+	policies := &policyTable{sched: sched, jobs: make(map[fsm.JobID]*jobPolicies), users: make(map[scheduler.ClassID]int)}
 	results := &resultCache{policies: policies}
 	s.workers = workerTable{
 		cfg: c, sched: sched, policies: policies, byID: make(map[fsm.WorkerID]*worker), stopping: make(map[fsm.JobID]int),
-		running: observations{m: make(map[fsm.JobID]map[uint32]Observation)},
-		leases:  &leases{duration: cfg.Lease, sched: sched, policies: policies, timers: &s.timers, byRef: make(map[fsm.AttemptRef]lease)},
+		settling: settling{cfg: c, sched: sched, timers: &s.timers},
+		running:  observations{m: make(map[fsm.JobID]map[uint32]Observation)},
+		leases:   &leases{duration: cfg.Lease, sched: sched, policies: policies, timers: &s.timers, byRef: make(map[fsm.AttemptRef]lease)},
 	}
 	s.liveness = liveness{cfg: c, workers: &s.workers, start: now}
 	outcomes := &outcomes{cfg: c, policies: policies, workers: &s.workers, results: results}

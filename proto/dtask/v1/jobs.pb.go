@@ -714,7 +714,9 @@ type TaskPolicy struct {
 	Secrets []string `protobuf:"bytes,18,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	// How long an attempt is expected to run, for plans without enough earlier runs; it limits
 	// nothing. 0 = unknown.
-	ExpectMs      int64 `protobuf:"varint,19,opt,name=expect_ms,json=expectMs,proto3" json:"expect_ms,omitempty"`
+	ExpectMs int64 `protobuf:"varint,19,opt,name=expect_ms,json=expectMs,proto3" json:"expect_ms,omitempty"`
+	// Limits that each attempt counts towards, such as db or tenant/acme; at most 4, ascending.
+	Uses          []string `protobuf:"bytes,20,rep,name=uses,proto3" json:"uses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -880,6 +882,13 @@ func (x *TaskPolicy) GetExpectMs() int64 {
 		return x.ExpectMs
 	}
 	return 0
+}
+
+func (x *TaskPolicy) GetUses() []string {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
 }
 
 // RetryPolicy decides whether and when a failed attempt is retried.
@@ -6301,7 +6310,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
-	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xb9\a\n" +
+	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xcd\a\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -6324,7 +6333,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05umask\x18\x10 \x01(\rH\x00R\x05umask\x88\x01\x01\x124\n" +
 	"\x16queue_timeout_requeues\x18\x11 \x01(\bR\x14queueTimeoutRequeues\x12\x18\n" +
 	"\asecrets\x18\x12 \x03(\tR\asecrets\x12\x1b\n" +
-	"\texpect_ms\x18\x13 \x01(\x03R\bexpectMs\x1a6\n" +
+	"\texpect_ms\x18\x13 \x01(\x03R\bexpectMs\x12\x12\n" +
+	"\x04uses\x18\x14 \x03(\tR\x04uses\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
