@@ -87,6 +87,9 @@ func (f *fakeLeader) submit(whole *dtaskv1.JobPart) (*dtaskv1.StoredJob, error) 
 	case "odd":
 		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", "job.deadline: must be in the future", "job.env: exceeds 64 KiB")
 	}
+	if whole.GetHeader().GetQueue() == "elt" {
+		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", `job.queue: unknown queue "elt"; did you mean "etl"?`)
+	}
 	r := f.store(whole)
 	if r == nil {
 		return nil, refusal(codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "idempotency key belongs to another job")

@@ -38,6 +38,7 @@ type fakeLeader struct {
 	dtaskv1.UnimplementedAdminServiceServer
 	dtaskv1.UnimplementedAuthServiceServer
 	dtaskv1.UnimplementedScheduleServiceServer
+	dtaskv1.UnimplementedQueueServiceServer
 
 	addr string
 	mu   sync.Mutex // guards the fields below
@@ -57,6 +58,7 @@ type fakeLeader struct {
 	fakeUpgrade
 	fakeAccess
 	fakeSchedules
+	fakeQueues
 }
 
 // A fakeFollower redirects every call to the leader, except Status and Identify.
@@ -74,6 +76,7 @@ func (f *fakeLeader) serve() (addr string, done func(), err error) {
 	dtaskv1.RegisterAdminServiceServer(s, f)
 	dtaskv1.RegisterAuthServiceServer(s, f)
 	dtaskv1.RegisterScheduleServiceServer(s, f)
+	dtaskv1.RegisterQueueServiceServer(s, f)
 	return listenAndServe(s)
 }
 

@@ -78,10 +78,13 @@ of them.
 				if err := a.addNeeds(ctx, c, f.needs, jobs...); err != nil {
 					return view{}, err
 				}
+				submit := func() (view, error) { return a.submit(ctx, c, jobs[0], f) }
 				if len(jobs) > 1 {
-					return a.submitMany(ctx, c, jobs, f)
+					submit = func() (view, error) { return a.submitMany(ctx, c, jobs, f) }
 				}
-				return a.submit(ctx, c, jobs[0], f)
+				v, err := submit()
+				locateQueue(err, args)
+				return v, err
 			})(cmd, args)
 		},
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // updateFlags are the flags that change something.
-var updateFlags = []string{"priority", "payload", "max-retries", "task-timeout", "not-before"}
+var updateFlags = []string{"priority", "payload", "max-retries", "task-timeout", "not-before", "queue"}
 
 func newUpdate(a *app) *cobra.Command {
 	r := new(dtaskv1.UpdateRequest)
@@ -35,12 +35,16 @@ or of all pending and running jobs that match filters. The update of a job appli
 completely or not at all. A job's new priority doesn't change tasks with a priority
 of their own. The exit code is 5 if a named task, or every task of a job, has started.
 
+--queue moves whole jobs to another queue, also those with running tasks, and can't be
+combined with other changes.
+
 ` + selectorHelp,
 		Example: `  dtaskctl update 42 --priority urgent
   dtaskctl update 42/fetch --payload @input.json --not-before 2h
   dtaskctl update @etl --priority urgent
   dtaskctl update 42/fetch --max-retries 5 --task-timeout 30m --if-version 3
   dtaskctl update 42 43 44/fetch --priority low
+  dtaskctl update 42 --queue etl
   dtaskctl update --label team=data --state pending --priority high --dry-run`,
 	}
 	fl := cmd.Flags()
@@ -60,13 +64,17 @@ of their own. The exit code is 5 if a named task, or every task of a job, has st
 	fl.Func("not-before", "earliest start `TIME`: 2026-05-01T12:00:00Z, a duration from now such as 2h, or now", func(text string) error {
 		return setNotBefore(r, text)
 	})
+	bind(fl, &r.Queue, "queue", "", "`QUEUE` to move whole jobs to", func(text string) (string, error) { return text, spec.CheckName(text) })
 	bindPrecondition(fl, &p, "update")
 	a.bindChange(cmd, s, &jobChange{
 		verb: "update", gerund: "updating", past: "updated",
 		check: p.check,
 		ready: func() (err error) {
 			if !slices.ContainsFunc(updateFlags, fl.Changed) {
-				return usagef("nothing to update: set --priority, --payload, --max-retries, --task-timeout or --not-before")
+				return usagef("nothing to update: set --priority, --payload, --max-retries, --task-timeout, --not-before or --queue")
+			}
+			if r.GetQueue() != "" && slices.ContainsFunc(updateFlags[:len(updateFlags)-1], fl.Changed) {
+				return usagef("--queue can't be combined with other changes: use two commands")
 			}
 			if fl.Changed("payload") {
 				if r.Payload, err = readPayload(payload, a.in); err != nil {
@@ -76,6 +84,9 @@ of their own. The exit code is 5 if a named task, or every task of a job, has st
 			return nil
 		},
 		apply: func(ctx context.Context, c *client.Client, t *target, n, total int) (changed, error) {
+			if r.GetQueue() != "" && t.task != "" {
+				return changed{}, usagef("--queue moves whole jobs: name job %s", t.job)
+			}
 			one := proto.CloneOf(r)
 			one.Job, one.Task, one.IfVersion, one.IdempotencyKey = t.job, t.task, p.ifVersion, p.keyOf(n, total)
 			done, err := c.Update(ctx, one)

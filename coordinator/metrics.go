@@ -239,9 +239,41 @@ func (m metrics) collectLeader(ch chan<- prometheus.Metric) {
 	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
 		ch <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, float64(t.Depth[p].Load()), p.String())
 	}
+	m.collectQueues(ch)
 	letters := desc("dead_letters", "Dead letters by task type; types beyond the 50 most frequent count as (others).", "type")
 	for kind, n := range mostFrequent(deadLetters, maxDeadLetterTypes) {
 		ch <- prometheus.MustNewConstMetric(letters, prometheus.GaugeValue, float64(n), kind)
+	}
+}
+
+// collectQueues collects the loads of the queues that are set, and of the default one.
+func (m metrics) collectQueues(ch chan<- prometheus.Metric) {
+	loads := map[string]sequencer.QueueLoad{}
+	if counted := m.totals.Queues.Load(); counted != nil {
+		loads = *counted
+	}
+	names := []string{fsm.DefaultQueue}
+	m.machine.Read(func(st *fsm.State, _ uint64) {
+		for q := range st.Queues() {
+			if q.Name != fsm.DefaultQueue {
+				names = append(names, q.Name)
+			}
+		}
+	})
+	waiting := desc("queue_tasks_ready", "Ready tasks waiting for a worker, by queue.", "queue")
+	running := desc("queue_tasks_running", "Tasks assigned to workers, by queue.", "queue")
+	oldest := desc("queue_oldest_wait_seconds", "Seconds for which the oldest ready task of a queue has waited; sampled under load.", "queue")
+	waits := desc("queue_wait_seconds", "Seconds from ready to assigned of the last tasks of a queue, sampled under load, by quantile.", "queue", "quantile")
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for _, name := range names {
+		l := loads[name]
+		gauge(waiting, float64(l.Waiting), name)
+		gauge(running, float64(l.Running), name)
+		gauge(oldest, l.Oldest.Seconds(), name)
+		gauge(waits, l.P50.Seconds(), name, "0.5")
+		gauge(waits, l.P99.Seconds(), name, "0.99")
 	}
 }
 

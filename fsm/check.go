@@ -36,6 +36,9 @@ func (s *State) Check() error {
 	if err := s.checkKeys(); err != nil {
 		return err
 	}
+	if err := s.queues.check(); err != nil {
+		return err
+	}
 	return s.checkIdentities()
 }
 

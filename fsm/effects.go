@@ -18,6 +18,7 @@ type Effects struct {
 	Archived *ArchiveBatch
 
 	Reordered []TaskRef // updated while ready: their order may have changed
+	MovedJobs []JobID   // to another queue; their ready tasks are in Reordered
 
 	// RevokedWorkers are the workers whose identities were revoked: their attempts must be
 	// requeued.
@@ -41,7 +42,7 @@ func (fx *Effects) Reset() {
 	fx.Ready, fx.Scheduled, fx.EndedAttempts = fx.Ready[:0], fx.Scheduled[:0], fx.EndedAttempts[:0]
 	fx.EndedJobs, fx.Sealed, fx.Revived = fx.EndedJobs[:0], fx.Sealed[:0], fx.Revived[:0]
 	fx.Dead, fx.Notifications, fx.NotificationsDropped = fx.Dead[:0], 0, 0
-	fx.Reordered, fx.RevokedWorkers, fx.Gated = fx.Reordered[:0], fx.RevokedWorkers[:0], fx.Gated[:0]
+	fx.Reordered, fx.RevokedWorkers, fx.Gated, fx.MovedJobs = fx.Reordered[:0], fx.RevokedWorkers[:0], fx.Gated[:0], fx.MovedJobs[:0]
 }
 
 func (fx *Effects) ready(t TaskRef) { fx.readyRun(t, 1) }

@@ -140,6 +140,14 @@ func examples() []Op {
 		&ExpireJob{Job: 300, Reason: "expired: no task started within 2h"},
 		&RunSchedule{Schedule: 300, TickMS: 1_700_000_005_000, PreviousMS: 1_699_900_000_000, Key: "run", KeyExpires: 1_700_000_006_000, Digest: digest},
 		&SetClusterName{Name: "eu-prod-1"},
+		&SetQueue{
+			Name: "etl", QueueSettings: QueueSettings{
+				Weight: 300, MaxRunning: 200, Max: []Resource{{"cpu", 1 << 40}, {"gpu", 4000}}, Require: []Label{{"pool", "etl"}}, RateMilli: 2500, Burst: 70000,
+			},
+			Pause: QueuePause{AtMS: 1_700_000_004_012, By: "bob", Reason: "new disk"}, By: "alice", IfVersion: 7, AtMS: 1_700_000_004_013,
+		},
+		&DeleteQueue{Name: "etl", IfVersion: 7},
+		&MoveJob{Job: 300, Precondition: Precondition{IfVersion: 4, Key: "move", KeyExpires: 1_700_000_000_000, Digest: digest}, Queue: "etl"},
 	}
 }
 

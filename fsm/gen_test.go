@@ -31,7 +31,7 @@ func (g *generator) ops(s *State) []Op {
 
 // op returns one operation. Kinds that make progress are drawn more often.
 func (g *generator) op(s *State) Op {
-	switch n := g.choose(129); {
+	switch n := g.choose(131); {
 	case n < 8:
 		return g.assign(s)
 	case n < 18:
@@ -77,6 +77,8 @@ func (g *generator) op(s *State) Op {
 		return g.schedule(s)
 	case n < 127 && !g.alone:
 		return g.gate(s)
+	case n < 129:
+		return g.queue(s)
 	default:
 		return g.cluster()
 	}
@@ -237,6 +239,7 @@ func (g *generator) begin(s *State) Op {
 	if !g.alone {
 		p.times = g.times(s)
 	}
+	p.queue = []string{"", "", "", "", DefaultQueue, "etl", "ml"}[g.choose(7)]
 	o := &BeginUpload{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
 	switch g.choose(40) {
 	case 0:

@@ -40,6 +40,7 @@ type jobPlan struct {
 	needs       []*dtaskv1.JobNeed
 	name        string // empty = plan
 	times       jobTimes
+	queue       string
 	tasks       []taskPlan
 }
 
@@ -50,7 +51,7 @@ const (
 
 func (p *jobPlan) header() []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&dtaskv1.JobHeader{
-		Name: cmp.Or(p.name, "plan"), OnFailure: p.onFailure, Webhook: p.webhook, Namespace: p.namespace, MaxFailures: p.maxFailures, Needs: p.needs,
+		Name: cmp.Or(p.name, "plan"), OnFailure: p.onFailure, Webhook: p.webhook, Namespace: p.namespace, MaxFailures: p.maxFailures, Needs: p.needs, Queue: p.queue,
 		StartAtMs: p.times.startAt, StartAfterMs: p.times.startAfter, ExpiresMs: p.times.expires, Concurrency: p.times.shared,
 		Policies: []*dtaskv1.TaskPolicy{
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE},

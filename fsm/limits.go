@@ -44,7 +44,12 @@ const (
 	maxWaitingJobs      = 99   // for a concurrency key
 	maxConcurrencyKey   = 256  // bytes
 	maxConcurrencyLimit = 1000 // jobs that run with one key
+	maxQueues           = 1_000
+	maxQueueText        = 16 << 10 // settings of a queue, encoded
 )
+
+// MaxQueueWeight is the largest weight of a queue.
+const MaxQueueWeight = 10_000
 
 // MaxIdentities is how many identities a cluster can have, revoked ones too.
 const MaxIdentities = 100_000

@@ -81,6 +81,9 @@ func compare(s *State, w *model, fx *Effects) string {
 	if diff := w.schedules.compare(s); diff != "" {
 		return diff
 	}
+	if diff := w.queues.compare(s); diff != "" {
+		return diff
+	}
 	for _, j := range w.jobs {
 		if diff := compareJob(s, j); diff != "" {
 			return fmt.Sprintf("job %d: %s", j.id, diff)
@@ -208,6 +211,9 @@ func compareJob(s *State, want *modelJob) string {
 		if t.runs() {
 			running++
 		}
+	}
+	if got := j.Header.GetQueue(); got != want.queue {
+		return fmt.Sprintf("queue %q, want %q", got, want.queue)
 	}
 	if j.Running != running {
 		return fmt.Sprintf("%d tasks run, want %d", j.Running, running)

@@ -41,6 +41,7 @@ type model struct {
 	access      modelAccess
 	untold      []*modelJob // ended jobs that the jobs which need them don't know of
 	schedules   modelSchedules
+	queues      modelQueues
 }
 
 type modelKey struct {
@@ -75,6 +76,7 @@ type modelJob struct {
 	missing                   int        // that it still needs
 	template                  *Array     // of the last array
 	header                    *dtaskv1.JobHeader
+	queue                     string
 	needs                     []modelNeed // from the seal on
 	gate                      string      // closed or open; empty = none
 }
@@ -112,7 +114,7 @@ func (t *modelTask) runs() bool { return t.state == "assigned" && t.begun }
 func newModel() *model {
 	w := &model{
 		replicas: map[string]Replica{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},
-		access: newModelAccess(), schedules: modelSchedules{next: 1}, workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
+		access: newModelAccess(), schedules: modelSchedules{next: 1}, queues: modelQueues{map[string]*modelQueue{}}, workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
 	}
 	w.access.owns = func(id IdentityID) bool {
 		return slices.ContainsFunc(w.schedules.list, func(x *modelSchedule) bool { return x.owner == id })
@@ -246,6 +248,9 @@ func (w *model) op(op Op) string {
 		if r, ok := w.schedule(op); ok {
 			return r
 		}
+		if r, ok := w.queue(op); ok {
+			return r
+		}
 		panic(fmt.Sprintf("reference model does not know %T", op))
 	}
 }
@@ -310,7 +315,7 @@ func (w *model) jobBegin(op *BeginUpload) string {
 	}
 	w.jobs[w.nextJob] = &modelJob{
 		id: w.nextJob, key: op.Key, state: "uploading", total: int(op.Total), policies: header.GetPolicies(), webhook: header.GetWebhook(),
-		maxFailures: int(header.GetMaxFailures()), header: header,
+		maxFailures: int(header.GetMaxFailures()), header: header, queue: header.GetQueue(),
 		stops: header.GetOnFailure() != dtaskv1.OnFailure_ON_FAILURE_CONTINUE, priority: header.GetPriority(),
 	}
 	w.keys[op.Key] = &modelKey{job: w.nextJob, expires: op.KeyExpires}
@@ -384,6 +389,8 @@ func (w *model) jobSeal(op *SealUpload) string {
 		return "malformed"
 	case j.tasks[0].final:
 		return "malformed"
+	case w.level >= 3 && !w.queues.has(j.queue):
+		return "queue not found"
 	case !w.learnNeeds(j, j.header):
 		return "needed job not found"
 	case j.gate != "" && !w.admits(j.header, Overlap(j.header.GetConcurrency().GetOverlap()), j.id):

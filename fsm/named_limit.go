@@ -23,6 +23,14 @@ type NamedLimit struct {
 	ChangedMS int64
 }
 
+// GetRunning returns how many attempts may run at once; 0 = unlimited, that of no limit.
+func (l *NamedLimit) GetRunning() uint32 {
+	if l == nil {
+		return 0
+	}
+	return l.Running
+}
+
 func (l *NamedLimit) fields(c *coder) {
 	c.str(&l.Name)
 	number(c, &l.Version)

@@ -83,6 +83,9 @@ var operations = [...]struct {
 	59: {"open-gate", newOp[OpenGate], 3},
 	60: {"expire-job", newOp[ExpireJob], 3},
 	61: {"set-cluster-name", newOp[SetClusterName], 3},
+	62: {"set-queue", newOp[SetQueue], 3},
+	63: {"delete-queue", newOp[DeleteQueue], 3},
+	64: {"move-job", newOp[MoveJob], 3},
 	65: {"set-limit", newOp[SetLimit], 3},
 	66: {"delete-limit", newOp[DeleteLimit], 3},
 }

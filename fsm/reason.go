@@ -47,6 +47,7 @@ const (
 	TickPassed       // the tick is not after the last one that was decided
 	RunOpen          // earlier jobs with the concurrency key have not ended, and the overlap rule forbids another one
 
+	QueueNotFound // unknown or deleted
 	LimitNotFound // unknown or deleted
 )
 
@@ -102,6 +103,7 @@ var reasons = [...]struct {
 	TickPassed:       {"tick was decided before", ClassEnded},
 	RunOpen:          {"an earlier job with the concurrency key has not ended", ClassEnded},
 
+	QueueNotFound: {"queue not found", ClassNotFound},
 	LimitNotFound: {"limit not found", ClassNotFound},
 }
 

@@ -134,6 +134,8 @@ func (f *frameReader) state(highest Level) (*State, error) {
 			f.backups(d)
 		case frameClusterName:
 			f.clusterName(d)
+		case frameQueues:
+			f.queues(d)
 		case frameNamedLimits:
 			f.namedLimits(d)
 		case frameSchedules:

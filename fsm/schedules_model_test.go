@@ -110,6 +110,8 @@ func (w *model) setSchedule(op *SetSchedule) string {
 		return r
 	case len(j.tasks) != j.total:
 		return "out of order"
+	case !w.queues.has(j.queue):
+		return "queue not found"
 	case op.Sum != j.sum, j.tasks[0].final, len(j.header.GetNeeds()) > 0, badModelName(j.header.GetName()), badTimes(j.header), j.header.GetConcurrency() != nil && max(Overlap(j.header.GetConcurrency().GetOverlap()), 1) != op.Overlap:
 		return "malformed"
 	case kinds != 1, op.EveryMS < 0, op.Overlap > OverlapAllow, op.Missed > MissedSkip, (op.Missed == MissedSkip) != (op.WithinMS == 0), op.AtMS < 1:

@@ -24,6 +24,7 @@ var sizeKinds = []struct {
 	{"idempotency_keys", []frameKind{frameKeys}},
 	{"notifications", []frameKind{frameNotifications}},
 	{"schedules", []frameKind{frameSchedules, frameSchedule}},
+	{"queues", []frameKind{frameQueues}},
 	{"named_limits", []frameKind{frameNamedLimits}},
 	{"workers", []frameKind{frameWorker}},
 	{"identities", []frameKind{frameTrust, frameIdentities, frameJoinTokens}},

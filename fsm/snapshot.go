@@ -40,6 +40,7 @@ const (
 	frameSchedule
 	frameSharedChunks
 	frameClusterName
+	frameQueues
 	frameNamedLimits
 )
 
@@ -72,6 +73,7 @@ func (f *frameWriter) state(s *State) {
 	f.auditHeads(s)
 	f.backups(s)
 	f.clusterName(s)
+	f.queues(s)
 	f.namedLimits(s)
 	f.schedules(s)
 	f.shareTemplates(s)

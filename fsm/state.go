@@ -31,6 +31,7 @@ type State struct {
 	schedules
 	namedLimits
 	concurrency
+	queues
 
 	digester
 	now int64 // ms; time stamp of the entry that is being applied

@@ -37,10 +37,14 @@ const SecretLabel = "dtask.secret"
 // may run, one for each. A worker without any serves all namespaces.
 const NamespaceLabel = "dtask.namespace"
 
+// ReservedLabel is the key of the label of a worker that gets only tasks which require one
+// of its labels.
+const ReservedLabel = "dtask.reserved"
+
 // IsOwnLabel reports whether labels with this key are the coordinators' own. Workers
 // can't set them, and tasks can't require them.
 func IsOwnLabel(key string) bool {
-	return key == TypeLabel || key == SecretLabel || key == NamespaceLabel
+	return key == TypeLabel || key == SecretLabel || key == NamespaceLabel || key == ReservedLabel
 }
 
 // RequiredType returns the type that a worker must handle to run tasks of this
@@ -56,6 +60,9 @@ func (w *Worker) Secrets() []string { return w.values(SecretLabel) }
 
 // Namespaces returns the namespaces that the worker serves, sorted; nil: all.
 func (w *Worker) Namespaces() []string { return w.values(NamespaceLabel) }
+
+// IsReserved reports whether the worker gets only tasks that require one of its labels.
+func (w *Worker) IsReserved() bool { return w.values(ReservedLabel) != nil }
 
 // values returns the values of all labels with this key; nil if it has none.
 func (w *Worker) values(key string) []string {

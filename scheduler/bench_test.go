@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/dtask/dtask/scheduler"
@@ -56,6 +57,13 @@ func TestASteadyClusterAllocatesNothing(t *testing.T) {
 	plain := newSteady(scheduler.Demand{}, scheduler.Capacity{})
 	cpu := []scheduler.Quantity{{Name: "cpu", Amount: 1000}}
 	demanding := newSteady(scheduler.Demand{Resources: cpu}, scheduler.Capacity{Resources: []scheduler.Quantity{{Name: "cpu", Amount: 8000}}})
+	wide := newCrowded(10, 10, 10_000)
+	for range 10 * len(wide.running) {
+		wide.step()
+	}
+	if allocs := testing.AllocsPerRun(10_000, func() { wide.step() }); allocs != 0 {
+		t.Errorf("with queues: %v allocations per task, want 0", allocs)
+	}
 	for name, st := range map[string]*steady{"plain": plain, "with resources": demanding} {
 		for range 2 * len(st.running) { // so that every slice has its final size
 			st.step()
@@ -94,6 +102,96 @@ func BenchmarkNext(b *testing.B) {
 			st.s.Release(a.Worker, a.Class, a.Priority)
 		}
 	})
+}
+
+// A crowded is a steady cluster at full width: 100 queues with 100 owners each, 4
+// priorities and 3 classes, in which a million tasks wait.
+type crowded struct {
+	s       *scheduler.Scheduler
+	classes []scheduler.ClassID
+	running []scheduler.Assignment // ring buffer
+	at      int
+	pushed  int
+}
+
+func newCrowded(queues, owners, waiting int) *crowded {
+	const workers = 1_000
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	st := &crowded{s: scheduler.New(1), running: make([]scheduler.Assignment, workers*7)}
+	for id := range scheduler.WorkerID(workers) {
+		st.s.AddWorker(id+1, scheduler.Capacity{Slots: 8, Resources: cpu(80_000)})
+	}
+	demands := []scheduler.Demand{{}, {Resources: cpu(1000)}, {NoPrefetch: true}}
+	for q := range queues {
+		name := fmt.Sprint("q", q)
+		st.s.SetQueue(name, scheduler.Queue{Weight: uint32(1 + q%7)}) //nolint:gosec // small
+		for o := range owners {
+			for _, d := range demands {
+				d.Queue, d.Owner = name, fmt.Sprint("o", o)
+				st.classes = append(st.classes, st.s.Class(d))
+			}
+		}
+	}
+	for range waiting {
+		st.push()
+	}
+	for i := range st.running {
+		st.push()
+		st.running[i], _ = st.s.Next(st.valid)
+	}
+	return st
+}
+
+func (st *crowded) push() {
+	st.pushed++
+	at := st.pushed * 7919 % (4 * len(st.classes)) // each class and priority in turn
+	st.s.Push(task(st.pushed), st.classes[at/4], scheduler.Priority(1+at%4), 0)
+}
+
+func (st *crowded) valid(scheduler.TaskRef) bool { return true }
+
+func (st *crowded) step() (ok bool) {
+	ended := &st.running[st.at]
+	st.s.Release(ended.Worker, ended.Class, ended.Priority)
+	st.push()
+	*ended, ok = st.s.Next(st.valid)
+	st.at = (st.at + 1) % len(st.running)
+	return ok
+}
+
+// BenchmarkNextWithQueues is BenchmarkNext with 100 queues.
+func BenchmarkNextWithQueues(b *testing.B) {
+	for name, x := range map[string][3]int{
+		"10_queues": {10, 1, 10_000}, "100_queues_100_owners_1M_waiting": {100, 100, 1_000_000}, "1_queue_1000_owners": {1, 1000, 100_000},
+	} {
+		b.Run(name, func(b *testing.B) {
+			st := newCrowded(x[0], x[1], x[2])
+			b.ReportAllocs()
+			for b.Loop() {
+				if !st.step() {
+					b.Fatal("nothing was assigned")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkNextFull is a full cluster: each end of an attempt makes room for one task of
+// one of 100 queues, and the next call finds nothing.
+func BenchmarkNextFull(b *testing.B) {
+	st := newCrowded(100, 10, 100_000)
+	for a, ok := st.s.Next(st.valid); ok; a, ok = st.s.Next(st.valid) {
+		st.running = append(st.running, a)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !st.step() {
+			b.Fatal("nothing was assigned")
+		}
+		if _, ok := st.s.Next(st.valid); ok {
+			b.Fatal("the cluster is not full")
+		}
+	}
 }
 
 func benchmark(b *testing.B, st *steady) {

@@ -19,8 +19,8 @@ const (
 	// unit. It is the least that suffices. A larger amount may not: a task before this
 	// one may take it.
 	AddResource
-	// AddSlots: Worker has Amount more slots. It is the least that suffices, and all
-	// above suffice.
+	// AddSlots: Worker has Amount more slots. It is the least that suffices. All above
+	// suffice unless shares of different resources are compared.
 	AddSlots
 	// RaiseLimit: the group of the task may have Amount attempts at once. It is the least
 	// that suffices, and all above suffice.
@@ -28,6 +28,14 @@ const (
 	// RaiseNamedLimit: the limit Name allows Amount attempts at once. It is the least that
 	// suffices, and all above suffice.
 	RaiseNamedLimit
+	// ResumeQueue: the queue of the task is no longer paused.
+	ResumeQueue
+	// RaiseMaxRunning: the queue may have Amount attempts at once. It is the least that
+	// suffices, and all above suffice.
+	RaiseMaxRunning
+	// RaiseMax: the attempts of the queue may hold Amount of the resource Name, in
+	// thousandths of its unit. It is the least that suffices.
+	RaiseMax
 	// DropLabel: the task does not require Label.
 	DropLabel
 	// LowerDemand: the task needs at most Amount of the resource Name, in thousandths of
@@ -61,12 +69,13 @@ type Change struct {
 // slot if it fits.
 func (v *TaskView) Changes() (list []Change, complete bool) {
 	v.group()
-	switch l := v.class.fullLimit(); {
-	case v.class.groupFull() && l == nil:
-		list = v.raiseLimit(Change{Kind: RaiseLimit, Amount: int64(v.class.held)}, func(c *class) bool { return c.id == v.class.id })
-	case l != nil && !v.class.groupFull() && !l.paused && v.fullLimits() == 1:
-		list = v.raiseLimit(Change{Kind: RaiseNamedLimit, Name: l.name, Amount: int64(l.held)}, func(c *class) bool { return c.usesLimit(l.id) })
-	case l != nil: // no single change suffices
+	switch queue := v.class.flow.queue.obstacles(v.class); {
+	case len(queue) > 1 || len(queue) == 1 && v.class.full():
+		// No single change suffices.
+	case len(queue) == 1:
+		list = v.changeQueue(queue[0])
+	case v.class.full():
+		list = v.raiseFullLimit()
 	default:
 		list = append(v.changeWorkers(), v.changeDemand()...)
 		if c, ok := v.addWorker(); ok {
@@ -83,6 +92,10 @@ func (v *TaskView) changeWorkers() (list []Change) {
 	var workers [AddWorker + 1]int           // by the kind of their change
 	for i := range v.groups {
 		g := &v.groups[i]
+		if g.worker.kept != nil && len(g.obstacles) <= 2 {
+			v.undecided = true // the task that it is kept for comes first
+			continue
+		}
 		if len(g.obstacles) != 1 {
 			continue
 		}
@@ -132,8 +145,8 @@ func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
 		n, ok := t.leastSlots()
 		change.Amount = n
 		return change, ok
-	case GroupFull, LimitFull:
-		return change, false // it is an obstacle at all workers
+	case GroupFull, LimitFull, QueuePaused, QueueFull, QueueShort, WorkerKept, WorkerReserved:
+		return change, false // not of a worker
 	}
 	return change, t.starts()
 }
@@ -145,30 +158,39 @@ func mergeSorted[T labelID | typeID | namespaceID](a, b []T) []T {
 	return slices.Compact(out)
 }
 
-// fullLimits returns how many of the task's named limits are full.
-func (v *TaskView) fullLimits() (n int) {
-	for _, l := range v.class.uses {
-		if l.full() {
-			n++
+// raiseFullLimit returns the change of the only limit that is full, of the task's group or
+// a named one.
+func (v *TaskView) raiseFullLimit() []Change {
+	full := slices.DeleteFunc(slices.Clone(v.class.limits), func(l *namedLimit) bool { return !l.full() })
+	switch {
+	case len(full) == 0:
+		limit := v.class.limit
+		v.class.limit = 0
+		defer func() { v.class.limit = limit }()
+		return v.raiseLimit(Change{Kind: RaiseLimit, Amount: int64(v.class.held)})
+	case len(full) > 1 || v.class.groupFull() || full[0].paused:
+		return nil
+	}
+	l := full[0]
+	for _, a := range slices.Concat(v.ahead, v.limited) {
+		if a.class != v.class && a.class.usesLimit(l) {
+			v.undecided = true // tasks of other classes are not compared
+			return nil
 		}
 	}
-	return n
+	running := l.running
+	l.running = 0
+	defer func() { l.running = running }()
+	return v.raiseLimit(Change{Kind: RaiseNamedLimit, Name: l.name, Amount: int64(l.held)})
 }
 
-// raiseLimit returns the least limit with which the task starts, of its group or a named
-// one: the tasks before it that count towards it start first. The amount of the change is
-// what counts now. Tasks of other classes that count are not compared.
-func (v *TaskView) raiseLimit(change Change, counts func(*class) bool) []Change {
-	before, free, avoided, avoids := int64(0), int64(0), int64(0), v.avoid != 0
-	for _, a := range slices.Concat(v.ahead, v.limited) {
-		switch {
-		case !counts(a.class):
-		case a.class.id == v.class.id:
-			before += int64(len(a.seqs))
-			avoids, v.undecided = avoids || a.avoids, v.undecided || a.more
-		default:
-			v.undecided = true
-		}
+// raiseLimit returns the least limit with which the task starts, while that is unlimited:
+// the tasks of its class before it start first, and no others. The amount of the change is
+// what counts now.
+func (v *TaskView) raiseLimit(change Change) []Change {
+	free, avoided, avoids := int64(0), int64(0), v.avoid != 0
+	for _, a := range v.ahead {
+		avoids = avoids || a.class == v.class && a.avoids
 	}
 	for i := range v.groups {
 		g := &v.groups[i]
@@ -180,8 +202,9 @@ func (v *TaskView) raiseLimit(change Change, counts func(*class) bool) []Change 
 			free += w.freeSlotsFor(v.class) * int64(len(g.ids))
 		}
 	}
+	before, ok := v.beforeInGroup()
 	switch {
-	case v.cut || v.undecided:
+	case v.cut || v.undecided || !ok:
 		return nil
 	case before == 0 && !v.placed(v.class):
 		return nil
@@ -194,9 +217,27 @@ func (v *TaskView) raiseLimit(change Change, counts func(*class) bool) []Change 
 	return []Change{change}
 }
 
+// beforeInGroup returns how many tasks of the task's class start before it while the limit
+// that held them back does not, and whether the quotas of its queue let it start
+// then.
+func (v *TaskView) beforeInGroup() (before int64, ok bool) {
+	w := &worker{slots: MaxSlots, labels: v.class.labels}
+	for _, n := range v.class.needs {
+		for int(n.resource) >= len(w.total) {
+			w.total = append(w.total, 0)
+		}
+		w.total[n.resource] = MaxAmount
+	}
+	t := v.try(w)
+	t.only = v.class
+	ok = t.starts()
+	t.only = nil
+	return int64(t.w.used), ok
+}
+
 // freeSlotsFor returns how many attempts of a class get a free slot of the worker.
 func (w *worker) freeSlotsFor(c *class) int64 {
-	if w.used >= w.slots || !w.suits(c) {
+	if w.used >= w.slots || !w.suits(c.shape) {
 		return 0
 	}
 	n := int64(w.slots - w.used)
@@ -210,9 +251,10 @@ func (w *worker) freeSlotsFor(c *class) int64 {
 // it: what fits it then fits no task before it.
 func (v *TaskView) changeDemand() (list []Change) {
 	for i := range v.class.labels {
-		c := *v.class
+		c := v.class.copyDemand()
 		c.labels = slices.Delete(slices.Clone(c.labels), i, i+1)
-		if v.placed(&c) {
+		c.pooled = pooled(slices.Delete(slices.Clone(c.demand.Labels), i, i+1))
+		if v.placed(c) {
 			list = append(list, Change{Kind: DropLabel, Label: v.class.demand.Labels[i]})
 		}
 	}
@@ -226,24 +268,29 @@ func (v *TaskView) changeDemand() (list []Change) {
 
 // mostOf returns how much of its need number i the task may have to start now.
 func (v *TaskView) mostOf(i int) (most int64, ok bool) {
-	without := *v.class
+	without := v.class.copyDemand()
 	without.needs = slices.Delete(slices.Clone(v.class.needs), i, i+1)
 	for k := range v.groups {
-		if w := &v.groups[k].worker; w.ranked() && w.used < w.slots && w.fitsWithSlot(&without) {
+		if w := &v.groups[k].worker; w.ranked() && w.used < w.slots && w.fitsWithSlot(without.shape) {
 			most, ok = max(most, w.free(v.class.needs[i].resource)), true
+		}
+	}
+	for _, o := range v.class.flow.queue.obstacles(v.class) {
+		if o.Kind == QueueShort && o.Resource == v.class.demand.Resources[i].Name {
+			most = max(min(most, o.Free), 0)
 		}
 	}
 	if !ok || most >= v.class.needs[i].amount { // the latter: it is not the obstacle
 		return 0, false
 	}
-	less := *v.class
+	less := v.class.copyDemand()
 	less.needs = slices.Clone(v.class.needs)
 	less.needs[i].amount = most
 	if most == 0 {
 		less.needs = without.needs
 		less.prefetchable = !less.demand.NoPrefetch && len(less.needs) == 0
 	}
-	return most, v.placed(&less)
+	return most, v.placed(less)
 }
 
 // placed reports whether Next would give a free slot to a task of a class, now and before
@@ -254,7 +301,7 @@ func (v *TaskView) placed(c *class) bool {
 	for i := range v.groups {
 		w := &v.groups[i].worker
 		switch free := w.used < w.slots; {
-		case !w.ranked() || !w.fits(c):
+		case !w.ranked() || !w.fits(c.shape):
 		case w.id == v.avoid:
 			avoided = free
 		case free:
@@ -281,13 +328,26 @@ func (v *TaskView) addWorker() (Change, bool) {
 		}
 		w.total[n.resource] = MaxAmount
 	}
-	t := v.try(w)
+	t := v.try(&worker{})
+	t.w = *w
 	if !t.starts() {
 		return Change{}, false
 	}
 	capacity.Slots = int(t.w.used) + 1
 	for i, n := range v.class.needs {
 		capacity.Resources = append(capacity.Resources, Quantity{Name: d.Resources[i].Name, Amount: amount(t.w.taken, n.resource) + n.amount})
+	}
+	if v.mixed() { // with a smaller worker than above, shares of resources compare otherwise
+		w.slots = t.w.used + 1
+		for i, n := range v.class.needs {
+			w.total[n.resource] = capacity.Resources[i].Amount
+		}
+		t = v.try(&worker{})
+		t.w = *w
+		if !t.starts() {
+			v.undecided = true
+			return Change{}, false
+		}
 	}
 	return Change{Kind: AddWorker, Capacity: capacity}, true
 }

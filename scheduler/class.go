@@ -9,24 +9,34 @@ import (
 
 // A class is an interned Demand with its ready tasks.
 type class struct {
-	id     ClassID
-	demand Demand // normal form, for Explain
+	*shape
 
+	id     ClassID
+	demand Demand // normal form, for View
+	flow   *flow  // nil: the number is unused
+
+	limits []*namedLimit
+	limit  uint32 // 0 = none
+	held   uint32 // attempts on all workers, and reserved ones
+	uses   uint32 // calls of Class and Retain without one of Retire
+	key    string // in Scheduler.classOf
+
+	queues [Urgent + 1]readyQueue // by priority; 0 stays empty
+}
+
+// A shape is what a demand requires of a worker: that of all classes which differ only in
+// their flow or limit.
+type shape struct {
 	needs        []need
 	labels       []labelID
 	typ          typeID // 0: none is required
 	namespace    namespaceID
 	prefetchable bool // its tasks may wait at a worker for a slot
+	pooled       bool // a label is required that is not that of a secret
 
-	uses    []*namedLimit
-	awaits  *namedLimit // it waits in the list of this limit; nil: it does not
-	limit   uint32      // 0 = none
-	held    uint32      // attempts on all workers, and reserved ones
-	retired bool        // recycled after its last attempt
-	key     string      // of a limited class in Scheduler.classOf
-
-	queues  [Urgent + 1]readyQueue // by priority; 0 stays empty
-	blocked bool                   // it is in Scheduler.blocked, or waits for a limit
+	blocked bool          // no worker has capacity: it is in Scheduler.blocked
+	listed  int           // ready queues in the order
+	parked  []*readyQueue // ready queues out of it, because the shape was blocked
 
 	// eligible are the workers that have the labels and, when idle, the
 	// resources. It is valid while version is that of the Scheduler.
@@ -47,46 +57,57 @@ type need struct {
 	amount   int64 // > 0
 }
 
-// Class returns the class of tasks with this demand. Equal demands have one
-// class; the empty demand has class 0. The Scheduler keeps every class, about
-// half a kilobyte, and each change of capacity checks all blocked classes:
-// demands must be few beside tasks. Classes with a limit or named limits, of which
-// each job may have its own, are removed with Retire.
+// Class returns the class of tasks with this demand, and counts a use of it until Retire.
+// Equal demands have one class; the empty demand has class 0, which is never recycled. A
+// class takes about half a kilobyte. Demands must be few beside tasks: each change of
+// capacity checks all blocked ones, whatever their flow and limit.
 func (s *Scheduler) Class(d Demand) ClassID {
 	d.Resources, d.Labels, d.Uses = normalQuantities(d.Resources, MaxAmount+1), normalLabels(d.Labels), normalNames(d.Uses)
+	d.NoPrefetch = d.NoPrefetch || len(d.Uses) > 0
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}
-	s.key = appendDemand(s.key[:0], d)
-	if id, ok := s.classOf[string(s.key)]; ok {
-		s.classes[id].retired = false
-		return id
+	s.key = appendShape(s.key[:0], &d)
+	end := len(s.key)
+	s.key = appendFlow(s.key, &d)
+	id, ok := s.classOf[string(s.key)]
+	if !ok {
+		c := s.newClass()
+		id, c.demand, c.limit, c.key = c.id, d, d.Limit, string(s.key)
+		c.flow, c.shape = s.flow(&d), s.shape(s.key[:end], &d)
+		c.flow.classes++
+		s.addLimits(c)
+		s.classOf[c.key] = id
 	}
-	c := s.newClass(d.Limit > 0 || len(d.Uses) > 0)
-	c.demand, c.limit, c.retired = d, d.Limit, false
-	if s.use(c, d.Uses); c.isLimited() {
-		c.key = string(s.key)
-	}
-	for _, q := range d.Resources {
-		c.needs = append(c.needs, need{intern(s.resources, q.Name), q.Amount})
-	}
-	for _, l := range d.Labels {
-		c.labels = append(c.labels, intern(s.labels, l))
-	}
-	if d.Type != "" {
-		c.typ = s.typeID(d.Type)
-	}
-	c.namespace = s.namespaceID(d.Namespace)
-	c.prefetchable = !d.NoPrefetch && len(c.needs) == 0 && len(c.uses) == 0
-	s.classOf[string(s.key)] = c.id
-	return c.id
+	s.classes[id].uses++
+	return id
 }
 
-// initQueues gives a new class its empty queues.
-func (c *class) initQueues() {
-	for p := Low; p <= Urgent; p++ {
-		c.queues[p] = readyQueue{class: c, priority: p, pos: -1}
+// shape returns the shape of a demand in normal form.
+func (s *Scheduler) shape(key []byte, d *Demand) *shape {
+	if sh := s.shapes[string(key)]; sh != nil {
+		return sh
 	}
+	sh := &shape{}
+	for _, q := range d.Resources {
+		sh.needs = append(sh.needs, need{intern(s.resources, q.Name), q.Amount})
+	}
+	for _, l := range d.Labels {
+		sh.labels = append(sh.labels, intern(s.labels, l))
+	}
+	sh.pooled = pooled(d.Labels)
+	if d.Type != "" {
+		sh.typ = s.typeID(d.Type)
+	}
+	sh.namespace = s.namespaceID(d.Namespace)
+	sh.prefetchable = !d.NoPrefetch && len(sh.needs) == 0
+	s.shapes[string(key)] = sh
+	return sh
+}
+
+// pooled reports whether one of the labels is not that of a secret.
+func pooled(labels []Label) bool {
+	return slices.ContainsFunc(labels, func(l Label) bool { return !strings.HasSuffix(l.Name, ":") })
 }
 
 // typeID returns the number of a type of task.
@@ -151,23 +172,15 @@ func normalNames(in []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(in)))
 }
 
-// appendDemand encodes a demand in normal form. Different demands have
-// different encodings: its length precedes every string, and a bar ends the
-// resources.
-func appendDemand(b []byte, d Demand) []byte {
+// appendShape encodes what a demand in normal form requires of a worker. Different
+// requirements have different encodings: its length precedes every string, and a bar ends
+// the resources.
+func appendShape(b []byte, d *Demand) []byte {
 	if d.NoPrefetch {
 		b = append(b, '!')
 	}
-	if d.Limit > 0 {
-		b = strconv.AppendUint(append(b, '#'), uint64(d.Limit), 10)
-		b = strconv.AppendUint(append(b, ','), d.Group.Job, 10)
-		b = append(strconv.AppendUint(append(b, ','), uint64(d.Group.Index), 10), ' ')
-	}
 	if d.Namespace != "" {
 		b = appendString(append(b, '@'), d.Namespace)
-	}
-	for _, name := range d.Uses {
-		b = appendString(append(b, '%'), name)
 	}
 	for _, q := range d.Resources {
 		b = appendString(b, q.Name)
@@ -176,6 +189,20 @@ func appendDemand(b []byte, d Demand) []byte {
 	b = appendString(append(b, '|'), d.Type)
 	for _, l := range d.Labels {
 		b = appendString(appendString(b, l.Name), l.Value)
+	}
+	return append(b, '|')
+}
+
+// appendFlow encodes the rest of a demand.
+func appendFlow(b []byte, d *Demand) []byte {
+	b = appendString(appendString(b, d.Queue), d.Owner)
+	if d.Limit > 0 {
+		b = strconv.AppendUint(append(b, '#'), uint64(d.Limit), 10)
+		b = strconv.AppendUint(append(b, ','), d.Group.Job, 10)
+		b = strconv.AppendUint(append(b, ','), uint64(d.Group.Index), 10)
+	}
+	for _, name := range d.Uses {
+		b = appendString(append(b, '%'), name)
 	}
 	return b
 }

@@ -8,13 +8,14 @@
 //
 //	         Push(task, class, priority, avoid)
 //	                       │
-//	urgent ┌───────────────▼──────────────┐    one ready queue per class and
-//	high   │ class 0   ▪▪▪▪▪▪             │    priority: a FIFO of runs of
-//	normal │ class 1   ▪▪                 │    consecutive tasks, 32 bytes each.
-//	low    │ class 2   ▪▪▪▪   (blocked)   │    A heap per priority orders the
-//	       │                              │    queues by their oldest task.
-//	       └───────────────┬──────────────┘
-//	                       │ Next: highest priority, then oldest
+//	queue etl   ┌──────────▼─────────┐   a flow per owner and queue. One ready queue per
+//	 ├ urgent   │ alice  ▪▪▪▪▪▪      │   class and priority of a flow: a FIFO of runs of
+//	 ├ …        │ bob    ▪▪          │   consecutive tasks, 32 bytes each.
+//	 └ low      │ alice  ▪▪ (parked) │
+//	queue ml    │ …                  │
+//	            └──────────┬─────────┘
+//	                       │ Next: smallest share of a queue, highest priority,
+//	                       │       smallest share of an owner, oldest
 //	                       ▼
 //	     heap of workers by used/slots (full ones last), then by turn
 //	                       │ least loaded that fits
@@ -31,13 +32,29 @@
 //
 // # Classes
 //
-// Tasks with equal demands share a class, so that one check of the class
-// answers for all of its tasks. A class for which no worker has capacity is
-// blocked: its queues leave the heaps, and cost nothing until a worker that
-// would fit releases something, joins, or accepts tasks again.
+// Tasks with equal demands share a class. Classes that require the same of a worker share
+// a shape, so that one check of the shape answers for all of their tasks, whatever their
+// queue, owner and limit. A shape for which no worker has capacity is blocked: its ready
+// queues are parked outside of the heaps when they are at the front, and cost nothing
+// until a worker that would fit releases something, joins, or accepts tasks again. If
+// only blocked shapes have tasks, Next returns without looking at them.
 //
-// Invariant: a class that is not blocked either fits somewhere, or was not
-// tried since capacity last grew. A blocked class fits nowhere, or is full.
+// Invariant: a shape that is not blocked either fits somewhere, or was not tried since
+// capacity last grew. A blocked shape fits nowhere.
+//
+// # Queues and owners
+//
+// Queues are ordered by the largest share of anything that their attempts hold, divided by
+// the weight, and owners in a priority of a queue by their share; among equals, the least
+// recently served is first. What is held now counts, not what was started: long and short
+// tasks share the time of slots, and a new term knows it from the attempts. The keys in the
+// heaps may lag behind: see orderKey. With one queue and one owner, nothing is compared.
+//
+// Every 16th start of a queue is its oldest task, which bounds the wait of each task. If an
+// older one is blocked then, a worker is kept free for it: see reservation.go.
+//
+// Quotas and pauses of a queue hold its tasks back. They are counted for all attempts,
+// those included that no worker is known to hold.
 //
 // # Prefetching
 //
@@ -66,8 +83,8 @@
 //
 // # Limits
 //
-// A limited class is full, and so blocked, while it has as many attempts as its
-// limit allows. This implements max_parallel of an array. Its tasks keep their
+// A limited class is full while it has as many attempts as its limit allows, and its ready
+// queues are parked. This implements max_parallel of an array. Its tasks keep their
 // position in the order meanwhile: later tasks don't overtake them.
 //
 // # Least loaded, in turn
@@ -90,10 +107,8 @@
 //
 // # Extension points
 //
-// Fair shares between queues need a level between priority and ready queues: a
-// heap of queues by share, each with a heap of ready queues. Aging changes the
-// key by which Next compares the priorities. Another placement strategy is
-// another order of the heap of workers: another worker.before.
+// Another placement strategy is another order of the heap of workers: another
+// worker.before.
 //
 // A Scheduler is for one goroutine, and nothing here returns an error. Each
 // method documents what the caller must not do, and what happens if it does.

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/dtask/dtask/scheduler/internal/splitmix"
@@ -43,7 +42,7 @@ func (s *Scheduler) ViewRunning(v *TaskView, list []RunningAttempt) {
 	v.running = &running{attempts: list, classes: make(map[ClassID]*class)}
 	for i := range list {
 		if c := list[i].Class; v.running.classes[c] == nil {
-			v.running.classes[c] = s.classes[c].copyDemand()
+			v.running.classes[c] = v.copyClass(s.classes[c])
 		}
 	}
 }
@@ -98,6 +97,7 @@ func (v *TaskView) Estimate(seed uint64, runTimes func(TaskRef) []int64) Estimat
 	if e := x.prepare(); e.Doubt != 0 {
 		return e
 	}
+	defer x.order.restore()
 	var starts []int64
 	repeats := maxRepeats
 	for len(starts) < repeats {
@@ -130,7 +130,8 @@ type simulation struct {
 	taken   []int64       // of all of them
 	at      []simPosition // of the queues, in this run
 	held    map[ClassID]uint32
-	uses    map[limitID]uint32 // attempts that count towards named limits
+	uses    map[*namedLimit]uint32 // attempts that count towards named limits
+	order   simOrder
 	ends    heap[simEnd]
 	waits   []int // of the workers: how many of what waits there has a slot
 	steps   int   // of this run
@@ -141,6 +142,7 @@ type simulation struct {
 // A simWorker is a worker, and what it holds.
 type simWorker struct {
 	worker  worker
+	kept    *keptFor
 	running []simAttempt
 	waiting []simAttempt // for a slot, the first first
 }
@@ -204,12 +206,13 @@ func (x *simulation) prepare() Estimate {
 			n++
 		}
 		if x.matters(&w, attempts[:n], queued) {
-			if e := x.addWorker(w, attempts[:n]); e.Doubt != 0 {
+			if e := x.addWorker(i, w, attempts[:n]); e.Doubt != 0 {
 				return e
 			}
 		}
 		attempts = attempts[n:]
 	}
+	x.order = newSimOrder(x.v)
 	return Estimate{}
 }
 
@@ -217,11 +220,11 @@ func (x *simulation) prepare() Estimate {
 // group ends there.
 func (x *simulation) matters(w *worker, attempts []RunningAttempt, queued []*class) bool {
 	for _, c := range queued {
-		if w.ranked() && w.eligible(c) {
+		if w.usable() && w.eligible(c.shape) {
 			return true
 		}
 		for i := range attempts {
-			if c.limit > 0 && attempts[i].Class == c.id || len(c.uses) > 0 && c.sharesLimit(x.v.running.classes[attempts[i].Class]) {
+			if c.limit > 0 && attempts[i].Class == c.id || len(c.limits) > 0 && c.sharesLimit(x.v.running.classes[attempts[i].Class]) {
 				return true
 			}
 		}
@@ -242,8 +245,8 @@ func (x *simulation) addQueue(a *aheadQueue) Estimate {
 	return Estimate{}
 }
 
-func (x *simulation) addWorker(w worker, attempts []RunningAttempt) Estimate {
-	sim := simWorker{worker: w}
+func (x *simulation) addWorker(number int, w worker, attempts []RunningAttempt) Estimate {
+	sim := simWorker{worker: w, kept: x.v.fleet.loads[number].kept}
 	for _, a := range attempts {
 		unit, ok := x.unit(a.Task)
 		if !ok {
@@ -304,7 +307,8 @@ func (x *simulation) run() (at int64, doubt Doubt) {
 // reset returns to now, and draws how long everything that runs will run.
 func (x *simulation) reset() {
 	x.steps, x.short, x.ends.items, x.held = 0, false, x.ends.items[:0], make(map[ClassID]uint32)
-	x.uses = make(map[limitID]uint32)
+	x.uses = make(map[*namedLimit]uint32)
+	x.order.restore()
 	x.drawn = x.drawn[:0]
 	for _, samples := range x.units {
 		drawn := make([]int64, len(samples)-1) // one less makes up for the small number
@@ -317,8 +321,8 @@ func (x *simulation) reset() {
 	x.scratch, x.taken, x.waits, x.at = x.scratch[:0], x.taken[:0], make([]int, len(x.workers)), make([]simPosition, len(x.queues))
 	for i := range x.queues {
 		x.held[x.queues[i].class.id] = x.queues[i].class.held
-		for _, l := range x.queues[i].class.uses {
-			x.uses[l.id] = l.held
+		for _, l := range x.queues[i].class.limits {
+			x.uses[l] = l.held
 		}
 		x.short = x.short || x.queues[i].short && len(x.queues[i].runs) == 0
 	}
@@ -365,15 +369,16 @@ func (x *simulation) end(e simEnd) bool {
 			w.taken[n.resource] -= n.amount
 		}
 	}
-	full := x.full(c)
+	full := x.full(c) || c.flow.queue.full() || len(c.flow.queue.max) > 0
 	if c.limit > 0 && x.held[c.id] > 0 {
 		x.held[c.id]--
 	}
-	for _, l := range c.uses {
-		if x.uses[l.id] > 0 {
-			x.uses[l.id]--
+	for _, l := range c.limits {
+		if x.uses[l] > 0 {
+			x.uses[l]--
 		}
 	}
+	x.order.end(c)
 	if waiting := x.workers[e.worker].waiting; x.waits[e.worker] < len(waiting) {
 		x.waits[e.worker]++
 		x.start(e.at, e.worker, waiting[x.waits[e.worker]-1])
@@ -381,7 +386,7 @@ func (x *simulation) end(e simEnd) bool {
 	if x.fill(e.at, e.worker) {
 		return true
 	}
-	if full { // its group may have another attempt, at any worker
+	if full { // its group or queue may have another attempt, at any worker
 		x.lookups += len(x.scratch)
 		for i := range x.scratch {
 			if i != e.worker && x.fill(e.at, i) {
@@ -394,14 +399,20 @@ func (x *simulation) end(e simEnd) bool {
 
 func (x *simulation) full(c *class) bool {
 	return c.limit > 0 && x.held[c.id] >= c.limit ||
-		slices.ContainsFunc(c.uses, func(l *namedLimit) bool { return l.running > 0 && x.uses[l.id] >= l.running })
+		slices.ContainsFunc(c.limits, func(l *namedLimit) bool { return l.running > 0 && x.uses[l] >= l.running })
+}
+
+// mayStart is class.mayStart in this run.
+func (x *simulation) mayStart(c *class) bool {
+	q := c.flow.queue
+	return !q.paused && !q.full() && !x.full(c) && q.allows(c)
 }
 
 // fill starts waiting tasks at a worker, in order, and reports whether one is the task.
 func (x *simulation) fill(now int64, worker int) bool {
 	w := &x.scratch[worker]
-	for w.ranked() && w.used < w.slots && !x.short {
-		q := x.next(w)
+	for w.usable() && w.used < w.slots && !x.short {
+		q := x.next(w, x.workers[worker].kept)
 		if q < 0 {
 			return false
 		}
@@ -416,9 +427,10 @@ func (x *simulation) fill(now int64, worker int) bool {
 		}
 		c := x.queues[q].class
 		x.held[c.id]++
-		for _, l := range c.uses {
-			x.uses[l.id]++
+		for _, l := range c.limits {
+			x.uses[l]++
 		}
+		x.order.start(c)
 		w.used++
 		for _, n := range c.needs {
 			for int(n.resource) >= len(w.taken) {
@@ -432,21 +444,54 @@ func (x *simulation) fill(now int64, worker int) bool {
 }
 
 // next returns the queue whose next task is the first in order that fits the worker; below
-// 0 if none does.
-func (x *simulation) next(w *worker) int {
+// 0 if none does. A worker that is kept free for a task gets that one first.
+func (x *simulation) next(w *worker, kept *keptFor) int {
+	if w.kept != nil {
+		k := x.keptFor(kept)
+		switch {
+		case k >= 0 && x.mayStart(x.queues[k].class):
+			if !w.fitsWithSlot(x.queues[k].class.shape) {
+				return -1
+			}
+			w.kept = nil
+			return k
+		default:
+			w.kept = nil // the task has started elsewhere, or its queue holds it back
+		}
+	}
 	best := -1
-	x.lookups += len(x.queues)
+	x.lookups += len(x.queues) * min(len(x.v.flows), 4) // shares take longer to compare
 	for k := range x.queues {
-		if x.at[k].run < len(x.queues[k].runs) && (best < 0 || x.compare(k, best) < 0) && !x.full(x.queues[k].class) && w.fitsWithSlot(x.queues[k].class) {
+		c := x.queues[k].class
+		if x.at[k].run < len(x.queues[k].runs) && (best < 0 || x.before(k, best)) && x.mayStart(c) && w.fitsWithSlot(c.shape) {
 			best = k
 		}
 	}
 	return best
 }
 
-// compare orders queues by their next tasks.
-func (x *simulation) compare(k, other int) int {
-	a, b := &x.queues[k], &x.queues[other]
-	seq := func(q *simQueue, at simPosition) uint64 { return q.runs[at.run].seq + uint64(at.n) }
-	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(seq(a, x.at[k]), seq(b, x.at[other])))
+// keptFor returns the queue whose next task a worker is kept free for; below 0: it does not
+// wait any more.
+func (x *simulation) keptFor(kept *keptFor) int {
+	for k := range x.queues {
+		q := &x.queues[k]
+		if q.class.id == kept.class && q.priority == kept.priority && x.at[k].run < len(q.runs) && x.seq(k) == kept.seq {
+			return k
+		}
+	}
+	return -1
 }
+
+// before reports whether the next task of a queue is before that of another.
+func (x *simulation) before(k, other int) bool {
+	a, b := x.contender(k), x.contender(other)
+	return x.v.before(&a, &b)
+}
+
+func (x *simulation) contender(k int) contender {
+	q := &x.queues[k]
+	return contender{q.class.flow, q.priority, x.seq(k)}
+}
+
+// seq returns the seq of the next task of a queue.
+func (x *simulation) seq(k int) uint64 { return x.queues[k].runs[x.at[k].run].seq + uint64(x.at[k].n) }

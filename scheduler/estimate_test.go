@@ -241,7 +241,7 @@ func TestAnEstimateIsBounded(t *testing.T) {
 		t.Errorf("without what runs: got %+v", e)
 	}
 	s.PushRun(scheduler.TaskRef{Job: 2}, 20_000, 0, scheduler.High)
-	v = s.View(task(1), 0, scheduler.Normal, 0, nil)
+	v = s.View(task(99), 0, scheduler.Normal, 0, nil) // an older one would have a turn by age
 	s.ViewRunning(v, []scheduler.RunningAttempt{{Worker: 1, Task: task(0)}})
 	if e := v.Estimate(1, of); e.Doubt != scheduler.TooLarge {
 		t.Errorf("behind 20,000 tasks: got %+v", e)

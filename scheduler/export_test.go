@@ -1,12 +1,13 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
 
 // SparePages returns the number of drained pages that are kept.
-func (s *Scheduler) SparePages() int { return s.pages.n }
+func (s *Scheduler) SparePages() int { return max(s.pages.large.n, s.pages.small.n) }
 
 // Reserved reports whether a worker prefetches nothing until it has a free
 // slot.
@@ -18,13 +19,40 @@ func (s *Scheduler) Free(id WorkerID) int { return int(s.workers[id].slots) - in
 // Held returns the number of attempts of a class.
 func (s *Scheduler) Held(c ClassID) uint32 { return s.classes[c].held }
 
+// SetHeld sets how many attempts count towards the limit of a class, and of nothing else.
+func (s *Scheduler) SetHeld(id ClassID, n uint32) { s.classes[id].held = n }
+
 // SetLimit changes the limit of a class.
 func (s *Scheduler) SetLimit(id ClassID, limit uint32) {
 	c := s.classes[id]
-	if c.limit = limit; c.blocked && !c.full() {
-		s.removeBlocked(c)
-		s.relistAll(c)
+	if c.limit = limit; !c.full() {
+		s.unparkLimited(c)
 	}
+}
+
+// A Kept is a worker that is kept free for the task with a seq.
+type Kept struct {
+	Worker WorkerID
+	Queue  string
+	Class  ClassID
+	Seq    uint64
+	Due    bool
+}
+
+// Kept returns the reservations, the oldest first.
+func (s *Scheduler) Kept() (list []Kept) {
+	for _, k := range s.reservations {
+		list = append(list, Kept{k.worker.id, k.queue, k.ready.class.id, k.seq, k.due})
+	}
+	return list
+}
+
+// Flows returns the number of flows and classes that exist.
+func (s *Scheduler) Flows() (flows, classes int) {
+	for _, q := range s.queues {
+		flows += len(q.flows)
+	}
+	return flows, len(s.classes) - len(s.unused)
 }
 
 // Check recomputes what the Scheduler maintains, and returns the first
@@ -35,22 +63,19 @@ func (s *Scheduler) Check() error {
 		for _, c := range s.classes {
 			q := &c.queues[p]
 			n += q.n
-			if listed, want := q.pos >= 0, q.n > 0 && !c.blocked; listed != want {
-				return fmt.Errorf("queue %d/%v is in the heap: %v, want %v", c.id, p, listed, want)
-			}
-			if q.pos >= 0 && q.oldest != q.front().seq {
-				return fmt.Errorf("queue %d/%v: key %d, front %d", c.id, p, q.oldest, q.front().seq)
-			}
 			if q.n == 0 && (q.head != nil || q.tail != nil) {
 				return fmt.Errorf("queue %d/%v is empty and has a page", c.id, p)
+			}
+			if err := s.checkReadyQueue(q); err != nil {
+				return fmt.Errorf("queue %d/%v: %w", c.id, p, err)
 			}
 		}
 		if n != s.depth[p] {
 			return fmt.Errorf("depth of %v is %d, the queues have %d", p, s.depth[p], n)
 		}
-		if err := checkHeap(&s.ready[p], func(q *readyQueue) int { return q.pos }); err != nil {
-			return fmt.Errorf("queues of %v: %w", p, err)
-		}
+	}
+	if err := s.checkOrder(); err != nil {
+		return err
 	}
 	if err := checkHeap(&s.byLoad, func(w *worker) int { return w.pos }); err != nil {
 		return fmt.Errorf("workers: %w", err)
@@ -61,36 +86,116 @@ func (s *Scheduler) Check() error {
 	return s.checkWorkers()
 }
 
-// checkLimits compares the counters of named limits with those of the classes, and looks for
-// classes that wait for a limit that is not full.
+// checkLimits compares the counters of named limits with those of the classes.
 func (s *Scheduler) checkLimits() error {
 	held, classes := make(map[string]uint32), make(map[string]int)
 	for _, c := range s.classes {
-		for _, l := range c.uses {
+		for _, l := range c.limits {
 			if s.limits[l.name] != l {
 				return fmt.Errorf("class %d uses limit %q, which is not known", c.id, l.name)
 			}
 			held[l.name] += c.held
 			classes[l.name]++
 		}
-		if c.awaits != nil && (!c.blocked || !slices.Contains(c.awaits.waiting, c) || !c.awaits.full()) {
-			return fmt.Errorf("class %d waits for limit %q in vain", c.id, c.awaits.name)
-		}
-		if c.awaits != nil && slices.Contains(s.blocked, c) {
-			return fmt.Errorf("class %d waits for limit %q and for a worker", c.id, c.awaits.name)
-		}
 	}
 	for name, l := range s.limits {
 		if l.held != held[name] || l.classes != classes[name] {
 			return fmt.Errorf("limit %q counts %d attempts and %d classes, want %d and %d", name, l.held, l.classes, held[name], classes[name])
 		}
-		for _, c := range l.waiting {
-			if c.awaits != l {
-				return fmt.Errorf("class %d is in the list of limit %q and does not wait for it", c.id, name)
-			}
-		}
 	}
 	return nil
+}
+
+// waitsForLimit reports whether a ready queue is in the list of a limit that is full.
+func (s *Scheduler) waitsForLimit(q *readyQueue) bool {
+	return slices.ContainsFunc(q.class.limits, func(l *namedLimit) bool { return l.full() && slices.Contains(l.waiting, q) })
+}
+
+func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
+	c := q.class
+	switch {
+	case c.flow == nil:
+		if q.n > 0 {
+			return errors.New("an unused class has tasks")
+		}
+		return nil
+	case (q.pos >= 0) != (q.n > 0 && q.parked == listable):
+		return fmt.Errorf("has %d tasks, parked %d, is listed: %v", q.n, q.parked, q.pos >= 0)
+	case q.pos >= 0 && (q.oldest != q.front().seq || c.flow.levels[q.priority].ready.items[q.pos] != q):
+		return fmt.Errorf("key %d, front %d", q.oldest, q.front().seq)
+	case q.parked == byShape && (!c.blocked || !slices.Contains(c.parked, q) || q.n > 0 && !slices.Contains(c.flow.queue.blocked, q)):
+		return errors.New("is parked although its shape is not blocked, or in no list")
+	case q.parked == byLimit && q.n > 0 && !c.groupFull():
+		return errors.New("is parked although its class is not full")
+	case q.parked == byNamedLimit && q.n > 0 && !s.waitsForLimit(q):
+		return errors.New("waits for no limit that is full")
+	case q.parked == byQuota && !slices.Contains(c.flow.queue.over, q):
+		return errors.New("is over a quota, and in no list")
+	}
+	return nil
+}
+
+// checkOrder checks the heaps of queues, owners and ready queues.
+func (s *Scheduler) checkOrder() error {
+	listed := make(map[*shape]int)
+	for name, q := range s.queues {
+		some := false
+		for p := Low; p <= Urgent; p++ {
+			if err := checkHeap(&q.ready[p], func(l *level) int { return l.pos }); err != nil {
+				return fmt.Errorf("owners of queue %q: %w", name, err)
+			}
+			some = some || len(q.ready[p].items) > 0
+			for _, l := range q.ready[p].items {
+				now := s.ownerKey(l.flow)
+				if len(q.ready[p].items) > 1 && !s.reshare && now.before(&l.order) {
+					return fmt.Errorf("queue %q: the key of an owner is above the present one", name)
+				}
+			}
+		}
+		if (q.pos >= 0) != (some && !q.paused && !q.full()) {
+			return fmt.Errorf("queue %q is listed: %v", name, q.pos >= 0)
+		}
+		now := s.queueKey(q)
+		if q.pos >= 0 && len(s.byShare.items) > 1 && !s.reshare && now.before(&q.order) {
+			return fmt.Errorf("queue %q: its key is above the present one", name)
+		}
+		if err := checkHeap(&q.byAge, func(f *flow) int { return f.agePos }); err != nil {
+			return fmt.Errorf("ages of queue %q: %w", name, err)
+		}
+		for _, f := range q.flows {
+			for p := Low; p <= Urgent; p++ {
+				l := &f.levels[p]
+				if (l.pos >= 0) != (len(l.ready.items) > 0) {
+					return fmt.Errorf("queue %q: an owner is listed: %v, with %d ready queues", name, l.pos >= 0, len(l.ready.items))
+				}
+				if err := checkHeap(&l.ready, func(r *readyQueue) int { return r.pos }); err != nil {
+					return fmt.Errorf("ready queues of queue %q: %w", name, err)
+				}
+				for _, r := range l.ready.items {
+					listed[r.class.shape]++
+				}
+			}
+			if r := f.oldest(); r != nil && (f.agePos < 0 || f.age > r.oldest) {
+				return fmt.Errorf("queue %q: age %d, oldest %d", name, f.age, r.oldest)
+			}
+		}
+		if k := q.kept; k != nil && (k.worker.kept != k || !slices.Contains(s.reservations, k)) {
+			return fmt.Errorf("queue %q has a reservation that its worker does not have", name)
+		}
+	}
+	open := 0
+	for _, sh := range s.shapes {
+		if sh.listed != listed[sh] {
+			return fmt.Errorf("a shape counts %d listed ready queues, there are %d", sh.listed, listed[sh])
+		}
+		if sh.listed > 0 && !sh.blocked {
+			open++
+		}
+	}
+	if open != s.open {
+		return fmt.Errorf("%d shapes are open, counted %d", open, s.open)
+	}
+	return checkHeap(&s.byShare, func(q *queue) int { return q.pos })
 }
 
 func (s *Scheduler) checkWorkers() error {
@@ -98,6 +203,7 @@ func (s *Scheduler) checkWorkers() error {
 		return fmt.Errorf("%d workers in order, %d by id", len(s.sorted), len(s.workers))
 	}
 	held := make(map[ClassID]uint32)
+	usages := make(map[any]*usage) // of queues and flows
 	var byPriority [Urgent + 1]int
 	for _, w := range s.sorted {
 		if w.reserved && w.used < w.slots {
@@ -113,6 +219,28 @@ func (s *Scheduler) checkWorkers() error {
 		}
 		for _, h := range w.held {
 			held[h.class] += h.n
+			c := s.classes[h.class]
+			for _, x := range []any{c.flow, c.flow.queue} {
+				if usages[x] == nil {
+					usages[x] = new(usage)
+				}
+				for range h.n {
+					usages[x].add(c)
+				}
+			}
+		}
+		if k := w.kept; k != nil && (k.worker != w || !w.usable() || w.ranked()) {
+			return fmt.Errorf("worker %d is kept, and usable: %v, ranked: %v", w.id, w.usable(), w.ranked())
+		}
+	}
+	for _, q := range s.queues {
+		if err := q.held.equals(usages[q]); err != nil {
+			return fmt.Errorf("queue %q: %w", q.name, err)
+		}
+		for _, f := range q.flows {
+			if err := f.held.equals(usages[f]); err != nil {
+				return fmt.Errorf("queue %q, an owner: %w", q.name, err)
+			}
 		}
 	}
 	for _, c := range s.classes {
@@ -127,7 +255,7 @@ func (s *Scheduler) checkWorkers() error {
 		if i > 0 && s.sorted[i-1].id >= w.id {
 			return fmt.Errorf("worker %d is out of order", w.id)
 		}
-		if w.ranked() != (w.accepting && w.slots > 0) {
+		if w.ranked() != (w.usable() && w.kept == nil) {
 			return fmt.Errorf("worker %d is in the heap: %v", w.id, w.ranked())
 		}
 		var used uint32
@@ -146,11 +274,27 @@ func (s *Scheduler) checkWorkers() error {
 				return fmt.Errorf("worker %d: %d of resource %d is taken, its attempts take %d", w.id, w.taken[r], r, taken[r])
 			}
 		}
-		for _, c := range s.blocked {
-			if w.ranked() && !c.full() && w.fits(c) {
-				return fmt.Errorf("class %d is blocked and fits worker %d", c.id, w.id)
+		for _, sh := range s.blocked {
+			if w.ranked() && w.fits(sh) {
+				return fmt.Errorf("a shape is blocked and fits worker %d", w.id)
 			}
 		}
+	}
+	return nil
+}
+
+// equals compares a usage with one that was counted; nil: nothing is held.
+func (u *usage) equals(want *usage) error {
+	if want == nil {
+		want = new(usage)
+	}
+	for r := range max(len(u.taken), len(want.taken)) {
+		if id := resourceID(r); u.of(id) != want.of(id) { //nolint:gosec // small
+			return fmt.Errorf("%d of resource %d is held, counted %d", want.of(id), r, u.of(id))
+		}
+	}
+	if u.slots != want.slots {
+		return fmt.Errorf("%d slots are held, counted %d", want.slots, u.slots)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import "math"
 func (s *Scheduler) Fitting(c ClassID) (workers int, tasks uint64) {
 	x := s.classes[c]
 	for _, w := range s.sorted {
-		if !w.ranked() || !w.eligible(x) {
+		if !w.ranked() || !w.eligible(x.shape) {
 			continue
 		}
 		n := int64(w.slots)

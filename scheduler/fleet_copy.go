@@ -11,21 +11,34 @@ type offerList struct {
 
 // An offer is what a worker offers.
 type offer struct {
-	id     WorkerID
-	slots  uint32
-	labels []labelID
-	types  []typeID
-	serves []namespaceID
-	total  []int64
+	id    WorkerID
+	slots uint32
+	// dedicated: it is reserved for tasks that require one of its labels.
+	dedicated bool
+	labels    []labelID
+	types     []typeID
+	serves    []namespaceID
+	total     []int64
 }
 
 // A workerLoad is what changes of a worker with each assignment.
 type workerLoad struct {
 	used      uint32
 	taken     uint32 // where its list in fleetCopy.taken begins
+	prefetch  uint32
+	turn      uint64
+	kept      *keptFor // nil: it is kept free for no task
 	ranked    bool
 	accepting bool
 	full      bool
+}
+
+// A keptFor is the task that a worker is kept free for.
+type keptFor struct {
+	queue    string
+	class    ClassID
+	priority Priority
+	seq      uint64
 }
 
 // A fleetCopy is a copy of all workers, by id.
@@ -46,7 +59,10 @@ func (s *Scheduler) copyFleet() fleetCopy {
 	for i, w := range s.sorted {
 		f.loads[i] = workerLoad{
 			used: w.used, taken: uint32(len(f.taken)), //nolint:gosec // workers and resources are far fewer
-			ranked: w.ranked(), accepting: w.accepting, full: w.full(),
+			prefetch: w.prefetch, turn: w.turn, ranked: w.ranked(), accepting: w.accepting, full: w.full(),
+		}
+		if k := w.kept; k != nil {
+			f.loads[i].kept = &keptFor{k.queue, k.ready.class.id, k.ready.priority, k.seq}
 		}
 		f.taken = append(f.taken, w.taken...)
 	}
@@ -58,7 +74,7 @@ func (s *Scheduler) copyOffers() []offer {
 	if s.offers.version != s.version {
 		list := make([]offer, len(s.sorted))
 		for i, w := range s.sorted {
-			list[i] = offer{id: w.id, slots: w.slots, labels: w.labels, types: w.types, serves: w.serves, total: w.total}
+			list[i] = offer{id: w.id, slots: w.slots, dedicated: w.dedicated, labels: w.labels, types: w.types, serves: w.serves, total: w.total}
 		}
 		s.offers = offerList{version: s.version, list: list}
 	}
@@ -80,7 +96,10 @@ func (f *fleetCopy) worker(i int) worker {
 	o, l := &f.offers[i], &f.loads[i]
 	w := worker{
 		id: o.id, slots: o.slots, used: l.used, accepting: l.accepting, reserved: l.full, pos: -1,
-		labels: o.labels, types: o.types, serves: o.serves, total: o.total, taken: f.takenOf(i),
+		dedicated: o.dedicated, labels: o.labels, types: o.types, serves: o.serves, total: o.total, taken: f.takenOf(i),
+	}
+	if l.kept != nil {
+		w.kept = &reservation{queue: l.kept.queue}
 	}
 	if l.ranked {
 		w.pos = 0
@@ -88,6 +107,15 @@ func (f *fleetCopy) worker(i int) worker {
 	if !l.full && l.used >= o.slots {
 		w.prefetch = l.used - o.slots + 1
 	}
+	return w
+}
+
+// whole returns worker number i as it was, for a fork. What it holds by class is left out.
+func (f *fleetCopy) whole(i int) worker {
+	l := &f.loads[i]
+	w := f.worker(i)
+	w.taken, w.prefetch, w.turn, w.kept, w.pos = slices.Clone(w.taken), l.prefetch, l.turn, nil, -1
+	w.reserved = l.full && w.used >= w.slots && w.used < w.slots+w.prefetch
 	return w
 }
 
@@ -167,15 +195,18 @@ func distinct[T labelID | typeID | namespaceID | resourceID](list []T) []T {
 func (r *relevance) append(b []byte, f *fleetCopy, i int) []byte {
 	o, l := &f.offers[i], &f.loads[i]
 	b = appendNumber(appendNumber(b, int64(o.slots)), int64(l.used))
-	b = append(b, bits(l.ranked, l.accepting, l.full, o.types == nil, o.serves == nil))
+	b = append(b, flags(l.ranked, l.accepting, l.full, o.types == nil, o.serves == nil, o.dedicated, l.kept != nil))
+	if l.kept != nil {
+		b = append(appendNumber(b, int64(len(l.kept.queue))), l.kept.queue...)
+	}
 	for _, x := range r.labels {
-		b = append(b, bits(contains(o.labels, x)))
+		b = append(b, flags(contains(o.labels, x)))
 	}
 	for _, x := range r.types {
-		b = append(b, bits(contains(o.types, x)))
+		b = append(b, flags(contains(o.types, x)))
 	}
 	for _, x := range r.serves {
-		b = append(b, bits(contains(o.serves, x)))
+		b = append(b, flags(contains(o.serves, x)))
 	}
 	taken := f.takenOf(i)
 	for _, x := range r.resources {
@@ -203,7 +234,7 @@ func contains[T labelID | typeID | namespaceID](list []T, x T) bool {
 	return ok
 }
 
-func bits(facts ...bool) (b byte) {
+func flags(facts ...bool) (b byte) {
 	for i, x := range facts {
 		if x {
 			b |= 1 << i

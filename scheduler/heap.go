@@ -30,6 +30,13 @@ func (h *heap[T]) remove(pos int) T {
 	return out
 }
 
+// init restores the order after the change of any elements.
+func (h *heap[T]) init() {
+	for pos := len(h.items)/2 - 1; pos >= 0; pos-- {
+		h.down(pos)
+	}
+}
+
 // fix restores the order after the element at a position has changed.
 func (h *heap[T]) fix(pos int) {
 	if !h.down(pos) {

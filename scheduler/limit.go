@@ -1,7 +1,5 @@
 package scheduler
 
-import "slices"
-
 // full reports whether a class has as many attempts as its own limit, or one of its named
 // limits, allows.
 func (c *class) full() bool { return c.groupFull() || c.fullLimit() != nil }
@@ -9,52 +7,68 @@ func (c *class) full() bool { return c.groupFull() || c.fullLimit() != nil }
 // groupFull reports whether a class has as many attempts as its own limit allows.
 func (c *class) groupFull() bool { return c.limit > 0 && c.held >= c.limit }
 
-// freeOne records that an attempt of a class is no longer held.
-func (s *Scheduler) freeOne(c *class) {
-	wasFull := c.groupFull()
-	c.held--
-	if len(c.uses) > 0 {
-		s.giveBack(c)
-	}
-	switch {
-	case !c.isLimited():
-	case c.retired && c.held == 0:
-		s.recycle(c)
-	case wasFull && c.blocked && c.awaits == nil:
-		// No worker may have capacity either: then Next blocks it again.
-		s.removeBlocked(c)
-		s.relistAll(c)
+// holdOne records that an attempt of a class is held.
+func (s *Scheduler) holdOne(c *class) {
+	c.held++
+	c.count()
+	c.flow.held.add(c)
+	q := c.flow.queue
+	q.held.add(c)
+	if q.full() {
+		s.relistQueue(q)
 	}
 }
 
-// isLimited reports whether a class has a limit of its own or named ones: many jobs may
-// have such classes for themselves.
-func (c *class) isLimited() bool { return c.limit > 0 || len(c.uses) > 0 }
-
-func (s *Scheduler) removeBlocked(c *class) {
-	c.blocked = false
-	if l := c.awaits; l != nil {
-		c.awaits = nil
-		l.waiting = slices.DeleteFunc(l.waiting, func(b *class) bool { return b == c })
-		return
+// freeOne records that an attempt of a class is no longer held.
+func (s *Scheduler) freeOne(c *class) {
+	wasFull, q := c.groupFull(), c.flow.queue
+	c.held--
+	s.uncount(c)
+	c.flow.held.remove(c)
+	q.held.remove(c)
+	s.lowered(c.flow)
+	if wasFull && !c.groupFull() {
+		s.unparkLimited(c)
 	}
-	s.blocked = slices.DeleteFunc(s.blocked, func(b *class) bool { return b == c })
+	if len(q.over) > 0 {
+		s.unparkOver(q)
+	}
+	if q.limit > 0 && q.pos < 0 {
+		s.relistQueue(q)
+	}
+	if c.uses == 0 && c.held == 0 {
+		s.recycle(c)
+	}
+}
+
+// unparkLimited returns to the order what the limit of a class held back.
+func (s *Scheduler) unparkLimited(c *class) {
+	for p := Low; p <= Urgent; p++ {
+		s.unpark(&c.queues[p], byLimit)
+	}
 }
 
 // Reserve counts an attempt that no worker is known to hold, but that may still
-// run, towards the limits of its class until Unreserve.
-func (s *Scheduler) Reserve(c ClassID) { s.classes[c].take() }
+// run, towards the limits of its class, and the share and quotas of its queue, until
+// Unreserve.
+func (s *Scheduler) Reserve(c ClassID) { s.holdOne(s.classes[c]) }
 
 // Unreserve ends a Reserve.
 func (s *Scheduler) Unreserve(c ClassID) { s.freeOne(s.classes[c]) }
 
-// Retire drops the entries of a limited class whose jobs have ended. After none
-// of its attempts is held, the number of the class is used for another one.
-// Class with the same demand before that brings it back. Retire does nothing
-// for a class without a limit.
+// Retain counts another use of a class, as Class does.
+func (s *Scheduler) Retain(id ClassID) { s.classes[id].uses++ }
+
+// Unuse ends a use of a class, whose number stays valid at least until an attempt of it
+// ends: for a caller that needs the class only now.
+func (s *Scheduler) Unuse(id ClassID) { s.classes[id].uses-- }
+
+// Retire ends a use of a class by a job, which has ended. After the last one, the entries
+// of the class are dropped, and as soon as none of its attempts is held, its number is
+// used for another class. Class with the same demand before that brings it back.
 func (s *Scheduler) Retire(id ClassID) {
 	c := s.classes[id]
-	if !c.isLimited() || c.retired {
+	if c.uses--; c.uses > 0 {
 		return
 	}
 	for p := Low; p <= Urgent; p++ {
@@ -65,29 +79,44 @@ func (s *Scheduler) Retire(id ClassID) {
 		}
 		s.relist(q)
 	}
-	if c.retired = true; c.held == 0 {
+	if c.held == 0 {
 		s.recycle(c)
 	}
 }
 
+// recycle removes a class without uses, entries and attempts. Its ready queues may still
+// be in lists of parked ones, where they have no effect.
 func (s *Scheduler) recycle(c *class) {
-	s.removeBlocked(c)
-	s.unuse(c)
+	for p := Low; p <= Urgent; p++ {
+		for q := &c.queues[p]; q.n > 0; {
+			s.pop(q)
+		}
+	}
+	s.removeLimits(c)
 	delete(s.classOf, c.key)
-	*c = class{id: c.id, limit: 1, retired: true}
-	c.initQueues()
-	s.unused = append(s.unused, c)
+	s.classes[c.id] = s.unusedClass(c.id)
+	s.unused = append(s.unused, c.id)
+	s.removeClass(c.flow)
 }
 
-// newClass returns an unused class, or a new one.
-func (s *Scheduler) newClass(limited bool) *class {
-	if last := len(s.unused) - 1; last >= 0 && limited {
-		c := s.unused[last]
+// unusedClass returns a class without flow. It has a shape, so that it need not be
+// skipped where classes are compared.
+func (s *Scheduler) unusedClass(id ClassID) *class {
+	c := &class{id: id, shape: s.noShape}
+	for p := Low; p <= Urgent; p++ {
+		c.queues[p] = readyQueue{class: c, priority: p, pos: -1}
+	}
+	return c
+}
+
+// newClass returns a class with an unused number, or a new one.
+func (s *Scheduler) newClass() *class {
+	if last := len(s.unused) - 1; last >= 0 {
+		c := s.classes[s.unused[last]]
 		s.unused = s.unused[:last]
 		return c
 	}
-	c := &class{id: ClassID(len(s.classes))} //nolint:gosec // G115: classes are far fewer than 2^32
-	c.initQueues()
+	c := s.unusedClass(ClassID(len(s.classes))) //nolint:gosec // G115: classes are far fewer than 2^32
 	s.classes = append(s.classes, c)
 	return c
 }

@@ -17,16 +17,16 @@ type namedLimit struct {
 	held    uint32 // attempts on all workers, and reserved ones
 	paused  bool   // nothing starts: see PauseLimits
 	classes int    // that use it
-	// waiting are the classes with tasks that wait for it. They are not in
-	// Scheduler.blocked, so that a Release of other attempts does not look at them.
-	waiting []*class
+	// waiting are ready queues that wait for it, and some that did. A Release of attempts
+	// without this limit does not look at them.
+	waiting []*readyQueue
 }
 
 func (l *namedLimit) full() bool { return l.paused || l.running > 0 && l.held >= l.running }
 
 // fullLimit returns the first limit that keeps the class from starting tasks, or nil.
 func (c *class) fullLimit() *namedLimit {
-	for _, l := range c.uses {
+	for _, l := range c.limits {
 		if l.full() {
 			return l
 		}
@@ -36,16 +36,15 @@ func (c *class) fullLimit() *namedLimit {
 
 // sharesLimit reports whether attempts of both classes count towards one limit.
 func (c *class) sharesLimit(o *class) bool {
-	return slices.ContainsFunc(c.uses, func(l *namedLimit) bool { return o.usesLimit(l.id) })
+	return slices.ContainsFunc(c.limits, o.usesLimit)
 }
 
-func (c *class) usesLimit(id limitID) bool {
-	return slices.ContainsFunc(c.uses, func(l *namedLimit) bool { return l.id == id })
-}
+func (c *class) usesLimit(l *namedLimit) bool { return slices.Contains(c.limits, l) }
 
-// use adds the limits of a new class. A new limit has no number until SetNamedLimit.
-func (s *Scheduler) use(c *class, names []string) {
-	for _, name := range names {
+// addLimits adds the limits of a new class. A new limit has no number until SetNamedLimit.
+func (s *Scheduler) addLimits(c *class) {
+	c.limits = nil
+	for _, name := range c.demand.Uses {
 		l := s.limits[name]
 		if l == nil {
 			s.lastLimit++
@@ -53,55 +52,48 @@ func (s *Scheduler) use(c *class, names []string) {
 			s.limits[name] = l
 		}
 		l.classes++
-		c.uses = append(c.uses, l)
+		c.limits = append(c.limits, l)
 	}
 }
 
-// unuse ends the use of its limits by a class that holds nothing and has no tasks.
-func (s *Scheduler) unuse(c *class) {
-	for _, l := range c.uses {
+// removeLimits removes the limits that a class which is recycled was the last to use.
+func (s *Scheduler) removeLimits(c *class) {
+	for _, l := range c.limits {
 		if l.classes--; l.classes == 0 {
 			delete(s.limits, l.name)
 		}
 	}
 }
 
-// await removes a class from the order until a limit is no longer full.
-func (s *Scheduler) await(c *class, l *namedLimit) {
-	c.blocked, c.awaits = true, l
-	l.waiting = append(l.waiting, c)
-	s.relistAll(c)
-}
-
-// wake returns the classes that wait for a limit to the order. Those for which nothing is
-// left wait again when Next reaches them.
+// wake returns to the order what waits for a limit. What finds the limit full again waits
+// again when it is at the front.
 func (s *Scheduler) wake(l *namedLimit) {
-	for i, c := range l.waiting {
-		c.blocked, c.awaits, l.waiting[i] = false, nil, nil
-		s.relistAll(c)
+	for i, r := range l.waiting {
+		s.unpark(r, byNamedLimit)
+		l.waiting[i] = nil
 	}
 	l.waiting = l.waiting[:0]
 }
 
-// take counts an attempt of a class.
-func (c *class) take() {
-	c.held++
-	for _, l := range c.uses {
+// count counts an attempt of a class towards its limits.
+func (c *class) count() {
+	for _, l := range c.limits {
 		l.held++
 	}
 }
 
-// giveBack undoes take for the limits of a class.
-func (s *Scheduler) giveBack(c *class) {
-	for _, l := range c.uses {
-		s.changeLimit(l, func() { l.held-- })
+// uncount undoes count.
+func (s *Scheduler) uncount(c *class) {
+	for _, l := range c.limits {
+		wasFull := l.full()
+		l.held--
+		s.changed(l, wasFull)
 	}
 }
 
-// changeLimit changes a limit, and wakes what waits for it if it is no longer full.
-func (s *Scheduler) changeLimit(l *namedLimit, change func()) {
-	wasFull := l.full()
-	if change(); wasFull && !l.full() {
+// changed wakes what waits for a limit if it was full and no longer is.
+func (s *Scheduler) changed(l *namedLimit, wasFull bool) {
+	if wasFull && !l.full() {
 		s.wake(l)
 	}
 }
@@ -111,7 +103,9 @@ func (s *Scheduler) changeLimit(l *namedLimit, change func()) {
 // ignored: set it after Class.
 func (s *Scheduler) SetNamedLimit(name string, running uint32) {
 	if l := s.limits[name]; l != nil {
-		s.changeLimit(l, func() { l.running = running })
+		wasFull := l.full()
+		l.running = running
+		s.changed(l, wasFull)
 	}
 }
 
@@ -124,7 +118,9 @@ func (s *Scheduler) PauseLimits(paused bool) {
 	s.limitsPaused = paused
 	for _, name := range s.NamedLimits() {
 		l := s.limits[name]
-		s.changeLimit(l, func() { l.paused = paused })
+		wasFull := l.full()
+		l.paused = paused
+		s.changed(l, wasFull)
 	}
 }
 
@@ -142,7 +138,7 @@ type LimitLoad struct {
 func (s *Scheduler) LimitLoads() []LimitLoad {
 	waiting := make(map[limitID]int)
 	for _, c := range s.classes {
-		for _, l := range c.uses {
+		for _, l := range c.limits {
 			for p := Low; p <= Urgent; p++ {
 				waiting[l.id] += c.queues[p].n
 			}
@@ -156,55 +152,28 @@ func (s *Scheduler) LimitLoads() []LimitLoad {
 	return loads
 }
 
-// copyLimits returns copies of limits without what waits for them.
-func copyLimits(list []*namedLimit) []*namedLimit {
+// copyLimits returns the copies of limits that the classes of a view share.
+func (v *TaskView) copyLimits(list []*namedLimit) []*namedLimit {
 	if len(list) == 0 {
 		return nil
 	}
+	if v.named == nil {
+		v.named = make(map[*namedLimit]*namedLimit)
+	}
 	copies := make([]*namedLimit, len(list))
 	for i, l := range list {
-		copies[i] = &namedLimit{id: l.id, name: l.name, running: l.running, held: l.held, paused: l.paused}
+		if v.named[l] == nil {
+			v.named[l] = &namedLimit{id: l.id, name: l.name, running: l.running, held: l.held, paused: l.paused}
+		}
+		copies[i] = v.named[l]
 	}
 	return copies
 }
 
 // Limits returns the limits of the task, by name, without what waits for them.
 func (v *TaskView) Limits() (loads []LimitLoad) {
-	for _, l := range v.class.uses {
+	for _, l := range v.class.limits {
 		loads = append(loads, LimitLoad{Name: l.name, Running: l.running, Held: l.held, Paused: l.paused})
 	}
 	return loads
-}
-
-// counts are attempts in a trial or a simulation, beside those that were held before.
-type counts struct {
-	classes map[ClassID]uint32
-	limits  map[limitID]uint32
-}
-
-func (n *counts) full(c *class) bool {
-	if c.limit > 0 && c.held+n.classes[c.id] >= c.limit {
-		return true
-	}
-	for _, l := range c.uses {
-		if l.paused || l.running > 0 && l.held+n.limits[l.id] >= l.running {
-			return true
-		}
-	}
-	return false
-}
-
-func (n *counts) add(c *class) {
-	if c.limit > 0 {
-		if n.classes == nil {
-			n.classes = make(map[ClassID]uint32)
-		}
-		n.classes[c.id]++
-	}
-	for _, l := range c.uses {
-		if n.limits == nil {
-			n.limits = make(map[limitID]uint32)
-		}
-		n.limits[l.id]++
-	}
 }

@@ -46,13 +46,26 @@ const (
 	// LimitFull: the limit Name has Total attempts, which is all that it allows, or starts
 	// nothing yet.
 	LimitFull
+	// QueuePaused: nothing of the queue Name starts.
+	QueuePaused
+	// QueueFull: the queue Name has Total attempts, which is its quota.
+	QueueFull
+	// QueueShort: Want of a resource is required, Free of Total is left of the quota of the
+	// queue Name on Resource.
+	QueueShort
+	// WorkerReserved: the worker gets only tasks that require one of its labels.
+	WorkerReserved
+	// WorkerKept: the worker is kept free for another task, of the queue Name.
+	WorkerKept
 )
 
 // An Obstacle is one reason why a worker cannot take a task.
 type Obstacle struct {
 	Kind  ObstacleKind
 	Label Label  // LabelMissing
-	Name  string // ResourceShort, TypeMissing, NamespaceMissing, LimitFull
+	Name  string // ResourceShort, TypeMissing, NamespaceMissing, LimitFull, those of queues and WorkerKept
+	// Resource is that of QueueShort.
+	Resource string
 	// Want, Free and Total are slots for NoFreeSlot, and thousandths of the
 	// resource's unit for ResourceShort. Free is negative if more is taken than
 	// there is, because the capacity shrank.
@@ -80,9 +93,48 @@ func (o Obstacle) String() string {
 		return "limit of " + strconv.FormatInt(o.Total, 10) + " concurrent attempts reached"
 	case LimitFull:
 		return "limit " + o.Name + " of " + strconv.FormatInt(o.Total, 10) + " concurrent attempts reached"
+	case QueuePaused:
+		return "queue " + queueName(o.Name) + " is paused"
+	case QueueFull:
+		return "queue " + queueName(o.Name) + ": quota of " + strconv.FormatInt(o.Total, 10) + " running tasks reached"
+	case QueueShort:
+		return "queue " + queueName(o.Name) + ": " + o.Resource + ": " + thousandths(o.Want) + " required, " +
+			thousandths(o.Free) + " left of its quota of " + thousandths(o.Total)
+	case WorkerReserved:
+		return "reserved for tasks that require one of its labels"
+	case WorkerKept:
+		return "kept free for a larger task of queue " + queueName(o.Name)
 	default:
 		return "unknown obstacle"
 	}
+}
+
+// queueName returns the name of a queue as users read it.
+func queueName(name string) string {
+	if name == "" {
+		return "default"
+	}
+	return name
+}
+
+// obstacles returns why the queue lets no task of the class start.
+func (q *queue) obstacles(c *class) (out []Obstacle) {
+	if q.paused {
+		out = append(out, Obstacle{Kind: QueuePaused, Name: q.name})
+	}
+	if q.full() {
+		out = append(out, Obstacle{Kind: QueueFull, Name: q.name, Want: 1, Total: int64(q.limit)})
+	}
+	for _, m := range q.max {
+		for i, n := range c.needs {
+			if left := int64(m.amount) - int64(q.held.of(m.resource)); n.resource == m.resource && n.amount > left { //nolint:gosec // at most MaxAmount
+				out = append(out, Obstacle{
+					Kind: QueueShort, Name: q.name, Resource: c.demand.Resources[i].Name, Want: n.amount, Free: left, Total: int64(m.amount), //nolint:gosec // at most MaxAmount
+				})
+			}
+		}
+	}
+	return out
 }
 
 // obstacles returns why the worker can't take a task of the class now.
@@ -91,16 +143,23 @@ func (w *worker) obstacles(c *class) []Obstacle {
 	if !w.accepting {
 		out = append(out, Obstacle{Kind: NotAccepting})
 	}
-	if !w.hasSlot(c) {
+	if !w.hasSlot(c.shape) {
 		out = append(out, Obstacle{Kind: NoFreeSlot, Want: 1, Free: int64(w.slots) - int64(w.used), Total: int64(w.slots)})
 	}
 	if c.groupFull() {
 		out = append(out, Obstacle{Kind: GroupFull, Want: 1, Total: int64(c.limit)})
 	}
-	for _, l := range c.uses {
+	for _, l := range c.limits {
 		if l.full() {
 			out = append(out, Obstacle{Kind: LimitFull, Name: l.name, Want: 1, Total: int64(l.running)})
 		}
+	}
+	out = append(out, c.flow.queue.obstacles(c)...)
+	if w.dedicated && !c.pooled {
+		out = append(out, Obstacle{Kind: WorkerReserved})
+	}
+	if w.kept != nil {
+		out = append(out, Obstacle{Kind: WorkerKept, Name: w.kept.queue})
 	}
 	if !w.handles(c.typ) {
 		out = append(out, Obstacle{Kind: TypeMissing, Name: c.demand.Type})

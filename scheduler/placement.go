@@ -6,9 +6,9 @@ package scheduler
 const maxProbes = 32
 
 // findWorker returns the first worker in the order of worker.before that has
-// capacity for the class, or nil. It returns the worker to avoid only if no
+// capacity for the shape, or nil. It returns the worker to avoid only if no
 // other has capacity.
-func (s *Scheduler) findWorker(c *class, avoid WorkerID) *worker {
+func (s *Scheduler) findWorker(c *shape, avoid WorkerID) *worker {
 	if c.version == s.version && len(c.eligible) <= maxProbes {
 		return s.scan(c, avoid) // known to be few
 	}
@@ -22,7 +22,7 @@ func (s *Scheduler) findWorker(c *class, avoid WorkerID) *worker {
 // walk visits the heap of workers from the least loaded on, and stops undecided
 // after maxProbes. For class 0 it decides at the first worker, or at the second
 // if the first is to be avoided.
-func (s *Scheduler) walk(c *class, avoid WorkerID) (found *worker, decided bool) {
+func (s *Scheduler) walk(c *shape, avoid WorkerID) (found *worker, decided bool) {
 	s.search.items = s.search.items[:0]
 	s.visit(0)
 	for range maxProbes {
@@ -61,20 +61,10 @@ func (s *Scheduler) visit(pos int) {
 	}
 }
 
-// scan checks every worker that could run the class when idle.
-func (s *Scheduler) scan(c *class, avoid WorkerID) *worker {
-	if c.version != s.version {
-		c.version = s.version
-		clear(c.eligible)
-		c.eligible = c.eligible[:0]
-		for _, w := range s.sorted {
-			if w.eligible(c) {
-				c.eligible = append(c.eligible, w)
-			}
-		}
-	}
+// scan checks every worker that could run the shape when idle.
+func (s *Scheduler) scan(c *shape, avoid WorkerID) *worker {
 	var best, avoided *worker
-	for _, w := range c.eligible {
+	for _, w := range s.eligible(c) {
 		switch {
 		case !w.ranked() || !w.fits(c):
 		case w.id == avoid:
@@ -87,6 +77,21 @@ func (s *Scheduler) scan(c *class, avoid WorkerID) *worker {
 		return avoided
 	}
 	return best
+}
+
+// eligible returns the workers that could run the shape when idle.
+func (s *Scheduler) eligible(c *shape) []*worker {
+	if c.version != s.version {
+		c.version = s.version
+		clear(c.eligible)
+		c.eligible = c.eligible[:0]
+		for _, w := range s.sorted {
+			if w.eligible(c) {
+				c.eligible = append(c.eligible, w)
+			}
+		}
+	}
+	return c.eligible
 }
 
 // hasCapacity reports whether any worker takes new tasks of any class.

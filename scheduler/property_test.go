@@ -17,6 +17,19 @@ var (
 	workerIDs     = rapid.Map(rapid.IntRange(1, 8), func(n int) scheduler.WorkerID { return scheduler.WorkerID(n) })
 )
 
+var queueNames = []string{"", "", "etl", "ml"}
+
+func queues() *rapid.Generator[scheduler.Queue] {
+	return rapid.Custom(func(t *rapid.T) scheduler.Queue {
+		return scheduler.Queue{
+			Weight:     rapid.SampledFrom([]uint32{0, 1, 2, 4}).Draw(t, "weight"),
+			MaxRunning: rapid.SampledFrom([]uint32{0, 0, 1, 2, 5}).Draw(t, "max running"),
+			Max:        rapid.SampledFrom([][]scheduler.Quantity{nil, nil, {{Name: "gpu", Amount: 3}}}).Draw(t, "max"),
+			Paused:     rapid.IntRange(0, 5).Draw(t, "paused") == 0,
+		}
+	})
+}
+
 func quantities(upTo int64) *rapid.Generator[[]scheduler.Quantity] {
 	return rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) scheduler.Quantity {
 		return scheduler.Quantity{Name: resourceNames.Draw(t, "name"), Amount: rapid.Int64Range(1, upTo).Draw(t, "amount")}
@@ -42,6 +55,8 @@ func demands() *rapid.Generator[scheduler.Demand] {
 			Labels:     rapid.SliceOfNDistinct(labels, 0, 1, rapid.ID[scheduler.Label]).Draw(t, "labels"),
 			Namespace:  rapid.SampledFrom([]string{"", "", "", "etl", "ml"}).Draw(t, "namespace"),
 			Type:       rapid.SampledFrom([]string{"", "", "command", "noop"}).Draw(t, "type"),
+			Queue:      rapid.SampledFrom(queueNames).Draw(t, "queue"),
+			Owner:      rapid.SampledFrom([]string{"", "", "alice", "bob"}).Draw(t, "owner"),
 			NoPrefetch: rapid.Bool().Draw(t, "prompt"),
 			Limit:      rapid.Uint32Range(0, 3).Draw(t, "limit"),
 			Group:      scheduler.TaskRef{Job: 1, Index: rapid.Uint32Range(0, 1).Draw(t, "group")},
@@ -61,8 +76,11 @@ type pair struct {
 
 func newPair(t *rapid.T) *pair {
 	p := &pair{
-		s:         scheduler.New(rapid.Uint64().Draw(t, "seed")),
-		model:     model{workers: map[scheduler.WorkerID]*modelWorker{}, demands: []scheduler.Demand{{}}, limits: map[string]int{}},
+		s: scheduler.New(rapid.Uint64().Draw(t, "seed")),
+		model: model{
+			workers: map[scheduler.WorkerID]*modelWorker{}, demands: []scheduler.Demand{{}},
+			limits: map[string]int{}, queues: map[string]scheduler.Queue{}, turns: map[string]int{}, served: map[any]int{},
+		},
 		cancelled: map[scheduler.TaskRef]bool{},
 		assigned:  map[scheduler.TaskRef]bool{},
 	}
@@ -91,6 +109,26 @@ func drawPriority(t *rapid.T) scheduler.Priority {
 	return scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority"))
 }
 
+// sync takes over what the scheduler has decided and the model does not.
+func (p *pair) sync() {
+	for id, w := range p.model.workers {
+		w.reserved = p.s.Reserved(id)
+	}
+	p.model.kept = p.s.Kept()
+}
+
+func (p *pair) setQueue(t *rapid.T) {
+	name := rapid.SampledFrom(queueNames).Draw(t, "queue")
+	if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
+		p.s.RemoveQueue(name)
+		delete(p.model.queues, name)
+		return
+	}
+	q := queues().Draw(t, "settings")
+	p.s.SetQueue(name, q)
+	p.model.queues[name] = q
+}
+
 func (p *pair) valid(ref scheduler.TaskRef) bool { return !p.cancelled[ref] }
 
 func (p *pair) addWorker(t *rapid.T) {
@@ -105,10 +143,10 @@ func (p *pair) addWorker(t *rapid.T) {
 
 func (p *pair) setNamedLimit(t *rapid.T) {
 	name, running := limitNames.Draw(t, "limit name"), rapid.Uint32Range(0, 3).Draw(t, "running")
-	p.s.SetNamedLimit(name, running)
 	if slices.Contains(p.s.NamedLimits(), name) {
 		p.model.limits[name] = int(running)
 	}
+	p.s.SetNamedLimit(name, running)
 }
 
 func (p *pair) removeWorker(t *rapid.T) {
@@ -171,7 +209,7 @@ func (p *pair) push(t *rapid.T) {
 		avoid:    scheduler.WorkerID(rapid.IntRange(0, 8).Draw(t, "avoid")),
 	}
 	p.s.Push(task.ref, task.class, task.priority, task.avoid)
-	p.model.ready = append(p.model.ready, task)
+	p.model.push(task)
 }
 
 // pushRun pushes consecutive tasks, as one run or separately.
@@ -189,7 +227,7 @@ func (p *pair) pushRun(t *rapid.T) {
 		if !whole {
 			p.s.Push(run.ref, run.class, run.priority, 0)
 		}
-		p.model.ready = append(p.model.ready, run)
+		p.model.push(run)
 		run.ref.Index++
 	}
 	p.pushed += n
@@ -216,7 +254,7 @@ func (p *pair) supersede(t *rapid.T) {
 	if rapid.Bool().Draw(t, "again") {
 		task.priority = drawPriority(t)
 		p.s.Push(task.ref, task.class, task.priority, task.avoid)
-		p.model.ready = append(p.model.ready, task)
+		p.model.push(task)
 	}
 }
 
@@ -230,10 +268,10 @@ func (p *pair) sweep(t *rapid.T) {
 
 // next compares one decision, and reports whether there was one.
 func (p *pair) next(t *rapid.T) bool {
+	p.model.kept = p.s.Kept() // new ones count only from the next call on
 	got, ok := p.s.Next(p.valid)
-	// Reservations by the tasks before the assigned one count.
 	for id, w := range p.model.workers {
-		w.reserved = p.s.Reserved(id)
+		w.reserved = p.s.Reserved(id) // by tasks before the assigned one
 	}
 	at, workers := p.model.next()
 	if ok != (at >= 0) {
@@ -266,9 +304,7 @@ func (p *pair) check(t *rapid.T) {
 	if err := p.s.Check(); err != nil {
 		t.Fatal(err)
 	}
-	for id, w := range p.model.workers {
-		w.reserved = p.s.Reserved(id)
-	}
+	p.sync()
 	for c := range p.model.demands {
 		fits := p.s.View(scheduler.TaskRef{}, scheduler.ClassID(c), scheduler.Normal, 0, nil).Workers()
 		if len(fits) != len(p.model.workers) {
@@ -301,6 +337,7 @@ func TestEveryDecisionMatchesTheReferenceModel(t *testing.T) {
 			"cancel":        p.cancel,
 			"supersede":     p.supersede,
 			"sweep":         p.sweep,
+			"set queue":     p.setQueue,
 			"next":          func(t *rapid.T) { p.next(t) },
 			"next again":    func(t *rapid.T) { p.next(t) },
 			"":              p.check,

@@ -1,10 +1,15 @@
 package scheduler
 
-// pageRuns makes a page 3,048 bytes, just below a size class of Go's allocator.
-const pageRuns = 95
+const (
+	// pageRuns makes the runs of a page 3,072 bytes, a size class of Go's allocator.
+	pageRuns = 96
+	// firstRuns is the size of the first page of a ready queue, 256 bytes: with many owners
+	// there are many ready queues with few tasks each.
+	firstRuns = 8
+)
 
-// maxSparePages bounds the drained pages that are kept: 196 KiB, enough for a
-// queue around a steady depth to allocate nothing.
+// maxSparePages bounds the drained pages of each size that are kept: 212 KiB, enough for
+// a queue around a steady depth to allocate nothing.
 const maxSparePages = 64
 
 // An entry is a run of ready tasks, 32 bytes: tasks with consecutive indexes in
@@ -28,19 +33,38 @@ func (e *entry) continues(next *entry) bool {
 }
 
 type page struct {
-	next *page // first, so that the garbage collector stops scanning after it
-	runs [pageRuns]entry
+	next *page
+	runs []entry // all of them; without pointers, so that the garbage collector skips them
 }
 
 // pages allocates pages and keeps a few drained ones.
-type pages struct {
+type pages struct{ large, small spares }
+
+// spares are drained pages of one size.
+type spares struct {
 	spare *page
 	n     int
 }
 
-func (p *pages) get() *page {
+// get returns an empty page: a small one as the first of a ready queue.
+func (p *pages) get(first bool) *page {
+	if first {
+		return p.small.get(firstRuns)
+	}
+	return p.large.get(pageRuns)
+}
+
+func (p *pages) put(pg *page) {
+	if len(pg.runs) == firstRuns {
+		p.small.put(pg)
+	} else {
+		p.large.put(pg)
+	}
+}
+
+func (p *spares) get(runs int) *page {
 	if p.spare == nil {
-		return new(page)
+		return &page{runs: make([]entry, runs)}
 	}
 	pg := p.spare
 	p.spare, pg.next = pg.next, nil
@@ -48,7 +72,7 @@ func (p *pages) get() *page {
 	return pg
 }
 
-func (p *pages) put(pg *page) {
+func (p *spares) put(pg *page) {
 	pg.next = nil
 	if p.n < maxSparePages {
 		p.spare, pg.next = pg, p.spare
@@ -69,13 +93,13 @@ func (f *fifo) push(from *pages, e entry) {
 	f.n += int(e.n)
 	switch {
 	case f.tail == nil:
-		f.head = from.get()
+		f.head = from.get(true)
 		f.tail, f.first, f.last = f.head, 0, 0
 	case f.tail.runs[f.last-1].continues(&e):
 		f.tail.runs[f.last-1].n += e.n
 		return
-	case f.last == pageRuns:
-		f.tail.next = from.get()
+	case f.last == len(f.tail.runs):
+		f.tail.next = from.get(false)
 		f.tail, f.last = f.tail.next, 0
 	}
 	f.tail.runs[f.last] = e
@@ -93,7 +117,7 @@ func (f *fifo) pop(to *pages) {
 		return
 	}
 	f.first++
-	if f.n > 0 && f.first < pageRuns {
+	if f.n > 0 && f.first < len(f.head.runs) {
 		return
 	}
 	drained := f.head
@@ -104,13 +128,16 @@ func (f *fifo) pop(to *pages) {
 	to.put(drained)
 }
 
-// A readyQueue has the ready tasks of one class and priority, oldest first.
+// A readyQueue has the ready tasks of one class and priority, oldest first. It is listed
+// in the level of its flow if it has tasks and is not parked.
 type readyQueue struct {
 	fifo
-	class    *class
-	priority Priority
-	pos      int    // in the heap of its priority; -1 if it is empty or its class blocked
-	oldest   uint64 // seq of the front; the key in that heap
+	class     *class
+	priority  Priority
+	parked    parking // why it is not listed, although it has tasks
+	inBlocked bool    // it is in queue.blocked
+	pos       int     // in level.ready; -1 if it is not listed
+	oldest    uint64  // seq of the front; the key in that heap
 }
 
 func (q *readyQueue) before(o *readyQueue) bool { return q.oldest < o.oldest }

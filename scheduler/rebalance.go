@@ -70,7 +70,7 @@ func (s *Scheduler) Rebalance(mayAsk func(WorkerID) bool) []StealRequest {
 // freeSlots counts the free slots for a class that takes no resources.
 func freeSlots(c *class, idle []*worker) (n int) {
 	for _, w := range idle {
-		if w.suits(c) {
+		if w.suits(c.shape) {
 			n += int(w.slots - w.used)
 		}
 	}

@@ -1,6 +1,8 @@
 package scheduler_test
 
 import (
+	"cmp"
+	"math/big"
 	"slices"
 
 	"github.com/dtask/dtask/scheduler"
@@ -13,7 +15,18 @@ type model struct {
 	demands []scheduler.Demand // by class
 	limits  map[string]int     // named ones; 0 = unlimited
 	ready   []modelTask        // as pushed
+	seq     uint64             // of the last push
+	queues  map[string]scheduler.Queue
+	turns   map[string]int // starts of a queue since the last one by age
+	served  map[any]int    // the last start of a queue, by name, and of an owner, by modelOwner
+	starts  int
+	kept    []scheduler.Kept // as the scheduler decided
 }
+
+// modelOwner is an owner within a queue.
+type modelOwner struct{ queue, namespace, name string }
+
+func ownerOf(d scheduler.Demand) modelOwner { return modelOwner{d.Queue, d.Namespace, d.Owner} }
 
 type modelWorker struct {
 	capacity  scheduler.Capacity
@@ -33,6 +46,14 @@ type modelTask struct {
 	class    scheduler.ClassID
 	priority scheduler.Priority
 	avoid    scheduler.WorkerID
+	seq      uint64
+}
+
+// push adds a ready task.
+func (m *model) push(t modelTask) {
+	m.seq++
+	t.seq = m.seq
+	m.ready = append(m.ready, t)
 }
 
 func amount(in []scheduler.Quantity, name string) (sum int64) {
@@ -79,6 +100,9 @@ func (w *modelWorker) atLeast(p scheduler.Priority) (n int) {
 }
 
 func (m *model) fits(w *modelWorker, c scheduler.ClassID) bool {
+	if m.isKept(w) || !m.mayStart(c) {
+		return false
+	}
 	if len(w.held) >= w.limit(m.demands[c]) || w.reserved && len(w.held) >= w.capacity.Slots {
 		return false
 	}
@@ -89,7 +113,7 @@ func (m *model) fits(w *modelWorker, c scheduler.ClassID) bool {
 // of a lower priority.
 func (m *model) mayOvertake(w *modelWorker, c scheduler.ClassID, p scheduler.Priority) bool {
 	n := w.atLeast(p)
-	return len(w.held) > w.capacity.Slots && n < len(w.held) && n < w.limit(m.demands[c]) && m.fitsWithSlot(w, c)
+	return !m.isKept(w) && m.mayStart(c) && m.mayOvertakeOthers(m.demands[c].Queue) && len(w.held) > w.capacity.Slots && n < len(w.held) && n < w.limit(m.demands[c]) && m.fitsWithSlot(w, c)
 }
 
 func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
@@ -105,10 +129,8 @@ func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
 	if limit := m.demands[c].Limit; limit > 0 && m.held(c) >= int(limit) {
 		return false
 	}
-	for _, name := range m.demands[c].Uses {
-		if limit := m.limits[name]; limit > 0 && m.uses(name) >= limit {
-			return false
-		}
+	if m.namedLimitFull(c) {
+		return false
 	}
 	for _, l := range m.demands[c].Labels {
 		if !slices.Contains(w.capacity.Labels, l) {
@@ -172,38 +194,191 @@ func (m *model) choices(t modelTask) []scheduler.WorkerID {
 	})
 }
 
+// isKept reports whether a worker is kept free for a task.
+func (m *model) isKept(w *modelWorker) bool {
+	return slices.ContainsFunc(m.kept, func(k scheduler.Kept) bool { return m.workers[k.Worker] == w })
+}
+
+// mayStart reports whether the queue of a class lets a task of it start.
+func (m *model) mayStart(c scheduler.ClassID) bool {
+	d := m.demands[c]
+	q, running, taken := m.queues[d.Queue], 0, map[string]int64{}
+	for _, w := range m.workers {
+		for _, h := range w.held {
+			if other := m.demands[h.class]; other.Queue == d.Queue {
+				running++
+				for _, r := range other.Resources {
+					taken[r.Name] += r.Amount
+				}
+			}
+		}
+	}
+	if q.Paused || q.MaxRunning > 0 && running >= int(q.MaxRunning) {
+		return false
+	}
+	for _, most := range q.Max {
+		if n := amount(d.Resources, most.Name); n > 0 && taken[most.Name]+n > most.Amount {
+			return false
+		}
+	}
+	return true
+}
+
+// share returns the largest share of the cluster that some attempts have.
+func (m *model) share(of func(scheduler.Demand) bool) *big.Rat {
+	held, total := map[string]int64{}, map[string]int64{"": 0}
+	for _, w := range m.workers {
+		total[""] += int64(w.capacity.Slots)
+		for _, q := range w.capacity.Resources {
+			total[q.Name] += q.Amount
+		}
+		for _, h := range w.held {
+			if d := m.demands[h.class]; of(d) {
+				held[""]++
+				for _, q := range d.Resources {
+					held[q.Name] += q.Amount
+				}
+			}
+		}
+	}
+	best := new(big.Rat)
+	for name, n := range held {
+		if s := big.NewRat(n, max(total[name], 1)); s.Cmp(best) > 0 {
+			best = s
+		}
+	}
+	return best
+}
+
+func (m *model) queueShare(name string) *big.Rat {
+	s := m.share(func(d scheduler.Demand) bool { return d.Queue == name })
+	return s.Quo(s, big.NewRat(int64(max(m.queues[name].Weight, 1)), 1))
+}
+
+// mayOvertakeOthers reports whether another queue that holds anything has at least the
+// share of a queue, or none holds anything.
+func (m *model) mayOvertakeOthers(name string) bool {
+	others := map[string]bool{}
+	for _, w := range m.workers {
+		for _, h := range w.held {
+			if q := m.demands[h.class].Queue; q != name {
+				others[q] = true
+			}
+		}
+	}
+	for q := range others {
+		if m.queueShare(q).Cmp(m.queueShare(name)) >= 0 {
+			return true
+		}
+	}
+	return len(others) == 0
+}
+
+// compare orders two tasks as their queues and owners do. aged: the oldest task of the
+// queue is first.
+func (m *model) compare(a, b modelTask, aged bool) int {
+	d, e := m.demands[a.class], m.demands[b.class]
+	if d.Queue != e.Queue {
+		return cmp.Or(m.queueShare(d.Queue).Cmp(m.queueShare(e.Queue)), cmp.Compare(m.served[d.Queue], m.served[e.Queue]), cmp.Compare(d.Queue, e.Queue))
+	}
+	if aged {
+		return cmp.Compare(a.seq, b.seq)
+	}
+	if a.priority != b.priority {
+		return cmp.Compare(b.priority, a.priority)
+	}
+	if x, y := ownerOf(d), ownerOf(e); x != y {
+		s := m.share(func(d scheduler.Demand) bool { return ownerOf(d) == x })
+		t := m.share(func(d scheduler.Demand) bool { return ownerOf(d) == y })
+		return cmp.Or(s.Cmp(t), cmp.Compare(m.served[x], m.served[y]), cmp.Compare(x.namespace, y.namespace), cmp.Compare(x.name, y.name))
+	}
+	return cmp.Compare(a.seq, b.seq)
+}
+
 // next returns the position in ready of the task that must be assigned now, and
 // the workers that it may be assigned to; -1 if no task fits.
 func (m *model) next() (int, []scheduler.WorkerID) {
-	for p := scheduler.Urgent; p >= scheduler.Low; p-- {
-		for i, t := range m.ready {
-			if t.priority != p {
-				continue
-			}
-			if workers := m.choices(t); len(workers) > 0 {
-				return i, workers
-			}
+	for _, k := range slices.Clone(m.kept) {
+		switch i := m.waitsFor(k); {
+		case !k.Due:
+		case i < 0:
+			m.kept = slices.DeleteFunc(m.kept, func(x scheduler.Kept) bool { return x == k })
+		default:
+			m.started(m.ready[i], false)
+			return i, []scheduler.WorkerID{k.Worker}
 		}
+	}
+	at, workers := m.nextInOrder()
+	if at >= 0 {
+		m.started(m.ready[at], true)
+		return at, workers
+	}
+	before := len(m.kept)
+	m.kept = slices.DeleteFunc(m.kept, func(k scheduler.Kept) bool { return m.waitsFor(k) < 0 })
+	if len(m.kept) < before {
+		return m.next()
 	}
 	return m.overtaking()
 }
 
+// waitsFor returns the position in ready of the task that a worker is kept for; -1 if it
+// no longer waits, or something else holds it back.
+func (m *model) waitsFor(k scheduler.Kept) int {
+	return slices.IndexFunc(m.ready, func(t modelTask) bool { return t.seq == k.Seq && m.mayStart(t.class) && !m.limitFull(t.class) })
+}
+
+func (m *model) limitFull(c scheduler.ClassID) bool {
+	limit := m.demands[c].Limit
+	return limit > 0 && m.held(c) >= int(limit) || m.namedLimitFull(c)
+}
+
+func (m *model) namedLimitFull(c scheduler.ClassID) bool {
+	return slices.ContainsFunc(m.demands[c].Uses, func(name string) bool { return m.limits[name] > 0 && m.uses(name) >= m.limits[name] })
+}
+
+// started records a start in the order of the queues.
+func (m *model) started(t modelTask, inOrder bool) {
+	d := m.demands[t.class]
+	m.starts++
+	m.served[d.Queue], m.served[ownerOf(d)] = m.starts, m.starts
+	if inOrder {
+		m.turns[d.Queue] = (m.turns[d.Queue] + 1) % 16
+	}
+}
+
+func (m *model) nextInOrder() (best int, workers []scheduler.WorkerID) {
+	best = -1
+	for i, t := range m.ready {
+		if best >= 0 && m.compare(t, m.ready[best], m.turns[m.demands[t.class].Queue] == 15) >= 0 {
+			continue
+		}
+		if list := m.choices(t); len(list) > 0 {
+			best, workers = i, list
+		}
+	}
+	return best, workers
+}
+
 // overtaking is next for the tasks that fit nowhere, but may overtake others.
-func (m *model) overtaking() (int, []scheduler.WorkerID) {
-	for p := scheduler.Urgent; p >= scheduler.Low; p-- {
+func (m *model) overtaking() (best int, workers []scheduler.WorkerID) {
+	for p := scheduler.Urgent; p > scheduler.Low; p-- {
+		best = -1
 		for i, t := range m.ready {
-			if t.priority != p {
+			if t.priority != p || best >= 0 && m.compare(t, m.ready[best], false) >= 0 {
 				continue
 			}
-			var workers []scheduler.WorkerID
+			var list []scheduler.WorkerID
 			for id, w := range m.workers {
 				if m.mayOvertake(w, t.class, p) {
-					workers = append(workers, id)
+					list = append(list, id)
 				}
 			}
-			if len(workers) > 0 {
-				return i, workers
+			if len(list) > 0 {
+				best, workers = i, list
 			}
+		}
+		if best >= 0 {
+			return best, workers
 		}
 	}
 	return -1, nil

@@ -9,13 +9,16 @@ type Scheduler struct {
 
 	classes      []*class // by ClassID; the first is that of the empty demand
 	classOf      map[string]ClassID
+	shapes       map[string]*shape
+	noShape      *shape                 // of unused classes
+	queues       map[string]*queue      // by name
+	limits       map[string]*namedLimit // those that classes use
+	lastLimit    limitID
+	limitsPaused bool
 	resources    map[string]resourceID
 	labels       map[Label]labelID
 	types        map[string]typeID
 	namespaces   map[string]namespaceID
-	limits       map[string]*namedLimit // those that classes use
-	lastLimit    limitID
-	limitsPaused bool
 	key          []byte // scratch space of Class
 
 	workers map[WorkerID]*worker // never ranged over
@@ -31,11 +34,20 @@ type Scheduler struct {
 	overtaken int // position in sorted after the last worker at which a task overtook others
 
 	pages   pages
-	pushes  uint64                        // the last seq
-	depth   [Urgent + 1]int               // entries by priority
-	ready   [Urgent + 1]heap[*readyQueue] // by priority: queues that have tasks and are not blocked
-	blocked []*class                      // in the order in which they were blocked
-	unused  []*class                      // recycled limited classes
+	pushes  uint64          // the last seq
+	depth   [Urgent + 1]int // entries by priority
+	byShare heap[*queue]    // queues of which a task may start if a worker has capacity
+	open    int             // shapes that are not blocked and have listed ready queues
+	blocked []*shape        // in the order in which they were blocked
+	unused  []ClassID       // of recycled classes
+
+	fleet        fleet
+	reshare      bool           // the keys of the heaps must be brought up to date
+	starts       uint64         // assignments in the order of the queues
+	passed       []*queue       // those all of whose tasks are blocked, in the order in which they were
+	reservations []*reservation // oldest first; mostly none
+	wants        []*queue       // that need one, in the order in which they get it
+	unkept       bool           // a reservation has ended since the last attempt to make those
 
 	superseded map[TaskRef]uint64 // entries up to this seq are dropped; mostly empty
 }
@@ -46,11 +58,14 @@ func New(seed uint64) *Scheduler {
 	s := &Scheduler{
 		random:     splitmix.New(seed),
 		classOf:    make(map[string]ClassID),
+		shapes:     make(map[string]*shape),
+		noShape:    &shape{},
+		queues:     make(map[string]*queue),
+		limits:     make(map[string]*namedLimit),
 		resources:  make(map[string]resourceID),
 		labels:     make(map[Label]labelID),
 		types:      make(map[string]typeID),
 		namespaces: make(map[string]namespaceID),
-		limits:     make(map[string]*namedLimit),
 		workers:    make(map[WorkerID]*worker),
 	}
 	s.Class(Demand{}) // class 0
@@ -58,7 +73,7 @@ func New(seed uint64) *Scheduler {
 }
 
 // Push adds a ready task behind all that were pushed before with the same
-// priority. c must come from Class of this Scheduler, or Push panics. An
+// class and priority. c must come from Class of this Scheduler, or Push panics. An
 // invalid priority counts as Normal.
 //
 // avoid is 0, or the worker on which the task's last attempt failed: the task
@@ -126,45 +141,112 @@ func (s *Scheduler) Len() int {
 	return s.depth[Low] + s.depth[Normal] + s.depth[High] + s.depth[Urgent]
 }
 
-// Next assigns the first task in order for which a worker has capacity: the
-// highest priority first, then in the order of the pushes. It takes a slot and
-// the resources of the least loaded such worker. If no ready task fits
-// anywhere, the first one overtakes attempts of a lower priority that wait for
-// a slot, if there are any. Otherwise Next returns false.
+// Next assigns the first task in order for which a worker has capacity. The queue with the
+// smallest share is first, in it the highest priority, in that the owner that holds least,
+// and of their tasks the one that was pushed first; at every 16th start of a queue, its
+// oldest task is first. Next takes a slot and the resources of the least loaded such worker. If no
+// ready task fits anywhere, the first one overtakes attempts of a lower priority
+// that wait for a slot, if there are any. Otherwise Next returns false.
 //
 // valid reports whether a task may still start; entries for which it is false
 // are dropped when Next reaches them. It must not call the Scheduler. nil: all
 // are valid.
 func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
-	for p := Urgent; p >= Low; p-- {
-		for s.hasCapacity() && len(s.ready[p].items) > 0 {
-			q := s.ready[p].items[0]
-			e := *q.front()
-			if s.isStale(&e, valid) {
-				s.pop(q)
-				continue
-			}
-			if l := q.class.fullLimit(); l != nil {
-				s.await(q.class, l)
-				continue
-			}
-			var w *worker
-			if !q.class.groupFull() {
-				w = s.findWorker(q.class, e.avoid)
-			}
-			if w == nil {
-				s.block(q.class)
-				continue
-			}
-			return s.assign(q, w), true
+	if s.reshare {
+		s.rekey()
+	}
+	if len(s.reservations) > 0 {
+		if a, ok := s.startKept(valid); ok {
+			return a, true
 		}
 	}
-	return s.overtake(valid)
+	for {
+		if a, ok := s.nextInOrder(valid); ok {
+			return a, true
+		}
+		if len(s.reservations) == 0 || !s.dropReservations(valid) {
+			return s.overtake(valid)
+		}
+	}
+}
+
+func (s *Scheduler) nextInOrder(valid func(TaskRef) bool) (Assignment, bool) {
+	for s.open > 0 && s.hasCapacity() {
+		q := s.firstQueue()
+		if q == nil {
+			break
+		}
+		if a, ok := s.start(q, valid); ok {
+			return a, true
+		}
+	}
+	return Assignment{}, false
+}
+
+// start assigns the first task of a queue for which a worker has capacity. Without one,
+// the queue has left the order, or nothing at all has capacity.
+func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool) {
+	aged := q.turn == agedStart-1
+	for s.open > 0 {
+		var r *readyQueue
+		if aged {
+			r = s.oldestReady(q)
+		} else {
+			r = s.firstReady(q)
+		}
+		if r == nil {
+			break
+		}
+		e := *r.front()
+		switch c := r.class; {
+		case s.isStale(&e, valid):
+			s.pop(r)
+		case c.groupFull():
+			s.park(r, byLimit)
+		case len(c.limits) > 0 && c.fullLimit() != nil:
+			s.park(r, byNamedLimit)
+		case c.blocked:
+			s.park(r, byShape)
+		case len(q.max) > 0 && !q.allows(c):
+			if q.watched != nil {
+				q.watched(c)
+			}
+			s.park(r, byQuota)
+		default:
+			if w := s.findWorker(c.shape, e.avoid); w != nil {
+				if q.turn++; aged {
+					q.turn = 0
+					s.keepForOldest(q, e.seq, valid)
+				}
+				return s.startInTurn(r, w, valid), true
+			}
+			s.block(c)
+		}
+	}
+	return Assignment{}, false
+}
+
+// startInTurn assigns the first task of a ready queue whose turn it is.
+func (s *Scheduler) startInTurn(r *readyQueue, w *worker, valid func(TaskRef) bool) Assignment {
+	s.starts++
+	r.class.flow.served, r.class.flow.queue.served = s.starts, s.starts
+	a := s.assign(r, w)
+	if len(s.passed) > 0 {
+		s.keepForPassed(valid)
+	}
+	if s.unkept && len(s.wants) > 0 {
+		s.keepWanted(valid)
+	}
+	return a
 }
 
 // assign assigns the first task of a queue to a worker.
 func (s *Scheduler) assign(q *readyQueue, w *worker) Assignment {
-	a := Assignment{Task: q.front().task(), Worker: w.id, Class: q.class.id, Priority: q.priority}
+	e := q.front()
+	a := Assignment{Task: e.task(), Worker: w.id, Class: q.class.id, Priority: q.priority}
+	if k := q.class.flow.queue.kept; k != nil && k.seq == e.seq {
+		s.unkeep(k)
+	}
 	s.pop(q)
 	s.occupy(w, q.class, q.priority)
 	return a
@@ -178,6 +260,9 @@ func (s *Scheduler) Sweep(valid func(TaskRef) bool) int {
 	for _, c := range s.classes {
 		for p := Low; p <= Urgent; p++ {
 			q := &c.queues[p]
+			if q.n == 0 {
+				continue
+			}
 			var kept fifo
 			for q.n > 0 {
 				e := *q.front()
@@ -207,52 +292,37 @@ func (s *Scheduler) pop(q *readyQueue) {
 	}
 }
 
-// relist moves a queue to its position in the heap of its priority after a
-// change of its front or of class.blocked, or in or out of the heap.
-func (s *Scheduler) relist(q *readyQueue) {
-	ready := &s.ready[q.priority]
-	if q.n == 0 || q.class.blocked {
-		if q.pos >= 0 {
-			ready.remove(q.pos)
-		}
-		return
-	}
-	q.oldest = q.front().seq
-	if q.pos < 0 {
-		ready.push(q)
-	} else {
-		ready.fix(q.pos)
-	}
-}
-
-// block removes a class that fits nowhere from the order.
+// block records that a shape fits nowhere. Its ready queues leave the order when they are
+// at the front.
 func (s *Scheduler) block(c *class) {
-	c.blocked = true
-	s.blocked = append(s.blocked, c)
-	s.relistAll(c)
+	sh := c.shape
+	if sh.blocked = true; sh.listed > 0 {
+		s.open--
+	}
+	s.blocked = append(s.blocked, sh)
 	s.reserve(c)
 }
 
-// unblock unblocks the classes that fit a worker whose capacity has grown.
+// unblock unblocks the shapes that fit a worker whose capacity has grown.
 func (s *Scheduler) unblock(w *worker) {
 	if len(s.blocked) == 0 || !w.ranked() {
 		return
 	}
 	still := s.blocked[:0]
-	for _, c := range s.blocked {
-		if c.groupFull() || !w.fits(c) { // a full limit keeps it in a list of its own
-			still = append(still, c)
+	for _, sh := range s.blocked {
+		if !w.fits(sh) {
+			still = append(still, sh)
 			continue
 		}
-		c.blocked = false
-		s.relistAll(c)
+		if sh.blocked = false; sh.listed > 0 {
+			s.open++
+		}
+		for i, r := range sh.parked {
+			s.unpark(r, byShape)
+			sh.parked[i] = nil
+		}
+		sh.parked = sh.parked[:0]
 	}
 	clear(s.blocked[len(still):])
 	s.blocked = still
-}
-
-func (s *Scheduler) relistAll(c *class) {
-	for p := Low; p <= Urgent; p++ {
-		s.relist(&c.queues[p])
-	}
 }

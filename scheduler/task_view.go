@@ -1,6 +1,11 @@
 package scheduler
 
-import "math"
+import (
+	"math"
+	"slices"
+
+	"github.com/dtask/dtask/scheduler/internal/splitmix"
+)
 
 const (
 	// maxListed is how many tasks of one ready queue a TaskView has: a change that
@@ -30,9 +35,16 @@ type TaskView struct {
 	fleet    fleetCopy
 	groups   []workerGroup // of the fleet; nil until group is called
 	groupOf  []uint32      // the group of each worker of the fleet
-	ahead    []aheadQueue  // tasks before it that may compete with it
-	limited  []aheadQueue  // tasks before it that can't start until an attempt of their group ends
-	running  *running      // see ViewRunning; nil: none are known
+	capacity fleet         // of all workers together
+	random   splitmix.Source
+	choices  uint64
+	starts   uint64
+	flows    map[*flow]*flow // copies by original
+	queues   map[*queue]*queue
+	named    map[*namedLimit]*namedLimit
+	ahead    []aheadQueue // tasks that may start before it
+	limited  []aheadQueue // likewise, but none until an attempt of their group or queue ends
+	running  *running     // see ViewRunning; nil: none are known
 	// cut: ahead is not complete, or Changes has taken too many steps. Nothing follows from
 	// a trial then. undecided: a trial would have needed more of ahead than is listed.
 	cut, undecided bool
@@ -40,19 +52,20 @@ type TaskView struct {
 	scratch        trial // the present one
 }
 
-// Position is how many tasks are before a task, whether they could start or not. It
-// includes tasks that were cancelled and are not removed yet.
+// Position is how many tasks are before a task in its queue, if its oldest ones are not
+// given a turn, whether they could start or not. Owners share a priority: some of the
+// earlier ones of other owners start after the task. It includes tasks that were cancelled and are not removed yet.
 type Position struct {
 	Higher  uint64 // of a higher priority
 	Earlier uint64 // of the same priority, that became ready earlier
 	AtLeast bool   // Earlier is a lower bound: there are too many to count
 }
 
-// An aheadQueue has tasks of one ready queue before the task of a TaskView.
+// An aheadQueue has tasks of one ready queue that may start before the task of a TaskView.
 type aheadQueue struct {
 	class    *class
 	priority Priority
-	seqs     []uint64 // ascending; at most maxListed
+	seqs     []uint64 // ascending; at most scanner.listed
 	more     bool     // there are further ones
 	avoids   bool     // some of seqs avoid a worker
 	// runs has the same tasks, and further ones, which may have been cancelled. short: there
@@ -99,7 +112,11 @@ func (a *aheadQueue) addRun(t TaskRef, seq uint64, n uint32) {
 // changes nothing.
 func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid func(TaskRef) bool) *TaskView {
 	p = p.orNormal()
-	v := &TaskView{class: s.classes[c].copyDemand(), priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet()}
+	v := &TaskView{
+		priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
+		random: s.random, choices: s.choices, starts: s.starts,
+	}
+	v.class = v.copyClass(s.classes[c])
 	scan := scanner{s: s, valid: valid, left: maxScanned, checks: maxChecked, further: maxSimulated}
 	e, seq, found := scan.find(&s.classes[c].queues[p], t)
 	if v.queued = found; found {
@@ -107,32 +124,35 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	}
 	// Without its position, the tasks before it are not known.
 	v.cut = scan.left <= 0
-	for higher := Urgent; higher > p; higher-- {
-		v.position.Higher += uint64(s.depth[higher]) //nolint:gosec // not negative
-	}
+	scan.listed = s.listedPerQueue()
 	for _, x := range s.classes {
 		copied := v.class
 		if x.id != c {
 			copied = nil
 		}
-		for q := Urgent; q >= p; q-- {
+		for q := Urgent; q >= Low; q-- {
 			queue := &x.queues[q]
-			if queue.n == 0 {
+			if queue.n == 0 || x.flow.queue.paused && x.flow.queue != s.classes[c].flow.queue {
 				continue
 			}
-			if q == p {
-				v.position.Earlier += scan.count(queue, v.seq)
+			if x.flow.queue == s.classes[c].flow.queue {
+				switch {
+				case q > p:
+					v.position.Higher += uint64(queue.n) //nolint:gosec // not negative
+				case q == p:
+					v.position.Earlier += scan.count(queue, v.seq)
+				}
 			}
-			before := v.seq
-			if q > p {
-				before = math.MaxUint64
+			before := uint64(math.MaxUint64)
+			if x.flow == s.classes[c].flow && q <= p {
+				before = v.seq // those of a lower priority at the turn of the oldest
 			}
 			if copied == nil {
-				copied = x.copyDemand()
+				copied = v.copyClass(x)
 			}
 			a := aheadQueue{class: copied, priority: q, room: maxSimulated}
 			list := &v.ahead
-			if x.id != c && x.full() {
+			if x.id != c && s.heldBack(x, s.classes[c]) {
 				// None of them can start: they are only counted, and not at the cost of others.
 				list, a.more, a.room = &v.limited, true, maxLimited
 			}
@@ -147,11 +167,41 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	return v
 }
 
-// copyDemand returns a class without its queues. What it shares with c never changes.
+// heldBack reports whether no change that starts a task of another class starts one of x
+// before: the limit of its group, or its own queue, lets it not start.
+func (s *Scheduler) heldBack(x, other *class) bool {
+	return x.full() || x.flow.queue != other.flow.queue && !x.mayStart()
+}
+
+// listedPerQueue returns how many tasks of each ready queue a TaskView has, so that many
+// ready queues are not more than may be read.
+func (s *Scheduler) listedPerQueue() int {
+	n := 1
+	for _, c := range s.classes {
+		for p := Low; p <= Urgent; p++ {
+			if c.queues[p].n > 0 {
+				n++
+			}
+		}
+	}
+	return max(min(maxListed, maxScanned/(4*n)), 1)
+}
+
+// copyClass returns a class without its ready queues, with a copy of its flow. What it
+// shares with c never changes.
+func (v *TaskView) copyClass(c *class) *class {
+	x := c.copyDemand()
+	x.flow, x.limits = v.copyFlow(c.flow), v.copyLimits(c.limits)
+	return x
+}
+
+// copyDemand returns a class without its ready queues and with the same flow, whose shape
+// may be changed.
 func (c *class) copyDemand() *class {
 	return &class{
-		id: c.id, demand: c.demand, needs: c.needs, labels: c.labels, typ: c.typ, namespace: c.namespace,
-		prefetchable: c.prefetchable, limit: c.limit, held: c.held, uses: copyLimits(c.uses),
+		id: c.id, demand: c.demand, flow: c.flow, limits: c.limits, limit: c.limit, held: c.held, shape: &shape{
+			needs: c.needs, labels: c.labels, typ: c.typ, namespace: c.namespace, prefetchable: c.prefetchable, pooled: c.pooled,
+		},
 	}
 }
 
@@ -161,7 +211,8 @@ type scanner struct {
 	valid  func(TaskRef) bool
 	left   int // runs
 	checks int // tasks
-	// further is how many tasks beyond maxListed may be added to runs.
+	listed int // tasks of one ready queue
+	// further is how many tasks beyond those may be added to runs.
 	further uint64
 	// passed is the number of tasks that find has read.
 	passed uint64
@@ -172,7 +223,7 @@ type scanner struct {
 func (r *scanner) runs(q *readyQueue, f func(e *entry) bool) {
 	at := q.first
 	for p := q.head; p != nil; p, at = p.next, 0 {
-		end := pageRuns
+		end := len(p.runs)
 		if p == q.tail {
 			end = q.last
 		}
@@ -220,7 +271,7 @@ func (r *scanner) list(q *readyQueue, before uint64, to *aheadQueue) bool {
 				return false
 			}
 			t := TaskRef{Job: e.job, Index: e.index + k}
-			if to.more = to.more || len(to.seqs) == maxListed || r.checks == 0; to.more {
+			if to.more = to.more || len(to.seqs) == r.listed || r.checks == 0; to.more {
 				return to.addFurther(t, seq, min(uint64(e.n-k), before-seq), &r.further)
 			}
 			r.checks--
@@ -245,6 +296,9 @@ func (v *TaskView) Position() Position { return v.position }
 // Group returns how many attempts of the task's group may run at once, 0 if any number,
 // and how many do.
 func (v *TaskView) Group() (limit, held uint32) { return v.class.limit, v.class.held }
+
+// Queue returns why the task's queue lets it not start now; none if it does.
+func (v *TaskView) Queue() []Obstacle { return v.class.flow.queue.obstacles(v.class) }
 
 // Workers returns for each worker, by id, why it can't take the task now. The caller must
 // not change it.
@@ -281,17 +335,17 @@ func (v *TaskView) NotAccepting() (ids []WorkerID) {
 // Fits reports whether a worker could take the task now, so that it or one before it is
 // about to be assigned.
 func (v *TaskView) Fits() bool {
-	return !v.class.full() && v.anyWorker(func(w *worker) bool { return w.ranked() && w.fits(v.class) })
+	return v.class.mayStart() && v.anyWorker(func(w *worker) bool { return w.ranked() && w.fits(v.class.shape) })
 }
 
 // Starts reports whether the task would get a free slot at once if it were ready, and
 // Next had nothing else to do.
-func (v *TaskView) Starts() bool { return !v.class.full() && v.placed(v.class) }
+func (v *TaskView) Starts() bool { return v.class.mayStart() && v.placed(v.class) }
 
 // EverFits reports whether a worker that accepts tasks could take the task if it were
 // idle.
 func (v *TaskView) EverFits() bool {
-	return v.anyWorker(func(w *worker) bool { return w.ranked() && w.eligible(v.class) })
+	return v.anyWorker(func(w *worker) bool { return w.usable() && w.eligible(v.class.shape) })
 }
 
 // anyWorker reports whether f is true for a worker.

@@ -16,7 +16,8 @@ type trial struct {
 	v    *TaskView
 	from *worker // the worker before the change
 	w    worker  // with the change, and what was assigned to it
-	held counts
+	only *class  // nothing of other classes starts; nil: of all
+	log  []trialStart
 	// alive are the numbers of the aheadQueues that may have a task that fits.
 	alive []int
 	next  []int // first task of each aheadQueue that was not assigned; of those that are alive
@@ -31,25 +32,28 @@ type trial struct {
 
 // try begins a trial, and ends the one before. The caller changes t.w.
 func (v *TaskView) try(w *worker) *trial {
-	v.scratch.v, v.scratch.from, v.scratch.w, v.scratch.watching = v, w, *w, false
+	v.scratch.v, v.scratch.from, v.scratch.w, v.scratch.watching, v.scratch.only = v, w, *w, false, nil
 	return &v.scratch
 }
 
 // reset forgets what was assigned, and finds the queues whose tasks fit.
 func (t *trial) reset() {
 	t.taken = append(t.taken[:0], t.from.taken...)
-	t.w.taken, t.w.used, t.step, t.held = t.taken, t.from.used, 0, counts{}
+	t.w.taken, t.w.used, t.step = t.taken, t.from.used, 0
 	if t.next == nil {
 		t.next = make([]int, len(t.v.ahead))
 	}
 	t.alive = t.alive[:0]
 	t.count(len(t.v.ahead))
 	for k := range t.v.ahead {
-		if c := t.v.ahead[k].class; t.w.fitsWithSlot(c) {
-			if !t.full(c) {
+		c := t.v.ahead[k].class
+		switch {
+		case t.only != nil && c != t.only:
+		case t.w.fitsWithSlot(c.shape):
+			if c.mayStart() {
 				t.alive, t.next[k] = append(t.alive, k), 0
 			}
-		} else if t.watching && t.w.suits(c) {
+		case t.watching && t.w.suits(c.shape):
 			t.missed(c)
 		}
 	}
@@ -65,26 +69,30 @@ func (t *trial) count(n int) {
 // starts reports whether the task gets a free slot.
 func (t *trial) starts() bool {
 	t.reset()
+	before := t.changeFleet()
+	defer func() { t.v.capacity = before; t.undo() }()
 	for t.w.used < t.w.slots && !t.v.cut {
 		at := t.first()
-		if at < 0 {
+		switch {
+		case at < 0:
+			return false
+		case at == len(t.alive):
 			t.missed(t.v.class)
-			return t.w.fitsWithSlot(t.v.class) && !t.full(t.v.class)
-		}
-		if !t.give(at) {
+			return t.w.fitsWithSlot(t.v.class.shape)
+		case !t.give(at):
 			return false
 		}
 	}
 	return false
 }
 
-// give assigns the next task of the queue at a position of alive if it fits, and reports
-// whether the order of the next ones is known.
+// give assigns the next task of the ready queue at a position of alive if it fits, and
+// reports whether the order of the next ones is known.
 func (t *trial) give(at int) bool {
 	k := t.alive[at]
 	a := &t.v.ahead[k]
 	switch {
-	case t.full(a.class) || !t.w.fitsWithSlot(a.class):
+	case !t.w.fitsWithSlot(a.class.shape):
 		t.missed(a.class)
 		t.drop(at) // what is free only shrinks
 	case t.next[k] == len(a.seqs):
@@ -99,33 +107,23 @@ func (t *trial) give(at int) bool {
 	return true
 }
 
-// drop removes a queue from alive.
+// drop removes a ready queue from alive.
 func (t *trial) drop(at int) {
 	last := len(t.alive) - 1
 	t.alive[at] = t.alive[last]
 	t.alive = t.alive[:last]
 }
 
-// first returns the position in alive of the queue whose next task is the first in order;
-// negative without any.
-func (t *trial) first() int {
-	best := -1
-	t.count(len(t.alive))
-	for at, k := range t.alive {
-		if best < 0 || t.before(k, t.alive[best]) {
-			best = at
-		}
-	}
-	return best
-}
-
 // all assigns all tasks that are before the task and fit, whatever their order; ok is
-// false if they don't fit together with the task, or not all of them are known.
+// false if they don't fit together with the task, or not all of them are known to be before.
 func (t *trial) all() (ok bool) {
+	if q := t.v.class.flow.queue; len(t.v.flows) > 1 || q.limit > 0 || len(q.max) > 0 || !t.v.class.mayStart() {
+		return false
+	}
 	t.reset()
 	for _, k := range t.alive {
 		a := &t.v.ahead[k]
-		if a.more || a.class.isLimited() {
+		if a.more || a.class.limit > 0 || len(a.class.limits) > 0 || a.priority < t.v.priority || a.seqs[len(a.seqs)-1] > t.v.seq {
 			return false
 		}
 		n := int64(len(a.seqs))
@@ -140,18 +138,10 @@ func (t *trial) all() (ok bool) {
 		}
 		t.w.used += uint32(n) //nolint:gosec // at most maxListed
 	}
-	return t.w.used < t.w.slots && t.w.fitsWithSlot(t.v.class)
+	return t.w.used < t.w.slots && t.w.fitsWithSlot(t.v.class.shape)
 }
 
-func (t *trial) before(k, other int) bool {
-	a, b := &t.v.ahead[k], &t.v.ahead[other]
-	if a.priority != b.priority {
-		return a.priority > b.priority
-	}
-	return t.seq(k) < t.seq(other)
-}
-
-// seq returns the seq of the next task of a queue, or a lower bound of it.
+// seq returns the seq of the next task of a ready queue, or a lower bound of it.
 func (t *trial) seq(k int) uint64 {
 	seqs := t.v.ahead[k].seqs
 	switch n := t.next[k]; {
@@ -161,19 +151,6 @@ func (t *trial) seq(k int) uint64 {
 		return seqs[len(seqs)-1] + 1
 	}
 	return 0
-}
-
-func (t *trial) full(c *class) bool { return t.held.full(c) }
-
-func (t *trial) assign(c *class) {
-	t.w.used++
-	for _, n := range c.needs {
-		for int(n.resource) >= len(t.w.taken) {
-			t.w.taken = append(t.w.taken, 0)
-		}
-		t.w.taken[n.resource] += n.amount
-	}
-	t.held.add(c)
 }
 
 // missed records how much more of the watched resource a class needs.
@@ -187,11 +164,39 @@ func (t *trial) missed(c *class) {
 
 // leastSlots returns how many more slots the worker needs to start the task.
 func (t *trial) leastSlots() (n int64, ok bool) {
+	if t.v.mixed() {
+		return t.leastSlotsMixed()
+	}
 	t.w.slots = MaxSlots
 	if !t.all() && !t.starts() {
 		return 0, false
 	}
 	return int64(t.w.used) + 1 - int64(t.from.slots), true
+}
+
+// leastSlotsMixed is leastSlots if the number of slots decides about the order, too: each
+// number is tried.
+func (t *trial) leastSlotsMixed() (n int64, ok bool) {
+	t.w.slots = MaxSlots
+	t.reset()
+	most := int64(1) // to start all that is before
+	for _, k := range t.alive {
+		a := &t.v.ahead[k]
+		if most += int64(len(a.seqs)); a.more {
+			most = MaxSlots
+		}
+	}
+	first := int64(t.from.used) - int64(t.from.slots)
+	for n := max(first, 0) + 1; n <= first+min(most, maxAmounts) && !t.v.cut; n++ {
+		if t.w.slots = uint32(int64(t.from.slots) + n); t.w.slots > MaxSlots { //nolint:gosec // far below 2^32
+			return 0, false
+		}
+		if t.starts() {
+			return n, true
+		}
+	}
+	t.v.undecided = t.v.undecided || most > maxAmounts
+	return 0, false
 }
 
 // leastResource returns how much more of a resource the worker needs to start the task.
@@ -214,6 +219,9 @@ func (t *trial) leastResource(c *class, o Obstacle) (least int64, ok bool) {
 		t.w.total = total
 		if t.starts() {
 			return least, true
+		}
+		if t.v.mixed() {
+			break // any larger amount changes how shares compare
 		}
 		if t.step == 0 {
 			return 0, false

@@ -18,8 +18,9 @@ type TaskRef struct {
 // A WorkerID is the number of a worker in the state machine. Zero is unset.
 type WorkerID uint32
 
-// A Priority orders ready tasks: no task is assigned while one of a higher
-// priority could be. The zero value is unset and invalid.
+// A Priority orders the ready tasks of a queue: no task of it is assigned while one
+// of a higher priority could be, except for its oldest one at every 16th start. The
+// zero value is unset and invalid.
 type Priority uint8
 
 // The priorities, lowest first.
@@ -77,6 +78,9 @@ type Demand struct {
 	Type string
 	// Namespace is the one of the task, which the worker must serve.
 	Namespace string
+	// Queue and Owner name the flow of the task: see SetQueue. Owners of different
+	// namespaces are different.
+	Queue, Owner string
 	// NoPrefetch excludes prefetching: the task is assigned only to a free
 	// slot, or ahead of attempts of a lower priority that wait for one. A task
 	// that takes resources is never prefetched either.
@@ -104,11 +108,14 @@ type Capacity struct {
 	Types []string
 	// Namespaces are those whose tasks the worker may run; none: all.
 	Namespaces []string
+	// Reserved: the worker gets only tasks that require one of its labels. Labels whose names
+	// end with a colon, those of secrets, don't count.
+	Reserved bool
 }
 
 // A ClassID stands for a Demand: see Scheduler.Class. It is valid for the
 // Scheduler that returned it. Zero is the class of tasks that need one slot and
-// nothing else, in the namespace with the empty name.
+// nothing else, in the namespace and the queue with the empty name, and without owner.
 type ClassID uint32
 
 // An Assignment is the decision to run a task on a worker. Its slot and

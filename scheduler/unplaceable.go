@@ -22,7 +22,7 @@ func (c *class) empty() bool {
 // It mostly finds one among the first workers, which is cheaper than class.eligible.
 func (s *Scheduler) couldRun(c *class) bool {
 	for _, w := range s.sorted {
-		if w.ranked() && w.eligible(c) {
+		if w.usable() && w.eligible(c.shape) {
 			return true
 		}
 	}

@@ -8,14 +8,16 @@ import (
 // A worker is the capacity of a worker, and what is taken of it.
 type worker struct {
 	id        WorkerID
-	slots     uint32 // at most MaxSlots
-	used      uint32 // above slots if capacity shrank, or if attempts wait for a slot
-	waiting   uint32 // attempts that wait for a slot: see Scheduler.updateWaiting
-	prefetch  uint32 // attempts that it may hold beyond its slots: see SetPrefetch
-	reserved  bool   // it prefetches nothing until it has a free slot: see Scheduler.reserve
-	turn      uint64 // orders workers of equal load: see Scheduler.draw
-	pos       int    // in Scheduler.byLoad; -1 if absent
+	slots     uint32       // at most MaxSlots
+	used      uint32       // above slots if capacity shrank, or if attempts wait for a slot
+	waiting   uint32       // attempts that wait for a slot: see Scheduler.updateWaiting
+	prefetch  uint32       // attempts that it may hold beyond its slots: see SetPrefetch
+	reserved  bool         // it prefetches nothing until it has a free slot: see Scheduler.reserve
+	kept      *reservation // it is kept free for one task
+	turn      uint64       // orders workers of equal load: see Scheduler.draw
+	pos       int          // in Scheduler.byLoad; -1 if absent
 	accepting bool
+	dedicated bool // Capacity.Reserved
 
 	labels []labelID     // sorted
 	types  []typeID      // sorted; nil: all
@@ -51,8 +53,11 @@ func (w *worker) before(o *worker) bool {
 
 func (w *worker) setPos(pos int) { w.pos = pos }
 
-// ranked reports whether the worker may get tasks, whatever its free capacity.
+// ranked reports whether the worker may get any task, whatever its free capacity.
 func (w *worker) ranked() bool { return w.pos >= 0 }
+
+// usable reports whether the worker may get tasks, if only the one that it is kept for.
+func (w *worker) usable() bool { return w.accepting && w.slots > 0 }
 
 // amount returns the amount of a resource in a list that may be too short.
 func amount(list []int64, r resourceID) int64 {
@@ -68,7 +73,7 @@ func (w *worker) free(r resourceID) int64 { return amount(w.total, r) - amount(w
 
 // eligible reports whether the worker could run an attempt of this class if it
 // were idle.
-func (w *worker) eligible(c *class) bool {
+func (w *worker) eligible(c *shape) bool {
 	for _, n := range c.needs {
 		if n.amount > amount(w.total, n.resource) {
 			return false
@@ -78,9 +83,9 @@ func (w *worker) eligible(c *class) bool {
 }
 
 // suits reports whether the worker has the labels that the class requires, handles its
-// type of task, and serves its namespace.
-func (w *worker) suits(c *class) bool {
-	return w.handles(c.typ) && w.servesNamespace(c.namespace) && w.hasLabels(c)
+// type of task, serves its namespace, and is not reserved for others.
+func (w *worker) suits(c *shape) bool {
+	return w.handles(c.typ) && w.servesNamespace(c.namespace) && w.hasLabels(c) && (!w.dedicated || c.pooled)
 }
 
 func (w *worker) servesNamespace(n namespaceID) bool {
@@ -99,7 +104,7 @@ func (w *worker) handles(t typeID) bool {
 	return ok
 }
 
-func (w *worker) hasLabels(c *class) bool {
+func (w *worker) hasLabels(c *shape) bool {
 	for _, l := range c.labels {
 		if _, ok := slices.BinarySearch(w.labels, l); !ok {
 			return false
@@ -115,17 +120,17 @@ func (w *worker) full() bool {
 
 // hasSlot reports whether the worker has a slot for an attempt of the class, or
 // may prefetch it.
-func (w *worker) hasSlot(c *class) bool { return w.used < w.slots || c.prefetchable && !w.full() }
+func (w *worker) hasSlot(c *shape) bool { return w.used < w.slots || c.prefetchable && !w.full() }
 
 // fits reports whether the worker has capacity for an attempt of the class now,
 // whether or not it accepts any.
-func (w *worker) fits(c *class) bool {
+func (w *worker) fits(c *shape) bool {
 	return w.hasSlot(c) && w.fitsWithSlot(c)
 }
 
 // fitsWithSlot reports whether the worker would have capacity for an attempt of
 // the class if it had a slot.
-func (w *worker) fitsWithSlot(c *class) bool {
+func (w *worker) fitsWithSlot(c *shape) bool {
 	for _, n := range c.needs {
 		if n.amount > w.free(n.resource) {
 			return false
@@ -136,7 +141,7 @@ func (w *worker) fitsWithSlot(c *class) bool {
 
 // hold takes what one attempt of the class needs.
 func (s *Scheduler) hold(w *worker, c *class, p Priority) {
-	c.take()
+	s.holdOne(c)
 	s.held[p]++
 	w.byPriority[p]++
 	w.used++
@@ -188,8 +193,10 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 		s.sorted = slices.Insert(s.sorted, at, wk)
 	}
 	s.version++
+	s.reshare = true
+	s.fleet.remove(wk)
 
-	wk.slots = clampSlots(capacity.Slots)
+	wk.slots, wk.dedicated = clampSlots(capacity.Slots), capacity.Reserved
 	// The lists are new ones: an offerList shares the former ones.
 	wk.total, wk.labels, wk.types, wk.serves = nil, nil, nil, nil
 	for _, q := range normalQuantities(capacity.Resources, MaxAmount) {
@@ -211,6 +218,7 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 		wk.serves = append(wk.serves, s.namespaceID(name))
 	}
 	slices.Sort(wk.serves)
+	s.fleet.add(wk)
 	s.capacityChanged(wk)
 }
 
@@ -238,6 +246,12 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 	at, _ := slices.BinarySearchFunc(s.sorted, w, byID)
 	s.sorted = slices.Delete(s.sorted, at, at+1)
 	s.version++
+	s.reshare = true
+	s.fleet.remove(wk)
+	wk.accepting = false
+	if wk.kept != nil {
+		s.unkeep(wk.kept)
+	}
 	s.waiting -= int(wk.waiting)
 	if wk.ranked() {
 		s.byLoad.remove(wk.pos)
@@ -273,6 +287,9 @@ func (s *Scheduler) Occupy(w WorkerID, c ClassID, p Priority) {
 	if wk := s.workers[w]; wk != nil {
 		s.hold(wk, s.classes[c], p.orNormal())
 		s.rank(wk)
+		if wk.kept != nil {
+			s.recheck(wk.kept)
+		}
 	}
 }
 
@@ -297,13 +314,16 @@ func (s *Scheduler) capacityChanged(w *worker) {
 	}
 	s.rank(w)
 	s.unblock(w)
+	if w.kept != nil {
+		s.recheck(w.kept)
+	}
 }
 
 // rank moves a worker to its position in the heap after a change, or in or out
 // of the heap.
 func (s *Scheduler) rank(w *worker) {
 	s.updateWaiting(w)
-	switch wanted := w.accepting && w.slots > 0; {
+	switch wanted := w.usable() && w.kept == nil; {
 	case wanted && w.ranked():
 		s.byLoad.fix(w.pos)
 	case wanted:

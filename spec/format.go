@@ -62,6 +62,7 @@ func (f *formatter) text() ([]byte, error) {
 	o := object{"name": h.GetName(), "tasks": tasks}
 	set(o, "owner", h.GetOwner(), h.GetOwner() != "")
 	set(o, "namespace", h.GetNamespace(), h.GetNamespace() != "")
+	set(o, "queue", h.GetQueue(), h.GetQueue() != "")
 	set(o, "priority", keywordOf(priorities, h.GetPriority()), h.GetPriority() != 0)
 	set(o, "env", h.GetEnv(), len(h.GetEnv()) > 0)
 	set(o, "labels", h.GetLabels(), len(h.GetLabels()) > 0)
@@ -189,6 +190,7 @@ func formatPolicy(o object, p *dtaskv1.TaskPolicy, reuseKey string, literal bool
 	o["kill_grace"] = milliseconds(p.GetKillGraceMs())
 	set(o, "execution", keywordOf(executions, p.GetExecution()), p.GetExecution() != 0)
 	set(o, "require", p.GetRequire(), len(p.GetRequire()) > 0)
+	set(o, "uses", p.GetUses(), len(p.GetUses()) > 0)
 	set(o, "secrets", p.GetSecrets(), len(p.GetSecrets()) > 0)
 	set(o, "finally", true, p.GetFinally())
 	set(o, "reuse", object{"key": reuseKey, "for": milliseconds(p.GetReuseMs())}, p.GetReuseMs() != 0)

@@ -21,6 +21,9 @@ var jobFields = fields[*jobBuilder]{
 	"namespace": func(r *reader, j *jobBuilder, e entry) {
 		j.header.Namespace, _ = r.checked(e.value, namespaceProblem)
 	},
+	"queue": func(r *reader, j *jobBuilder, e entry) {
+		j.header.Queue, _ = r.checked(e.value, queueProblem)
+	},
 	"priority": func(r *reader, j *jobBuilder, e entry) {
 		if v, ok := readPriority(r, e.value); ok {
 			j.header.Priority = v
@@ -101,6 +104,9 @@ func (c *Checker) checkJobFields(h *dtaskv1.JobHeader) {
 	}
 	if h.GetNamespace() != "" {
 		c.refuse("job.namespace", namespaceProblem(h.GetNamespace()))
+	}
+	if h.GetQueue() != "" {
+		c.refuse("job.queue", queueProblem(h.GetQueue()))
 	}
 	c.refuse("job.priority", enumProblem(h.GetPriority(), priorities))
 	c.refuse("job.on_failure", enumProblem(h.GetOnFailure(), onFailures))

@@ -40,6 +40,7 @@ type policy struct {
 	resources        map[string]int64
 	require          map[string]string
 	secrets          []string
+	uses             []string
 	finally          bool
 	reuse            int64 // ms; 0 = not pure
 
@@ -161,6 +162,11 @@ var policyFields = fields[*policy]{
 	"require": func(r *reader, p *policy, e entry) {
 		p.require = r.labels(e, p.require, "{zone: eu}")
 	},
+	"uses": func(r *reader, p *policy, e entry) {
+		if v, ok := r.uses(e.value); ok {
+			p.uses = v
+		}
+	},
 	"secrets": func(r *reader, p *policy, e entry) {
 		if v, ok := r.secrets(e.value); ok {
 			p.secrets = v
@@ -254,7 +260,7 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		TimeoutMs: p.timeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
 		QueueTimeoutMs: p.queueTimeout.after, QueueTimeoutRequeues: p.queueTimeout.requeues,
 		Execution: p.execution, Resources: p.resources, Require: p.require, KillGraceMs: p.killGrace,
-		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask, Secrets: p.secrets,
+		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask, Secrets: p.secrets, Uses: p.uses,
 		ExpectMs: p.expect,
 	}
 	if t := &p.retry; t.said {

@@ -110,6 +110,8 @@ type Config struct {
 	// 1,000 runs a command. Only root may be able to change the file, which is read again
 	// when it has changed.
 	RunAsMap string
+	// Reserved makes the worker take only tasks that require one of its labels.
+	Reserved bool
 	// SecretsDir is a directory with a file for each secret that tasks can name in
 	// secrets; the file has the secret's name. Names are read once. Contents are read
 	// at the start of each attempt, and never leave this machine. Run returns an error

@@ -171,7 +171,7 @@ func (s *session) hello() *dtaskv1.SessionRequest {
 		Hello: &dtaskv1.Hello{
 			Name: w.name, Incarnation: w.incarnation, Slots: uint32(w.cfg.Slots), //nolint:gosec // at most maxSlots
 			Prefetch: uint32(w.cfg.Prefetch), //nolint:gosec // at most maxSlots
-			Labels:   w.cfg.Labels, Resources: w.resources, Types: w.types, Secrets: w.secrets.announced(),
+			Labels:   w.cfg.Labels, Resources: w.resources, Types: w.types, Secrets: w.secrets.announced(), Reserved: w.cfg.Reserved,
 			Held: held, Ended: ended, NextReport: next,
 			Version: w.cfg.Version, Address: w.host, LockId: w.dirs.lockID,
 		},

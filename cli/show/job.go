@@ -31,6 +31,7 @@ func (p *Printer) Job(j *dtaskv1.Job) {
 		p.state(document.JobState(j.GetState())))
 	p.field("owner", j.GetOwner())
 	p.field("namespace", j.GetNamespace())
+	p.field("queue", j.GetQueue())
 	p.field("priority", document.Priority(j.GetPriority()))
 	p.field("labels", formatLabels(j.GetLabels()))
 	p.field("params", Params(j.GetParams()))

@@ -12,7 +12,7 @@ type busyCause uint8
 
 const (
 	limitOther   busyCause = iota // such as a stalled client
-	limitRate                     // jobs per second of one owner
+	limitRate                     // jobs per second of one owner or queue
 	limitUploads                  // memory of submissions in progress
 	limitInbox                    // pending requests
 	limitMemory                   // tasks and keys in memory
@@ -27,7 +27,7 @@ func (l busyCause) String() string {
 
 // causesOfSequencer are the limits that the sequencer enforces.
 var causesOfSequencer = map[sequencer.Limit]busyCause{
-	sequencer.LimitInbox: limitInbox, sequencer.LimitMemory: limitMemory, sequencer.LimitDisk: limitDisk,
+	sequencer.LimitInbox: limitInbox, sequencer.LimitMemory: limitMemory, sequencer.LimitDisk: limitDisk, sequencer.LimitQueueRate: limitRate,
 }
 
 // busyCounts counts rejected submissions by limit.

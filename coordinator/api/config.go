@@ -74,6 +74,23 @@ type Leader interface {
 	// first run. Errors as for PauseSchedule, and with KeyConflict, RunOpen, IdentityRevoked
 	// or IdentityNotFound.
 	RunSchedule(ctx context.Context, n sequencer.ScheduleRun) (sequencer.SubmitResult, error)
+	// SetQueue returns a queue when it is set. A repeated request changes nothing. It
+	// returns a *sequencer.RejectedError with VersionMismatch or LimitExceeded.
+	SetQueue(ctx context.Context, name string, to fsm.QueueSettings, version uint32, by string) (*fsm.Queue, error)
+	// PauseQueue and ResumeQueue return a queue when nothing of it starts, or it starts
+	// again; already: nothing had to change. They return a *sequencer.RejectedError with
+	// QueueNotFound for an unknown one.
+	PauseQueue(ctx context.Context, name, reason, by string) (q *fsm.Queue, already bool, err error)
+	ResumeQueue(ctx context.Context, name, by string) (q *fsm.Queue, already bool, err error)
+	// DeleteQueue returns when a queue is removed. Errors as for PauseQueue, and with
+	// VersionMismatch, or WrongState while jobs or schedules name it.
+	DeleteQueue(ctx context.Context, name string, version uint32) error
+	limitLeader
+	// QueueLoads returns what waits and runs in each queue. The caller owns the map.
+	QueueLoads(ctx context.Context) (map[string]sequencer.QueueLoad, error)
+	// MoveJob is Update for the queue of a whole job. It returns a
+	// *sequencer.RejectedError with QueueNotFound for an unknown one.
+	MoveJob(ctx context.Context, op fsm.MoveJob, generated bool) (sequencer.ChangeResult, error)
 	// ClockAgrees reports whether the leader's wall clock is believed to be right.
 	ClockAgrees() bool
 	// Observed returns the tasks of a job that are observed to run, by index. The

@@ -57,9 +57,9 @@ func (e *jobEncoder) begin(p *dtaskv1.JobPart) error {
 
 // again is begin for a job with the header of the previous one.
 func (e *jobEncoder) again(p *dtaskv1.JobPart) {
-	header := e.s.Header // never modified
+	header, queue := e.s.Header, e.s.Queue // never modified
 	e.reset(p)
-	e.s.Header = header
+	e.s.Header, e.s.Queue = header, queue
 }
 
 // reset starts a job whose header is in e.sent.
@@ -84,6 +84,7 @@ func (e *jobEncoder) expect(m *dtaskv1.TaskColumns) {
 
 // header sets the header with defaults filled in.
 func (e *jobEncoder) header(h *dtaskv1.JobHeader) error {
+	e.s.Queue = h.GetQueue()
 	encoded, err := deterministic.Marshal(h)
 	if err != nil {
 		return fmt.Errorf("encoding header: %w", err)

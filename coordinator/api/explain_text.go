@@ -72,6 +72,20 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"max_parallel": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("array %s has %s, and max_parallel is %d: %s", r.GetTask(), plural(r.GetFree(), "attempt"), r.GetTotal(), strings.Join(r.GetTasks(), ", "))
 	},
+	"limit_full": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("limit %s is full: %s of %d", r.GetName(), plural(r.GetFree(), "attempt"), r.GetTotal())
+	},
+	"limit_settles": func(r *dtaskv1.Reason) string {
+		return "the new leader does not know yet how many attempts count towards limit " + r.GetName()
+	},
+	"queue_paused": func(r *dtaskv1.Reason) string { return "queue " + r.GetValue() + " is paused" },
+	"queue_full": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("queue %s has as many running tasks as its quota of %d", r.GetValue(), r.GetTotal())
+	},
+	"queue_short": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("queue %s: %s needed, %s left of its quota of %s", r.GetValue(), quantity(r.GetName(), r.GetWant()),
+			amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal()))
+	},
 	"no_worker":        fixed("no worker is up"),
 	"fits_no_worker":   fixed("no worker that accepts tasks could run it, even if it were idle"),
 	"no_free_capacity": fixed("no worker that could run it has a free slot with what it needs"),
@@ -104,6 +118,8 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		}
 		return fmt.Sprintf("no free slot of %d", r.GetTotal())
 	},
+	"worker_reserved":   fixed("reserved for tasks that require one of its labels"),
+	"worker_kept":       func(r *dtaskv1.Reason) string { return "kept free for a large task of queue " + r.GetValue() },
 	"type_missing":      func(r *dtaskv1.Reason) string { return "does not " + handling(r.GetName()) },
 	"namespace_missing": func(r *dtaskv1.Reason) string { return "does not serve the namespace " + r.GetName() },
 	"label_missing":     func(r *dtaskv1.Reason) string { return "lacks the label " + r.GetName() + "=" + r.GetValue() },
@@ -191,6 +207,18 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 	},
 	"raise_max_parallel": func(c *dtaskv1.StartChange, _ string) string {
 		return fmt.Sprintf("max_parallel of its array is %d", c.GetAmount())
+	},
+	"raise_limit": func(c *dtaskv1.StartChange, _ string) string {
+		return fmt.Sprintf("limit %s allows %d", c.GetName(), c.GetAmount())
+	},
+	"resume_queue": func(c *dtaskv1.StartChange, _ string) string {
+		return "resume the queue: dtaskctl queue resume " + c.GetValue()
+	},
+	"raise_max_running": func(c *dtaskv1.StartChange, _ string) string {
+		return fmt.Sprintf("raise the quota on running tasks of queue %s to %d", c.GetValue(), c.GetAmount())
+	},
+	"raise_max": func(c *dtaskv1.StartChange, _ string) string {
+		return "raise the quota of its queue to " + quantity(c.GetName(), c.GetAmount())
 	},
 	"drop_label": func(c *dtaskv1.StartChange, _ string) string {
 		return "it does not require the label " + c.GetName() + "=" + c.GetValue()

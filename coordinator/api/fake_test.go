@@ -141,6 +141,7 @@ type replica struct {
 	admin   dtaskv1.AdminServiceClient
 
 	schedules dtaskv1.ScheduleServiceClient
+	queues    dtaskv1.QueueServiceClient
 
 	mu     sync.Mutex // guards the fields below
 	inTerm bool
@@ -224,7 +225,7 @@ func (r *replica) serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.conn, r.jobs, r.admin = conn, dtaskv1.NewJobServiceClient(conn), dtaskv1.NewAdminServiceClient(conn)
-	r.schedules = dtaskv1.NewScheduleServiceClient(conn)
+	r.schedules, r.queues = dtaskv1.NewScheduleServiceClient(conn), dtaskv1.NewQueueServiceClient(conn)
 	t.Cleanup(func() {
 		cancel()
 		_ = conn.Close()

@@ -32,7 +32,7 @@ func fullJob() *dtaskv1.JobSpec {
 	cleanup.Finally = true
 	return &dtaskv1.JobSpec{
 		Header: &dtaskv1.JobHeader{
-			Name: "full", Owner: "me", Namespace: "etl", Priority: dtaskv1.Priority_PRIORITY_LOW, Env: map[string]string{"B": "2"}, Labels: map[string]string{"team": "data"}, Params: map[string]string{"day": "monday"},
+			Name: "full", Owner: "me", Namespace: "etl", Queue: "default", Priority: dtaskv1.Priority_PRIORITY_LOW, Env: map[string]string{"B": "2"}, Labels: map[string]string{"team": "data"}, Params: map[string]string{"day": "monday"},
 			DeadlineMs: 60_000, OnFailure: dtaskv1.OnFailure_ON_FAILURE_CONTINUE, Webhook: "https://example.org/ended", MaxFailures: 2,
 			StartAtMs: 7000, StartAfterMs: 8000, ExpiresMs: 9000,
 			Concurrency: &dtaskv1.JobConcurrency{Key: "deploy", Limit: 3, Overlap: dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT},

@@ -29,6 +29,7 @@ var inJobFiles = map[protoreflect.Name]string{
 	"concurrency": "concurrency: {key: deploy, overlap: wait}",
 	"start_at_ms": "start_at: 2100-01-01T08:00:00+01:00",
 	"webhook":     `webhook: "https://example.org/ended"`,
+	"queue":       "queue: default",
 }
 
 // notInJobs are the fields of a header that the status of a job doesn't show. The

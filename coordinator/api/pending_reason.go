@@ -21,7 +21,7 @@ func (r *taskReader) pendingReason(ref fsm.TaskRef) string {
 	}
 	reason, known := r.reasons[number]
 	if !known {
-		reason = pendingReason(r.st, namespaceOf(r.job.Header), r.job.Policy(number))
+		reason = pendingReason(r.st, r.job.Header, r.job.Policy(number))
 		if r.reasons == nil {
 			r.reasons = make(map[uint32]string)
 		}
@@ -32,13 +32,13 @@ func (r *taskReader) pendingReason(ref fsm.TaskRef) string {
 
 // pendingReason leaves the workers that fulfill one requirement after the other,
 // and names the first that leaves none.
-func pendingReason(st *fsm.State, namespace string, p *dtaskv1.TaskPolicy) string {
+func pendingReason(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) string {
 	left := slices.DeleteFunc(slices.Collect(st.Workers()), func(w *fsm.Worker) bool { return w.State != fsm.WorkerUp || w.Slots == 0 })
 	if len(left) == 0 {
 		return "no worker is up"
 	}
 	up := len(left)
-	for _, r := range requirements(namespace, p) {
+	for _, r := range requirements(st, h, p) {
 		before := len(left)
 		left = slices.DeleteFunc(left, func(w *fsm.Worker) bool { return !r.met(w) })
 		switch {
@@ -60,7 +60,9 @@ type requirement struct {
 	met  func(w *fsm.Worker) bool
 }
 
-func requirements(namespace string, p *dtaskv1.TaskPolicy) []requirement {
+// requirements returns what a task requires, and its queue in addition.
+func requirements(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) []requirement {
+	namespace := namespaceOf(h)
 	typ := fsm.RequiredType(p)
 	text := fmt.Sprintf("handles tasks of type %q", typ)
 	if typ == taskbody.CommandType {
@@ -79,6 +81,19 @@ func requirements(namespace string, p *dtaskv1.TaskPolicy) []requirement {
 			fmt.Sprintf("has the label %s=%s", label.Key, label.Value),
 			func(w *fsm.Worker) bool { return !fsm.IsOwnLabel(key) && slices.Contains(w.Labels, label) },
 		})
+	}
+	pooled := len(p.GetRequire()) > 0
+	if q := st.Queue(fsm.QueueOf(h)); q != nil {
+		for _, label := range q.Require {
+			list = append(list, requirement{
+				fmt.Sprintf("has the label %s=%s, which queue %s requires", label.Key, label.Value, q.Name),
+				func(w *fsm.Worker) bool { return slices.Contains(w.Labels, label) },
+			})
+		}
+		pooled = pooled || len(q.Require) > 0
+	}
+	if !pooled {
+		list = append(list, requirement{"takes tasks that require none of its labels", func(w *fsm.Worker) bool { return !w.IsReserved() }})
 	}
 	for _, name := range p.GetSecrets() {
 		list = append(list, requirement{"has the secret " + name, func(w *fsm.Worker) bool { return slices.Contains(w.Secrets(), name) }})

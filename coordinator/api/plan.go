@@ -135,7 +135,7 @@ func newPlan(ctx context.Context, h *dtaskv1.JobHeader, tasks []*dtaskv1.PlanTas
 			p.resp.SlotsInUse += min(uint64(st.LiveAttempts(w.ID)), uint64(w.Slots)) //nolint:gosec // not negative
 		}
 	}
-	p.planner = sequencer.NewPlanner(h, fleet)
+	p.planner = sequencer.NewPlanner(h, fleet, st.Queue(fsm.QueueOf(h)), func(use string) uint32 { return st.NamedLimit(fsm.LimitOf(use)).GetRunning() })
 	p.resp.Workers, p.resp.Slots = uint32(len(fleet)), p.planner.Slots() //nolint:gosec // workers are few
 	return p
 }
@@ -177,7 +177,7 @@ func (p *plan) classes() {
 			c = &dtaskv1.PlanClass{Task: t.GetId(), Type: fsm.RequiredType(x), Require: x.GetRequire(), Resources: x.GetResources(), Secrets: x.GetSecrets()}
 			workers, atOnce := p.planner.Fitting(t.GetPolicy())
 			if c.Workers, c.AtOnce = uint32(workers), atOnce; workers == 0 { //nolint:gosec // workers are few
-				c.Reason = cmp.Or(pendingReason(p.st, namespaceOf(p.header), x), "no worker has all that it needs")
+				c.Reason = cmp.Or(pendingReason(p.st, p.header, x), "no worker has all that it needs")
 			}
 			p.byClass[id] = c
 			p.resp.Classes = append(p.resp.Classes, c)

@@ -102,6 +102,8 @@ func NewServer(cfg Config) (*Server, error) {
 	dtaskv1.RegisterJobServiceServer(s.grpc, &jobs{Server: s})
 	dtaskv1.RegisterAdminServiceServer(s.grpc, &admin{Server: s})
 	dtaskv1.RegisterScheduleServiceServer(s.grpc, &schedules{Server: s})
+	dtaskv1.RegisterQueueServiceServer(s.grpc, &queues{Server: s})
+	dtaskv1.RegisterLimitServiceServer(s.grpc, &limits{Server: s})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	return s, nil
 }

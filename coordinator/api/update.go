@@ -33,6 +33,16 @@ func (j *jobs) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (*dtaskv1.U
 // update makes an update.
 func (j *jobs) update(ctx context.Context, c change, r *dtaskv1.UpdateRequest) (sequencer.ChangeResult, error) {
 	none := sequencer.ChangeResult{}
+	if r.GetQueue() != "" {
+		if !movesOnly(r) {
+			return none, invalid("queue requires a whole job, and no other change: send two updates")
+		}
+		done, err := j.move(ctx, c, r)
+		if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok {
+			return none, j.explainNotUpdated(&c, &sequencer.Change{Update: fsm.Update{WholeJob: true}}, rejected)
+		}
+		return done, err
+	}
 	if err := j.checkUpdate(r); err != nil {
 		return none, err
 	}

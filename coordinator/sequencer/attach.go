@@ -115,6 +115,8 @@ func capacity(slots uint32, resources []fsm.Resource, labels []fsm.Label) schedu
 			c.Types = append(c.Types, l.Value)
 		case fsm.NamespaceLabel:
 			c.Namespaces = append(c.Namespaces, schedulerNamespace(l.Value))
+		case fsm.ReservedLabel:
+			c.Reserved = true
 		case fsm.SecretLabel:
 			c.Labels = append(c.Labels, secretLabel(l.Value))
 		default:

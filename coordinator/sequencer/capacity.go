@@ -14,6 +14,7 @@ type Capacity struct {
 	Higher, Earlier uint64 // tasks of higher priority before it, and earlier ones of its own
 	AtLeast         bool   // Earlier is a lower bound
 
+	Queue       []Obstacle            // why its queue lets it not start now
 	Limit, Held uint32                // attempts of its array that may run at once, 0 = any number; and that do
 	Limits      []scheduler.LimitLoad // named ones of the task
 	Fits        bool                  // a worker could take it now, maybe to wait there for a slot
@@ -70,6 +71,9 @@ func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, see
 	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
 	c.Limit, c.Held = v.Group()
 	c.Limits = v.Limits()
+	for _, o := range v.Queue() {
+		c.Queue = append(c.Queue, showQueueObstacle(o))
+	}
 	c.group(v.Groups(), down, sees)
 	if c.Complete = true; c.Fits {
 		return c
@@ -152,8 +156,22 @@ func (o *Obstacle) include(x *Obstacle) {
 	}
 }
 
-// showObstacles returns the obstacles at one worker. Limits are the same at all workers, and
-// left out.
+// showQueueObstacle returns an obstacle of a queue. The name of the queue is its Value.
+func showQueueObstacle(o scheduler.Obstacle) Obstacle {
+	x := Obstacle{Value: cmp.Or(o.Name, fsm.DefaultQueue), Want: o.Want, Free: o.Free, Total: o.Total}
+	switch o.Kind { //nolint:exhaustive // only those of queues
+	case scheduler.QueuePaused:
+		x.Code = "queue_paused"
+	case scheduler.QueueFull:
+		x.Code = "queue_full"
+	default:
+		x.Code, x.Name = "queue_short", o.Resource
+	}
+	return x
+}
+
+// showObstacles returns the obstacles at one worker. Limits and the queue are
+// the same at all workers, and left out.
 func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 	var shown []Obstacle
 	for _, o := range list {
@@ -162,8 +180,12 @@ func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 		case scheduler.NotAccepting:
 			shown = append(shown, why.obstacles()...)
 			continue
-		case scheduler.GroupFull, scheduler.LimitFull:
+		case scheduler.GroupFull, scheduler.LimitFull, scheduler.QueuePaused, scheduler.QueueFull, scheduler.QueueShort:
 			continue
+		case scheduler.WorkerReserved:
+			x.Code = "worker_reserved"
+		case scheduler.WorkerKept:
+			x.Code, x.Name, x.Value = "worker_kept", "", cmp.Or(o.Name, fsm.DefaultQueue)
 		case scheduler.NoFreeSlot:
 			x.Code = "no_free_slot"
 		case scheduler.TypeMissing:
@@ -237,6 +259,12 @@ func showChange(c *scheduler.Change, why refusal) (shown StartChange, ok bool) {
 		shown.Code = "raise_max_parallel"
 	case scheduler.RaiseNamedLimit:
 		shown.Code = "raise_limit"
+	case scheduler.ResumeQueue:
+		shown.Code, shown.Name, shown.Value = "resume_queue", "", cmp.Or(c.Name, fsm.DefaultQueue)
+	case scheduler.RaiseMaxRunning:
+		shown.Code, shown.Name, shown.Value = "raise_max_running", "", cmp.Or(c.Name, fsm.DefaultQueue)
+	case scheduler.RaiseMax:
+		shown.Code = "raise_max"
 	case scheduler.DropLabel:
 		shown.Code = "drop_label"
 		if secret {

@@ -1,6 +1,8 @@
 package sequencer
 
 import (
+	"time"
+
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/scheduler"
 )
@@ -8,18 +10,25 @@ import (
 // dispatcher brings ready tasks to workers: it queues them in the scheduler, or
 // holds them back, and assigns what the scheduler chooses.
 type dispatcher struct {
-	sched     *scheduler.Scheduler
-	policies  *policyTable
-	timers    *timers
-	workers   *workerTable
-	results   *resultCache
-	cleanups  heldCleanups
-	waits     waitSampler
-	queued    queueTimeouts
-	schedules *schedules
-	gates     *gates
-	stale     uint64 // upper bound of the tasks in the scheduler that are no longer ready
+	sched    *scheduler.Scheduler
+	policies *policyTable
+	timers   *timers
+	workers  *workerTable
+	results  *resultCache
+	cleanups heldCleanups
+	waits    waitSampler
+	queued   queueTimeouts
+
+	queueWaits queueWaits
+	loadsAt    time.Time // when Totals.Queues was set last
+	schedules  *schedules
+	gates      *gates
+	stale      uint64 // upper bound of the tasks in the scheduler that are no longer ready
 }
+
+// loadsInterval is how often the loads of the queues are counted for metrics: it takes some
+// milliseconds with thousands of owners.
+const loadsInterval = 5 * time.Second
 
 // pushRun takes a run of ready tasks.
 func (d *dispatcher) pushRun(b *batch, run fsm.TaskRun) {
@@ -166,6 +175,7 @@ func (d *dispatcher) assign(b *batch) {
 		n++
 		if since, ok := d.waits.end(ref, d.sched.Len()); ok {
 			b.ready = append(b.ready, since)
+			d.queueWaits.observe(d.policies.queueOf(ref.Job), b.now.Sub(since))
 		}
 	}
 	b.cfg.Totals.Assignments.Add(n)
@@ -194,6 +204,11 @@ func (d *dispatcher) sweep(b *batch) {
 	b.cfg.Totals.Unplaceable.Store(int64(d.sched.Unplaceable(isReady(b.view))))
 	if age, ok := d.waits.oldest(b.view, b.now); ok {
 		b.cfg.Totals.OldestWait.Store(int64(age))
+	}
+	if b.now.Sub(d.loadsAt) >= loadsInterval {
+		d.loadsAt = b.now
+		loads := d.loads(b)
+		b.cfg.Totals.Queues.Store(&loads)
 	}
 	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
 		b.cfg.Totals.Depth[p].Store(int64(d.sched.Depth(p)))

@@ -37,7 +37,7 @@ func (s *Sequencer) Audit(ctx context.Context) error {
 		for len(r.schedules.unarmed) > 0 {
 			r.schedules.armSome(again)
 		}
-		return errors.Join(s.differsReady(r), s.differsTimers(r), s.differsGates(), s.differsHeld(r), s.differsCapacity(), s.differsMemory(r))
+		return errors.Join(s.differsReady(r), s.differsTimers(r), s.differsGates(), s.differsHeld(r), s.differsCapacity(), s.differsQueues(r), s.differsMemory(r))
 	}}
 	if !s.ask(ctx, q) {
 		return nil // the term has ended: nothing to compare
@@ -263,6 +263,41 @@ func (s *Sequencer) differsCapacity() error {
 			s.dispatch.sched.Occupy(scheduler.WorkerID(id), x.class, x.priority)
 			s.dispatch.sched.Unreserve(x.class)
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// differsQueues compares what the scheduler counts in each queue with the attempts that are
+// held, and the settings with rebuilt ones.
+func (s *Sequencer) differsQueues(r *Sequencer) error {
+	var errs []error
+	held := make(map[string]int)
+	count := func(ref fsm.TaskRef) {
+		if job, ok := s.view.Job(ref.Job); ok {
+			held[schedulerQueue(fsm.QueueOf(job.Header))]++
+		} else {
+			held["?"]++
+		}
+	}
+	for _, w := range s.workers.byID {
+		for _, x := range w.held.list {
+			count(x.TaskRef)
+		}
+	}
+	for a := range s.workers.leases.byRef {
+		count(a.TaskRef)
+	}
+	unknown := held["?"]
+	for name, l := range s.dispatch.sched.Loads() {
+		if name != "?" && (l.Running < held[name] || l.Running > held[name]+unknown) {
+			errs = append(errs, fmt.Errorf("queue %q: the scheduler counts %d attempts, %d are held", name, l.Running, held[name]))
+		}
+	}
+	if !maps.EqualFunc(s.dispatch.policies.required, r.dispatch.policies.required, slices.Equal) {
+		errs = append(errs, fmt.Errorf("queues require %v, rebuilt %v", s.dispatch.policies.required, r.dispatch.policies.required))
+	}
+	if len(s.queues.buckets) != len(r.queues.buckets) {
+		errs = append(errs, fmt.Errorf("%d queues have a rate, rebuilt %d", len(s.queues.buckets), len(r.queues.buckets)))
 	}
 	return errors.Join(errs...)
 }

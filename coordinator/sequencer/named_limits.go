@@ -48,10 +48,7 @@ func (p *policyTable) setLimits(v *fsm.State) {
 
 // limitValue returns how many attempts with a use may run at once; 0 = unlimited.
 func limitValue(v *fsm.State, use string) uint32 {
-	if l := v.NamedLimit(fsm.LimitOf(use)); l != nil {
-		return l.Running
-	}
-	return 0
+	return v.NamedLimit(fsm.LimitOf(use)).GetRunning()
 }
 
 // LimitLoad is what counts towards a limit, or a key of it, and waits for it.

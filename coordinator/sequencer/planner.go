@@ -15,6 +15,7 @@ import (
 type Planner struct {
 	header   *dtaskv1.JobHeader
 	fleet    []scheduler.Capacity
+	queue    scheduler.Queue // never paused
 	sched    *scheduler.Scheduler
 	limit    func(use string) uint32
 	policies []plannedPolicy
@@ -28,10 +29,16 @@ type plannedPolicy struct {
 	priority scheduler.Priority
 }
 
-// NewPlanner returns a planner for a job on workers that are up and do not drain. limit
-// returns how many attempts with a use may run at once; 0 = unlimited.
-func NewPlanner(h *dtaskv1.JobHeader, workers []*fsm.Worker, limit func(use string) uint32) *Planner {
+// NewPlanner returns a planner for a job on workers that are up and do not drain. q is the
+// queue of the job, which holds nothing else and is not paused; nil if it is not set. limit returns
+// how many attempts with a use may run at once; 0 = unlimited.
+func NewPlanner(h *dtaskv1.JobHeader, workers []*fsm.Worker, q *fsm.Queue, limit func(use string) uint32) *Planner {
 	p := &Planner{header: h, limit: limit, sched: scheduler.New(1), totals: make(map[string]float64)}
+	var required []scheduler.Label
+	if q != nil {
+		p.queue, required = queueSettings(q), requiredLabels(q.Require)
+		p.queue.Paused = false
+	}
 	for _, w := range workers {
 		c := capacity(w.Slots, w.Resources, w.Labels)
 		p.fleet = append(p.fleet, c)
@@ -44,6 +51,7 @@ func NewPlanner(h *dtaskv1.JobHeader, workers []*fsm.Worker, limit func(use stri
 	for _, t := range h.GetPolicies() {
 		x := plannedPolicy{demand: demand(t), priority: priorityOf(h, t)}
 		x.demand.Namespace = h.GetNamespace()
+		x.demand.Labels = append(x.demand.Labels, required...)
 		x.class = p.sched.Class(x.demand)
 		p.policies = append(p.policies, x)
 	}
@@ -103,7 +111,7 @@ func (p *Planner) Makespan(tasks []PlannedTasks, takesMS func(i int) int64, stop
 		}
 	}
 	for seed := range uint64(min(max(1, forecastTasks/max(1, total)), forecasts)) { //nolint:gosec // not negative
-		r, ok := forecast.Run(seed+1, p.fleet, units, stop)
+		r, ok := forecast.Run(seed+1, p.fleet, p.queue, units, stop)
 		if !ok || r.Unplaced > 0 {
 			return 0, 0, false
 		}

@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -17,9 +18,32 @@ type policyTable struct {
 	sched *scheduler.Scheduler
 	jobs  map[fsm.JobID]*jobPolicies
 	last  headerCache
-	// users counts the policies of unfinished jobs by their class, if it has named limits.
-	// Such classes may be as many as jobs, and are removed with the last of them.
-	users map[scheduler.ClassID]int
+	// required has the labels that queues require in addition, by the name of the queue in
+	// the scheduler.
+	required map[string][]scheduler.Label
+}
+
+// setRequired sets the labels that a queue requires of the workers of its tasks. Jobs whose
+// policies were read keep the former ones: see queues.moved.
+func (p *policyTable) setRequired(queue string, labels []fsm.Label) {
+	queue = schedulerQueue(queue)
+	if p.forgetLast(); len(labels) == 0 {
+		delete(p.required, queue)
+		return
+	}
+	if p.required == nil {
+		p.required = make(map[string][]scheduler.Label)
+	}
+	p.required[queue] = requiredLabels(labels)
+}
+
+// requiredLabels returns the labels that a queue requires as those of a demand.
+func requiredLabels(labels []fsm.Label) []scheduler.Label {
+	list := make([]scheduler.Label, len(labels))
+	for i, l := range labels {
+		list[i] = scheduler.Label{Name: l.Key, Value: l.Value}
+	}
+	return list
 }
 
 // jobPolicies are the policies of one job, by number. An entry never changes;
@@ -27,7 +51,6 @@ type policyTable struct {
 type jobPolicies struct {
 	list    []policy
 	pure    bool                         // one of them has a reuse
-	kept    bool                         // it is in policyTable.jobs
 	limited map[uint32]scheduler.ClassID // of arrays with max_parallel, by their first task
 }
 
@@ -61,10 +84,14 @@ func (p *policyTable) job(v *fsm.State, id fsm.JobID) *jobPolicies {
 	if !ok {
 		return nil
 	}
-	j := &jobPolicies{kept: !job.State.Terminal()}
+	j := &jobPolicies{}
 	p.read(v, j, job)
-	if j.kept { // else nothing would remove it
+	if !job.State.Terminal() { // else nothing would remove it
 		p.jobs[id] = j
+		return j
+	}
+	for i := range j.list {
+		p.sched.Unuse(j.list[i].class)
 	}
 	return j
 }
@@ -89,27 +116,41 @@ func (p *policyTable) numbered(v *fsm.State, id fsm.JobID, number uint32) *polic
 }
 
 // read reads the policies that are not read yet. Jobs submitted together mostly
-// share one header, whose policies are read once.
+// share one header, whose policies are read once. Each policy of a job counts as a use of
+// its class, and so does each of the last header.
 func (p *policyTable) read(v *fsm.State, j *jobPolicies, job fsm.Job) {
-	before := len(j.list)
 	if len(j.list) == 0 && p.last.header == job.Header {
 		j.list, j.pure = slices.Clip(p.last.list), p.last.pure
+		for i := range j.list {
+			p.sched.Retain(j.list[i].class)
+		}
 	}
 	for n := uint32(len(j.list)); n < job.Policies(); n++ { //nolint:gosec // bounded by the job
 		x := p.parse(v, job.Header, job.Policy(n))
 		j.list, j.pure = append(j.list, x), j.pure || x.reuse > 0
 	}
-	p.last = headerCache{job.Header, j.list[:len(job.Header.GetPolicies())], j.pure}
-	for i := before; i < len(j.list) && j.kept; i++ {
-		if x := &j.list[i]; len(x.demand.Uses) > 0 {
-			p.users[x.class]++
-		}
+	if p.last.header == job.Header {
+		return
 	}
+	p.forgetLast()
+	p.last = headerCache{job.Header, j.list[:len(job.Header.GetPolicies())], j.pure}
+	for i := range p.last.list {
+		p.sched.Retain(p.last.list[i].class)
+	}
+}
+
+// forgetLast ends the uses of the last header.
+func (p *policyTable) forgetLast() {
+	for i := range p.last.list {
+		p.sched.Retire(p.last.list[i].class)
+	}
+	p.last = headerCache{}
 }
 
 func (p *policyTable) parse(v *fsm.State, h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy {
 	d := demand(t)
-	d.Namespace = h.GetNamespace()
+	d.Namespace, d.Queue, d.Owner = h.GetNamespace(), schedulerQueue(h.GetQueue()), h.GetOwner()
+	d.Labels = append(d.Labels, p.required[d.Queue]...)
 	class := p.sched.Class(d)
 	for _, use := range d.Uses {
 		p.sched.SetNamedLimit(use, limitValue(v, use))
@@ -153,6 +194,14 @@ func (p *policyTable) classOf(v *fsm.State, ref fsm.TaskRef, x *policy) schedule
 	return id
 }
 
+// queueOf returns the name of the queue of a job that has tasks in the scheduler.
+func (p *policyTable) queueOf(id fsm.JobID) string {
+	if j := p.jobs[id]; j != nil && len(j.list) > 0 {
+		return cmp.Or(j.list[0].demand.Queue, fsm.DefaultQueue)
+	}
+	return fsm.DefaultQueue
+}
+
 // classOfTask is classOf for a task whose policy is not at hand.
 func (p *policyTable) classOfTask(v *fsm.State, ref fsm.TaskRef) scheduler.ClassID {
 	return p.classOf(v, ref, p.of(v, ref))
@@ -161,25 +210,18 @@ func (p *policyTable) classOfTask(v *fsm.State, ref fsm.TaskRef) scheduler.Class
 // remove removes a job that has ended, and its classes.
 func (p *policyTable) remove(id fsm.JobID) {
 	if j := p.jobs[id]; j != nil {
-		for _, first := range slices.Sorted(maps.Keys(j.limited)) {
-			p.sched.Retire(j.limited[first])
-		}
-		for i := range j.list {
-			p.removeUser(&j.list[i])
-		}
+		delete(p.jobs, id)
+		p.retire(j)
 	}
-	delete(p.jobs, id)
 }
 
-// removeUser removes a class with named limits that no unfinished job has.
-func (p *policyTable) removeUser(x *policy) {
-	if len(x.demand.Uses) == 0 {
-		return
+// retire ends the uses of the classes of a job.
+func (p *policyTable) retire(j *jobPolicies) {
+	for i := range j.list {
+		p.sched.Retire(j.list[i].class)
 	}
-	if p.users[x.class]--; p.users[x.class] == 0 {
-		delete(p.users, x.class)
-		p.sched.Retire(x.class)
-		p.last = headerCache{} // it may have the class
+	for _, first := range slices.Sorted(maps.Keys(j.limited)) {
+		p.sched.Retire(j.limited[first])
 	}
 }
 

@@ -49,6 +49,7 @@ type Sequencer struct {
 	uploads   uploads
 	schedules schedules
 	gates     gates
+	queues    queues
 	fencing   fencing
 	retention retention
 	questions []*question // asked and not answered
@@ -68,7 +69,7 @@ func New(cfg Config) (*Sequencer, error) {
 	s.sweeps.interval = cfg.TimeScale.Scale(sweepInterval)
 	s.batches = batcher{cfg: c, origin: now.Add(-time.Millisecond)} // before the first monoTime: 0 means never
 	sched := scheduler.New(cfg.Seed)
-	policies := &policyTable{sched: sched, jobs: make(map[fsm.JobID]*jobPolicies), users: make(map[scheduler.ClassID]int)}
+	policies := &policyTable{sched: sched, jobs: make(map[fsm.JobID]*jobPolicies)}
 	results := &resultCache{policies: policies}
 	s.workers = workerTable{
 		cfg: c, sched: sched, policies: policies, byID: make(map[fsm.WorkerID]*worker), stopping: make(map[fsm.JobID]int),
@@ -84,7 +85,7 @@ func New(cfg Config) (*Sequencer, error) {
 	s.dispatch = dispatcher{
 		sched: sched, policies: policies, timers: &s.timers, workers: &s.workers, results: results,
 		cleanups: heldCleanups{until: make(map[fsm.TaskRef]time.Time)}, waits: waitSampler{since: make(map[fsm.TaskRef]time.Time)},
-		queued: queueTimeouts{until: make(map[fsm.TaskRef]time.Time)},
+		queued: queueTimeouts{until: make(map[fsm.TaskRef]time.Time)}, queueWaits: queueWaits{byQueue: make(map[string]*lastWaits)},
 	}
 	s.stealing = stealing{sched: sched, workers: &s.workers}
 	s.retention = retention{cfg: c}
@@ -92,6 +93,8 @@ func New(cfg Config) (*Sequencer, error) {
 	s.schedules = schedules{cfg: c, timers: &s.timers, uploads: &s.uploads, byID: make(map[fsm.ScheduleID]*schedule)}
 	s.gates = gates{cfg: c, timers: &s.timers, workers: &s.workers, keys: newSharedKeys(), timed: make(map[fsm.JobID]bool)}
 	s.dispatch.schedules, s.dispatch.gates = &s.schedules, &s.gates
+	s.queues = queues{sched: sched, policies: policies, workers: &s.workers, dispatch: &s.dispatch, buckets: make(map[string]*bucket)}
+	s.uploads.queues = &s.queues
 	s.view, _ = cfg.Machine.Fork()
 	s.founded = s.view.ClusterID() == ""
 	return s, nil
@@ -236,6 +239,9 @@ func (s *Sequencer) absorb(b *batch) {
 	}
 	for _, h := range b.fx.EndedAttempts { // before cleanup tasks, which wait for them, become ready
 		s.workers.attemptEnded(b, h)
+	}
+	for _, id := range b.fx.MovedJobs {
+		s.queues.moved(b, id)
 	}
 	for _, run := range b.fx.Ready {
 		s.dispatch.pushRun(b, run)

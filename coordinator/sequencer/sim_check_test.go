@@ -127,6 +127,7 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64) func(fsm.Applie
 			checkNotifications(s)
 			l.completions(s, done)
 			l.assignments(s, given, order)
+			l.checkQueues(s, given)
 			if l.c.chance(2) {
 				l.scan(s)
 			}

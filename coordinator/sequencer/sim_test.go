@@ -45,6 +45,7 @@ type sim struct {
 	workers []*simWorker
 	jobs    []*simJob
 	plans   []*simSchedule
+	queues  *simQueues // nil: nobody sets queues
 	calls   []*simCall
 	stirred bool // calls may have been answered
 	asking  sync.WaitGroup
@@ -78,6 +79,9 @@ func newSim(t *testing.T, seed uint64, free bool) *sim {
 	}
 	for i := range c.opts.Schedules {
 		c.plans = append(c.plans, newSimSchedule(c, i))
+	}
+	if c.opts.Queues {
+		c.queues = newSimQueues(c)
 	}
 	return c
 }
@@ -283,6 +287,9 @@ func (c *sim) quiet() bool {
 		if !x.gone {
 			return false
 		}
+	}
+	if c.queues != nil && len(c.queues.calm) < len(simQueueNames) {
+		return false
 	}
 	done := false
 	c.log.truth.Read(func(s *fsm.State, _ uint64) {

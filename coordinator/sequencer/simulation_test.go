@@ -160,6 +160,7 @@ type simOptions struct {
 	Calm                 bool             // no faults: the same checks must hold
 	DeadLetters          int              // notifications of dead letters: index in simDeadLetters
 	Schedules            int
+	Queues               bool
 }
 
 func simOptionsOf(rng *rand.Rand) simOptions {
@@ -188,6 +189,7 @@ func simOptionsOf(rng *rand.Rand) simOptions {
 	if rng.IntN(3) == 0 {
 		o.Schedules = 1 + rng.IntN(2)
 	}
+	o.Queues = rng.IntN(3) == 0
 	return o
 }
 

@@ -60,6 +60,7 @@ type uploads struct {
 	retention *retention
 	byKey     map[string]*submission
 	started   uint64 // tasks of the runs of schedules that are not in retention.tasks yet
+	queues    *queues
 }
 
 // maxStartedTasks closes an entry for runs of schedules: the operation that starts a run is
@@ -138,6 +139,14 @@ func (u *submission) begin(b *batch) bool {
 		return false
 	}
 	if err := u.uploads.check(b.view, u.Total); err != nil {
+		u.refuse(err)
+		return false
+	}
+	if u.Queue != "" && b.view.Level() < fsm.OpLevel(&fsm.SetQueue{}) {
+		u.reject(b, fsm.AboveLevel) // the builds of the cluster do not know queues
+		return false
+	}
+	if err := u.uploads.queues.admit(b, u.Queue); err != nil {
 		u.refuse(err)
 		return false
 	}

@@ -55,6 +55,7 @@ func (s *Sequencer) rebuild(b *batch) {
 			s.workers.rebuild(w)
 		}
 	}
+	s.queues.rebuild(b)
 	s.workers.settling.begin(b)
 	// Each worker gets the time that the admission of all of them takes. It must
 	// also exceed the time for which an answer of the previous leader lets a

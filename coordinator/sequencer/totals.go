@@ -33,6 +33,8 @@ type Totals struct {
 	Unplaceable atomic.Int64
 	// OldestWait is how long the oldest ready task has been ready, in nanoseconds.
 	OldestWait atomic.Int64
+	// Queues is the load of each queue, of some seconds ago; nil: unknown.
+	Queues atomic.Pointer[map[string]QueueLoad]
 	// Failed has the failed attempts by task type and reason.
 	Failed FailedAttempts
 

@@ -31,9 +31,10 @@ type Limit uint8
 
 // The limits. Zero is unset.
 const (
-	LimitInbox  Limit = iota + 1 // waiting requests
-	LimitMemory                  // tasks and idempotency keys in memory
-	LimitDisk                    // free space on the leader's disk
+	LimitInbox     Limit = iota + 1 // waiting requests
+	LimitMemory                     // tasks and idempotency keys in memory
+	LimitDisk                       // free space on the leader's disk
+	LimitQueueRate                  // submissions to a queue
 )
 
 // Error returns the reached limit.
@@ -67,6 +68,7 @@ type Submission struct {
 	Key       string // idempotency key, 1–128 bytes
 	Generated bool   // the key was generated: it is kept for 10 minutes instead of 24 hours
 	Header    []byte // dtask.v1.JobHeader, encoded deterministically
+	Queue     string // that the header names
 	Total     uint32 // tasks in all chunks
 	Chunks    []*fsm.Chunk
 	Sum       uint32   // CRC-32C over the chunks

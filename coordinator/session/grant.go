@@ -80,7 +80,16 @@ func (g *Grant) labels(h *dtaskv1.Hello) []fsm.Label {
 		namespaces = g.Namespaces
 	}
 	return slices.Concat(labels(chosen), ownLabels(fsm.NamespaceLabel, namespaces),
-		ownLabels(fsm.SecretLabel, h.GetSecrets()), ownLabels(fsm.TypeLabel, h.GetTypes()))
+		reservedLabel(h), ownLabels(fsm.SecretLabel, h.GetSecrets()), ownLabels(fsm.TypeLabel, h.GetTypes()))
+}
+
+// reservedLabel returns the label of a worker that takes only tasks which require one of its
+// labels.
+func reservedLabel(h *dtaskv1.Hello) []fsm.Label {
+	if !h.GetReserved() {
+		return nil
+	}
+	return ownLabels(fsm.ReservedLabel, []string{"true"})
 }
 
 // EndSessions ends the sessions of all workers whose name matches, with an error that they

@@ -35,10 +35,12 @@ var (
 	hints      = row{Admin: Full, Operator: Full, Submitter: Full, Reader: Full, Worker: Full, Replica: Full}
 	readJobs   = row{Admin: Full, Operator: Full, Submitter: Own, Reader: Own}
 	changeJobs = row{Admin: Full, Operator: Full, Submitter: Own}
-	operate    = row{Admin: Full, Operator: Full}
-	administer = row{Admin: Full}
-	replicas   = row{Replica: Full}
-	sessions   = row{Worker: Own}
+	// readCluster is for what namespaces share, without data of any.
+	readCluster = row{Admin: Full, Operator: Full, Submitter: Full, Reader: Full}
+	operate     = row{Admin: Full, Operator: Full}
+	administer  = row{Admin: Full}
+	replicas    = row{Replica: Full}
+	sessions    = row{Worker: Own}
 )
 
 // table has a row for every method of every service, by its full name.
@@ -73,6 +75,16 @@ var table = map[string]row{
 	dtaskv1.ScheduleService_DeleteSchedule_FullMethodName:   changeJobs,
 	dtaskv1.ScheduleService_RunSchedule_FullMethodName:      changeJobs,
 	dtaskv1.ScheduleService_BackfillSchedule_FullMethodName: changeJobs,
+
+	dtaskv1.LimitService_SetLimit_FullMethodName:    operate,
+	dtaskv1.LimitService_ListLimits_FullMethodName:  readCluster,
+	dtaskv1.LimitService_DeleteLimit_FullMethodName: operate,
+
+	dtaskv1.QueueService_SetQueue_FullMethodName:    operate,
+	dtaskv1.QueueService_ListQueues_FullMethodName:  readCluster,
+	dtaskv1.QueueService_PauseQueue_FullMethodName:  operate,
+	dtaskv1.QueueService_ResumeQueue_FullMethodName: operate,
+	dtaskv1.QueueService_DeleteQueue_FullMethodName: operate,
 
 	dtaskv1.AdminService_ListWorkers_FullMethodName:   readJobs,
 	dtaskv1.AdminService_DrainWorker_FullMethodName:   operate,

@@ -132,6 +132,15 @@ func conversions() map[string]conversion {
 		"schedule_backfill": from(new(dtaskv1.BackfillScheduleResponse), func(m *dtaskv1.BackfillScheduleResponse) any {
 			return NewScheduleBackfill(m.GetRuns())
 		}),
+		"limits": from(new(dtaskv1.ListLimitsResponse), func(m *dtaskv1.ListLimitsResponse) any {
+			return NewLimits(m.GetLimits())
+		}, "freshness"),
+		"limit": from(new(dtaskv1.Limit), NewLimit),
+		"queues": from(new(dtaskv1.ListQueuesResponse), func(m *dtaskv1.ListQueuesResponse) any {
+			return NewQueues(m.GetQueues())
+		}, "freshness"),
+		"queue":          from(new(dtaskv1.Queue), NewQueue),
+		"queue_settings": from(new(dtaskv1.QueueSettings), newQueueSettings),
 		"event_of_job": from(new(dtaskv1.Job), func(m *dtaskv1.Job) any {
 			return Event{Type: "job.failed", Timestamp: Time(1), Data: NewJob(m)}
 		}, append(job, "arrays")...),
@@ -149,7 +158,7 @@ func plain() map[string]any {
 		"added_member": new(AddedMember), "removed_member": new(RemovedMember), "leader_transfer": new(LeaderTransfer),
 		"versions": new(Versions), "logs": new(Logs), "bench": new(Bench),
 		"context": new(Context), "contexts": new(Contexts),
-		"disk_usage": new(DiskUsage), "saved_debug": new(SavedDebug), "paused_schedule": new(PausedSchedule), "deleted_schedule": new(DeletedSchedule), "debug_manifest": new(DebugManifest),
+		"disk_usage": new(DiskUsage), "saved_debug": new(SavedDebug), "paused_schedule": new(PausedSchedule), "deleted_schedule": new(DeletedSchedule), "paused_queue": new(PausedQueue), "deleted_queue": new(DeletedQueue), "deleted_limit": new(DeletedLimit), "debug_manifest": new(DebugManifest),
 	}
 }
 

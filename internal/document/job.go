@@ -13,9 +13,11 @@ type Job struct {
 	State string `json:"state"`
 	Owner string `json:"owner"`
 	// Namespace is omitted for the default one.
-	Namespace string            `json:"namespace,omitempty"`
-	Priority  string            `json:"priority"`
-	Labels    map[string]string `json:"labels,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	// Queue is omitted for the default one.
+	Queue    string            `json:"queue,omitempty"`
+	Priority string            `json:"priority"`
+	Labels   map[string]string `json:"labels,omitempty"`
 	// Params are the values of the parameters of the job file.
 	Params         map[string]string `json:"params,omitempty"`
 	SubmittedAt    *string           `json:"submitted_at"`
@@ -129,7 +131,7 @@ type Results struct {
 func NewJob(j *dtaskv1.Job) Job {
 	doc := Job{
 		ID: j.GetId(), Name: j.GetName(), State: JobState(j.GetState()),
-		Owner: j.GetOwner(), Namespace: j.GetNamespace(), Priority: Priority(j.GetPriority()), Labels: j.GetLabels(), Params: j.GetParams(),
+		Owner: j.GetOwner(), Namespace: j.GetNamespace(), Queue: j.GetQueue(), Priority: Priority(j.GetPriority()), Labels: j.GetLabels(), Params: j.GetParams(),
 		SubmittedAt: optionalTime(j.GetSubmittedAt()),
 		StartedAt:   optionalTime(j.GetStartedAt()), CompletedAt: optionalTime(j.GetCompletedAt()),
 		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(),

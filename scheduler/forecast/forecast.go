@@ -7,7 +7,7 @@ import (
 
 // A Unit is a task, or an array of tasks that become ready together.
 type Unit struct {
-	Demand   scheduler.Demand // its Group and Limit are not used
+	Demand   scheduler.Demand // its Group, Limit, Queue and Owner are not used
 	Priority scheduler.Priority
 	Tasks    uint32 // at least 1
 	Limit    uint32 // maximum of its tasks that run at the same time; 0 = unlimited
@@ -33,12 +33,14 @@ type Result struct {
 // checkInterval is how many tasks are looked at between two calls of stop.
 const checkInterval = 256
 
-// Run computes how the units run on workers with these capacities. ok is false if stop has
+// Run computes how the units run on workers with these capacities, as tasks of one owner in
+// a queue with these settings that holds nothing else. ok is false if stop has
 // returned true; it is called now and then. The seed decides between workers of equal load,
 // and whether the slots of tasks that end in the same millisecond become free together (odd
 // seeds) or one after the other, in random order.
-func Run(seed uint64, fleet []scheduler.Capacity, units []Unit, stop func() bool) (r Result, ok bool) {
+func Run(seed uint64, fleet []scheduler.Capacity, queue scheduler.Queue, units []Unit, stop func() bool) (r Result, ok bool) {
 	f := &forecast{s: scheduler.New(seed), random: splitmix.New(seed), together: seed%2 == 1, units: units, stop: stop}
+	f.s.SetQueue("", queue)
 	for i, c := range fleet {
 		f.s.AddWorker(scheduler.WorkerID(i+1), c) //nolint:gosec // workers are few
 	}
@@ -163,6 +165,7 @@ func (f *forecast) push() {
 		}
 		t := scheduler.TaskRef{Job: uint64(i) + 1}
 		d := u.Demand
+		d.Queue, d.Owner = "", ""
 		if d.Limit, d.Group = 0, t; u.Limit < u.Tasks { // else it needs no class of its own
 			d.Limit = u.Limit
 		}

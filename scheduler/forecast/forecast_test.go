@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -13,7 +14,7 @@ func never() bool { return false }
 // makespan forecasts units that all end.
 func makespan(t *testing.T, fleet []scheduler.Capacity, units ...Unit) int64 {
 	t.Helper()
-	r, ok := Run(1, fleet, units, never)
+	r, ok := Run(1, fleet, scheduler.Queue{}, units, never)
 	if !ok || r.Unplaced != 0 {
 		t.Fatalf("got %+v, %t", r, ok)
 	}
@@ -70,20 +71,20 @@ func TestAForecastIsTheScheduleByHand(t *testing.T) {
 func TestTasksThatNoWorkerFitsNeverEnd(t *testing.T) {
 	t.Parallel()
 	rare := scheduler.Demand{Type: "rare"}
-	r, ok := Run(1, []scheduler.Capacity{{Slots: 2, Types: []string{"noop"}}}, []Unit{
+	r, ok := Run(1, []scheduler.Capacity{{Slots: 2, Types: []string{"noop"}}}, scheduler.Queue{}, []Unit{
 		{Tasks: 3, TakesMS: 5, Demand: scheduler.Demand{Type: "noop"}}, {Tasks: 2, TakesMS: 5, Demand: rare}, {Tasks: 4, TakesMS: 5, Needs: []uint32{1}},
 	}, never)
 	if want := (Result{MakespanMS: 10, Unplaced: 6}); !ok || r != want {
 		t.Errorf("got %+v, %t, want %+v", r, ok, want)
 	}
-	if r, ok = Run(1, nil, []Unit{{Tasks: 7}}, never); !ok || r.Unplaced != 7 {
+	if r, ok = Run(1, nil, scheduler.Queue{}, []Unit{{Tasks: 7}}, never); !ok || r.Unplaced != 7 {
 		t.Errorf("without workers: got %+v, %t", r, ok)
 	}
 }
 
 func TestAForecastCanBeStopped(t *testing.T) {
 	t.Parallel()
-	if _, ok := Run(1, slots(1), []Unit{{Tasks: 10 * checkInterval}}, func() bool { return true }); ok {
+	if _, ok := Run(1, slots(1), scheduler.Queue{}, []Unit{{Tasks: 10 * checkInterval}}, func() bool { return true }); ok {
 		t.Error("the forecast was not stopped")
 	}
 }
@@ -91,10 +92,10 @@ func TestAForecastCanBeStopped(t *testing.T) {
 func TestAForecastCanBeStoppedWhileNothingStarts(t *testing.T) {
 	t.Parallel()
 	units := make([]Unit, 2*checkInterval)
-	for i := range units { // a class of its own for each
-		units[i] = Unit{Tasks: 2, Limit: 1, Demand: scheduler.Demand{Type: "rare"}}
+	for i := range units { // a shape of its own for each
+		units[i] = Unit{Tasks: 2, Limit: 1, Demand: scheduler.Demand{Type: fmt.Sprint("rare", i)}}
 	}
-	if _, ok := Run(1, []scheduler.Capacity{{Slots: 2, Types: []string{"noop"}}}, units, func() bool { return true }); ok {
+	if _, ok := Run(1, []scheduler.Capacity{{Slots: 2, Types: []string{"noop"}}}, scheduler.Queue{}, units, func() bool { return true }); ok {
 		t.Error("the forecast was not stopped")
 	}
 }
@@ -126,14 +127,14 @@ func TestAMakespanIsWithinTheBoundsOfListScheduling(t *testing.T) {
 			n := rapid.IntRange(1, 5).Draw(rt, "slots")
 			fleet, all = append(fleet, scheduler.Capacity{Slots: n}), all+int64(n)
 		}
-		r, ok := Run(1, fleet, units, never)
+		r, ok := Run(1, fleet, scheduler.Queue{}, units, never)
 		if !ok || r.Unplaced != 0 {
 			rt.Fatalf("got %+v, %t", r, ok)
 		}
 		if r.MakespanMS < longest || r.MakespanMS*all < work || r.MakespanMS*all > work+longest*(all-1) {
 			rt.Fatalf("got %d ms on %d slots, with a chain of %d ms and %d ms of work", r.MakespanMS, all, longest, work)
 		}
-		again, _ := Run(1, fleet, units, never)
+		again, _ := Run(1, fleet, scheduler.Queue{}, units, never)
 		if again != r {
 			rt.Fatalf("got %+v, then %+v", r, again)
 		}
@@ -155,7 +156,7 @@ func BenchmarkRun(b *testing.B) {
 	}
 	b.Run("of 100,000 tasks", func(b *testing.B) {
 		for b.Loop() {
-			if r, ok := Run(1, fleet, units, never); !ok || r.Unplaced > 0 {
+			if r, ok := Run(1, fleet, scheduler.Queue{}, units, never); !ok || r.Unplaced > 0 {
 				b.Fatal("tasks are left")
 			}
 		}

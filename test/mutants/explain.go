@@ -11,7 +11,7 @@ func inExplain() []Mutant {
 		},
 		{
 			Name:   "a-full-limit-is-no-obstacle-of-the-tasks-ahead",
-			Edits:  []Edit{{"scheduler/trial.go", "func (t *trial) full(c *class) bool { return c.limit > 0 && c.held+t.held[c.id] >= c.limit }", "func (t *trial) full(c *class) bool { return c.limit > 0 && c.held >= c.limit }"}},
+			Edits:  []Edit{{"scheduler/trial_order.go", " || !t.v.ahead[k].class.mayStart() {", " {"}},
 			Caught: caught,
 		},
 		{

@@ -307,6 +307,8 @@ type JobHeader struct {
 	Namespace string `protobuf:"bytes,13,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// The run of a schedule that the job is. Coordinators set it. Unset: none.
 	Run *ScheduledRun `protobuf:"bytes,14,opt,name=run,proto3" json:"run,omitempty"`
+	// The queue in which its tasks wait: 1–63 of letters, digits, - _ . Empty = default.
+	Queue string `protobuf:"bytes,15,opt,name=queue,proto3" json:"queue,omitempty"`
 	// No task is ready before both times: an instant, and a duration from submission. 0 = none.
 	StartAtMs    int64 `protobuf:"varint,16,opt,name=start_at_ms,json=startAtMs,proto3" json:"start_at_ms,omitempty"`
 	StartAfterMs int64 `protobuf:"varint,17,opt,name=start_after_ms,json=startAfterMs,proto3" json:"start_after_ms,omitempty"`
@@ -445,6 +447,13 @@ func (x *JobHeader) GetRun() *ScheduledRun {
 		return x.Run
 	}
 	return nil
+}
+
+func (x *JobHeader) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
 }
 
 func (x *JobHeader) GetStartAtMs() int64 {
@@ -1821,6 +1830,7 @@ type Job struct {
 	ScheduledUntil int64           `protobuf:"varint,35,opt,name=scheduled_until,json=scheduledUntil,proto3" json:"scheduled_until,omitempty"`
 	Concurrency    *JobConcurrency `protobuf:"bytes,36,opt,name=concurrency,proto3" json:"concurrency,omitempty"`           // as submitted
 	WaitsFor       []string        `protobuf:"bytes,37,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // jobs with its concurrency key that it waits for, the oldest first
+	Queue          string          `protobuf:"bytes,31,opt,name=queue,proto3" json:"queue,omitempty"`                       // in which its tasks wait; empty = default
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2105,6 +2115,13 @@ func (x *Job) GetWaitsFor() []string {
 		return x.WaitsFor
 	}
 	return nil
+}
+
+func (x *Job) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
 }
 
 // ArrayStatus is the progress of an array.
@@ -3396,8 +3413,11 @@ type UpdateRequest struct {
 	// Repeating the same update with the same key has no further effect. 1–128 bytes.
 	IdempotencyKey string `protobuf:"bytes,10,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	GeneratedKey   bool   `protobuf:"varint,11,opt,name=generated_key,json=generatedKey,proto3" json:"generated_key,omitempty"` // as in JobPart
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The queue to which the job is moved; empty = unchanged. Only of a whole job, and
+	// without other changes.
+	Queue         string `protobuf:"bytes,12,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateRequest) Reset() {
@@ -3505,6 +3525,13 @@ func (x *UpdateRequest) GetGeneratedKey() bool {
 		return x.GeneratedKey
 	}
 	return false
+}
+
+func (x *UpdateRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
 }
 
 type UpdateResponse struct {
@@ -6262,7 +6289,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x13dtask/v1/jobs.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"`\n" +
 	"\aJobSpec\x12+\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12(\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\x8b\a\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xa1\a\n" +
 	"\tJobHeader\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12.\n" +
@@ -6280,7 +6307,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06params\x18\v \x03(\v2\x1f.dtask.v1.JobHeader.ParamsEntryR\x06params\x12'\n" +
 	"\x05needs\x18\f \x03(\v2\x11.dtask.v1.JobNeedR\x05needs\x12\x1c\n" +
 	"\tnamespace\x18\r \x01(\tR\tnamespace\x12(\n" +
-	"\x03run\x18\x0e \x01(\v2\x16.dtask.v1.ScheduledRunR\x03run\x12\x1e\n" +
+	"\x03run\x18\x0e \x01(\v2\x16.dtask.v1.ScheduledRunR\x03run\x12\x14\n" +
+	"\x05queue\x18\x0f \x01(\tR\x05queue\x12\x1e\n" +
 	"\vstart_at_ms\x18\x10 \x01(\x03R\tstartAtMs\x12$\n" +
 	"\x0estart_after_ms\x18\x11 \x01(\x03R\fstartAfterMs\x12\x1d\n" +
 	"\n" +
@@ -6421,7 +6449,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tStoredJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aexisted\x18\x02 \x01(\bR\aexisted\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"\xcb\v\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"\xe1\v\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -6462,7 +6490,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"expires_ms\x18\" \x01(\x03R\texpiresMs\x12'\n" +
 	"\x0fscheduled_until\x18# \x01(\x03R\x0escheduledUntil\x12:\n" +
 	"\vconcurrency\x18$ \x01(\v2\x18.dtask.v1.JobConcurrencyR\vconcurrency\x12\x1b\n" +
-	"\twaits_for\x18% \x03(\tR\bwaitsFor\x1a9\n" +
+	"\twaits_for\x18% \x03(\tR\bwaitsFor\x12\x14\n" +
+	"\x05queue\x18\x1f \x01(\tR\x05queue\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
@@ -6598,7 +6627,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x10\n" +
 	"\x03now\x18\x04 \x01(\bR\x03now\"=\n" +
 	"\x0eCancelResponse\x12+\n" +
-	"\x11already_cancelled\x18\x01 \x01(\bR\x10alreadyCancelled\"\xb2\x03\n" +
+	"\x11already_cancelled\x18\x01 \x01(\bR\x10alreadyCancelled\"\xc8\x03\n" +
 	"\rUpdateRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12.\n" +
@@ -6615,7 +6644,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"if_version\x18\t \x01(\x04R\tifVersion\x12'\n" +
 	"\x0fidempotency_key\x18\n" +
 	" \x01(\tR\x0eidempotencyKey\x12#\n" +
-	"\rgenerated_key\x18\v \x01(\bR\fgeneratedKeyB\x0e\n" +
+	"\rgenerated_key\x18\v \x01(\bR\fgeneratedKey\x12\x14\n" +
+	"\x05queue\x18\f \x01(\tR\x05queueB\x0e\n" +
 	"\f_max_retriesB\n" +
 	"\n" +
 	"\b_payloadB\r\n" +

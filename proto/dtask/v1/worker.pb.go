@@ -637,7 +637,8 @@ type Hello struct {
 	// Identifies the locked file of the work directory: of all processes with the same
 	// lock, at most one is alive. Empty: unknown.
 	LockId        string   `protobuf:"bytes,13,opt,name=lock_id,json=lockId,proto3" json:"lock_id,omitempty"`
-	Secrets       []string `protobuf:"bytes,14,rep,name=secrets,proto3" json:"secrets,omitempty"` // names of the secrets that the worker has
+	Secrets       []string `protobuf:"bytes,14,rep,name=secrets,proto3" json:"secrets,omitempty"`    // names of the secrets that the worker has
+	Reserved      bool     `protobuf:"varint,15,opt,name=reserved,proto3" json:"reserved,omitempty"` // it gets only tasks that require one of its labels
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -768,6 +769,13 @@ func (x *Hello) GetSecrets() []string {
 		return x.Secrets
 	}
 	return nil
+}
+
+func (x *Hello) GetReserved() bool {
+	if x != nil {
+		return x.Reserved
+	}
+	return false
 }
 
 // Reports contains what has happened at the worker since its last reports.
@@ -2368,7 +2376,7 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\areports\x18\x04 \x01(\v2\x11.dtask.v1.ReportsR\areports\x12,\n" +
 	"\blog_data\x18\x05 \x01(\v2\x11.dtask.v1.LogDataR\alogData\x12\x18\n" +
 	"\aleaving\x18\x06 \x01(\bR\aleaving\x12\x14\n" +
-	"\x05trust\x18\a \x01(\fR\x05trust\"\xcf\x04\n" +
+	"\x05trust\x18\a \x01(\fR\x05trust\"\xeb\x04\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -2385,7 +2393,8 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\bprefetch\x18\v \x01(\rR\bprefetch\x12\x14\n" +
 	"\x05types\x18\f \x03(\tR\x05types\x12\x17\n" +
 	"\alock_id\x18\r \x01(\tR\x06lockId\x12\x18\n" +
-	"\asecrets\x18\x0e \x03(\tR\asecrets\x1a9\n" +
+	"\asecrets\x18\x0e \x03(\tR\asecrets\x12\x1a\n" +
+	"\breserved\x18\x0f \x01(\bR\breserved\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

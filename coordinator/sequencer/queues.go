@@ -1,0 +1,178 @@
+package sequencer
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/scheduler"
+)
+
+// queues mirrors the queues of the state: it sets them in the scheduler, and limits their
+// submission rates. Like all soft state it is rebuilt at the start of a term, with full
+// buckets.
+type queues struct {
+	sched    *scheduler.Scheduler
+	policies *policyTable
+	workers  *workerTable
+	dispatch *dispatcher
+	buckets  map[string]*bucket // of queues with a submission rate
+}
+
+// schedulerQueue returns the name of a queue in the scheduler: the default one has an empty
+// name, as in the header of a job.
+func schedulerQueue(name string) string {
+	if name == fsm.DefaultQueue {
+		return ""
+	}
+	return name
+}
+
+// queueSettings returns the settings of a queue in the scheduler.
+func queueSettings(x *fsm.Queue) scheduler.Queue {
+	to := scheduler.Queue{Weight: x.Weight, MaxRunning: x.MaxRunning, Paused: x.IsPaused()}
+	for _, r := range x.Max {
+		to.Max = append(to.Max, scheduler.Quantity{Name: r.Name, Amount: r.Amount})
+	}
+	return to
+}
+
+func (q *queues) rebuild(b *batch) {
+	for x := range b.view.Queues() {
+		q.mirror(b, x)
+	}
+}
+
+// mirror sets a queue of the state in the scheduler.
+func (q *queues) mirror(b *batch, x *fsm.Queue) {
+	q.sched.SetQueue(schedulerQueue(x.Name), queueSettings(x))
+	q.policies.setRequired(x.Name, x.Require)
+	if x.RateMilli == 0 {
+		delete(q.buckets, x.Name)
+		return
+	}
+	limit := bucket{milli: int64(x.RateMilli), burst: int64(x.Burst)}
+	if k := q.buckets[x.Name]; k == nil || k.milli != limit.milli || k.burst != limit.burst {
+		limit.tokens, limit.at = limit.full(), b.now
+		q.buckets[x.Name] = &limit
+	}
+}
+
+// changed updates the mirror after a queue was set or deleted.
+func (q *queues) changed(b *batch, name string) {
+	before := q.policies.required[schedulerQueue(name)]
+	if x := b.view.Queue(name); x != nil {
+		q.mirror(b, x)
+	} else {
+		q.sched.RemoveQueue(schedulerQueue(name))
+		q.policies.setRequired(name, nil)
+		delete(q.buckets, name)
+	}
+	if slices.Equal(before, q.policies.required[schedulerQueue(name)]) {
+		return
+	}
+	for job := range b.view.Jobs(0) {
+		if !job.State.Terminal() && fsm.QueueOf(job.Header) == name {
+			q.moved(b, job.ID)
+			for run := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID}, N: job.Total}) {
+				for i := uint32(0); i < run.N && run.State == fsm.Pending; i++ {
+					q.dispatch.reorder(b, fsm.TaskRef{Job: job.ID, Index: run.Index + i})
+				}
+			}
+		}
+	}
+}
+
+// moved reads the policies of a job again, whose queue or the labels of which have changed:
+// its attempts count in the queue where its ready tasks are put next.
+func (q *queues) moved(b *batch, id fsm.JobID) {
+	before := q.policies.jobs[id]
+	delete(q.policies.jobs, id)
+	q.workers.moved(b, id)
+	if before != nil {
+		q.policies.retire(before) // what is left of its entries is superseded
+	}
+}
+
+// moved counts the attempts of a job in its present class.
+func (t *workerTable) moved(b *batch, id fsm.JobID) {
+	for _, number := range slices.Sorted(maps.Keys(t.byID)) {
+		w := t.byID[number]
+		for i := range w.held.list {
+			x := &w.held.list[i]
+			if x.Job != id {
+				continue
+			}
+			class := t.policies.classOfTask(b.view, x.TaskRef)
+			t.sched.Occupy(scheduler.WorkerID(w.id), class, x.priority) // first: it does not free the slot
+			t.sched.Release(scheduler.WorkerID(w.id), x.class, x.priority)
+			x.class = class
+		}
+	}
+	t.leases.moved(b, id)
+}
+
+// moved counts the attempts of a job in its present class.
+func (l *leases) moved(b *batch, id fsm.JobID) {
+	for a, x := range l.byRef {
+		if a.Job != id {
+			continue
+		}
+		class := l.policies.classOfTask(b.view, a.TaskRef)
+		l.sched.Reserve(class)
+		l.sched.Unreserve(x.class)
+		x.class = class
+		l.byRef[a] = x
+	}
+}
+
+// A bucket limits a rate with tokens, one for each job, in billionths.
+type bucket struct {
+	milli  int64 // jobs per 1,000 seconds: as many billionths of a token per microsecond
+	burst  int64
+	tokens int64
+	at     time.Time // up to which tokens were added
+}
+
+const token = 1_000_000_000
+
+func (k *bucket) full() int64 { return k.burst * token }
+
+// take takes a token, or returns how long it takes until there is one.
+func (k *bucket) take(now time.Time) (wait time.Duration, ok bool) {
+	if us := now.Sub(k.at).Microseconds(); us > 0 {
+		k.at = k.at.Add(time.Duration(us) * time.Microsecond)
+		if us > (k.full()-k.tokens)/k.milli {
+			k.tokens = k.full()
+		} else {
+			k.tokens += us * k.milli
+		}
+	}
+	if k.tokens < token {
+		return time.Duration((token-k.tokens)/k.milli+1) * time.Microsecond, false
+	}
+	k.tokens -= token
+	return 0, true
+}
+
+// admit takes a token of a queue for a new job, or returns a *BusyError with the delay until
+// the next one.
+func (q *queues) admit(b *batch, name string) error {
+	if len(q.buckets) == 0 {
+		return nil
+	}
+	if name == "" {
+		name = fsm.DefaultQueue
+	}
+	k := q.buckets[name]
+	if k == nil {
+		return nil
+	}
+	wait, ok := k.take(b.now)
+	if ok {
+		return nil
+	}
+	wait = max(wait.Round(time.Millisecond), time.Millisecond)
+	return &BusyError{What: "queue " + name + " exceeds its submission rate", Limit: LimitQueueRate, RetryAfter: wait}
+}

@@ -1,0 +1,134 @@
+package sequencer
+
+import (
+	"context"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+)
+
+// SetQueue sets a queue or replaces its settings, and returns it as it is then. It keeps its
+// pause. version is the one that it must have; 0 = any, or none. A repeated request changes
+// nothing. Errors: *RejectedError as for fsm.SetQueue, *BusyError, ErrTermEnded,
+// ErrOutcomeUnknown.
+func (s *Sequencer) SetQueue(ctx context.Context, name string, to fsm.QueueSettings, version uint32, by string) (*fsm.Queue, error) {
+	return s.changeQueue(ctx, name, func(b *batch, old *fsm.Queue) fsm.Op {
+		op := &fsm.SetQueue{Name: name, QueueSettings: to, By: by, IfVersion: version, AtMS: b.entry.NowMS()}
+		if old != nil {
+			op.Pause = old.Pause
+		}
+		return op
+	})
+}
+
+// PauseQueue lets nothing of a queue start. One that is paused stays as it is, and already is
+// true. Errors: *RejectedError with QueueNotFound, *BusyError, ErrTermEnded,
+// ErrOutcomeUnknown.
+func (s *Sequencer) PauseQueue(ctx context.Context, name, reason, by string) (q *fsm.Queue, already bool, err error) {
+	q, err = s.changeQueue(ctx, name, func(b *batch, old *fsm.Queue) fsm.Op {
+		if already = old != nil && old.IsPaused(); already {
+			return nil
+		}
+		return withPause(b, name, old, fsm.QueuePause{AtMS: b.entry.NowMS(), Reason: reason, By: by}, by)
+	})
+	return q, already, err
+}
+
+// ResumeQueue lets the tasks of a paused queue start again. One that is not paused stays as
+// it is, and already is true. Errors as for PauseQueue.
+func (s *Sequencer) ResumeQueue(ctx context.Context, name, by string) (q *fsm.Queue, already bool, err error) {
+	q, err = s.changeQueue(ctx, name, func(b *batch, old *fsm.Queue) fsm.Op {
+		if already = old != nil && !old.IsPaused(); already {
+			return nil
+		}
+		return withPause(b, name, old, fsm.QueuePause{}, by)
+	})
+	return q, already, err
+}
+
+// withPause returns the operation that pauses or resumes a queue. The default one need not
+// have been set.
+func withPause(b *batch, name string, old *fsm.Queue, pause fsm.QueuePause, by string) fsm.Op {
+	if old == nil && name != fsm.DefaultQueue {
+		return &fsm.DeleteQueue{Name: name} // is rejected with QueueNotFound
+	}
+	op := &fsm.SetQueue{Name: name, QueueSettings: fsm.QueueSettings{Weight: 1}, Pause: pause, By: by, AtMS: b.entry.NowMS()}
+	if old != nil {
+		op.QueueSettings = old.QueueSettings
+	}
+	return op
+}
+
+// DeleteQueue removes a queue; the default one returns to its initial settings. version is
+// the one that it must have; 0 = any. Errors: *RejectedError with QueueNotFound,
+// VersionMismatch, or WrongState while jobs name it; *BusyError, ErrTermEnded,
+// ErrOutcomeUnknown.
+func (s *Sequencer) DeleteQueue(ctx context.Context, name string, version uint32) error {
+	_, err := s.changeQueue(ctx, name, func(*batch, *fsm.Queue) fsm.Op { return &fsm.DeleteQueue{Name: name, IfVersion: version} })
+	return err
+}
+
+// changeQueue proposes a change of a queue, unless it is nil, and returns the queue as it is
+// then; nil if it is not set.
+func (s *Sequencer) changeQueue(ctx context.Context, name string, change func(b *batch, old *fsm.Queue) fsm.Op) (*fsm.Queue, error) {
+	return do(ctx, s.inbox, classCancel, func(b *batch) (*fsm.Queue, error) {
+		if op := change(b, b.view.Queue(name)); op != nil {
+			s.absorb(b) // tasks that became ready must be queued before they can be reordered
+			if r := b.entry.Do(op); r != fsm.Accepted {
+				return nil, &RejectedError{Reason: r}
+			}
+			s.queues.changed(b, name)
+		}
+		return b.view.Queue(name), nil
+	})
+}
+
+// MoveJob moves a job to another queue. Errors: *RejectedError with JobNotFound,
+// QueueNotFound, KeyConflict, AlreadyEnded or VersionMismatch, *BusyError, ErrTermEnded,
+// ErrOutcomeUnknown.
+func (s *Sequencer) MoveJob(ctx context.Context, op fsm.MoveJob, generated bool) (ChangeResult, error) {
+	return s.change(ctx, op.Job, &op.Precondition, generated, func(b *batch) fsm.Reason {
+		s.absorb(b) // as in Update
+		r := b.entry.Do(&op)
+		s.absorb(b)
+		return r
+	})
+}
+
+// QueueLoad is what is ready and runs of a queue.
+type QueueLoad struct {
+	Waiting, Running int
+	Oldest           time.Duration // how long its oldest sampled task has been ready; 0 = none
+	P50, P99         time.Duration // of the waits of the last tasks that were assigned; 0 = none
+	Waits            int           // as many
+}
+
+// QueueLoads returns the load of each queue that is set or has tasks, by name, as the leader
+// counts it. Errors: *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+func (s *Sequencer) QueueLoads(ctx context.Context) (map[string]QueueLoad, error) {
+	return do(ctx, s.inbox, classWorker, func(b *batch) (map[string]QueueLoad, error) {
+		return s.dispatch.loads(b), nil
+	})
+}
+
+// loads returns the load of each queue by name.
+func (d *dispatcher) loads(b *batch) map[string]QueueLoad {
+	loads := make(map[string]QueueLoad)
+	for name, l := range d.sched.Loads() {
+		if name == "" {
+			name = fsm.DefaultQueue
+		}
+		loads[name] = QueueLoad{Waiting: l.Waiting, Running: l.Running}
+	}
+	for name, x := range d.queueWaits.byQueue {
+		l := loads[name]
+		l.P50, l.P99, l.Waits = x.quantile(500), x.quantile(990), x.n
+		loads[name] = l
+	}
+	for name, since := range d.waits.oldestOf(b.view) {
+		l := loads[name]
+		l.Oldest = b.now.Sub(since)
+		loads[name] = l
+	}
+	return loads
+}

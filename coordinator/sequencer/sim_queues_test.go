@@ -1,0 +1,136 @@
+package sequencer_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+)
+
+// simQueues is an operator who sets, pauses and deletes queues, and moves jobs between them.
+// After the faults, nothing is paused any more.
+type simQueues struct {
+	c      *sim
+	raised bool            // the cluster has the level
+	calm   map[string]bool // queues that hold nothing back any more
+}
+
+var simQueueNames = []string{"etl", "ml", fsm.DefaultQueue}
+
+func newSimQueues(c *sim) *simQueues {
+	x := &simQueues{c: c, calm: map[string]bool{}}
+	c.after(c.upTo(time.Second), x.turn)
+	return x
+}
+
+func (x *simQueues) turn() {
+	c := x.c
+	if len(x.calm) == len(simQueueNames) {
+		return
+	}
+	if t := c.anyTerm(); t != nil {
+		x.act(t)
+	}
+	c.after(c.upTo(1500*time.Millisecond), x.turn)
+}
+
+func (x *simQueues) act(t *simTerm) {
+	c := x.c
+	name := simQueueNames[c.rng.IntN(len(simQueueNames))]
+	n := c.rng.IntN(10)
+	c.note("queue", uint64(len(name)), uint64(n))
+	switch {
+	case !x.raised:
+		x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+			return s.ChangeLevel(ctx, func(l fsm.Level, _ bool) *fsm.SetLevel {
+				if l >= 3 {
+					return nil
+				}
+				return &fsm.SetLevel{Level: 3}
+			})
+		}, func() { x.raised = true })
+	case c.calm && len(c.calls) == 0: // else a request may still pause one
+		x.release(t, name)
+	case c.calm:
+	case n < 3:
+		to := fsm.QueueSettings{Weight: 1 + c.rng.Uint32N(4), MaxRunning: c.rng.Uint32N(2) * (1 + c.rng.Uint32N(4))}
+		if c.chance(20) {
+			to.RateMilli, to.Burst = 1000, 5
+		}
+		if c.chance(10) {
+			to.Require = []fsm.Label{{Key: "pool", Value: "none"}}
+		}
+		x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+			_, err := s.SetQueue(ctx, name, to, 0, "alice")
+			return err
+		}, nil)
+	case n == 3:
+		x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+			_, _, err := s.PauseQueue(ctx, name, "new disk", "alice")
+			return err
+		}, nil)
+	case n < 6:
+		x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+			_, _, err := s.ResumeQueue(ctx, name, "alice")
+			return err
+		}, nil)
+	case n == 6:
+		x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error { return s.DeleteQueue(ctx, name, 0) }, nil)
+	default:
+		j := c.jobs[c.rng.IntN(len(c.jobs))]
+		if j.id == 0 {
+			return
+		}
+		x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+			_, err := s.MoveJob(ctx, fsm.MoveJob{Job: j.id, Queue: name}, false)
+			return err
+		}, nil)
+	}
+}
+
+// release makes a queue hold nothing back, once no earlier request may undo that.
+func (x *simQueues) release(t *simTerm, name string) {
+	x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+		if _, err := s.SetQueue(ctx, name, fsm.QueueSettings{Weight: 1}, 0, "alice"); err != nil {
+			return err
+		}
+		_, _, err := s.ResumeQueue(ctx, name, "alice")
+		return err
+	}, func() { x.calm[name] = true })
+}
+
+func (x *simQueues) ask(t *simTerm, ask func(context.Context, *sequencer.Sequencer) error, done func()) {
+	x.c.call(t, 5*time.Second, ask, func(err error) {
+		if err == nil && done != nil {
+			done()
+		}
+	})
+}
+
+// checkQueues checks that an entry assigned nothing of a paused queue, and nothing above a
+// quota.
+func (l *simLedger) checkQueues(s *fsm.State, given []fsm.AssignItem) {
+	starts, running := map[string]int{}, map[string]int{}
+	for _, it := range given {
+		if job, ok := s.Job(it.Job); ok {
+			starts[fsm.QueueOf(job.Header)]++
+		}
+	}
+	if len(starts) == 0 {
+		return
+	}
+	for job := range s.Jobs(0) {
+		running[fsm.QueueOf(job.Header)] += int(job.Counts[fsm.Assigned])
+	}
+	for name, n := range starts {
+		q := s.Queue(name)
+		switch {
+		case q == nil:
+		case q.IsPaused():
+			l.c.fail("%d tasks of the paused queue %s were assigned", n, name)
+		case q.MaxRunning > 0 && running[name] > int(q.MaxRunning):
+			l.c.fail("queue %s has %d running tasks, and its quota is %d", name, running[name], q.MaxRunning)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package scheduler
+
+import "slices"
+
+// A Queue is the settings of a queue. The zero value is that of a queue that was not set:
+// weight 1, without quotas.
+type Queue struct {
+	// Weight is the share of the cluster that the queue gets, beside those of other queues
+	// with ready tasks; 0 = 1.
+	Weight uint32
+	// MaxRunning is the maximum number of attempts of all tasks of the queue; 0 = unlimited.
+	MaxRunning uint32
+	// Max is the most that attempts of the queue may hold of some resources.
+	Max []Quantity
+	// Paused: no task of the queue starts.
+	Paused bool
+}
+
+// A queue orders the flows of the owners that have tasks in it.
+type queue struct {
+	name   string
+	weight uint32 // ≥ 1
+	limit  uint32 // of attempts; 0 = none
+	max    []quota
+	paused bool
+	set    bool // by SetQueue
+
+	held   usage           // by attempts of its tasks, also those that no worker is known to hold
+	flows  map[owner]*flow // never ranged over
+	byAge  heap[*flow]     // flows with listed ready queues, and some without: see oldestReady
+	turn   uint32          // starts since the last one by age
+	served uint64          // number of its last start
+	order  orderKey        // the key in Scheduler.byShare
+	pos    int             // in Scheduler.byShare; -1 if no task of it may start
+	passed uint64          // number of the last start when it was added to Scheduler.passed
+	passes bool            // it is in Scheduler.passed
+	wants  bool            // it is in Scheduler.wants
+	kept   *reservation    // a worker that is kept free for one of its tasks
+
+	overtakes bool         // see Scheduler.markOvertakers
+	watched   func(*class) // is called with what a quota holds back; mostly nil
+
+	over []*readyQueue // those that its quotas hold back
+
+	blocked []*readyQueue // those that are parked because of their shape, and some that were
+
+	ready [Urgent + 1]heap[*level] // by priority: levels with listed ready queues
+}
+
+type quota struct {
+	resource resourceID
+	amount   uint64
+}
+
+// An owner names a flow within a queue.
+type owner struct{ namespace, name string }
+
+// A flow has the ready tasks of one owner in one queue. Shares are counted for it.
+type flow struct {
+	queue   *queue
+	owner   owner
+	classes int // that exist
+	held    usage
+	served  uint64 // number of its last start
+	levels  [Urgent + 1]level
+	age     uint64 // key in queue.byAge: at most the seq of its oldest listed task
+	agePos  int    // -1 if absent
+}
+
+// A level has the ready queues of one flow and priority.
+type level struct {
+	flow  *flow
+	ready heap[*readyQueue] // listed ones, that with the oldest task first
+	order orderKey          // the key in queue.ready: see orderKey
+	pos   int               // in queue.ready; -1 if nothing is listed
+}
+
+// An orderKey orders queues, and the owners of a queue: by share, and among equals the
+// least recently served first.
+//
+// Invariant: the key in a heap is at most the present one. Starts only increase the
+// present one, and are ignored until the element is at the front, where the key is
+// compared with the present one. Ends of attempts decrease it, which is applied at once
+// if the key in the heap would be above it.
+type orderKey struct {
+	share  share
+	weight uint32
+	served uint64
+}
+
+func (k *orderKey) before(o *orderKey) bool {
+	if c := compareShares(k.share, k.weight, o.share, o.weight); c != 0 {
+		return c < 0
+	}
+	return k.served < o.served
+}
+
+func (q *queue) before(o *queue) bool {
+	switch {
+	case q.order.before(&o.order):
+		return true
+	case o.order.before(&q.order):
+		return false
+	}
+	return q.name < o.name
+}
+
+func (q *queue) setPos(pos int) { q.pos = pos }
+
+func (l *level) before(o *level) bool {
+	switch {
+	case l.order.before(&o.order):
+		return true
+	case o.order.before(&l.order):
+		return false
+	}
+	return l.flow.owner.before(o.flow.owner)
+}
+
+func (l *level) setPos(pos int) { l.pos = pos }
+
+func (o owner) before(x owner) bool {
+	if o.namespace != x.namespace {
+		return o.namespace < x.namespace
+	}
+	return o.name < x.name
+}
+
+func (f *flow) before(o *flow) bool {
+	if f.age != o.age {
+		return f.age < o.age
+	}
+	return f.owner.before(o.owner) // both are older than what they have
+}
+
+func (f *flow) setPos(pos int) { f.agePos = pos }
+
+// full reports whether a quota lets no further task of the queue start.
+func (q *queue) full() bool { return q.limit > 0 && q.held.slots >= uint64(q.limit) }
+
+// allows reports whether the quotas on resources let a task of a class start.
+func (q *queue) allows(c *class) bool {
+	for _, m := range q.max {
+		for _, n := range c.needs {
+			if n.resource == m.resource && q.held.of(n.resource)+uint64(n.amount) > m.amount { //nolint:gosec // positive
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// mayStart reports whether nothing but missing capacity holds back a task of a class.
+func (c *class) mayStart() bool {
+	q := c.flow.queue
+	return !q.paused && !q.full() && !c.full() && q.allows(c)
+}
+
+// SetQueue sets or replaces the settings of a queue, which take effect at the next start.
+// Attempts above a smaller quota continue.
+func (s *Scheduler) SetQueue(name string, to Queue) {
+	q := s.queue(name)
+	q.set = true
+	s.configure(q, to)
+}
+
+// RemoveQueue returns a queue to the settings of one that was not set.
+func (s *Scheduler) RemoveQueue(name string) {
+	if q := s.queues[name]; q != nil {
+		q.set = false
+		s.configure(q, Queue{})
+		s.forget(q)
+	}
+}
+
+func (s *Scheduler) configure(q *queue, to Queue) {
+	q.weight, q.limit, q.paused = max(to.Weight, 1), to.MaxRunning, to.Paused
+	q.max = q.max[:0]
+	for _, x := range normalQuantities(to.Max, MaxAmount+1) {
+		q.max = append(q.max, quota{intern(s.resources, x.Name), uint64(x.Amount)}) //nolint:gosec // positive
+	}
+	if q.kept != nil {
+		s.unkeep(q.kept)
+	}
+	s.unparkOver(q)
+	s.reshare = true
+	s.relistQueue(q)
+}
+
+// queue returns a queue, which exists as soon as it is named.
+func (s *Scheduler) queue(name string) *queue {
+	q := s.queues[name]
+	if q == nil {
+		q = &queue{name: name, weight: 1, pos: -1, flows: make(map[owner]*flow)}
+		s.queues[name] = q
+	}
+	return q
+}
+
+// flow returns the flow of a demand.
+func (s *Scheduler) flow(d *Demand) *flow {
+	q, o := s.queue(d.Queue), owner{d.Namespace, d.Owner}
+	f := q.flows[o]
+	if f == nil {
+		f = &flow{queue: q, owner: o, agePos: -1}
+		for p := Low; p <= Urgent; p++ {
+			f.levels[p] = level{flow: f, pos: -1}
+		}
+		q.flows[o] = f
+	}
+	return f
+}
+
+// removeClass removes a flow with its last class, and a queue with its last flow: names of
+// owners come and go.
+func (s *Scheduler) removeClass(f *flow) {
+	if f.classes--; f.classes > 0 {
+		return
+	}
+	if f.agePos >= 0 {
+		f.queue.byAge.remove(f.agePos)
+	}
+	delete(f.queue.flows, f.owner)
+	s.forget(f.queue)
+}
+
+func (s *Scheduler) forget(q *queue) {
+	if len(q.flows) == 0 && !q.set {
+		q.passes = false
+		q.wants = false
+		is := func(x *queue) bool { return x == q }
+		s.passed, s.wants = slices.DeleteFunc(s.passed, is), slices.DeleteFunc(s.wants, is)
+		delete(s.queues, q.name)
+	}
+}
+
+// QueueLoad is what is ready and held of one queue.
+type QueueLoad struct {
+	Waiting int // entries, as in Depth
+	Running int // attempts that were assigned and have not ended
+}
+
+// Loads returns the load of each queue that is set or has had tasks. It reads all classes.
+func (s *Scheduler) Loads() map[string]QueueLoad {
+	loads := make(map[string]QueueLoad, len(s.queues))
+	// unordered: the result is a map
+	for name, q := range s.queues {
+		loads[name] = QueueLoad{Running: int(q.held.slots)} //nolint:gosec // far fewer than 2^63
+	}
+	for _, c := range s.classes {
+		if c.flow == nil {
+			continue
+		}
+		l := loads[c.flow.queue.name]
+		for p := Low; p <= Urgent; p++ {
+			l.Waiting += c.queues[p].n
+		}
+		loads[c.flow.queue.name] = l
+	}
+	return loads
+}

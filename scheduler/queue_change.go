@@ -1,0 +1,169 @@
+package scheduler
+
+import "slices"
+
+// changeQueue returns the changes of the settings of the task's queue, the only obstacle,
+// after which the task starts. Other tasks of the queue may start on any worker before it.
+func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
+	switch o.Kind { //nolint:exhaustive // only those of queues
+	case QueuePaused:
+		if _, ok := v.forked(func(q *queue) { q.paused = false }); ok {
+			list = append(list, Change{Kind: ResumeQueue, Name: o.Name})
+		}
+	case QueueFull:
+		// Up to the start of the task, all goes as without a quota.
+		if running, ok := v.forked(func(q *queue) { q.limit = 0 }); ok {
+			list = append(list, Change{Kind: RaiseMaxRunning, Name: o.Name, Amount: running})
+		}
+	case QueueShort:
+		if most, ok := v.leastMax(o); ok {
+			list = append(list, Change{Kind: RaiseMax, Name: o.Resource, Amount: most})
+		}
+		for i := range v.class.needs {
+			if v.class.demand.Resources[i].Name != o.Resource {
+				continue
+			}
+			if most, ok := v.mostOf(i); ok {
+				list = append(list, Change{Kind: LowerDemand, Name: o.Resource, Amount: most})
+			}
+		}
+	}
+	return list
+}
+
+// leastMax returns the least quota on a resource with which the task starts. A larger one
+// may let a task before it take what it needs: only the amounts at which a task begins to
+// fit make a difference.
+func (v *TaskView) leastMax(o Obstacle) (least int64, ok bool) {
+	i := 0
+	for v.class.demand.Resources[i].Name != o.Resource {
+		i++
+	}
+	r := v.class.needs[i].resource
+	least = o.Total - o.Free + o.Want
+	for range maxAmounts {
+		step := int64(0)
+		_, ok := v.forked(func(q *queue) {
+			for k := range q.max {
+				if q.max[k].resource == r {
+					q.max[k].amount = uint64(least) //nolint:gosec // positive
+				}
+			}
+			q.watched = func(c *class) {
+				for _, n := range c.needs {
+					lack := int64(q.held.of(r)) + n.amount - least //nolint:gosec // far below 2^63
+					if n.resource == r && lack > 0 && (step == 0 || lack < step) {
+						step = lack
+					}
+				}
+			}
+		})
+		if ok {
+			return least, true
+		}
+		if step == 0 {
+			return 0, false
+		}
+		least += step
+	}
+	v.undecided = true
+	return 0, false
+}
+
+// forked returns whether the task starts after a change of its queue, and how many
+// attempts the queue has then: it builds a Scheduler from the view and lets it assign what
+// fits.
+func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
+	if v.cut {
+		return 0, false
+	}
+	for i := range v.ahead {
+		if v.ahead[i].avoids {
+			v.undecided = true // which of its tasks avoid a worker is not copied
+			return 0, false
+		}
+	}
+	s, self := v.fork(change)
+	for {
+		if v.steps += len(s.sorted)/8 + 1; v.steps > maxSteps {
+			v.cut = true
+			return 0, false
+		}
+		a, ok := s.nextInOrder(nil)
+		switch {
+		case !ok:
+			return 0, false
+		case a.Task.Job == 1:
+			return int64(self.flow.queue.held.slots), s.workers[a.Worker].used <= s.workers[a.Worker].slots //nolint:gosec // small
+		case a.Task.Job == 2: // there are further tasks behind it, and their order is not known
+			v.undecided = true
+			return 0, false
+		}
+	}
+}
+
+// fork builds a Scheduler from the view, with a changed queue, and returns it with the
+// class of the task. The job of the task is 1, and that of the last listed one of a ready
+// queue that has more is 2.
+func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
+	s = New(0)
+	s.random, s.choices, s.starts, s.version = v.random, v.choices, v.starts, 1
+	s.fleet = fleet{v.capacity.slots, slices.Clone(v.capacity.total)}
+	for i := range v.fleet.loads {
+		w := v.fleet.whole(i)
+		s.workers[w.id] = &w
+		s.sorted = append(s.sorted, &w)
+		if v.fleet.loads[i].ranked {
+			s.byLoad.push(&w)
+		}
+	}
+	f := forker{s: s, classes: make(map[*class]*class), queues: make(map[*queue]bool)}
+	self = f.class(v.class)
+	change(self.flow.queue)
+	for i := range v.ahead {
+		a := &v.ahead[i]
+		r := &f.class(a.class).queues[a.priority]
+		for k, seq := range a.seqs {
+			e := entry{job: 3, seq: seq, index: uint32(k), n: 1} //nolint:gosec // few
+			if a.more && k == len(a.seqs)-1 {
+				e.job = 2
+			}
+			r.push(&s.pages, e)
+		}
+	}
+	self.queues[v.priority].push(&s.pages, entry{job: 1, seq: v.seq, n: 1})
+	for _, c := range s.classes {
+		for p := Low; p <= Urgent; p++ {
+			s.depth[p] += c.queues[p].n
+			s.relist(&c.queues[p])
+		}
+	}
+	return s, self
+}
+
+// A forker copies classes into a fork, with their flows and queues.
+type forker struct {
+	s       *Scheduler
+	classes map[*class]*class
+	queues  map[*queue]bool // those that were copied
+}
+
+func (x *forker) class(c *class) *class {
+	if known := x.classes[c]; known != nil {
+		return known
+	}
+	from := c.flow.queue
+	if !x.queues[from] {
+		x.queues[from] = true
+		q := x.s.queue(from.name)
+		q.weight, q.limit, q.max, q.paused = from.weight, from.limit, slices.Clone(from.max), from.paused
+		q.held, q.turn, q.served = from.held.clone(), from.turn, from.served
+	}
+	f := x.s.flow(&Demand{Queue: from.name, Namespace: c.flow.owner.namespace, Owner: c.flow.owner.name})
+	f.held, f.served = c.flow.held.clone(), c.flow.served
+	to := x.s.newClass()
+	to.shape, to.flow, to.demand, to.limit, to.held, to.uses = c.copyDemand().shape, f, c.demand, c.limit, c.held, 1
+	f.classes++
+	x.classes[c] = to
+	return to
+}

@@ -1,0 +1,216 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A reservation keeps a worker free for one task that fits no worker now, until it has
+// capacity for it. Otherwise a steady flow of smaller tasks would take each slot that
+// becomes free. A queue has at most one, and a worker is kept for at most one task.
+// Nothing is stopped for it.
+type reservation struct {
+	ready  *readyQueue
+	seq    uint64 // of the task, at the front of ready
+	worker *worker
+	queue  string // its name
+	due    bool   // the worker has capacity for the task
+}
+
+// keepForOldest makes a reservation at the turn by age of a queue: for its oldest task that
+// is blocked and older than the one that starts, whose seq is before.
+func (s *Scheduler) keepForOldest(q *queue, before uint64, valid func(TaskRef) bool) {
+	if q.kept != nil || q.wants || len(s.blocked) == 0 {
+		return
+	}
+	if r := s.oldestBlocked(q, valid); r != nil && r.front().seq < before {
+		s.want(q, valid)
+	}
+}
+
+// want makes a reservation for a queue as soon as a worker can be kept, after the queues
+// that have waited for one.
+func (s *Scheduler) want(q *queue, valid func(TaskRef) bool) {
+	q.wants = true
+	s.wants = append(s.wants, q)
+	s.keepWanted(valid)
+}
+
+// keepWanted makes the reservations that are wanted, as far as workers can be kept.
+func (s *Scheduler) keepWanted(valid func(TaskRef) bool) {
+	s.unkept = false
+	still := s.wants[:0]
+	for _, q := range s.wants {
+		r := s.oldestBlocked(q, valid)
+		if q.wants = r != nil && q.kept == nil && !s.keep(r); q.wants {
+			still = append(still, q)
+		}
+	}
+	clear(s.wants[len(still):])
+	s.wants = still
+}
+
+// oldestBlocked returns the ready queue with the oldest task of a queue that only lacks
+// capacity, and that some worker could run if it were idle; nil without one.
+func (s *Scheduler) oldestBlocked(q *queue, valid func(TaskRef) bool) (best *readyQueue) {
+	still := q.blocked[:0]
+	for _, r := range q.blocked {
+		for r.n > 0 && s.isStale(r.front(), valid) {
+			s.pop(r)
+		}
+		if r.inBlocked = r.parked == byShape; !r.inBlocked {
+			continue
+		}
+		still = append(still, r) // also without tasks: others may be pushed before it is unparked
+		if r.n > 0 && (best == nil || r.front().seq < best.front().seq) && r.class.mayStart() && s.couldRun(r.class) {
+			best = r
+		}
+	}
+	clear(q.blocked[len(still):])
+	q.blocked = still
+	return best
+}
+
+// keep makes a reservation for the first task of a ready queue, if a worker can be kept.
+func (s *Scheduler) keep(r *readyQueue) bool {
+	w := s.soonest(r.class.shape)
+	if w == nil {
+		return false
+	}
+	k := &reservation{ready: r, seq: r.front().seq, worker: w, queue: r.class.flow.queue.name}
+	w.kept, r.class.flow.queue.kept = k, k
+	s.reservations = append(s.reservations, k)
+	s.rank(w)
+	return true
+}
+
+// soonest returns the worker that will have capacity for a shape soonest, as far as that
+// can be known without the durations of tasks: the one of which the smallest part of what
+// it holds must end.
+func (s *Scheduler) soonest(sh *shape) (best *worker) {
+	var least share
+	for _, w := range s.eligible(sh) {
+		if !w.usable() || w.kept != nil {
+			continue
+		}
+		if part := w.mustEnd(sh); best == nil || compareShares(part, 1, least, 1) < 0 {
+			best, least = w, part
+		}
+	}
+	return best
+}
+
+// mustEnd returns which part of what a worker holds must end before a shape fits: the
+// largest of its slots and of each resource.
+func (w *worker) mustEnd(c *shape) share {
+	part := share{0, 1}
+	if w.used >= w.slots {
+		part = share{uint64(w.used-w.slots) + 1, max(uint64(w.used), 1)}
+	}
+	for _, n := range c.needs {
+		if lack := n.amount - w.free(n.resource); lack > 0 {
+			p := share{uint64(lack), uint64(max(amount(w.taken, n.resource), 1))} //nolint:gosec // positive
+			if compareShares(p, 1, part, 1) > 0 {
+				part = p
+			}
+		}
+	}
+	return part
+}
+
+// unkeep ends a reservation.
+func (s *Scheduler) unkeep(k *reservation) {
+	w := k.worker
+	w.kept, k.ready.class.flow.queue.kept, s.unkept = nil, nil, true
+	s.reservations = slices.DeleteFunc(s.reservations, func(x *reservation) bool { return x == k })
+	if s.workers[w.id] == w {
+		s.rank(w)
+		s.unblock(w)
+	}
+}
+
+// recheck updates a reservation after a change of its worker.
+func (s *Scheduler) recheck(k *reservation) {
+	w := k.worker
+	if k.due = w.usable() && w.used < w.slots && w.fitsWithSlot(k.ready.class.shape); !w.usable() || !w.eligible(k.ready.class.shape) {
+		s.unkeep(k)
+	}
+}
+
+// holds reports whether the task of a reservation still waits, and lacks only capacity.
+func (s *Scheduler) holds(k *reservation, valid func(TaskRef) bool) bool {
+	r := k.ready
+	return r.n > 0 && r.front().seq == k.seq && !s.isStale(r.front(), valid) && r.class.mayStart()
+}
+
+// startKept starts the first task for which the worker that was kept for it has capacity.
+func (s *Scheduler) startKept(valid func(TaskRef) bool) (Assignment, bool) {
+	for i := 0; i < len(s.reservations); i++ {
+		k := s.reservations[i]
+		switch {
+		case !k.due:
+			continue
+		case !s.holds(k, valid):
+			s.unkeep(k)
+			i--
+		default:
+			return s.startInTurn(k.ready, k.worker, valid), true
+		}
+	}
+	return Assignment{}, false
+}
+
+// dropReservations drops those whose task no longer waits, and reports whether there were
+// any: their workers may get other tasks.
+func (s *Scheduler) dropReservations(valid func(TaskRef) bool) bool {
+	before := len(s.reservations)
+	for _, k := range slices.Clone(s.reservations) {
+		if !s.holds(k, valid) {
+			s.unkeep(k)
+		}
+	}
+	return len(s.reservations) < before
+}
+
+// passOver remembers a queue of which nothing is listed while shapes are blocked. It may
+// be first in order, but does not start anything, so that no turn by age of its own would
+// make a reservation.
+func (s *Scheduler) passOver(q *queue) {
+	if len(s.blocked) > 0 && q.pos < 0 && !q.passes {
+		q.passes, q.passed = true, s.starts
+		s.passed = append(s.passed, q)
+	}
+}
+
+// keepForPassed wants a reservation for each queue that was passed over by as many starts of
+// others as there are between two turns by age.
+func (s *Scheduler) keepForPassed(valid func(TaskRef) bool) {
+	for n := len(s.passed); n > 0 && s.passed[0].passed+agedStart <= s.starts; n-- {
+		q := s.passed[0]
+		s.passed = slices.Delete(s.passed, 0, 1)
+		if q.passes = false; q.pos < 0 && q.kept == nil && !q.wants {
+			s.want(q, valid)
+		}
+		s.passOver(q)
+	}
+}
+
+// A Reservation is a worker that is kept free for a task.
+type Reservation struct {
+	Queue  string
+	Worker WorkerID
+	Task   TaskRef
+}
+
+// Reservations returns the workers that are kept free, by worker. Tasks that were
+// cancelled since the last Next may be among them.
+func (s *Scheduler) Reservations() []Reservation {
+	list := make([]Reservation, 0, len(s.reservations))
+	for _, k := range s.reservations {
+		if r := k.ready; r.n > 0 && r.front().seq == k.seq {
+			list = append(list, Reservation{k.queue, k.worker.id, r.front().task()})
+		}
+	}
+	slices.SortFunc(list, func(a, b Reservation) int { return cmp.Compare(a.Worker, b.Worker) })
+	return list
+}

@@ -1,0 +1,154 @@
+package scheduler
+
+import "slices"
+
+// A trialStart is what a trial has assigned, to be undone.
+type trialStart struct {
+	class               *class
+	flowServed, qServed uint64
+	turn                uint32
+}
+
+// copyFlow returns a copy of what decides about the order of a flow.
+func (v *TaskView) copyFlow(f *flow) *flow {
+	if x := v.flows[f]; x != nil {
+		return x
+	}
+	if v.flows == nil {
+		v.flows, v.queues = make(map[*flow]*flow), make(map[*queue]*queue)
+	}
+	q := v.queues[f.queue]
+	if q == nil {
+		o := f.queue
+		q = &queue{
+			name: o.name, weight: o.weight, limit: o.limit, max: slices.Clone(o.max), paused: o.paused,
+			held: o.held.clone(), turn: o.turn, served: o.served, pos: -1,
+		}
+		v.queues[o] = q
+	}
+	x := &flow{queue: q, owner: f.owner, held: f.held.clone(), served: f.served, agePos: -1}
+	v.flows[f] = x
+	return x
+}
+
+func (u *usage) clone() usage { return usage{u.slots, slices.Clone(u.taken)} }
+
+// mixed reports whether shares of different resources are compared, so that the size of
+// the fleet decides about the order.
+func (v *TaskView) mixed() bool {
+	if len(v.flows) < 2 {
+		return false
+	}
+	return len(v.class.needs) > 0 || slices.ContainsFunc(v.ahead, func(a aheadQueue) bool {
+		return len(a.class.needs) > 0 || len(a.class.flow.held.taken) > 0 || len(a.class.flow.queue.held.taken) > 0
+	})
+}
+
+// changeFleet makes the fleet of the view that with the changed worker, and returns the
+// one before.
+func (t *trial) changeFleet() (before fleet) {
+	before = t.v.capacity
+	if len(t.v.flows) > 1 && t.only == nil {
+		f := fleet{before.slots, slices.Clone(before.total)}
+		f.remove(t.from)
+		f.add(&t.w)
+		t.v.capacity = f
+	}
+	return before
+}
+
+// first returns the position in alive of the ready queue whose next task is the first in
+// order that nothing but capacity holds back; the one after the last: the task itself is;
+// negative: none.
+func (t *trial) first() int {
+	best, first := -1, len(t.next)
+	if t.v.class.mayStart() {
+		best = len(t.alive)
+	}
+	t.count(len(t.alive))
+	for at, k := range t.alive {
+		if t.v.ahead[k].class.mayStart() && (best < 0 || t.before(k, first)) {
+			best, first = at, k
+		}
+	}
+	return best
+}
+
+// A contender is the next task of a ready queue, or the task of the view.
+type contender struct {
+	flow     *flow
+	priority Priority
+	seq      uint64
+}
+
+func (t *trial) contender(k int) contender {
+	if k == len(t.next) {
+		return contender{t.v.class.flow, t.v.priority, t.v.seq}
+	}
+	a := &t.v.ahead[k]
+	return contender{a.class.flow, a.priority, t.seq(k)}
+}
+
+func (t *trial) before(k, other int) bool {
+	a, b := t.contender(k), t.contender(other)
+	return t.v.before(&a, &b)
+}
+
+// before is the order of Scheduler.Next.
+func (v *TaskView) before(a, b *contender) bool {
+	f, p := a.flow, b.flow
+	if f.queue != p.queue {
+		x, y := v.queueKey(f.queue), v.queueKey(p.queue)
+		return x.before(&y) || !y.before(&x) && f.queue.name < p.queue.name
+	}
+	switch {
+	case f.queue.turn == agedStart-1:
+		return a.seq < b.seq
+	case a.priority != b.priority:
+		return a.priority > b.priority
+	case f != p:
+		x, y := v.ownerKey(f), v.ownerKey(p)
+		return x.before(&y) || !y.before(&x) && f.owner.before(p.owner)
+	}
+	return a.seq < b.seq
+}
+
+func (v *TaskView) queueKey(q *queue) orderKey {
+	return orderKey{v.capacity.dominant(&q.held), q.weight, q.served}
+}
+
+func (v *TaskView) ownerKey(f *flow) orderKey {
+	return orderKey{v.capacity.dominant(&f.held), 1, f.served}
+}
+
+// assign takes what a task of a class needs.
+func (t *trial) assign(c *class) {
+	f := c.flow
+	q := f.queue
+	t.log = append(t.log, trialStart{c, f.served, q.served, q.turn})
+	t.w.used++
+	for _, n := range c.needs {
+		for int(n.resource) >= len(t.w.taken) {
+			t.w.taken = append(t.w.taken, 0)
+		}
+		t.w.taken[n.resource] += n.amount
+	}
+	c.held++
+	c.count()
+	f.started(c, uint64(len(t.log)))
+}
+
+// undo releases what the trial has assigned.
+func (t *trial) undo() {
+	for _, x := range slices.Backward(t.log) {
+		f := x.class.flow
+		x.class.held--
+		for _, l := range x.class.limits {
+			l.held--
+		}
+		f.held.remove(x.class)
+		f.queue.held.remove(x.class)
+		f.served, f.queue.served, f.queue.turn = x.flowServed, x.qServed, x.turn
+	}
+	t.log = t.log[:0]
+}

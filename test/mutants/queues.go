@@ -1,0 +1,34 @@
+package mutants
+
+// inQueues returns the mistakes by which a tenant gets more or less than its share, or a task
+// never starts.
+func inQueues() []Mutant {
+	model := Checker{Package: "./scheduler", Run: "TestEveryDecisionMatchesTheReferenceModel"}
+	return []Mutant{
+		{
+			Name:   "a-lost-worker-keeps-its-share",
+			Edits:  []Edit{{"scheduler/limit.go", "	c.flow.held.remove(c)\n	q.held.remove(c)\n	s.lowered", "	s.lowered"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestTheShareOfALostWorker"}, model},
+		},
+		{
+			Name:   "no-start-is-by-age",
+			Edits:  []Edit{{"scheduler/scheduler.go", "aged := q.turn == agedStart-1", "aged := false"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestEvery16thStart"}, {Package: "./scheduler", Run: "TestTheWaitForATurnByAgeIsBounded"}},
+		},
+		{
+			Name:   "a-worker-is-kept-for-a-cancelled-task",
+			Edits:  []Edit{{"scheduler/scheduler.go", "if len(s.reservations) == 0 || !s.dropReservations(valid) {", "if len(s.reservations) == 0 || valid != nil {"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAWorkerIsKeptOnlyWhile"}},
+		},
+		{
+			Name:   "owners-have-no-shares",
+			Edits:  []Edit{{"scheduler/flow.go", "return orderKey{share: s.fleet.dominant(&f.held), weight: 1, served: f.served}", "return orderKey{share: share{0, 1}, weight: 1, served: 0}"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestOwnersShareAPriority"}},
+		},
+		{
+			Name:   "a-moved-job-counts-in-its-former-queue",
+			Edits:  []Edit{{"coordinator/sequencer/queues.go", "	q.workers.moved(b, id)\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAMovedJob"}},
+		},
+	}
+}
