@@ -148,6 +148,8 @@ func examples() []Op {
 		},
 		&DeleteQueue{Name: "etl", IfVersion: 7},
 		&MoveJob{Job: 300, Precondition: Precondition{IfVersion: 4, Key: "move", KeyExpires: 1_700_000_000_000, Digest: digest}, Queue: "etl"},
+		&SetLimit{Name: "tenant/*", Running: 300, By: "alice", IfVersion: 7, AtMS: 1_700_000_004_014},
+		&DeleteLimit{Name: "tenant/*", IfVersion: 7},
 	}
 }
 
