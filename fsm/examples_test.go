@@ -206,7 +206,7 @@ func TestEveryOperationHasARowAndAnExample(t *testing.T) {
 func TestRandomSequencesAcceptAndRejectEveryOperation(t *testing.T) {
 	t.Parallel()
 	accepted, rejected := make(map[opKind]int), make(map[opKind]int)
-	for seed := range uint64(300) {
+	for seed := range uint64(900) {
 		g, s := newGenerator(seeded(seed)), New()
 		for n := range 400 {
 			op, b := g.op(s), NewEntryBuilder(s, int64(n), nil)

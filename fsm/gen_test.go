@@ -242,7 +242,9 @@ func (g *generator) begin(s *State) Op {
 		p.times = g.times(s)
 	}
 	p.queue = []string{"", "", "", "", DefaultQueue, "etl", "ml"}[g.choose(7)]
-	p.uses = [][]string{nil, nil, nil, nil, nil, {"db"}, {"tenant/acme"}}[g.choose(7)]
+	if g.choose.one(12) {
+		p.uses = []string{[]string{"db", "tenant/acme"}[g.choose(2)]}
+	}
 	o := &BeginUpload{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
 	switch g.choose(40) {
 	case 0:
