@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,18 +148,28 @@ func withDetail(code codes.Code, message string, d *dtaskv1.ErrorDetail) error {
 	return st.Err()
 }
 
-// closedPort returns an address at which nothing listens.
+// closedPort returns an address that refuses connections until the test ends. Its
+// port stays bound, without a listener: a port that is given back may become that
+// of another test's server.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
+	t.Cleanup(func() { _ = syscall.Close(socket) })
+	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	return addr
+	name, err := syscall.Getsockname(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound, ok := name.(*syscall.SockaddrInet4)
+	if !ok {
+		t.Fatalf("got the address %T, want one of IPv4", name)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.Port))
 }
 
 // fields splits a command line of a script into arguments and standard input.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/program"
+	"github.com/dtask/dtask/test/cluster"
 )
 
 // founded is a cluster that dtaskd init has made in this process.
@@ -59,12 +59,11 @@ func initialize(t *testing.T) *founded {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	addr, err := cluster.FreePort(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return addr
 }
 
 // await polls a condition that the cluster makes true.
