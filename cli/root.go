@@ -68,7 +68,7 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		newSubmit(a), newRun(a), newStatus(a), newExplain(a), newPlan(a), newList(a), newResult(a), newLogs(a), newCancel(a), newUpdate(a), newRetry(a), newRerun(a), newWait(a), newWatch(a), newEvents(a),
-		newDLQ(a), newSchedule(a), newQueue(a), newWorker(a), newCluster(a), newTLS(a), newLogin(a), newLogout(a), newContext(a), newWhoAmI(a), newToken(a), newJoinToken(a), newAudit(a), newBackup(a), newTop(a), newDebug(a), newBench(a), newVersion(a),
+		newDLQ(a), newSchedule(a), newQueue(a), newLimit(a), newWorker(a), newCluster(a), newTLS(a), newLogin(a), newLogout(a), newContext(a), newWhoAmI(a), newToken(a), newJoinToken(a), newAudit(a), newBackup(a), newTop(a), newDebug(a), newBench(a), newVersion(a),
 	)
 	a.addCompletions(root)
 	return root

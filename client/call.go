@@ -33,7 +33,7 @@ func call[S, Q, A any](
 
 // stub returns the client of a service for one try.
 func stub[S any](t try) S {
-	for _, s := range []any{t.jobs(), t.cluster(), t.admin(), t.auth(), t.schedules(), t.queues()} {
+	for _, s := range []any{t.jobs(), t.cluster(), t.admin(), t.auth(), t.schedules(), t.queues(), t.limits()} {
 		if s, ok := s.(S); ok {
 			return s
 		}

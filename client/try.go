@@ -64,6 +64,10 @@ func (t try) queues() dtaskv1.QueueServiceClient {
 	return dtaskv1.NewQueueServiceClient(t.conn)
 }
 
+func (t try) limits() dtaskv1.LimitServiceClient {
+	return dtaskv1.NewLimitServiceClient(t.conn)
+}
+
 // do runs op until it succeeds, fails permanently, or times out.
 func (c *Client) do(ctx context.Context, op operation) error {
 	walking, w := newRetryLoop(ctx, c.cfg.Timeout, op)

@@ -30,6 +30,9 @@ func (s *State) Check() error {
 	if err := s.schedules.check(s.nextJob); err != nil {
 		return err
 	}
+	if err := s.namedLimits.check(); err != nil {
+		return err
+	}
 	if err := s.checkKeys(); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (g *generator) ops(s *State) []Op {
 
 // op returns one operation. Kinds that make progress are drawn more often.
 func (g *generator) op(s *State) Op {
-	switch n := g.choose(131); {
+	switch n := g.choose(134); {
 	case n < 8:
 		return g.assign(s)
 	case n < 18:
@@ -79,6 +79,8 @@ func (g *generator) op(s *State) Op {
 		return g.gate(s)
 	case n < 129:
 		return g.queue(s)
+	case n < 132:
+		return g.limit()
 	default:
 		return g.cluster()
 	}
@@ -240,6 +242,9 @@ func (g *generator) begin(s *State) Op {
 		p.times = g.times(s)
 	}
 	p.queue = []string{"", "", "", "", DefaultQueue, "etl", "ml"}[g.choose(7)]
+	if g.choose.one(12) {
+		p.uses = []string{[]string{"db", "tenant/acme"}[g.choose(2)]}
+	}
 	o := &BeginUpload{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
 	switch g.choose(40) {
 	case 0:

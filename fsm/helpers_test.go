@@ -41,6 +41,7 @@ type jobPlan struct {
 	name        string // empty = plan
 	times       jobTimes
 	queue       string
+	uses        []string // of policy 0
 	tasks       []taskPlan
 }
 
@@ -54,7 +55,7 @@ func (p *jobPlan) header() []byte {
 		Name: cmp.Or(p.name, "plan"), OnFailure: p.onFailure, Webhook: p.webhook, Namespace: p.namespace, MaxFailures: p.maxFailures, Needs: p.needs, Queue: p.queue,
 		StartAtMs: p.times.startAt, StartAfterMs: p.times.startAfter, ExpiresMs: p.times.expires, Concurrency: p.times.shared,
 		Policies: []*dtaskv1.TaskPolicy{
-			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE},
+			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE, Uses: p.uses},
 			{Type: "once", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE, Finally: true},
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE, Finally: true},

@@ -39,6 +39,8 @@ const (
 	maxScheduleOutcomes = 20        // the last ones of a schedule
 	maxOpenRuns         = 100       // of a schedule, that have not ended
 
+	maxNamedLimits = 10_000
+
 	maxWaitingJobs      = 99   // for a concurrency key
 	maxConcurrencyKey   = 256  // bytes
 	maxConcurrencyLimit = 1000 // jobs that run with one key

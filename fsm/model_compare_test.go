@@ -81,6 +81,9 @@ func compare(s *State, w *model, fx *Effects) string {
 	if diff := w.schedules.compare(s); diff != "" {
 		return diff
 	}
+	if diff := w.limits.compare(s); diff != "" {
+		return diff
+	}
 	if diff := w.queues.compare(s); diff != "" {
 		return diff
 	}

@@ -42,6 +42,7 @@ type model struct {
 	untold      []*modelJob // ended jobs that the jobs which need them don't know of
 	schedules   modelSchedules
 	queues      modelQueues
+	limits      modelLimits
 }
 
 type modelKey struct {
@@ -114,7 +115,7 @@ func (t *modelTask) runs() bool { return t.state == "assigned" && t.begun }
 func newModel() *model {
 	w := &model{
 		replicas: map[string]Replica{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},
-		access: newModelAccess(), schedules: modelSchedules{next: 1}, queues: modelQueues{map[string]*modelQueue{}}, workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
+		access: newModelAccess(), schedules: modelSchedules{next: 1}, queues: modelQueues{map[string]*modelQueue{}}, limits: modelLimits{}, workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
 	}
 	w.access.owns = func(id IdentityID) bool {
 		return slices.ContainsFunc(w.schedules.list, func(x *modelSchedule) bool { return x.owner == id })
@@ -246,6 +247,9 @@ func (w *model) op(op Op) string {
 			return r
 		}
 		if r, ok := w.schedule(op); ok {
+			return r
+		}
+		if r, ok := w.limit(op); ok {
 			return r
 		}
 		if r, ok := w.queue(op); ok {
@@ -391,6 +395,8 @@ func (w *model) jobSeal(op *SealUpload) string {
 		return "malformed"
 	case w.level >= 3 && !w.queues.has(j.queue):
 		return "queue not found"
+	case w.level >= 3 && !w.limits.has(j.header):
+		return "limit not found"
 	case !w.learnNeeds(j, j.header):
 		return "needed job not found"
 	case j.gate != "" && !w.admits(j.header, Overlap(j.header.GetConcurrency().GetOverlap()), j.id):

@@ -86,6 +86,8 @@ var operations = [...]struct {
 	62: {"set-queue", newOp[SetQueue], 3},
 	63: {"delete-queue", newOp[DeleteQueue], 3},
 	64: {"move-job", newOp[MoveJob], 3},
+	65: {"set-limit", newOp[SetLimit], 3},
+	66: {"delete-limit", newOp[DeleteLimit], 3},
 }
 
 func newOp[T any, P interface {

@@ -64,7 +64,7 @@ func (o *SetSchedule) fits(h *dtaskv1.JobHeader) bool {
 // number, its outcomes, its open runs and whether it is paused. If the same request has set
 // it before, only the upload goes.
 // Rejects: JobNotFound, AlreadyEnded and OutOfOrder as SealUpload; Malformed, also if the
-// job needs other jobs; QueueNotFound, IdentityNotFound, IdentityRevoked, VersionMismatch, LimitExceeded.
+// job needs other jobs; QueueNotFound, LimitNotFound, IdentityNotFound, IdentityRevoked, VersionMismatch, LimitExceeded.
 func (o *SetSchedule) apply(s *State, _ *Effects) Reason {
 	j := s.jobs.get(o.Upload)
 	switch {
@@ -78,6 +78,8 @@ func (o *SetSchedule) apply(s *State, _ *Effects) Reason {
 		return QueueNotFound
 	case j.sum != o.Sum || j.ordinary == 0 || j.needs() > 0 || !isName(j.header.GetName()) || !checkGate(j.header) || !o.fits(j.header) || o.malformed():
 		return Malformed
+	case !s.knowsUses(j.header):
+		return LimitNotFound
 	}
 	if r := s.ownerRefusal(o.Owner); r != Accepted {
 		return r

@@ -188,7 +188,7 @@ func (o *SealUpload) size() int { return fixedFields }
 // unless the job waits for others.
 // Rejects: JobNotFound, AlreadyEnded if it is sealed, OutOfOrder if tasks are
 // missing, Malformed if the sum differs or all tasks are cleanup tasks,
-// NeedNotFound if a job that it needs is unknown, QueueNotFound if its queue is.
+// NeedNotFound if a job that it needs is unknown, QueueNotFound if its queue is, LimitNotFound if a limit that it uses is.
 func (o *SealUpload) apply(s *State, fx *Effects) Reason { return o.seal(s, gateNone, fx) }
 
 func (o *SealUpload) seal(s *State, g gate, fx *Effects) Reason {
@@ -205,6 +205,9 @@ func (o *SealUpload) seal(s *State, g gate, fx *Effects) Reason {
 	}
 	if s.level.current >= queueLevel && !s.hasQueue(j.header.GetQueue()) {
 		return QueueNotFound
+	}
+	if s.level.current >= namedLimitLevel && !s.knowsUses(j.header) {
+		return LimitNotFound
 	}
 	needEnds, known := s.needsNow(j)
 	if !known {

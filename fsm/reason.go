@@ -48,6 +48,7 @@ const (
 	RunOpen          // earlier jobs with the concurrency key have not ended, and the overlap rule forbids another one
 
 	QueueNotFound // unknown or deleted
+	LimitNotFound // unknown or deleted
 )
 
 // Class is what a rejection means to the client that requested the operation.
@@ -103,6 +104,7 @@ var reasons = [...]struct {
 	RunOpen:          {"an earlier job with the concurrency key has not ended", ClassEnded},
 
 	QueueNotFound: {"queue not found", ClassNotFound},
+	LimitNotFound: {"limit not found", ClassNotFound},
 }
 
 // Class returns what the reason means to a client.

@@ -136,6 +136,8 @@ func (f *frameReader) state(highest Level) (*State, error) {
 			f.clusterName(d)
 		case frameQueues:
 			f.queues(d)
+		case frameNamedLimits:
+			f.namedLimits(d)
 		case frameSchedules:
 			f.schedules(d)
 		case frameSchedule:

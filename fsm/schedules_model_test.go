@@ -116,6 +116,8 @@ func (w *model) setSchedule(op *SetSchedule) string {
 		return "malformed"
 	case kinds != 1, op.EveryMS < 0, op.Overlap > OverlapAllow, op.Missed > MissedSkip, (op.Missed == MissedSkip) != (op.WithinMS == 0), op.AtMS < 1:
 		return "malformed"
+	case !w.limits.has(j.header):
+		return "limit not found"
 	}
 	if problem := w.ownerProblem(op.Owner); problem != "" {
 		return problem

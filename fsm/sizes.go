@@ -25,6 +25,7 @@ var sizeKinds = []struct {
 	{"notifications", []frameKind{frameNotifications}},
 	{"schedules", []frameKind{frameSchedules, frameSchedule}},
 	{"queues", []frameKind{frameQueues}},
+	{"named_limits", []frameKind{frameNamedLimits}},
 	{"workers", []frameKind{frameWorker}},
 	{"identities", []frameKind{frameTrust, frameIdentities, frameJoinTokens}},
 	{"cluster", []frameKind{frameCluster, frameLevel, frameAuditHeads, frameBackups, frameClusterName, frameEnd}},

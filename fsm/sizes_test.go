@@ -41,7 +41,7 @@ func TestEveryFrameOfASnapshotBelongsToOneKind(t *testing.T) {
 			seen[frame]++
 		}
 	}
-	for frame := frameCluster; frame <= frameClusterName; frame++ {
+	for frame := frameCluster; frame <= frameNamedLimits; frame++ {
 		if seen[frame] != 1 {
 			t.Errorf("frame %d is in %d kinds", frame, seen[frame])
 		}

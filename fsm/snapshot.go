@@ -41,6 +41,7 @@ const (
 	frameSharedChunks
 	frameClusterName
 	frameQueues
+	frameNamedLimits
 )
 
 // maxFrame limits the memory that a damaged length can allocate.
@@ -73,6 +74,7 @@ func (f *frameWriter) state(s *State) {
 	f.backups(s)
 	f.clusterName(s)
 	f.queues(s)
+	f.namedLimits(s)
 	f.schedules(s)
 	f.shareTemplates(s)
 	for j := range s.jobs.all() {

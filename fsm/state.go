@@ -29,6 +29,7 @@ type State struct {
 	auditHeads
 	backups
 	schedules
+	namedLimits
 	concurrency
 	queues
 

@@ -28,6 +28,9 @@ const (
 	// RaiseLimit: the group of the task may have Amount attempts at once. It is the least
 	// that suffices, and all above suffice.
 	RaiseLimit
+	// RaiseNamedLimit: the limit Name allows Amount attempts at once. It is the least that
+	// suffices, and all above suffice.
+	RaiseNamedLimit
 	// ResumeQueue: the queue of the task is no longer paused.
 	ResumeQueue
 	// RaiseMaxRunning: the queue may have Amount attempts at once. It is the least that
@@ -76,7 +79,7 @@ func (v *TaskView) Changes() (list []Change, complete bool) {
 	case len(queue) == 1:
 		list = v.changeQueue(queue[0])
 	case v.class.full():
-		list = v.raiseLimit()
+		list = v.raiseFullLimit()
 	default:
 		list = append(v.changeWorkers(), v.changeDemand()...)
 		if c, ok := v.addWorker(); ok {
@@ -151,7 +154,7 @@ func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
 		n, ok := t.leastSlots()
 		change.Amount = n
 		return change, ok
-	case GroupFull, QueuePaused, QueueFull, QueueShort, WorkerKept, WorkerReserved:
+	case GroupFull, LimitFull, QueuePaused, QueueFull, QueueShort, WorkerKept, WorkerReserved:
 		return change, false // not of a worker
 	}
 	return change, t.starts()
@@ -164,9 +167,36 @@ func mergeSorted[T labelID | typeID | namespaceID](a, b []T) []T {
 	return slices.Compact(out)
 }
 
-// raiseLimit returns the least limit of the task's group with which it starts: the tasks
-// of the group before it start first, and no others.
-func (v *TaskView) raiseLimit() []Change {
+// raiseFullLimit returns the change of the only limit that is full, of the task's group or
+// a named one.
+func (v *TaskView) raiseFullLimit() []Change {
+	full := slices.DeleteFunc(slices.Clone(v.class.limits), func(l *namedLimit) bool { return !l.full() })
+	switch {
+	case len(full) == 0:
+		limit := v.class.limit
+		v.class.limit = 0
+		defer func() { v.class.limit = limit }()
+		return v.raiseLimit(Change{Kind: RaiseLimit, Amount: int64(v.class.held)})
+	case len(full) > 1 || v.class.groupFull() || full[0].paused:
+		return nil
+	}
+	l := full[0]
+	for _, a := range slices.Concat(v.ahead, v.limited) {
+		if a.class != v.class && a.class.usesLimit(l) {
+			v.undecided = true // tasks of other classes are not compared
+			return nil
+		}
+	}
+	running := l.running
+	l.running = 0
+	defer func() { l.running = running }()
+	return v.raiseLimit(Change{Kind: RaiseNamedLimit, Name: l.name, Amount: int64(l.held)})
+}
+
+// raiseLimit returns the least limit with which the task starts, while that is unlimited:
+// the tasks of its class before it start first, and no others. The amount of the change is
+// what counts now.
+func (v *TaskView) raiseLimit(change Change) []Change {
 	free, avoided, avoids := int64(0), int64(0), v.avoid != 0
 	for _, a := range v.ahead {
 		avoids = avoids || a.class == v.class && a.avoids
@@ -192,11 +222,12 @@ func (v *TaskView) raiseLimit() []Change {
 		v.undecided = avoids && v.class.prefetchable && free+avoided > 0
 		return nil
 	}
-	return []Change{{Kind: RaiseLimit, Amount: int64(v.class.held) + before + 1}}
+	change.Amount += before + 1
+	return []Change{change}
 }
 
-// beforeInGroup returns how many tasks of the task's group start before it if nothing but
-// the limit of the group holds them back, and whether the quotas of its queue let it start
+// beforeInGroup returns how many tasks of the task's class start before it while the limit
+// that held them back does not, and whether the quotas of its queue let it start
 // then.
 func (v *TaskView) beforeInGroup() (before int64, ok bool) {
 	_, labels := v.labelOffers() // that of the first choice is as good as any
@@ -207,12 +238,10 @@ func (v *TaskView) beforeInGroup() (before int64, ok bool) {
 		}
 		w.total[n.resource] = MaxAmount
 	}
-	limit := v.class.limit
-	v.class.limit = 0
 	t := v.try(w)
 	t.only = v.class
 	ok = t.starts()
-	t.only, v.class.limit = nil, limit
+	t.only = nil
 	return int64(t.w.used), ok
 }
 

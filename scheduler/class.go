@@ -15,10 +15,11 @@ type class struct {
 	demand Demand // normal form, for View
 	flow   *flow  // nil: the number is unused
 
-	limit uint32 // 0 = none
-	held  uint32 // attempts on all workers, and reserved ones
-	uses  uint32 // calls of Class and Retain without one of Retire
-	key   string // in Scheduler.classOf
+	limits []*namedLimit
+	limit  uint32 // 0 = none
+	held   uint32 // attempts on all workers, and reserved ones
+	uses   uint32 // calls of Class and Retain without one of Retire
+	key    string // in Scheduler.classOf
 
 	queues [Urgent + 1]readyQueue // by priority; 0 stays empty
 }
@@ -68,9 +69,11 @@ type need struct {
 func (s *Scheduler) Class(d Demand) ClassID {
 	exact, rules := normalRules(d.Rules)
 	d.Resources, d.Rules = normalQuantities(d.Resources, MaxAmount+1), rules
+	d.Uses = normalNames(d.Uses)
 	d.Labels = normalLabels(slices.Concat(d.Labels, exact))
 	d.Rules = withoutImplied(d.Rules, d.Labels)
 	d.Prefer = normalPreferences(d.Prefer)
+	d.NoPrefetch = d.NoPrefetch || len(d.Uses) > 0
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}
@@ -83,6 +86,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 		id, c.demand, c.limit, c.key = c.id, d, d.Limit, string(s.key)
 		c.flow, c.shape = s.flow(&d), s.shape(s.key[:end], &d)
 		c.flow.classes++
+		s.addLimits(c)
 		s.classOf[c.key] = id
 	}
 	s.classes[id].uses++
@@ -173,6 +177,14 @@ func normalLabels(in []Label) []Label {
 	return slices.Compact(sorted)
 }
 
+// normalNames returns a sorted copy without duplicates.
+func normalNames(in []string) []string {
+	if len(in) == 0 {
+		return nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(in)))
+}
+
 // appendShape encodes what a demand in normal form requires of a worker. Different
 // requirements have different encodings: its length precedes every string, and a bar ends
 // the resources.
@@ -208,6 +220,9 @@ func appendFlow(b []byte, d *Demand) []byte {
 		b = strconv.AppendUint(append(b, '#'), uint64(d.Limit), 10)
 		b = strconv.AppendUint(append(b, ','), d.Group.Job, 10)
 		b = strconv.AppendUint(append(b, ','), uint64(d.Group.Index), 10)
+	}
+	for _, name := range d.Uses {
+		b = appendString(append(b, '%'), name)
 	}
 	return b
 }

@@ -130,6 +130,7 @@ type simulation struct {
 	taken   []int64       // of all of them
 	at      []simPosition // of the queues, in this run
 	held    map[ClassID]uint32
+	uses    map[*namedLimit]uint32 // attempts that count towards named limits
 	order   simOrder
 	ends    heap[simEnd]
 	waits   []int // of the workers: how many of what waits there has a slot
@@ -223,7 +224,7 @@ func (x *simulation) matters(w *worker, attempts []RunningAttempt, queued []*cla
 			return true
 		}
 		for i := range attempts {
-			if c.limit > 0 && attempts[i].Class == c.id {
+			if c.limit > 0 && attempts[i].Class == c.id || len(c.limits) > 0 && c.sharesLimit(x.v.running.classes[attempts[i].Class]) {
 				return true
 			}
 		}
@@ -306,6 +307,7 @@ func (x *simulation) run() (at int64, doubt Doubt) {
 // reset returns to now, and draws how long everything that runs will run.
 func (x *simulation) reset() {
 	x.steps, x.short, x.ends.items, x.held = 0, false, x.ends.items[:0], make(map[ClassID]uint32)
+	x.uses = make(map[*namedLimit]uint32)
 	x.order.restore()
 	x.drawn = x.drawn[:0]
 	for _, samples := range x.units {
@@ -319,6 +321,9 @@ func (x *simulation) reset() {
 	x.scratch, x.taken, x.waits, x.at = x.scratch[:0], x.taken[:0], make([]int, len(x.workers)), make([]simPosition, len(x.queues))
 	for i := range x.queues {
 		x.held[x.queues[i].class.id] = x.queues[i].class.held
+		for _, l := range x.queues[i].class.limits {
+			x.uses[l] = l.held
+		}
 		x.short = x.short || x.queues[i].short && len(x.queues[i].runs) == 0
 	}
 	for i := range x.workers {
@@ -368,6 +373,11 @@ func (x *simulation) end(e simEnd) bool {
 	if c.limit > 0 && x.held[c.id] > 0 {
 		x.held[c.id]--
 	}
+	for _, l := range c.limits {
+		if x.uses[l] > 0 {
+			x.uses[l]--
+		}
+	}
 	x.order.end(c)
 	if waiting := x.workers[e.worker].waiting; x.waits[e.worker] < len(waiting) {
 		x.waits[e.worker]++
@@ -387,7 +397,10 @@ func (x *simulation) end(e simEnd) bool {
 	return false
 }
 
-func (x *simulation) full(c *class) bool { return c.limit > 0 && x.held[c.id] >= c.limit }
+func (x *simulation) full(c *class) bool {
+	return c.limit > 0 && x.held[c.id] >= c.limit ||
+		slices.ContainsFunc(c.limits, func(l *namedLimit) bool { return l.running > 0 && x.uses[l] >= l.running })
+}
 
 // mayStart is class.mayStart in this run.
 func (x *simulation) mayStart(c *class) bool {
@@ -414,6 +427,9 @@ func (x *simulation) fill(now int64, worker int) bool {
 		}
 		c := x.queues[q].class
 		x.held[c.id]++
+		for _, l := range c.limits {
+			x.uses[l]++
+		}
 		x.order.start(c)
 		w.used++
 		for _, n := range c.needs {

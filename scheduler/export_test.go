@@ -91,7 +91,35 @@ func (s *Scheduler) Check() error {
 			return fmt.Errorf("%d workers in the order of Pack, want %d", len(s.pack.workers.items), len(s.byLoad.items))
 		}
 	}
+	if err := s.checkLimits(); err != nil {
+		return err
+	}
 	return s.checkWorkers()
+}
+
+// checkLimits compares the counters of named limits with those of the classes.
+func (s *Scheduler) checkLimits() error {
+	held, classes := make(map[string]uint32), make(map[string]int)
+	for _, c := range s.classes {
+		for _, l := range c.limits {
+			if s.limits[l.name] != l {
+				return fmt.Errorf("class %d uses limit %q, which is not known", c.id, l.name)
+			}
+			held[l.name] += c.held
+			classes[l.name]++
+		}
+	}
+	for name, l := range s.limits {
+		if l.held != held[name] || l.classes != classes[name] {
+			return fmt.Errorf("limit %q counts %d attempts and %d classes, want %d and %d", name, l.held, l.classes, held[name], classes[name])
+		}
+	}
+	return nil
+}
+
+// waitsForLimit reports whether a ready queue is in the list of a limit that is full.
+func (s *Scheduler) waitsForLimit(q *readyQueue) bool {
+	return slices.ContainsFunc(q.class.limits, func(l *namedLimit) bool { return l.full() && slices.Contains(l.waiting, q) })
 }
 
 func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
@@ -108,8 +136,10 @@ func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
 		return fmt.Errorf("key %d, front %d", q.oldest, q.front().seq)
 	case q.parked == byShape && (!c.blocked || !slices.Contains(c.parked, q) || q.n > 0 && !slices.Contains(c.flow.queue.blocked, q)):
 		return errors.New("is parked although its shape is not blocked, or in no list")
-	case q.parked == byLimit && q.n > 0 && !c.full():
+	case q.parked == byLimit && q.n > 0 && !c.groupFull():
 		return errors.New("is parked although its class is not full")
+	case q.parked == byNamedLimit && q.n > 0 && !s.waitsForLimit(q):
+		return errors.New("waits for no limit that is full")
 	case q.parked == byQuota && !slices.Contains(c.flow.queue.over, q):
 		return errors.New("is over a quota, and in no list")
 	}

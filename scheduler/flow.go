@@ -11,10 +11,11 @@ const agedStart = 16
 type parking uint8
 
 const (
-	listable parking = iota
-	byShape          // no worker has capacity for it: in shape.parked
-	byLimit          // its class is full
-	byQuota          // its queue holds too much of a resource: in queue.over
+	listable     parking = iota
+	byShape              // no worker has capacity for it: in shape.parked
+	byLimit              // its class is full
+	byNamedLimit         // a named limit of its class is full: in namedLimit.waiting
+	byQuota              // its queue holds too much of a resource: in queue.over
 )
 
 // firstQueue returns the queue whose turn it is, or nil if no task may start.
@@ -228,6 +229,9 @@ func (s *Scheduler) park(r *readyQueue, why parking) {
 		}
 	case byQuota:
 		q.over = append(q.over, r)
+	case byNamedLimit:
+		l := r.class.fullLimit()
+		l.waiting = append(l.waiting, r)
 	case byLimit, listable:
 	}
 }

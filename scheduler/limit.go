@@ -1,12 +1,16 @@
 package scheduler
 
-// full reports whether a limited class has as many attempts as its limit
-// allows.
-func (c *class) full() bool { return c.limit > 0 && c.held >= c.limit }
+// full reports whether a class has as many attempts as its own limit, or one of its named
+// limits, allows.
+func (c *class) full() bool { return c.groupFull() || c.fullLimit() != nil }
+
+// groupFull reports whether a class has as many attempts as its own limit allows.
+func (c *class) groupFull() bool { return c.limit > 0 && c.held >= c.limit }
 
 // holdOne records that an attempt of a class is held.
 func (s *Scheduler) holdOne(c *class) {
 	c.held++
+	c.count()
 	c.flow.held.add(c)
 	q := c.flow.queue
 	q.held.add(c)
@@ -17,12 +21,13 @@ func (s *Scheduler) holdOne(c *class) {
 
 // freeOne records that an attempt of a class is no longer held.
 func (s *Scheduler) freeOne(c *class) {
-	wasFull, q := c.full(), c.flow.queue
+	wasFull, q := c.groupFull(), c.flow.queue
 	c.held--
+	s.uncount(c)
 	c.flow.held.remove(c)
 	q.held.remove(c)
 	s.lowered(c.flow)
-	if wasFull && !c.full() {
+	if wasFull && !c.groupFull() {
 		s.unparkLimited(c)
 	}
 	if len(q.over) > 0 {
@@ -44,7 +49,7 @@ func (s *Scheduler) unparkLimited(c *class) {
 }
 
 // Reserve counts an attempt that no worker is known to hold, but that may still
-// run, towards the limit of its class, and the share and quotas of its queue, until
+// run, towards the limits of its class, and the share and quotas of its queue, until
 // Unreserve.
 func (s *Scheduler) Reserve(c ClassID) { s.holdOne(s.classes[c]) }
 
@@ -87,6 +92,7 @@ func (s *Scheduler) recycle(c *class) {
 			s.pop(q)
 		}
 	}
+	s.removeLimits(c)
 	delete(s.classOf, c.key)
 	s.classes[c.id] = s.unusedClass(c.id)
 	s.unused = append(s.unused, c.id)

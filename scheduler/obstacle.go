@@ -43,6 +43,9 @@ const (
 	NamespaceMissing
 	// GroupFull: the group has Total attempts, which is its limit.
 	GroupFull
+	// LimitFull: the limit Name has Total attempts, which is all that it allows, or starts
+	// nothing yet.
+	LimitFull
 	// QueuePaused: nothing of the queue Name starts.
 	QueuePaused
 	// QueueFull: the queue Name has Total attempts, which is its quota.
@@ -65,7 +68,7 @@ const (
 type Obstacle struct {
 	Kind  ObstacleKind
 	Label Label  // LabelMissing, LabelNotOneOf, LabelForbidden
-	Name  string // ResourceShort, TypeMissing, NamespaceMissing, those of queues and WorkerKept
+	Name  string // ResourceShort, TypeMissing, NamespaceMissing, LimitFull, those of queues and WorkerKept
 	// Resource is that of QueueShort.
 	Resource string
 	// Want, Free and Total are slots for NoFreeSlot, and thousandths of the
@@ -95,6 +98,8 @@ func (o Obstacle) String() string {
 			thousandths(o.Free) + " of " + thousandths(o.Total) + " free"
 	case GroupFull:
 		return "limit of " + strconv.FormatInt(o.Total, 10) + " concurrent attempts reached"
+	case LimitFull:
+		return "limit " + o.Name + " of " + strconv.FormatInt(o.Total, 10) + " concurrent attempts reached"
 	case QueuePaused:
 		return "queue " + queueName(o.Name) + " is paused"
 	case QueueFull:
@@ -148,8 +153,13 @@ func (w *worker) obstacles(c *class) []Obstacle {
 	if !w.hasSlot(c.shape) {
 		out = append(out, Obstacle{Kind: NoFreeSlot, Want: 1, Free: int64(w.slots) - int64(w.used), Total: int64(w.slots)})
 	}
-	if c.full() {
+	if c.groupFull() {
 		out = append(out, Obstacle{Kind: GroupFull, Want: 1, Total: int64(c.limit)})
+	}
+	for _, l := range c.limits {
+		if l.full() {
+			out = append(out, Obstacle{Kind: LimitFull, Name: l.name, Want: 1, Total: int64(l.running)})
+		}
 	}
 	out = append(out, c.flow.queue.obstacles(c)...)
 	if w.dedicated && !c.pooled {

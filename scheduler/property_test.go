@@ -13,6 +13,7 @@ var (
 	resourceNames = rapid.SampledFrom([]string{"cpu", "gpu", "memory"})
 	labels        = rapid.SampledFrom([]scheduler.Label{{Name: "zone", Value: "eu"}, {Name: "zone", Value: "us"}, {Name: "disk", Value: "ssd"}})
 	types         = rapid.SampledFrom([]string{"command", "noop", "prime"})
+	limitNames    = rapid.SampledFrom([]string{"db", "api"})
 	workerIDs     = rapid.Map(rapid.IntRange(1, 8), func(n int) scheduler.WorkerID { return scheduler.WorkerID(n) })
 )
 
@@ -62,6 +63,7 @@ func demands() *rapid.Generator[scheduler.Demand] {
 			NoPrefetch: rapid.Bool().Draw(t, "prompt"),
 			Limit:      rapid.Uint32Range(0, 3).Draw(t, "limit"),
 			Group:      scheduler.TaskRef{Job: 1, Index: rapid.Uint32Range(0, 1).Draw(t, "group")},
+			Uses:       rapid.SliceOfNDistinct(limitNames, 0, 2, rapid.ID[string]).Draw(t, "uses"),
 		})
 	})
 }
@@ -80,7 +82,7 @@ func newPair(t *rapid.T) *pair {
 		s: scheduler.New(rapid.Uint64().Draw(t, "seed")),
 		model: model{
 			workers: map[scheduler.WorkerID]*modelWorker{}, demands: []scheduler.Demand{{}},
-			queues: map[string]scheduler.Queue{}, turns: map[string]int{}, served: map[any]int{},
+			limits: map[string]int{}, queues: map[string]scheduler.Queue{}, turns: map[string]int{}, served: map[any]int{},
 		},
 		cancelled: map[scheduler.TaskRef]bool{},
 		assigned:  map[scheduler.TaskRef]bool{},
@@ -140,6 +142,14 @@ func (p *pair) addWorker(t *rapid.T) {
 		return
 	}
 	p.model.workers[id] = &modelWorker{capacity: c, accepting: true}
+}
+
+func (p *pair) setNamedLimit(t *rapid.T) {
+	name, running := limitNames.Draw(t, "limit name"), rapid.Uint32Range(0, 3).Draw(t, "running")
+	if slices.Contains(p.s.NamedLimits(), name) {
+		p.model.limits[name] = int(running)
+	}
+	p.s.SetNamedLimit(name, running)
 }
 
 func (p *pair) removeWorker(t *rapid.T) {
@@ -320,6 +330,7 @@ func TestEveryDecisionMatchesTheReferenceModel(t *testing.T) {
 			"add worker":    p.addWorker,
 			"remove worker": p.removeWorker,
 			"set accepting": p.setAccepting,
+			"set a limit":   p.setNamedLimit,
 			"set prefetch":  p.setPrefetch,
 			"occupy":        p.occupy,
 			"release":       p.release,

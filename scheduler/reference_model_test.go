@@ -13,6 +13,7 @@ import (
 type model struct {
 	workers map[scheduler.WorkerID]*modelWorker
 	demands []scheduler.Demand // by class
+	limits  map[string]int     // named ones; 0 = unlimited
 	ready   []modelTask        // as pushed
 	seq     uint64             // of the last push
 	queues  map[string]scheduler.Queue
@@ -82,7 +83,7 @@ func (m *model) overfull(w *modelWorker, c scheduler.ClassID, p scheduler.Priori
 // limit returns the number of attempts that the worker may hold after the
 // assignment of one with this demand.
 func (w *modelWorker) limit(d scheduler.Demand) int {
-	if d.NoPrefetch || len(d.Resources) > 0 {
+	if d.NoPrefetch || len(d.Resources) > 0 || len(d.Uses) > 0 {
 		return w.capacity.Slots
 	}
 	return w.capacity.Slots + w.ahead
@@ -128,6 +129,9 @@ func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
 	if limit := m.demands[c].Limit; limit > 0 && m.held(c) >= int(limit) {
 		return false
 	}
+	if m.namedLimitFull(c) {
+		return false
+	}
 	for _, l := range m.demands[c].Labels {
 		if !slices.Contains(w.capacity.Labels, l) {
 			return false
@@ -161,6 +165,18 @@ func (m *model) held(c scheduler.ClassID) (n int) {
 	for _, w := range m.workers {
 		for _, held := range w.held {
 			if held.class == c {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// uses returns the number of attempts on all workers that count towards a named limit.
+func (m *model) uses(name string) (n int) {
+	for _, w := range m.workers {
+		for _, held := range w.held {
+			if slices.Contains(m.demands[held.class].Uses, name) {
 				n++
 			}
 		}
@@ -363,7 +379,11 @@ func (m *model) waitsFor(k scheduler.Kept) int {
 
 func (m *model) limitFull(c scheduler.ClassID) bool {
 	limit := m.demands[c].Limit
-	return limit > 0 && m.held(c) >= int(limit)
+	return limit > 0 && m.held(c) >= int(limit) || m.namedLimitFull(c)
+}
+
+func (m *model) namedLimitFull(c scheduler.ClassID) bool {
+	return slices.ContainsFunc(m.demands[c].Uses, func(name string) bool { return m.limits[name] > 0 && m.uses(name) >= m.limits[name] })
 }
 
 // started records a start in the order of the queues.

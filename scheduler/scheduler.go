@@ -7,17 +7,20 @@ import "github.com/dtask/dtask/scheduler/internal/splitmix"
 type Scheduler struct {
 	random splitmix.Source
 
-	classes    []*class // by ClassID; the first is that of the empty demand
-	classOf    map[string]ClassID
-	shapes     map[string]*shape
-	noShape    *shape            // of unused classes
-	queues     map[string]*queue // by name
-	resources  map[string]resourceID
-	labels     map[Label]labelID
-	presence   []labelID // of each label, at its number: see labelID
-	types      map[string]typeID
-	namespaces map[string]namespaceID
-	key        []byte // scratch space of Class
+	classes      []*class // by ClassID; the first is that of the empty demand
+	classOf      map[string]ClassID
+	shapes       map[string]*shape
+	noShape      *shape                 // of unused classes
+	queues       map[string]*queue      // by name
+	limits       map[string]*namedLimit // those that classes use
+	lastLimit    limitID
+	limitsPaused bool
+	resources    map[string]resourceID
+	labels       map[Label]labelID
+	presence     []labelID // of each label, at its number: see labelID
+	types        map[string]typeID
+	namespaces   map[string]namespaceID
+	key          []byte // scratch space of Class
 
 	workers map[WorkerID]*worker // never ranged over
 	sorted  []*worker            // the same workers, by id
@@ -60,6 +63,7 @@ func New(seed uint64) *Scheduler {
 		shapes:     make(map[string]*shape),
 		noShape:    &shape{},
 		queues:     make(map[string]*queue),
+		limits:     make(map[string]*namedLimit),
 		resources:  make(map[string]resourceID),
 		labels:     make(map[Label]labelID),
 		types:      make(map[string]typeID),
@@ -199,8 +203,10 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 		switch c := r.class; {
 		case s.isStale(&e, valid):
 			s.pop(r)
-		case c.full():
+		case c.groupFull():
 			s.park(r, byLimit)
+		case len(c.limits) > 0 && c.fullLimit() != nil:
+			s.park(r, byNamedLimit)
 		case c.blocked:
 			s.park(r, byShape)
 		case len(q.max) > 0 && !q.allows(c):

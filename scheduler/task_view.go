@@ -42,6 +42,7 @@ type TaskView struct {
 	starts   uint64
 	flows    map[*flow]*flow // copies by original
 	queues   map[*queue]*queue
+	named    map[*namedLimit]*namedLimit
 	ahead    []aheadQueue // tasks that may start before it
 	limited  []aheadQueue // likewise, but none until an attempt of their group or queue ends
 	running  *running     // see ViewRunning; nil: none are known
@@ -191,7 +192,7 @@ func (s *Scheduler) listedPerQueue() int {
 // shares with c never changes.
 func (v *TaskView) copyClass(c *class) *class {
 	x := c.copyDemand()
-	x.flow = v.copyFlow(c.flow)
+	x.flow, x.limits = v.copyFlow(c.flow), v.copyLimits(c.limits)
 	return x
 }
 
@@ -199,7 +200,7 @@ func (v *TaskView) copyClass(c *class) *class {
 // may be changed.
 func (c *class) copyDemand() *class {
 	return &class{
-		id: c.id, demand: c.demand, flow: c.flow, limit: c.limit, held: c.held, shape: &shape{
+		id: c.id, demand: c.demand, flow: c.flow, limits: c.limits, limit: c.limit, held: c.held, shape: &shape{
 			needs: c.needs, labels: c.labels, rules: c.rules, typ: c.typ, namespace: c.namespace, prefetchable: c.prefetchable, pooled: c.pooled,
 		},
 	}

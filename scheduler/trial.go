@@ -123,7 +123,7 @@ func (t *trial) all() (ok bool) {
 	t.reset()
 	for _, k := range t.alive {
 		a := &t.v.ahead[k]
-		if a.more || a.class.limit > 0 || a.priority < t.v.priority || a.seqs[len(a.seqs)-1] > t.v.seq {
+		if a.more || a.class.limit > 0 || len(a.class.limits) > 0 || a.priority < t.v.priority || a.seqs[len(a.seqs)-1] > t.v.seq {
 			return false
 		}
 		n := int64(len(a.seqs))

@@ -134,6 +134,7 @@ func (t *trial) assign(c *class) {
 		t.w.taken[n.resource] += n.amount
 	}
 	c.held++
+	c.count()
 	f.started(c, uint64(len(t.log)))
 }
 
@@ -142,6 +143,9 @@ func (t *trial) undo() {
 	for _, x := range slices.Backward(t.log) {
 		f := x.class.flow
 		x.class.held--
+		for _, l := range x.class.limits {
+			l.held--
+		}
 		f.held.remove(x.class)
 		f.queue.held.remove(x.class)
 		f.served, f.queue.served, f.queue.turn = x.flowServed, x.qServed, x.turn

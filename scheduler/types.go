@@ -98,6 +98,9 @@ type Demand struct {
 	// it.
 	Limit uint32
 	Group TaskRef
+	// Uses are named limits that each attempt counts towards: see SetNamedLimit. Such a
+	// task is never prefetched.
+	Uses []string
 }
 
 // A Capacity is what a worker offers.

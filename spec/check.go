@@ -261,6 +261,9 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 		}
 	}
 	c.checkPlacement(at, p)
+	if len(p.GetUses()) > 0 {
+		c.uses(at, p.GetUses())
+	}
 	if len(p.GetSecrets()) > 0 {
 		c.secrets(at, p.GetSecrets())
 	}

@@ -190,6 +190,7 @@ func formatPolicy(o object, p *dtaskv1.TaskPolicy, reuseKey string, literal bool
 	o["kill_grace"] = milliseconds(p.GetKillGraceMs())
 	set(o, "execution", keywordOf(executions, p.GetExecution()), p.GetExecution() != 0)
 	formatPlacement(o, p)
+	set(o, "uses", p.GetUses(), len(p.GetUses()) > 0)
 	set(o, "secrets", p.GetSecrets(), len(p.GetSecrets()) > 0)
 	set(o, "finally", true, p.GetFinally())
 	set(o, "reuse", object{"key": reuseKey, "for": milliseconds(p.GetReuseMs())}, p.GetReuseMs() != 0)

@@ -42,6 +42,7 @@ type policy struct {
 	prefer           map[string]labelRule
 	place            dtaskv1.PlacementStrategy
 	secrets          []string
+	uses             []string
 	finally          bool
 	reuse            int64 // ms; 0 = not pure
 
@@ -171,6 +172,11 @@ var policyFields = fields[*policy]{
 			p.place = v
 		}
 	},
+	"uses": func(r *reader, p *policy, e entry) {
+		if v, ok := r.uses(e.value); ok {
+			p.uses = v
+		}
+	},
 	"secrets": func(r *reader, p *policy, e entry) {
 		if v, ok := r.secrets(e.value); ok {
 			p.secrets = v
@@ -264,7 +270,7 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		TimeoutMs: p.timeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
 		QueueTimeoutMs: p.queueTimeout.after, QueueTimeoutRequeues: p.queueTimeout.requeues,
 		Execution: p.execution, Resources: p.resources, KillGraceMs: p.killGrace,
-		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask, Secrets: p.secrets,
+		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask, Secrets: p.secrets, Uses: p.uses,
 		ExpectMs: p.expect,
 	}
 	out.Require, out.Rules = protoRules(p.require)

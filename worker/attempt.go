@@ -64,6 +64,7 @@ type attempt struct {
 	item         *array.Item                  // current item of an array; used by the executor only, nil once ended
 	log          *attemptLog                  // of an attempt with several items; used by the executor only
 	exclusive    bool                         // at most once
+	limited      bool                         // it counts towards a named limit: it must not run without a lease
 	checkpointer atomic.Pointer[checkpointer] // nil: the attempt has no checkpoint directory
 	savedData    atomic.Bool                  // SaveCheckpoint was called
 	secrets      *attemptSecrets              // nil: the task names none; used by the executor only
@@ -153,7 +154,7 @@ func endedBy(cause error) *dtaskv1.Outcome {
 	switch {
 	case isAny(cause, ErrTimedOut):
 		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT
-	case isAny(cause, ErrDraining):
+	case isAny(cause, ErrDraining, errLimitedLeaseEnded):
 		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED
 	case isAny(cause, ErrCancelled, ErrSuperseded):
 		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED

@@ -20,12 +20,13 @@ import (
 // Invariant: an attempt in known is either held (its phase is before
 // phaseEnded) or has exactly one outcome in outcomes.
 type attemptTable struct {
-	slots     int
-	base      context.Context //nolint:containedctx // parent of all attempts' contexts; never done; set before the first attempt arrives
-	run       func()          // starts a goroutine that calls next until it returns nil; set with base
-	confirmed *confirmations
-	wake      chan struct{} // size 1: a token means that there is something to send
-	idle      chan struct{} // size 1: a token means, while draining, that running or outcomes became empty
+	slots      int
+	base       context.Context //nolint:containedctx // parent of all attempts' contexts; never done; set before the first attempt arrives
+	run        func()          // starts a goroutine that calls next until it returns nil; set with base
+	confirmed  *confirmations
+	leaseEnded func() bool   // whether the lease has ended; called with the lock held
+	wake       chan struct{} // size 1: a token means that there is something to send
+	idle       chan struct{} // size 1: a token means, while draining, that running or outcomes became empty
 
 	mu              sync.Mutex // guards the rest, and the attempts
 	known           map[ref]*attempt
@@ -43,7 +44,7 @@ type attemptTable struct {
 
 func newAttemptTable(slots int) *attemptTable {
 	return &attemptTable{
-		slots: slots, confirmed: newConfirmations(), wake: make(chan struct{}, 1), idle: make(chan struct{}, 1),
+		slots: slots, confirmed: newConfirmations(), leaseEnded: func() bool { return false }, wake: make(chan struct{}, 1), idle: make(chan struct{}, 1),
 		known: map[ref]*attempt{}, outbox: outbox{first: 1},
 	}
 }
@@ -67,6 +68,7 @@ func (t *attemptTable) accept(m *dtaskv1.Assignments, epoch uint64) error {
 			a.lastData = c.GetData()
 		}
 		a.exclusive = a.policy.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
+		a.limited = len(a.policy.GetUses()) > 0 && !a.exclusive
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,6 +82,8 @@ func (t *attemptTable) accept(m *dtaskv1.Assignments, epoch uint64) error {
 		switch {
 		case t.draining || t.cordoned:
 			t.endLocked(a, endedBy(ErrDraining))
+		case a.limited && t.leaseEnded():
+			t.endLocked(a, endedBy(errLimitedLeaseEnded))
 		case a.exclusive:
 			a.phase = phaseRequesting
 			t.requesting = append(t.requesting, a)
@@ -146,6 +150,10 @@ func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 		a := t.queue.pop()
 		if a.phase != phaseReady {
 			continue // stopped while it waited
+		}
+		if a.limited && t.leaseEnded() { // this process was paused
+			t.endLocked(a, endedBy(errLimitedLeaseEnded))
+			continue
 		}
 		a.start(t.base, now)
 		t.running++
@@ -261,18 +269,39 @@ func (t *attemptTable) stopLocked(a *attempt, cause error) *attemptContext {
 	return nil
 }
 
-// stopRunning ends running attempts: all, or only the at-most-once ones.
-func (t *attemptTable) stopRunning(cause error, exclusiveOnly bool) {
+// stopRunning ends all running attempts.
+func (t *attemptTable) stopRunning(cause error) {
+	t.endRunning(func(*attempt) error { return cause })
+}
+
+// stopLeased ends the attempts that must not run without a lease: at-most-once ones, and
+// those that count towards a named limit.
+func (t *attemptTable) stopLeased() {
+	t.endRunning(func(a *attempt) error {
+		switch {
+		case a.exclusive:
+			return ErrLeaseEnded
+		case a.limited:
+			return errLimitedLeaseEnded
+		}
+		return nil
+	})
+}
+
+// endRunning ends the running attempts for which cause is not nil.
+func (t *attemptTable) endRunning(cause func(*attempt) error) {
 	t.mu.Lock()
-	var contexts []*attemptContext
+	ends := make(map[*attemptContext]error)
 	for _, a := range t.known {
-		if a.phase == phaseRunning && (a.exclusive || !exclusiveOnly) {
-			contexts = append(contexts, a.ctx)
+		if a.phase == phaseRunning {
+			if err := cause(a); err != nil {
+				ends[a.ctx] = err
+			}
 		}
 	}
 	t.mu.Unlock()
-	for _, ctx := range contexts {
-		ctx.end(cause)
+	for ctx, err := range ends {
+		ctx.end(err)
 	}
 }
 

@@ -96,6 +96,9 @@ var (
 	// ErrLeaseEnded means that an at-most-once attempt must stop, because no
 	// leader has answered this worker for the length of its lease.
 	ErrLeaseEnded = errors.New("lease ended")
+	// errLimitedLeaseEnded is ErrLeaseEnded for an attempt that counts towards a named limit,
+	// and may be executed again.
+	errLimitedLeaseEnded = fmt.Errorf("%w: the attempt counts towards a limit", ErrLeaseEnded)
 	// ErrDraining means that the worker stops or is drained by the operator,
 	// and the drain timeout has expired.
 	ErrDraining = errors.New("worker is stopping")

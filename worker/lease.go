@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// lease decides whether this worker's at-most-once attempts may continue. An
+// lease decides whether this worker's at-most-once attempts, and those with named limits, may
+// continue. An
 // answered heartbeat renews it from the time at which the heartbeat was sent,
 // so that a slow answer cannot extend it. It uses the monotonic clock only.
 type lease struct {
@@ -39,6 +40,13 @@ func (l *lease) renew(sent time.Time) {
 	if l.timer == nil {
 		l.timer = time.AfterFunc(time.Until(l.expires), l.check)
 	}
+}
+
+// over reports whether the lease has ended. One that was never granted has not.
+func (l *lease) over() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.length > 0 && !l.expires.IsZero() && time.Until(l.expires) <= 0
 }
 
 // check runs when the lease would end, and again later if it was renewed.

@@ -58,7 +58,7 @@ func (w *Worker) abandon(reason error) error {
 	w.log.Error("stopping all attempts", "err", reason)
 	w.attempts.drain()
 	limit := w.attempts.longestGrace() + stopTimeout
-	w.attempts.stopRunning(ErrSuperseded, false)
+	w.attempts.stopRunning(ErrSuperseded)
 	if !w.await(limit, nil, w.attempts.isIdle) {
 		running, _ := w.attempts.counts()
 		return errors.Join(reason, fmt.Errorf("%w: %d", errStillRunning, running))

@@ -108,9 +108,10 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	w.resources = offered(&w.cfg)
 	w.attempts = newAttemptTable(cfg.Slots)
 	w.lease.ended = func() {
-		w.log.Warn("lease ended; stopping at-most-once attempts")
-		w.attempts.stopRunning(ErrLeaseEnded, true)
+		w.log.Warn("lease ended; stopping at-most-once attempts and those with limits")
+		w.attempts.stopLeased()
 	}
+	w.attempts.leaseEnded = w.lease.over
 	return w, nil
 }
 
@@ -323,7 +324,7 @@ func (w *Worker) drain() error {
 	if !w.await(max(w.cfg.DrainTimeout, 0), w.hurry, w.attempts.isIdle) {
 		w.log.Info("drain timeout expired; stopping running attempts")
 		limit := w.attempts.longestGrace() + stopTimeout
-		w.attempts.stopRunning(ErrDraining, false)
+		w.attempts.stopRunning(ErrDraining)
 		if !w.await(limit, nil, w.attempts.isIdle) {
 			running, _ := w.attempts.counts()
 			return fmt.Errorf("%w: %d", errStillRunning, running)

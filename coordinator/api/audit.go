@@ -188,6 +188,9 @@ func (s *Server) auditObject(p *auth.Principal, req any) (ns, object string) {
 		named, _ := r.(namedSchedule)
 		ns, _ = scheduleNamespace(p, named.GetNamespace())
 		return ns, "schedule " + named.GetName()
+	case *dtaskv1.SetLimitRequest, *dtaskv1.ListLimitsRequest, *dtaskv1.DeleteLimitRequest:
+		named, _ := r.(interface{ GetName() string })
+		return "", "limit " + named.GetName()
 	case *dtaskv1.SetQueueRequest, *dtaskv1.ListQueuesRequest, *dtaskv1.PauseQueueRequest, *dtaskv1.ResumeQueueRequest, *dtaskv1.DeleteQueueRequest:
 		named, _ := r.(interface{ GetName() string })
 		return "", "queue " + named.GetName()

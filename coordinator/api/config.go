@@ -85,6 +85,7 @@ type Leader interface {
 	// DeleteQueue returns when a queue is removed. Errors as for PauseQueue, and with
 	// VersionMismatch, or WrongState while jobs or schedules name it.
 	DeleteQueue(ctx context.Context, name string, version uint32) error
+	limitLeader
 	// QueueLoads returns what waits and runs in each queue. The caller owns the map.
 	QueueLoads(ctx context.Context) (map[string]sequencer.QueueLoad, error)
 	// MoveJob is Update for the queue of a whole job. It returns a

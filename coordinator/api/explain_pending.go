@@ -46,12 +46,24 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 	if x.soft.HeldUntil > 0 {
 		list = append(list, &dtaskv1.Reason{Code: "waits_for_stopping", Until: x.soft.HeldUntil})
 	}
+	before := len(list)
 	if c.Limit > 0 && c.Held >= c.Limit {
 		r := &dtaskv1.Reason{Code: "max_parallel", Free: int64(c.Held), Total: int64(c.Limit), Unit: "attempts"}
 		if a, ok := x.st.ArrayTask(x.at); ok {
 			r.Task, r.Tasks = a.Name, x.holders(a)
 		}
 		return append(list, r)
+	}
+	for _, l := range c.Limits {
+		switch {
+		case l.Paused:
+			list = append(list, &dtaskv1.Reason{Code: "limit_settles", Name: l.Name})
+		case l.Running > 0 && l.Held >= l.Running:
+			list = append(list, &dtaskv1.Reason{Code: "limit_full", Name: l.Name, Free: int64(l.Held), Total: int64(l.Running), Unit: "attempts"})
+		}
+	}
+	if len(list) > before {
+		return list
 	}
 	for _, o := range c.Queue {
 		r := &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total}
@@ -139,7 +151,7 @@ const unitThousandths = "thousandths"
 
 // changeUnits are the units of the amounts of changes.
 var changeUnits = map[string]string{
-	"add_resource": unitThousandths, "lower_resource": unitThousandths, "add_slots": "slots", "raise_max_parallel": "attempts",
+	"add_resource": unitThousandths, "lower_resource": unitThousandths, "add_slots": "slots", "raise_max_parallel": "attempts", "raise_limit": "attempts",
 	"raise_max_running": "attempts", "raise_max": unitThousandths,
 }
 

@@ -72,6 +72,12 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"max_parallel": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("array %s has %s, and max_parallel is %d: %s", r.GetTask(), plural(r.GetFree(), "attempt"), r.GetTotal(), strings.Join(r.GetTasks(), ", "))
 	},
+	"limit_full": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("limit %s is full: %s of %d", r.GetName(), plural(r.GetFree(), "attempt"), r.GetTotal())
+	},
+	"limit_settles": func(r *dtaskv1.Reason) string {
+		return "the new leader does not know yet how many attempts count towards limit " + r.GetName()
+	},
 	"queue_paused": func(r *dtaskv1.Reason) string { return "queue " + r.GetValue() + " is paused" },
 	"queue_full": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("queue %s has as many running tasks as its quota of %d", r.GetValue(), r.GetTotal())
@@ -218,6 +224,9 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 	},
 	"raise_max_parallel": func(c *dtaskv1.StartChange, _ string) string {
 		return fmt.Sprintf("max_parallel of its array is %d", c.GetAmount())
+	},
+	"raise_limit": func(c *dtaskv1.StartChange, _ string) string {
+		return fmt.Sprintf("limit %s allows %d", c.GetName(), c.GetAmount())
 	},
 	"resume_queue": func(c *dtaskv1.StartChange, _ string) string {
 		return "resume the queue: dtaskctl queue resume " + c.GetValue()

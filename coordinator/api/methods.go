@@ -91,6 +91,10 @@ var methods = map[string]method{
 	dtaskv1.ScheduleService_RunSchedule_FullMethodName:      {accessLeader, repeatKeyed, true, rowsEach},
 	dtaskv1.ScheduleService_BackfillSchedule_FullMethodName: {accessLeader, repeatKeyed, true, rowsEach},
 
+	dtaskv1.LimitService_SetLimit_FullMethodName:    {accessPropose, repeatReplaces, true, rowsNone},
+	dtaskv1.LimitService_ListLimits_FullMethodName:  {accessRead, repeatRead, true, rowsEach},
+	dtaskv1.LimitService_DeleteLimit_FullMethodName: {accessPropose, repeatHarmless, true, rowsNone},
+
 	dtaskv1.QueueService_SetQueue_FullMethodName:    {accessPropose, repeatReplaces, true, rowsNone},
 	dtaskv1.QueueService_ListQueues_FullMethodName:  {accessRead, repeatRead, true, rowsNone},
 	dtaskv1.QueueService_PauseQueue_FullMethodName:  {accessPropose, repeatHarmless, true, rowsNone},

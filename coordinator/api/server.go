@@ -103,6 +103,7 @@ func NewServer(cfg Config) (*Server, error) {
 	dtaskv1.RegisterAdminServiceServer(s.grpc, &admin{Server: s})
 	dtaskv1.RegisterScheduleServiceServer(s.grpc, &schedules{Server: s})
 	dtaskv1.RegisterQueueServiceServer(s.grpc, &queues{Server: s})
+	dtaskv1.RegisterLimitServiceServer(s.grpc, &limits{Server: s})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	return s, nil
 }

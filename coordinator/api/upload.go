@@ -157,6 +157,9 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 		u.refusal = u.checkQueue(p.GetHeader())
 	}
 	if u.refusal == nil {
+		u.refusal = u.checkUses(p.GetHeader())
+	}
+	if u.refusal == nil {
 		u.refusal = u.resolveNeeds(u.caller, p.GetHeader())
 	}
 	if err := u.encoder.header(p.GetHeader()); err != nil {

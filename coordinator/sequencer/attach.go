@@ -85,7 +85,9 @@ func (t *workerTable) attach(b *batch, h Hello, session Session) (Welcome, error
 	t.sched.AddWorker(scheduler.WorkerID(id), capacity(h.Slots, h.Resources, h.Labels))
 	t.sched.SetPrefetch(scheduler.WorkerID(id), w.prefetch.current())
 	t.updateAccepting(b.view, w)
-	return Welcome{Worker: id, Stop: t.reconcile(b, w, h), Draining: b.view.Worker(id).Drains()}, nil
+	stop := t.reconcile(b, w, h)
+	t.settling.attached(b, id)
+	return Welcome{Worker: id, Stop: stop, Draining: b.view.Worker(id).Drains()}, nil
 }
 
 // checkName refuses a process whose name another one uses. A process that holds
@@ -161,11 +163,11 @@ func (t *workerTable) reconcile(b *batch, w *worker, h Hello) (stop []fsm.Attemp
 		h := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
 		switch {
 		case present[a]:
-		case w.held.find(a).unconfirmed && startLogged(b.view, h):
+		case w.held.find(a).unconfirmed && (startLogged(b.view, h) || t.isLimited(b.view, h)):
 			// An earlier process under this name may run it until its lease
 			// ends.
 			t.forget(w, a)
-			t.leases.start(b, h)
+			t.leases.start(b, h, false)
 		default:
 			t.release(b, w, a, false)
 		}

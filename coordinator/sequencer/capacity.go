@@ -14,11 +14,12 @@ type Capacity struct {
 	Higher, Earlier uint64 // tasks of higher priority before it, and earlier ones of its own
 	AtLeast         bool   // Earlier is a lower bound
 
-	Queue       []Obstacle // why its queue lets it not start now
-	Limit, Held uint32     // attempts of its array that may run at once, 0 = any number; and that do
-	Fits        bool       // a worker could take it now, maybe to wait there for a slot
-	Starts      bool       // it would get a free slot now if it were ready
-	EverFits    bool       // a worker that accepts tasks could take it if that were idle
+	Queue       []Obstacle            // why its queue lets it not start now
+	Limit, Held uint32                // attempts of its array that may run at once, 0 = any number; and that do
+	Limits      []scheduler.LimitLoad // named ones of the task
+	Fits        bool                  // a worker could take it now, maybe to wait there for a slot
+	Starts      bool                  // it would get a free slot now if it were ready
+	EverFits    bool                  // a worker that accepts tasks could take it if that were idle
 
 	// Groups has all workers that are up, by obstacles, the largest group first.
 	Groups []WorkerGroup
@@ -69,6 +70,7 @@ func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, see
 	at := v.Position()
 	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
 	c.Limit, c.Held = v.Group()
+	c.Limits = v.Limits()
 	for _, o := range v.Queue() {
 		c.Queue = append(c.Queue, showQueueObstacle(o))
 	}
@@ -168,7 +170,7 @@ func showQueueObstacle(o scheduler.Obstacle) Obstacle {
 	return x
 }
 
-// showObstacles returns the obstacles at one worker. The limit of a group and the queue are
+// showObstacles returns the obstacles at one worker. Limits and the queue are
 // the same at all workers, and left out.
 func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 	var shown []Obstacle
@@ -178,7 +180,7 @@ func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 		case scheduler.NotAccepting:
 			shown = append(shown, why.obstacles()...)
 			continue
-		case scheduler.GroupFull, scheduler.QueuePaused, scheduler.QueueFull, scheduler.QueueShort:
+		case scheduler.GroupFull, scheduler.LimitFull, scheduler.QueuePaused, scheduler.QueueFull, scheduler.QueueShort:
 			continue
 		case scheduler.WorkerReserved:
 			x.Code = "worker_reserved"
@@ -265,6 +267,8 @@ func showChange(c *scheduler.Change, why refusal) (shown StartChange, ok bool) {
 		shown.Code = "add_slots"
 	case scheduler.RaiseLimit:
 		shown.Code = "raise_max_parallel"
+	case scheduler.RaiseNamedLimit:
+		shown.Code = "raise_limit"
 	case scheduler.ResumeQueue:
 		shown.Code, shown.Name, shown.Value = "resume_queue", "", cmp.Or(c.Name, fsm.DefaultQueue)
 	case scheduler.RaiseMaxRunning:

@@ -7,9 +7,10 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// leases are the at-most-once attempts that have started on a worker that is
-// down or has another process now. They may still run: they count towards
-// max_parallel, and end as lost when their lease ends.
+// leases are the at-most-once attempts that have started, and those with named limits, on a
+// worker that is down or has another process now. They may still run: they count towards
+// max_parallel and named limits. When their lease ends, the former end as lost, and the
+// others are requeued.
 type leases struct {
 	duration time.Duration
 	sched    *scheduler.Scheduler
@@ -21,16 +22,26 @@ type leases struct {
 type lease struct {
 	worker fsm.WorkerID
 	class  scheduler.ClassID
+	lost   bool      // the attempt may have run when its worker went down
+	keeps  bool      // it counts until it is over, even if the attempt has ended in the state
 	until  time.Time // a timer of an earlier lease of the attempt may fire before
 }
 
 // start starts the lease of an attempt.
-func (l *leases) start(b *batch, h fsm.HeldAttempt) {
+func (l *leases) start(b *batch, h fsm.HeldAttempt, lost bool) {
 	until := b.now.Add(l.duration)
-	class := l.policies.classOfTask(b.view, h.TaskRef)
+	p := l.policies.of(b.view, h.TaskRef)
+	class := l.policies.classOf(b.view, h.TaskRef, p)
 	l.sched.Reserve(class)
-	l.byRef[h.AttemptRef] = lease{worker: h.Worker, until: until, class: class}
+	l.byRef[h.AttemptRef] = lease{worker: h.Worker, until: until, class: class, lost: lost, keeps: len(p.demand.Uses) > 0}
 	l.timers.add(timer{at: until, kind: timerLease, task: h.TaskRef, attempt: h.Attempt})
+}
+
+// ended is called when an attempt has ended in the state, such as by a cancellation.
+func (l *leases) ended(a fsm.AttemptRef) {
+	if !l.byRef[a].keeps {
+		l.end(a)
+	}
 }
 
 // end ends the lease of an attempt, if it has one.
@@ -41,13 +52,13 @@ func (l *leases) end(a fsm.AttemptRef) {
 	}
 }
 
-// expire ends an attempt as lost if its lease is over.
-func (l *leases) expire(b *batch, a fsm.AttemptRef, running *observations) {
+// expire ends an attempt as lost, or requeues it, if its lease is over.
+func (l *leases) expire(b *batch, a fsm.AttemptRef, workers *workerTable) {
 	x, ok := l.byRef[a]
 	if !ok || b.now.Before(x.until) {
 		return
 	}
 	l.end(a)
-	running.forget(a)
-	b.entry.Lose(fsm.HeldAttempt{AttemptRef: a, Worker: x.worker})
+	workers.running.forget(a)
+	workers.requeueLive(b, fsm.HeldAttempt{AttemptRef: a, Worker: x.worker}, x.lost)
 }

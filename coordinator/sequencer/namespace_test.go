@@ -28,7 +28,7 @@ func TestATaskIsPlacedOnlyOnAWorkerThatServesItsNamespace(t *testing.T) {
 		"etl": {true, false, true, true},
 		"ml":  {true, false, false, false},
 	} {
-		x := p.parse(&dtaskv1.JobHeader{Namespace: namespace}, &dtaskv1.TaskPolicy{})
+		x := p.parse(fsm.New(), &dtaskv1.JobHeader{Namespace: namespace}, &dtaskv1.TaskPolicy{})
 		for i, fit := range s.View(scheduler.TaskRef{}, x.class, scheduler.Normal, 0, nil).Workers() {
 			if fit.Fits() != want[i] {
 				t.Errorf("namespace %q: worker %d: got %v, want %v", namespace, fit.Worker, fit.Obstacles, want[i])

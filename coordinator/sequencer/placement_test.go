@@ -31,7 +31,7 @@ func TestAPlannerKnowsRulesAboutLabels(t *testing.T) {
 		"no such label":     {rule("rack", false), 0, 0},
 		"not such a label":  {rule("rack", true, "7"), 3, 7},
 	} {
-		p := sequencer.NewPlanner(&dtaskv1.JobHeader{Policies: []*dtaskv1.TaskPolicy{c.policy}}, workers, nil)
+		p := sequencer.NewPlanner(&dtaskv1.JobHeader{Policies: []*dtaskv1.TaskPolicy{c.policy}}, workers, nil, nil)
 		if n, tasks := p.Fitting(0); n != c.workers || tasks != c.tasks {
 			t.Errorf("%s: fits %d workers and %d tasks, want %d and %d", name, n, tasks, c.workers, c.tasks)
 		}

@@ -17,6 +17,7 @@ type Planner struct {
 	fleet    []scheduler.Capacity
 	queue    scheduler.Queue // never paused
 	sched    *scheduler.Scheduler
+	limit    func(use string) uint32
 	policies []plannedPolicy
 	slots    uint64
 	totals   map[string]float64 // of the resources of all workers, in thousandths of their units
@@ -29,9 +30,10 @@ type plannedPolicy struct {
 }
 
 // NewPlanner returns a planner for a job on workers that are up and do not drain. q is the
-// queue of the job, which holds nothing else and is not paused; nil if it is not set.
-func NewPlanner(h *dtaskv1.JobHeader, workers []*fsm.Worker, q *fsm.Queue) *Planner {
-	p := &Planner{header: h, sched: scheduler.New(1), totals: make(map[string]float64)}
+// queue of the job, which holds nothing else and is not paused; nil if it is not set. limit returns
+// how many attempts with a use may run at once; 0 = unlimited.
+func NewPlanner(h *dtaskv1.JobHeader, workers []*fsm.Worker, q *fsm.Queue, limit func(use string) uint32) *Planner {
+	p := &Planner{header: h, limit: limit, sched: scheduler.New(1), totals: make(map[string]float64)}
 	var required []scheduler.Label
 	if q != nil {
 		p.queue, required = queueSettings(q), requiredLabels(q.Require)
@@ -132,7 +134,7 @@ func (p *Planner) Makespan(tasks []PlannedTasks, takesMS func(i int) int64, stop
 		x := &p.policies[t.Policy]
 		units[i] = forecast.Unit{
 			Demand: x.demand, Priority: x.priority, Tasks: t.Tasks, Limit: t.MaxParallel, TakesMS: takesMS(i),
-			Needs: t.Needs, Cleanup: p.header.GetPolicies()[t.Policy].GetFinally(), Skipped: t.Skipped,
+			Needs: t.Needs, Named: p.limit, Cleanup: p.header.GetPolicies()[t.Policy].GetFinally(), Skipped: t.Skipped,
 		}
 	}
 	for seed := range uint64(min(max(1, forecastTasks/max(1, total)), forecasts)) { //nolint:gosec // not negative

@@ -170,7 +170,7 @@ func TestAPlannedMakespanIsThatOfTheRun(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					measured, workers := runPlanned(t, job, slots)
-					l, h, ok := sequencer.NewPlanner(plannedHeader(), workers, nil).Makespan(job.tasks, func(i int) int64 { return job.takes[i] }, func() bool { return false })
+					l, h, ok := sequencer.NewPlanner(plannedHeader(), workers, nil, nil).Makespan(job.tasks, func(i int) int64 { return job.takes[i] }, func() bool { return false })
 					low, high := time.Duration(l)*time.Millisecond, time.Duration(h)*time.Millisecond
 					t.Logf("planned %v to %v, took %v", low, high, measured)
 					tolerance := measured / 20
@@ -224,7 +224,7 @@ func TestAPlannerCountsTheWorkersThatFit(t *testing.T) {
 		h := plannedWorker(i, n)
 		workers = append(workers, &fsm.Worker{ID: fsm.WorkerID(i + 1), State: fsm.WorkerUp, Slots: n, Labels: h.Labels, Resources: h.Resources})
 	}
-	p := sequencer.NewPlanner(plannedHeader(), workers, nil)
+	p := sequencer.NewPlanner(plannedHeader(), workers, nil, nil)
 	if p.Slots() != 15 || p.Total("gpu") != 2000 || p.Total("license") != 0 {
 		t.Errorf("got %d slots, %v gpu", p.Slots(), p.Total("gpu"))
 	}

@@ -85,7 +85,7 @@ func (p *policyTable) job(v *fsm.State, id fsm.JobID) *jobPolicies {
 		return nil
 	}
 	j := &jobPolicies{}
-	p.read(j, job)
+	p.read(v, j, job)
 	if !job.State.Terminal() { // else nothing would remove it
 		p.jobs[id] = j
 		return j
@@ -110,7 +110,7 @@ func (p *policyTable) numbered(v *fsm.State, id fsm.JobID, number uint32) *polic
 	j := p.job(v, id)
 	if int(number) >= len(j.list) { // an update has added it
 		job, _ := v.Job(id)
-		p.read(j, job)
+		p.read(v, j, job)
 	}
 	return &j.list[number]
 }
@@ -118,7 +118,7 @@ func (p *policyTable) numbered(v *fsm.State, id fsm.JobID, number uint32) *polic
 // read reads the policies that are not read yet. Jobs submitted together mostly
 // share one header, whose policies are read once. Each policy of a job counts as a use of
 // its class, and so does each of the last header.
-func (p *policyTable) read(j *jobPolicies, job fsm.Job) {
+func (p *policyTable) read(v *fsm.State, j *jobPolicies, job fsm.Job) {
 	if len(j.list) == 0 && p.last.header == job.Header {
 		j.list, j.pure = slices.Clip(p.last.list), p.last.pure
 		for i := range j.list {
@@ -126,7 +126,7 @@ func (p *policyTable) read(j *jobPolicies, job fsm.Job) {
 		}
 	}
 	for n := uint32(len(j.list)); n < job.Policies(); n++ { //nolint:gosec // bounded by the job
-		x := p.parse(job.Header, job.Policy(n))
+		x := p.parse(v, job.Header, job.Policy(n))
 		j.list, j.pure = append(j.list, x), j.pure || x.reuse > 0
 	}
 	if p.last.header == job.Header {
@@ -147,12 +147,16 @@ func (p *policyTable) forgetLast() {
 	p.last = headerCache{}
 }
 
-func (p *policyTable) parse(h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy {
+func (p *policyTable) parse(v *fsm.State, h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy {
 	d := demand(t)
 	d.Namespace, d.Queue, d.Owner = h.GetNamespace(), schedulerQueue(h.GetQueue()), h.GetOwner()
 	d.Labels = append(d.Labels, p.required[d.Queue]...)
+	class := p.sched.Class(d)
+	for _, use := range d.Uses {
+		p.sched.SetNamedLimit(use, limitValue(v, use))
+	}
 	return policy{
-		class:            p.sched.Class(d),
+		class:            class,
 		demand:           d,
 		priority:         priorityOf(h, t),
 		queueTimeout:     ms(t.GetQueueTimeoutMs()),
@@ -233,6 +237,7 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 	for _, name := range p.GetSecrets() {
 		d.Labels = append(d.Labels, secretLabel(name))
 	}
+	d.Uses = p.GetUses()
 	return d
 }
 

@@ -73,8 +73,9 @@ func New(cfg Config) (*Sequencer, error) {
 	results := &resultCache{policies: policies}
 	s.workers = workerTable{
 		cfg: c, sched: sched, policies: policies, byID: make(map[fsm.WorkerID]*worker), stopping: make(map[fsm.JobID]int),
-		running: observations{m: make(map[fsm.JobID]map[uint32]Observation)},
-		leases:  &leases{duration: cfg.Lease, sched: sched, policies: policies, timers: &s.timers, byRef: make(map[fsm.AttemptRef]lease)},
+		settling: settling{cfg: c, sched: sched, timers: &s.timers},
+		running:  observations{m: make(map[fsm.JobID]map[uint32]Observation)},
+		leases:   &leases{duration: cfg.Lease, sched: sched, policies: policies, timers: &s.timers, byRef: make(map[fsm.AttemptRef]lease)},
 	}
 	s.liveness = liveness{cfg: c, workers: &s.workers, start: now}
 	outcomes := &outcomes{cfg: c, policies: policies, workers: &s.workers, results: results}

@@ -56,6 +56,7 @@ func (s *Sequencer) rebuild(b *batch) {
 		}
 	}
 	s.queues.rebuild(b)
+	s.workers.settling.begin(b)
 	// Each worker gets the time that the admission of all of them takes. It must
 	// also exceed the time for which an answer of the previous leader lets a
 	// worker start attempts: a paused leader may answer up to two thirds of the

@@ -19,6 +19,7 @@ const (
 	timerGate                          // a job may start
 	timerExpiry                        // a job that has not started is cancelled
 	timerTick                          // a tick of a schedule; task.Job is the number of the schedule, 0 for all that wait for a retry
+	timerSettled                       // the leases that a new leader does not know have ended
 )
 
 // timer fires at a time. Timers are never removed before: what fires checks
@@ -83,7 +84,7 @@ func (d *dispatcher) fire(b *batch, t timer) {
 	case timerDeadline:
 		d.timers.fireDeadline(b, t.task.Job)
 	case timerLease:
-		d.workers.leases.expire(b, fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt}, &d.workers.running)
+		d.workers.leases.expire(b, fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt}, d.workers)
 	case timerUpload:
 		b.entry.Do(&fsm.DropUpload{Job: t.task.Job})
 	case timerGate:
@@ -92,6 +93,8 @@ func (d *dispatcher) fire(b *batch, t timer) {
 		d.gates.expire(b, t.task.Job)
 	case timerTick:
 		d.schedules.fire(b, t)
+	case timerSettled:
+		d.workers.settling.end(b)
 	}
 }
 

@@ -16,6 +16,7 @@ type workerTable struct {
 	sched    *scheduler.Scheduler
 	policies *policyTable
 	leases   *leases
+	settling settling
 	running  observations
 	byID     map[fsm.WorkerID]*worker
 	stopping map[fsm.JobID]int // by job: its stopped attempts that workers hold
@@ -73,12 +74,12 @@ func (t *workerTable) rebuild(w *fsm.Worker) {
 }
 
 // rebuildAttempt adds a live attempt at the start of a term. If its worker is
-// down, the attempt can only be an at-most-once attempt that waits for the end
-// of its lease.
+// down, the attempt can only be an at-most-once attempt, or one with a named limit, that
+// waits for the end of its lease.
 func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) {
 	w := t.byID[h.Worker]
 	if w == nil {
-		t.leases.start(b, h)
+		t.leases.start(b, h, true)
 		return
 	}
 	t.hold(b, w, held{AttemptRef: h.AttemptRef, unconfirmed: true}, started)
@@ -110,11 +111,15 @@ func (t *workerTable) updateAccepting(v *fsm.State, w *worker) {
 func (t *workerTable) release(b *batch, w *worker, a fsm.AttemptRef, lost bool) {
 	t.forget(w, a)
 	t.running.forget(a)
-	h := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
+	t.requeueLive(b, fsm.HeldAttempt{AttemptRef: a, Worker: w.id}, lost)
+}
+
+// requeueLive is release for an attempt that no worker is known to hold.
+func (t *workerTable) requeueLive(b *batch, h fsm.HeldAttempt, lost bool) {
 	if !b.view.Live(h) {
 		return
 	}
-	if x, _ := b.view.Task(a.TaskRef); lost && !x.StartLogged && int(x.Losses)+1 >= t.cfg.MaxLosses {
+	if x, _ := b.view.Task(h.TaskRef); lost && !x.StartLogged && int(x.Losses)+1 >= t.cfg.MaxLosses {
 		text := fmt.Sprintf("%d workers went down while running it", x.Losses+1)
 		b.entry.Fail(fsm.FailItem{HeldAttempt: h, Next: fsm.NextDead, Error: text})
 		return
@@ -181,9 +186,15 @@ func startLogged(v *fsm.State, h fsm.HeldAttempt) bool {
 	return ok && t.StartLogged && v.Live(h)
 }
 
+// isLimited reports whether an attempt counts towards a named limit, also if it has ended:
+// its worker may still run it until its lease ends.
+func (t *workerTable) isLimited(v *fsm.State, h fsm.HeldAttempt) bool {
+	return len(t.policies.of(v, h.TaskRef).demand.Uses) > 0
+}
+
 // remove removes a worker whose process is gone or unreachable. Attempts that
 // may be repeated are requeued now, the others are lost when their lease
-// ends.
+// ends. Those that count towards a named limit are requeued then, too.
 func (t *workerTable) remove(b *batch, w *worker) {
 	slots := 0
 	if known := b.view.Worker(w.id); known != nil {
@@ -191,8 +202,8 @@ func (t *workerTable) remove(b *batch, w *worker) {
 	}
 	mayHaveRun := w.held.oldest(slots)
 	for _, a := range w.held.sorted() {
-		if h := (fsm.HeldAttempt{AttemptRef: a, Worker: w.id}); startLogged(b.view, h) {
-			t.leases.start(b, h)
+		if h := (fsm.HeldAttempt{AttemptRef: a, Worker: w.id}); startLogged(b.view, h) || t.isLimited(b.view, h) {
+			t.leases.start(b, h, mayHaveRun[a])
 			t.stopped(w.held.find(a))
 			continue
 		}
@@ -200,6 +211,7 @@ func (t *workerTable) remove(b *batch, w *worker) {
 	}
 	delete(t.byID, w.id)
 	t.sched.RemoveWorker(scheduler.WorkerID(w.id))
+	t.settling.removed(b, w.id)
 }
 
 // stop ends an attempt by decision of the leader. Its slot stays taken until
@@ -212,7 +224,7 @@ func (t *workerTable) stop(b *batch, w *worker, a fsm.AttemptRef, why dtaskv1.St
 
 // attemptEnded stops a live attempt that an operation of the batch has ended.
 func (t *workerTable) attemptEnded(b *batch, h fsm.HeldAttempt) {
-	t.leases.end(h.AttemptRef)
+	t.leases.ended(h.AttemptRef)
 	t.running.forget(h.AttemptRef)
 	if w := t.byID[h.Worker]; w != nil && w.held.find(h.AttemptRef) != nil {
 		t.stop(b, w, h.AttemptRef, dtaskv1.StopReason_STOP_REASON_CANCELLED)

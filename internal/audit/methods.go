@@ -61,6 +61,10 @@ var classes = map[string]Class{
 	dtaskv1.ScheduleService_RunSchedule_FullMethodName:      Change,
 	dtaskv1.ScheduleService_BackfillSchedule_FullMethodName: Change,
 
+	dtaskv1.LimitService_SetLimit_FullMethodName:    Change,
+	dtaskv1.LimitService_ListLimits_FullMethodName:  Read,
+	dtaskv1.LimitService_DeleteLimit_FullMethodName: Change,
+
 	dtaskv1.QueueService_SetQueue_FullMethodName:    Change,
 	dtaskv1.QueueService_ListQueues_FullMethodName:  Read,
 	dtaskv1.QueueService_PauseQueue_FullMethodName:  UrgentChange,

@@ -76,6 +76,10 @@ var table = map[string]row{
 	dtaskv1.ScheduleService_RunSchedule_FullMethodName:      changeJobs,
 	dtaskv1.ScheduleService_BackfillSchedule_FullMethodName: changeJobs,
 
+	dtaskv1.LimitService_SetLimit_FullMethodName:    operate,
+	dtaskv1.LimitService_ListLimits_FullMethodName:  readCluster,
+	dtaskv1.LimitService_DeleteLimit_FullMethodName: operate,
+
 	dtaskv1.QueueService_SetQueue_FullMethodName:    operate,
 	dtaskv1.QueueService_ListQueues_FullMethodName:  readCluster,
 	dtaskv1.QueueService_PauseQueue_FullMethodName:  operate,

@@ -15,7 +15,7 @@ import (
 // services are all that a coordinator serves.
 var services = []grpc.ServiceDesc{
 	healthv1.Health_ServiceDesc, dtaskv1.JobService_ServiceDesc, dtaskv1.AdminService_ServiceDesc, dtaskv1.ClusterService_ServiceDesc,
-	dtaskv1.WorkerService_ServiceDesc, dtaskv1.AuthService_ServiceDesc, dtaskv1.ScheduleService_ServiceDesc, dtaskv1.QueueService_ServiceDesc,
+	dtaskv1.WorkerService_ServiceDesc, dtaskv1.AuthService_ServiceDesc, dtaskv1.ScheduleService_ServiceDesc, dtaskv1.QueueService_ServiceDesc, dtaskv1.LimitService_ServiceDesc,
 }
 
 func TestEveryMethodHasARowAndEveryRowAMethod(t *testing.T) {

@@ -132,6 +132,10 @@ func conversions() map[string]conversion {
 		"schedule_backfill": from(new(dtaskv1.BackfillScheduleResponse), func(m *dtaskv1.BackfillScheduleResponse) any {
 			return NewScheduleBackfill(m.GetRuns())
 		}),
+		"limits": from(new(dtaskv1.ListLimitsResponse), func(m *dtaskv1.ListLimitsResponse) any {
+			return NewLimits(m.GetLimits())
+		}, "freshness"),
+		"limit": from(new(dtaskv1.Limit), NewLimit),
 		"queues": from(new(dtaskv1.ListQueuesResponse), func(m *dtaskv1.ListQueuesResponse) any {
 			return NewQueues(m.GetQueues())
 		}, "freshness"),
@@ -154,7 +158,7 @@ func plain() map[string]any {
 		"added_member": new(AddedMember), "removed_member": new(RemovedMember), "leader_transfer": new(LeaderTransfer),
 		"versions": new(Versions), "logs": new(Logs), "bench": new(Bench),
 		"context": new(Context), "contexts": new(Contexts),
-		"disk_usage": new(DiskUsage), "saved_debug": new(SavedDebug), "paused_schedule": new(PausedSchedule), "deleted_schedule": new(DeletedSchedule), "paused_queue": new(PausedQueue), "deleted_queue": new(DeletedQueue), "debug_manifest": new(DebugManifest),
+		"disk_usage": new(DiskUsage), "saved_debug": new(SavedDebug), "paused_schedule": new(PausedSchedule), "deleted_schedule": new(DeletedSchedule), "paused_queue": new(PausedQueue), "deleted_queue": new(DeletedQueue), "deleted_limit": new(DeletedLimit), "debug_manifest": new(DebugManifest),
 	}
 }
 

@@ -12,6 +12,8 @@ type Unit struct {
 	Tasks    uint32 // at least 1
 	Limit    uint32 // maximum of its tasks that run at the same time; 0 = unlimited
 	TakesMS  int64  // of each task; not negative
+	// Named returns the values of the named limits of the demand; not called without any.
+	Named func(name string) uint32
 	// Needs are the numbers of the units that must end before. They are lower than its own.
 	Needs []uint32
 	// Cleanup units begin when all others have ended.
@@ -167,7 +169,11 @@ func (f *forecast) push() {
 		if d.Limit, d.Group = 0, t; u.Limit < u.Tasks { // else it needs no class of its own
 			d.Limit = u.Limit
 		}
-		f.s.PushRun(t, u.Tasks, f.s.Class(d), u.Priority)
+		class := f.s.Class(d)
+		for _, name := range d.Uses {
+			f.s.SetNamedLimit(name, u.Named(name))
+		}
+		f.s.PushRun(t, u.Tasks, class, u.Priority)
 	}
 	f.ready = f.ready[:0]
 }

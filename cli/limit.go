@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dtask/dtask/cli/show"
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/spec"
+)
+
+func newLimit(a *app) *cobra.Command {
+	return newNoun("limit", "Limit the running tasks that use something", `  dtaskctl limit set export-api --running 8
+  dtaskctl limit set 'tenant/*' --running 2
+  dtaskctl limit list
+  dtaskctl limit show export-api`,
+		newLimitSet(a), newLimitList(a), newLimitShow(a), newLimitDelete(a))
+}
+
+// onLimit runs a command about the limit that its argument names.
+func (a *app) onLimit(do func(ctx context.Context, c *client.Client, name string) (view, error)) func(*cobra.Command, []string) error {
+	return a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
+		v, err := do(ctx, c, args[0])
+		switch {
+		case errors.Is(err, client.ErrNotFound):
+			err = withHint(err, "dtaskctl limit list shows the limits")
+		case errors.Is(err, client.ErrConflict):
+			err = withHint(err, "dtaskctl limit show NAME shows its version and what uses it")
+		}
+		return v, err
+	})
+}
+
+func newLimitSet(a *app) *cobra.Command {
+	var running, version uint32
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Make a limit, or change one",
+		Long: `Make a limit, or change one. A task that names it in uses starts only while fewer tasks
+that do run. A change takes effect at once: tasks that run continue, also if they are more
+than the limit allows then.
+
+A name that ends in /* has a counter of its own for each key: of tenant/*, a task uses
+tenant/acme.`,
+		Example: `  dtaskctl limit set export-api --running 8
+  dtaskctl limit set 'tenant/*' --running 2 --if-version 1`,
+		Args: oneArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if running == 0 {
+				return usagef("--running is required: the number of tasks that may run at once")
+			}
+			if err := spec.CheckLimit(args[0], running); err != nil {
+				return usagef("invalid limit: %w", err)
+			}
+			return a.onLimit(func(ctx context.Context, c *client.Client, name string) (view, error) {
+				l, err := c.SetLimit(ctx, name, running, version)
+				if errors.Is(err, client.ErrInvalid) {
+					return view{}, &commandError{err: err, code: exitUsage}
+				}
+				if err != nil {
+					return view{}, err
+				}
+				return lines(document.NewLimit(l), fmt.Sprintf("limit %s set: version %d", show.Clean(l.GetName()), l.GetVersion())), nil
+			})(cmd, args)
+		},
+	}
+	fl := cmd.Flags()
+	bind(fl, &running, "running", "", "maximum `N` of tasks that run at once (required)", integer[uint32](1, math.MaxInt32))
+	bind(fl, &version, "if-version", "", "set only if the limit has this `VERSION`", integer[uint32](1, math.MaxUint32))
+	return cmd
+}
+
+func newLimitList(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List limits with what runs and waits",
+		Long: `List limits with the tasks that count towards them, and those that wait. The leader counts
+them: with --stale, they may be missing.
+
+` + staleHelp,
+		Example: `  dtaskctl limit list
+  dtaskctl limit list -o json`,
+		Args: noArgs,
+		RunE: a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
+			all, err := c.Limits(ctx, a.readOptions())
+			if err != nil {
+				return view{}, err
+			}
+			if a.quiet {
+				var names []string
+				for _, l := range all {
+					names = append(names, l.GetName())
+				}
+				return view{}, a.printIDs(names)
+			}
+			return view{doc: document.NewLimits(all), text: func(p *show.Printer) { p.Limits(all) }}, nil
+		}),
+	}
+	a.bindStale(cmd.Flags())
+	cmd.Flags().BoolVarP(&a.quiet, "quiet", "q", false, "print names only")
+	return cmd
+}
+
+func newLimitShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show a limit with its holders",
+		Long: `Show a limit, the tasks that count towards it, and how many wait; of a limit that ends in
+/*, for each key.
+
+` + staleHelp,
+		Example: `  dtaskctl limit show export-api
+  dtaskctl limit show 'tenant/*' -o json`,
+		Args: oneArg,
+		RunE: a.onLimit(func(ctx context.Context, c *client.Client, name string) (view, error) {
+			l, err := c.Limit(ctx, name, a.readOptions())
+			if err != nil {
+				return view{}, err
+			}
+			return view{doc: document.NewLimit(l), text: func(p *show.Printer) { p.Limit(l) }}, nil
+		}),
+	}
+	a.bindStale(cmd.Flags())
+	return cmd
+}
+
+func newLimitDelete(a *app) *cobra.Command {
+	var version uint32
+	cmd := &cobra.Command{
+		Use:   "delete NAME",
+		Short: "Delete a limit that no open job uses",
+		Long: `Delete a limit. It must not be used by a job that has not ended, or by a schedule. A job
+that has ended and is retried after that is not limited.`,
+		Example: `  dtaskctl limit delete export-api
+  dtaskctl limit delete 'tenant/*' --if-version 2`,
+		Args: oneArg,
+		RunE: a.onLimit(func(ctx context.Context, c *client.Client, name string) (view, error) {
+			if err := c.DeleteLimit(ctx, name, version); err != nil {
+				return view{}, err
+			}
+			return lines(document.DeletedLimit{Name: name, Deleted: true}, fmt.Sprintf("limit %s deleted", show.Clean(name))), nil
+		}),
+	}
+	bind(cmd.Flags(), &version, "if-version", "", "delete only if the limit has this `VERSION`", integer[uint32](1, math.MaxUint32))
+	return cmd
+}

@@ -1,0 +1,194 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/nearest"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+)
+
+// limits implements LimitService.
+type limits struct {
+	dtaskv1.UnimplementedLimitServiceServer
+	*Server
+}
+
+// maxHolders bounds the names of tasks of one counter.
+const maxHolders = 100
+
+// SetLimit implements LimitService.
+func (s *limits) SetLimit(ctx context.Context, r *dtaskv1.SetLimitRequest) (*dtaskv1.SetLimitResponse, error) {
+	if err := spec.CheckLimit(r.GetName(), r.GetRunning()); err != nil {
+		return nil, err
+	}
+	leader, err := s.leader()
+	if err != nil {
+		return nil, err
+	}
+	l, err := leader.SetLimit(ctx, r.GetName(), r.GetRunning(), r.GetIfVersion(), caller(ctx).Name)
+	if err != nil {
+		return nil, s.explainLimit(err, r.GetName(), r.GetIfVersion())
+	}
+	return &dtaskv1.SetLimitResponse{Limit: showLimit(l)}, nil
+}
+
+// ListLimits implements LimitService.
+func (s *limits) ListLimits(ctx context.Context, r *dtaskv1.ListLimitsRequest) (*dtaskv1.ListLimitsResponse, error) {
+	st, index := s.cfg.Machine.Fork()
+	resp := &dtaskv1.ListLimitsResponse{Freshness: s.freshness(index)}
+	byName := make(map[string]*dtaskv1.Limit)
+	for l := range st.NamedLimits() {
+		if name := r.GetName(); name == "" || name == l.Name {
+			byName[l.Name] = showLimit(l)
+			resp.Limits = append(resp.Limits, byName[l.Name])
+		}
+	}
+	if r.GetName() != "" && len(resp.GetLimits()) == 0 {
+		return nil, limitNotFound(st, r.GetName())
+	}
+	leader, err := s.leader()
+	if err != nil {
+		return resp, nil //nolint:nilerr // a follower knows the values only
+	}
+	loads, err := leader.LimitLoads(ctx, r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	for i := range loads {
+		l := byName[fsm.LimitOf(loads[i].Name)]
+		if l == nil {
+			continue
+		}
+		c := &dtaskv1.LimitCounter{Use: loads[i].Name, Held: uint64(loads[i].Held), Waiting: uint64(loads[i].Waiting)} //nolint:gosec // not negative
+		l.Held, l.Waiting = l.GetHeld()+c.GetHeld(), l.GetWaiting()+c.GetWaiting()
+		if r.GetName() != "" && c.GetHeld()+c.GetWaiting() > 0 {
+			c.Holders = s.holders(ctx, st, loads[i].Holders)
+			l.Counters = append(l.Counters, c)
+		}
+	}
+	return resp, nil
+}
+
+// holders returns the names of the first tasks that the caller may see.
+func (s *limits) holders(ctx context.Context, st *fsm.State, tasks []fsm.TaskRef) (names []string) {
+	for _, t := range tasks {
+		job, ok := st.Job(t.Job)
+		if !ok || !sees(caller(ctx), job.Header) {
+			continue
+		}
+		if names = append(names, fmt.Sprintf("%d/%s", t.Job, st.Name(t))); len(names) == maxHolders {
+			break
+		}
+	}
+	return names
+}
+
+// DeleteLimit implements LimitService.
+func (s *limits) DeleteLimit(ctx context.Context, r *dtaskv1.DeleteLimitRequest) (*dtaskv1.DeleteLimitResponse, error) {
+	if r.GetName() == "" {
+		return nil, invalid("name: missing; name a limit")
+	}
+	leader, err := s.leader()
+	if err != nil {
+		return nil, err
+	}
+	if err := leader.DeleteLimit(ctx, r.GetName(), r.GetIfVersion()); err != nil {
+		return nil, s.explainLimit(err, r.GetName(), r.GetIfVersion())
+	}
+	return &dtaskv1.DeleteLimitResponse{}, nil
+}
+
+// explainLimit explains the rejection of a request about a limit, by the current state.
+func (s *limits) explainLimit(err error, name string, version uint32) error {
+	st, _ := s.cfg.Machine.Fork()
+	l := st.NamedLimit(name)
+	switch {
+	case isRejected(err, fsm.LimitNotFound):
+		return limitNotFound(st, name)
+	case isRejected(err, fsm.WrongState):
+		return conflict("limit %s is used by jobs that have not ended, or by a schedule: wait for their end", quote(name))
+	case isRejected(err, fsm.LimitExceeded):
+		return refused("the cluster has too many limits: delete one")
+	case isRejected(err, fsm.VersionMismatch) && l == nil:
+		return conflict("limit %s does not exist, and the request expects version %d", quote(name), version)
+	case isRejected(err, fsm.VersionMismatch):
+		return conflict("limit %s has version %d, and the request expects version %d: read the limit again", quote(name), l.Version, version)
+	}
+	return err
+}
+
+// limitNotFound names the limit that was probably meant.
+func limitNotFound(st *fsm.State, name string) error {
+	return notFound("limit %s not found; %s", quote(name), otherLimit(st, name))
+}
+
+// otherLimit suggests what to write instead of the name of an unknown limit.
+func otherLimit(st *fsm.State, name string) string {
+	near := nearest.Name(name, func(yield func(string) bool) {
+		for l := range st.NamedLimits() {
+			if !yield(l.Name) {
+				return
+			}
+		}
+	})
+	if near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return "dtaskctl limit list shows the limits"
+}
+
+// checkUses refuses a job with a task that uses an unknown limit, or one that replicas of an
+// earlier version don't know.
+func (u *upload) checkUses(h *dtaskv1.JobHeader) error {
+	if !slices.ContainsFunc(h.GetPolicies(), func(p *dtaskv1.TaskPolicy) bool { return len(p.GetUses()) > 0 }) {
+		return nil
+	}
+	var level fsm.Level
+	var faults spec.Faults
+	u.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
+		level, faults = st.Level(), unknownLimits(st, h)
+	})
+	if needed := fsm.OpLevel(&fsm.SetLimit{}); level < needed {
+		return refused("uses: the cluster is at feature level %d, and limits require %d: finish the upgrade (dtaskctl cluster upgrade finish)", level, needed)
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	return nil
+}
+
+// unknownLimits returns a fault for each unknown limit that a job uses.
+func unknownLimits(st *fsm.State, h *dtaskv1.JobHeader) (faults spec.Faults) {
+	seen := make(map[string]bool)
+	for _, p := range h.GetPolicies() {
+		for _, use := range p.GetUses() {
+			if name := fsm.LimitOf(use); st.NamedLimit(name) == nil && !seen[name] {
+				seen[name] = true
+				faults = append(faults, spec.Fault{Where: "uses", What: "unknown limit " + quote(name), Do: otherLimit(st, name)})
+			}
+		}
+	}
+	return faults
+}
+
+func showLimit(l *fsm.NamedLimit) *dtaskv1.Limit {
+	return &dtaskv1.Limit{Name: l.Name, Version: l.Version, Running: l.Running, SetBy: l.By, CreatedAt: l.CreatedMS, ChangedAt: l.ChangedMS}
+}
+
+// limitLeader has the methods of a Leader for limits.
+type limitLeader interface {
+	// SetLimit returns a limit when it is set. A repeated request changes nothing. It
+	// returns a *sequencer.RejectedError with VersionMismatch or LimitExceeded.
+	SetLimit(ctx context.Context, name string, running, version uint32, by string) (*fsm.NamedLimit, error)
+	// DeleteLimit returns when a limit is removed. It returns a *sequencer.RejectedError
+	// with LimitNotFound, VersionMismatch, or WrongState while jobs or schedules use it.
+	DeleteLimit(ctx context.Context, name string, version uint32) error
+	// LimitLoads returns what counts towards limits, and waits; with the holders of one.
+	// The caller owns the list.
+	LimitLoads(ctx context.Context, holdersOf string) ([]sequencer.LimitLoad, error)
+}

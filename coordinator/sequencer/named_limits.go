@@ -1,0 +1,166 @@
+package sequencer
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/scheduler"
+)
+
+// SetLimit sets a named limit or replaces it, and returns it as it is then. version is the
+// one that it must have; 0 = any, or none. A repeated request changes nothing. Errors:
+// *RejectedError as for fsm.SetLimit, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+func (s *Sequencer) SetLimit(ctx context.Context, name string, running, version uint32, by string) (*fsm.NamedLimit, error) {
+	return s.changeLimit(ctx, name, func(b *batch) fsm.Op {
+		return &fsm.SetLimit{Name: name, Running: running, By: by, IfVersion: version, AtMS: b.entry.NowMS()}
+	})
+}
+
+// DeleteLimit removes a named limit. version is the one that it must have; 0 = any. Errors:
+// *RejectedError with LimitNotFound, VersionMismatch, or WrongState while jobs use it;
+// *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+func (s *Sequencer) DeleteLimit(ctx context.Context, name string, version uint32) error {
+	_, err := s.changeLimit(ctx, name, func(*batch) fsm.Op { return &fsm.DeleteLimit{Name: name, IfVersion: version} })
+	return err
+}
+
+// changeLimit proposes a change of a limit, and returns the limit as it is then; nil if it is
+// not set.
+func (s *Sequencer) changeLimit(ctx context.Context, name string, change func(b *batch) fsm.Op) (*fsm.NamedLimit, error) {
+	return do(ctx, s.inbox, classCancel, func(b *batch) (*fsm.NamedLimit, error) {
+		if r := b.entry.Do(change(b)); r != fsm.Accepted {
+			return nil, &RejectedError{Reason: r}
+		}
+		s.dispatch.policies.setLimits(b.view)
+		return b.view.NamedLimit(name), nil
+	})
+}
+
+// setLimits gives the scheduler the values of all limits that tasks use.
+func (p *policyTable) setLimits(v *fsm.State) {
+	for _, use := range p.sched.NamedLimits() {
+		p.sched.SetNamedLimit(use, limitValue(v, use))
+	}
+}
+
+// limitValue returns how many attempts with a use may run at once; 0 = unlimited.
+func limitValue(v *fsm.State, use string) uint32 {
+	return v.NamedLimit(fsm.LimitOf(use)).GetRunning()
+}
+
+// LimitLoad is what counts towards a limit, or a key of it, and waits for it.
+type LimitLoad struct {
+	scheduler.LimitLoad
+	Holders []fsm.TaskRef // whose attempts count, in order; only if they were asked for
+}
+
+// LimitLoads returns the loads of all limits and keys that tasks use, by name. Those of the
+// limit with this name have their holders. Errors: *BusyError, ErrTermEnded,
+// ErrOutcomeUnknown.
+func (s *Sequencer) LimitLoads(ctx context.Context, holdersOf string) ([]LimitLoad, error) {
+	return do(ctx, s.inbox, classCancel, func(b *batch) ([]LimitLoad, error) {
+		var loads []LimitLoad
+		at := make(map[string]int)
+		for _, l := range s.dispatch.sched.LimitLoads() {
+			at[l.Name] = len(loads)
+			loads = append(loads, LimitLoad{LimitLoad: l})
+		}
+		if holdersOf == "" {
+			return loads, nil
+		}
+		s.workers.eachAttempt(func(t fsm.TaskRef) {
+			for _, use := range s.dispatch.policies.of(b.view, t).demand.Uses {
+				if i, known := at[use]; known && fsm.LimitOf(use) == holdersOf {
+					loads[i].Holders = append(loads[i].Holders, t)
+				}
+			}
+		})
+		for i := range loads {
+			slices.SortFunc(loads[i].Holders, func(a, b fsm.TaskRef) int {
+				return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
+			})
+		}
+		return loads, nil
+	})
+}
+
+// eachAttempt calls f for the task of each attempt that a worker holds or may hold, in any
+// order.
+func (t *workerTable) eachAttempt(f func(fsm.TaskRef)) {
+	for _, w := range t.byID {
+		for i := range w.held.list {
+			f(w.held.list[i].TaskRef)
+		}
+	}
+	for a := range t.leases.byRef {
+		f(a.TaskRef)
+	}
+}
+
+// settling keeps tasks with named limits from starting at the begin of a term. The state has
+// the live attempts only: others, which were stopped, may still run on workers that have no
+// session yet, or have become down. They end with their leases.
+type settling struct {
+	cfg     *Config
+	sched   *scheduler.Scheduler
+	timers  *timers
+	pending map[fsm.WorkerID]bool // workers without a session in this term; nil: it is over
+	until   time.Time
+}
+
+// recentlyDown is how long before the term, by its wall clocks, a worker may have become
+// down so that its leases are waited for. It is far more than a lease and the differences of
+// clocks that clusters have.
+const recentlyDown = time.Hour
+
+// begin begins the settling, unless no limit exists.
+func (x *settling) begin(b *batch) {
+	limits := false
+	for range b.view.NamedLimits() {
+		limits = true
+		break
+	}
+	if !limits {
+		return
+	}
+	x.pending = make(map[fsm.WorkerID]bool)
+	x.sched.PauseLimits(true)
+	for w := range b.view.Workers() {
+		if w.State == fsm.WorkerUp {
+			x.pending[w.ID] = true
+		} else if w.DownSince > b.entry.NowMS()-recentlyDown.Milliseconds() {
+			x.until = b.now.Add(x.cfg.Lease)
+		}
+	}
+	x.timers.add(timer{at: x.until, kind: timerSettled})
+}
+
+// attached records that a worker has reported what it holds.
+func (x *settling) attached(b *batch, id fsm.WorkerID) {
+	if x.pending[id] {
+		delete(x.pending, id)
+		x.end(b)
+	}
+}
+
+// removed records that a worker is gone. If it had no session in this term, what it holds is
+// not known until its leases end.
+func (x *settling) removed(b *batch, id fsm.WorkerID) {
+	if x.pending[id] {
+		delete(x.pending, id)
+		x.until = b.now.Add(x.cfg.Lease)
+		x.timers.add(timer{at: x.until, kind: timerSettled})
+	}
+}
+
+// end ends the settling if all attempts are known.
+func (x *settling) end(b *batch) {
+	if x.pending == nil || len(x.pending) > 0 || b.now.Before(x.until) {
+		return
+	}
+	x.pending = nil
+	x.sched.PauseLimits(false)
+}

@@ -1,0 +1,36 @@
+package fsm
+
+import "testing"
+
+func TestAJobThatUsesAnUnknownLimitIsRejected(t *testing.T) {
+	t.Parallel()
+	s := New()
+	mustApply(t, s, &SetLevel{Level: namedLimitLevel}, &SetLimit{Name: "tenant/*", Running: 2, AtMS: 1})
+	p := plan(nil)
+	p.uses = []string{"tenant/acme"}
+	mustApply(t, s, p.submit(1, "known", 1)...)
+	for id, use := range []string{"tenant", "db", "tenants/acme"} {
+		p.uses = []string{use}
+		ops := p.submit(JobID(id+2), use, 1)
+		mustApply(t, s, ops[:len(ops)-1]...)
+		if r := apply(s, ops[len(ops)-1]); r != LimitNotFound {
+			t.Errorf("%s: got %v, want %v", use, r, LimitNotFound)
+		}
+	}
+}
+
+func TestALimitIsDeletedOnlyWhenNoOpenJobUsesIt(t *testing.T) {
+	t.Parallel()
+	s := New()
+	mustApply(t, s, &SetLevel{Level: namedLimitLevel}, &SetLimit{Name: "tenant/*", Running: 2, AtMS: 1})
+	p := plan(nil)
+	p.uses = []string{"tenant/acme"}
+	mustApply(t, s, p.submit(1, "key", 1)...)
+	if r := apply(s, &DeleteLimit{Name: "tenant/*"}); r != WrongState {
+		t.Errorf("with an open job: got %v, want %v", r, WrongState)
+	}
+	mustApply(t, s, &CancelJob{Job: 1}, &DeleteLimit{Name: "tenant/*", IfVersion: 1})
+	if r := apply(s, &DeleteLimit{Name: "tenant/*"}); r != LimitNotFound {
+		t.Errorf("again: got %v, want %v", r, LimitNotFound)
+	}
+}

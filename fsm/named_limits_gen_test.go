@@ -1,0 +1,14 @@
+package fsm
+
+// limit makes an operation on limits.
+func (g *generator) limit() Op {
+	name := []string{"db", "tenant/*", "api", "a b", "x/y"}[g.odd(3, 5)]
+	version := uint32(0)
+	if g.choose.one(4) {
+		version = uint32(g.choose(4))
+	}
+	if g.choose.one(3) {
+		return &DeleteLimit{Name: name, IfVersion: version}
+	}
+	return &SetLimit{Name: name, IfVersion: version, By: "alice", AtMS: int64(1 + g.choose(1000)), Running: uint32(g.choose(3))}
+}
