@@ -16,8 +16,8 @@ func (g *generator) schedule(s *State) Op {
 	}
 	switch g.choose(12) {
 	case 0:
-		if g.choose.one(2) {
-			return &DeleteSchedule{ID: id, IfVersion: uint32(g.choose(3))}
+		if !g.choose.one(3) {
+			return &DeleteSchedule{ID: id, IfVersion: uint32(max(0, g.choose(4)-1))}
 		}
 		return &PauseSchedule{ID: ScheduleID(1 + g.choose(5)), Reason: g.text(), By: "alice", AtMS: g.at(s)}
 	case 1, 2:
