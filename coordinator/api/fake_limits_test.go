@@ -8,8 +8,8 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-func (l *memLeader) SetLimit(ctx context.Context, name string, running, version uint32, by string) (*fsm.NamedLimit, error) {
-	err := l.propose(ctx, &fsm.SetLimit{Name: name, Running: running, By: by, IfVersion: version, AtMS: max(l.nowMS, 1)})
+func (l *memLeader) SetLimit(ctx context.Context, name string, to fsm.LimitSettings, version uint32, by string) (*fsm.NamedLimit, error) {
+	err := l.propose(ctx, &fsm.SetLimit{Name: name, LimitSettings: to, By: by, IfVersion: version, AtMS: max(l.nowMS, 1)})
 	fork, _ := l.machine.Fork()
 	return fork.NamedLimit(name), err
 }

@@ -153,6 +153,9 @@ func (d *dispatcher) assign(b *batch) {
 	n, ready := uint64(0), isReady(b.view)
 	for !b.full() {
 		a, ok := d.sched.Next(ready)
+		if !ok && d.policies.rates.settle(b.now) {
+			continue
+		}
 		if !ok {
 			break
 		}
@@ -178,6 +181,7 @@ func (d *dispatcher) assign(b *batch) {
 			d.queueWaits.observe(d.policies.queueOf(ref.Job), b.now.Sub(since))
 		}
 	}
+	d.policies.rates.settle(b.now)
 	b.cfg.Totals.Assignments.Add(n)
 }
 
@@ -206,6 +210,7 @@ func (d *dispatcher) sweep(b *batch) {
 		b.cfg.Totals.OldestWait.Store(int64(age))
 	}
 	if b.now.Sub(d.loadsAt) >= loadsInterval {
+		d.policies.rates.sweep(b.now)
 		d.loadsAt = b.now
 		loads := d.loads(b)
 		b.cfg.Totals.Queues.Store(&loads)
