@@ -101,3 +101,34 @@ func (c *Checker) uses(at string, names []string) {
 		c.refuseIn(at, fmt.Sprintf("uses[%d]", i), p)
 	}
 }
+
+// UsePosition returns where a job file first names a limit in uses: line and column from 1, or
+// 0 if it does not.
+func UsePosition(text []byte, use string) (line, column int) {
+	for _, d := range split(text) {
+		var root yaml.Node
+		if yaml.Unmarshal(d.text, &root) != nil {
+			continue
+		}
+		if n := findUse(&root, use); n != nil {
+			return d.line + n.Line, n.Column
+		}
+	}
+	return 0, 0
+}
+
+// findUse returns the item of a list under the key uses that has a text; nil without one.
+func findUse(n *yaml.Node, use string) *yaml.Node {
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 1 && n.Content[i-1].Value == "uses" {
+			at := slices.IndexFunc(child.Content, func(item *yaml.Node) bool { return item.Value == use })
+			if at >= 0 {
+				return child.Content[at]
+			}
+		}
+		if found := findUse(child, use); found != nil {
+			return found
+		}
+	}
+	return nil
+}

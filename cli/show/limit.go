@@ -10,16 +10,27 @@ import (
 
 // Limits adds a table of limits.
 func (p *Printer) Limits(list []*dtaskv1.Limit) {
-	t := NewTable("NAME", "RUNNING", "RATE", "BURST", "WAITING")
+	t := NewTable("NAME", "RUNNING", "AT MOST", "RATE", "BURST", "WAITING")
 	for _, l := range list {
 		s := l.GetSettings()
-		rate, burst := "-", "-"
-		if s.GetRate() > 0 {
-			rate, burst = spec.FormatRate(s.GetRate(), s.GetPeriodMs()), Count(s.GetBurst())
+		most, rate, burst := "-", "-", "-"
+		if s.GetRunning() > 0 {
+			most = Count(s.GetRunning()) + perKey(l)
 		}
-		t.Row(l.GetName(), ofLimit(l.GetHeld(), s), rate, burst, Count(l.GetWaiting()))
+		if s.GetRate() > 0 {
+			rate, burst = spec.FormatRate(s.GetRate(), s.GetPeriodMs())+perKey(l), Count(s.GetBurst())
+		}
+		t.Row(l.GetName(), Count(l.GetHeld()), most, rate, burst, Count(l.GetWaiting()))
 	}
 	p.Table(t)
+}
+
+// perKey follows a value that each key of a limit has.
+func perKey(l *dtaskv1.Limit) string {
+	if strings.HasSuffix(l.GetName(), "/*") {
+		return " per key"
+	}
+	return ""
 }
 
 // ofLimit shows how many tasks run, and how many may.
@@ -34,15 +45,11 @@ func ofLimit(held uint64, s *dtaskv1.LimitSettings) string {
 func (p *Printer) Limit(l *dtaskv1.Limit) {
 	s := l.GetSettings()
 	p.Line("limit %s (version %d)", p.bold(Clean(l.GetName())), l.GetVersion())
-	each := ""
-	if strings.HasSuffix(l.GetName(), "/*") {
-		each = ", for each key"
-	}
 	if s.GetRunning() > 0 {
-		p.field("at most", Plural(s.GetRunning(), "running task")+each)
+		p.field("at most", Plural(s.GetRunning(), "running task")+perKey(l))
 	}
 	if s.GetRate() > 0 {
-		p.field("rate", fmt.Sprintf("%s, %s at once%s", spec.FormatRate(s.GetRate(), s.GetPeriodMs()), Count(s.GetBurst()), each))
+		p.field("rate", fmt.Sprintf("%s%s, %s at once", spec.FormatRate(s.GetRate(), s.GetPeriodMs()), perKey(l), Count(s.GetBurst())))
 	}
 	p.field("set", strings.TrimSpace(p.ago(l.GetChangedAt())+by(l.GetSetBy())))
 	p.field("running", Plural(l.GetHeld(), "task"))

@@ -162,15 +162,21 @@ func (u *upload) checkUses(h *dtaskv1.JobHeader) error {
 	return nil
 }
 
-// unknownLimits returns a fault for each unknown limit that a job uses.
+// unknownLimits returns a fault for each use of an unknown limit.
 func unknownLimits(st *fsm.State, h *dtaskv1.JobHeader) (faults spec.Faults) {
 	seen := make(map[string]bool)
 	for _, p := range h.GetPolicies() {
 		for _, use := range p.GetUses() {
-			if name := fsm.LimitOf(use); st.NamedLimit(name) == nil && !seen[name] {
-				seen[name] = true
-				faults = append(faults, spec.Fault{Where: "uses", What: "unknown limit " + quote(name), Do: otherLimit(st, name)})
+			name := fsm.LimitOf(use)
+			if st.NamedLimit(name) != nil || seen[use] {
+				continue
 			}
+			seen[use] = true
+			what := "unknown limit " + quote(name)
+			if name != use {
+				what += ", which " + quote(use) + " needs"
+			}
+			faults = append(faults, spec.Fault{Where: "uses", What: what, Do: otherLimit(st, name)})
 		}
 	}
 	return faults

@@ -178,7 +178,7 @@ func wantDenied(t *testing.T, what string, err error, anonymous bool) {
 func namesJob(d protoreflect.MethodDescriptor) bool {
 	m, own := methods["/"+string(d.Parent().FullName())+"/"+string(d.Name())]
 	each := []protoreflect.Name{"Submit", "Plan", "ListJobs", "WaitJobs", "ListWorkers", "WatchEvents"}
-	return own && m.rows != rowsNone && !slices.Contains(each, d.Name()) && d.Parent().Name() != "ScheduleService"
+	return own && m.rows != rowsNone && !slices.Contains(each, d.Name()) && d.Parent().Name() != "ScheduleService" && d.Parent().Name() != "LimitService"
 }
 
 // What has no row is refused for all callers, whether it is served or not.
