@@ -12,7 +12,7 @@ import (
 // limitRates are the token buckets of named limits with a rate. A bucket decides how many
 // tasks with one use may start; the scheduler has its whole tokens. Like all soft state it is
 // not replicated: a new leader begins with empty buckets, so that the starts in any time t are
-// at most burst + rate × t, whoever leads. A limit that was set in this term begins full.
+// at most burst + rate × t, also if the leader changes. A limit that was set in this term begins full.
 type limitRates struct {
 	sched  *scheduler.Scheduler
 	timers *timers
@@ -65,7 +65,7 @@ func (r *limitRates) add(use string, l fsm.LimitSettings) *limitBucket {
 	return k
 }
 
-// grant sets the tokens of a use in the scheduler, and adds a timer if there are none.
+// grant sets the tokens of a use in the scheduler, and adds a timer if it has no token.
 func (r *limitRates) grant(k *limitBucket) {
 	r.sched.SetTokens(k.use, uint32(k.whole())) //nolint:gosec // at most MaxLimitBurst
 	if k.whole() > 0 || k.timed {
