@@ -56,13 +56,21 @@ func (r *limitRates) use(use string, l fsm.LimitSettings) {
 // add makes the bucket of a use. It was dropped when it was full, or is empty since the begin
 // of the term.
 func (r *limitRates) add(use string, l fsm.LimitSettings) *limitBucket {
-	r.lastID++
-	k := &limitBucket{bucket: newLimitBucket(l, r.since), id: r.lastID, use: use}
+	k := &limitBucket{bucket: newLimitBucket(l, r.since), use: use}
 	if r.set[fsm.LimitOf(use)] {
 		k.units = k.full()
 	}
-	r.byUse[use], r.byID[k.id] = k, k
+	r.byUse[use] = k
+	r.number(k)
 	return k
+}
+
+// number gives a bucket a new number, under which no timer knows it.
+func (r *limitRates) number(k *limitBucket) {
+	delete(r.byID, k.id)
+	r.lastID++
+	k.id, k.timed = r.lastID, false
+	r.byID[k.id] = k
 }
 
 // grant sets the tokens of a use in the scheduler, and adds a timer if it has no token.
@@ -120,6 +128,7 @@ func (r *limitRates) changed(now time.Time, name string, old, to fsm.LimitSettin
 		whole := min(k.whole(), int64(to.Burst))
 		k.bucket = newLimitBucket(to, now)
 		k.units = whole * k.token
+		r.number(k) // a timer of the former rate may be far away
 	}
 }
 
