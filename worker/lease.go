@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// lease decides whether this worker's at-most-once attempts, and those with named limits, may
-// continue. An
-// answered heartbeat renews it from the time at which the heartbeat was sent,
-// so that a slow answer cannot extend it. It uses the monotonic clock only.
+// lease decides whether this worker's at-most-once attempts, and those with named limits,
+// may continue. An answered heartbeat renews it from the time at which the heartbeat was
+// sent, so that a slow answer cannot extend it. It uses the monotonic clock only.
 type lease struct {
 	ended func() // called without locks held, each time the lease ends
 
