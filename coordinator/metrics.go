@@ -252,6 +252,7 @@ func (m metrics) collectLeader(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, float64(t.Depth[p].Load()), p.String())
 	}
 	m.collectQueues(ch)
+	m.collectLimits(ch)
 	letters := desc("dead_letters", "Dead letters by task type; types beyond the 50 most frequent count as (others).", "type")
 	for kind, n := range mostFrequent(deadLetters, maxDeadLetterTypes) {
 		ch <- prometheus.MustNewConstMetric(letters, prometheus.GaugeValue, float64(n), kind)
