@@ -69,16 +69,25 @@ func (q *queues) changed(b *batch, name string) {
 		q.policies.setRequired(name, nil)
 		delete(q.buckets, name)
 	}
-	if slices.Equal(before, q.policies.required[schedulerQueue(name)]) {
-		return
+	if !slices.Equal(before, q.policies.required[schedulerQueue(name)]) {
+		q.relabel(b, name)
 	}
+}
+
+// relabel queues the ready tasks of a queue again whose required labels have changed, the
+// oldest job first, as a new leader does.
+func (q *queues) relabel(b *batch, name string) {
+	var open []fsm.Job // newest first
 	for job := range b.view.Jobs(0) {
 		if !job.State.Terminal() && fsm.QueueOf(job.Header) == name {
-			q.moved(b, job.ID)
-			for run := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID}, N: job.Total}) {
-				for i := uint32(0); i < run.N && run.State == fsm.Pending; i++ {
-					q.dispatch.reorder(b, fsm.TaskRef{Job: job.ID, Index: run.Index + i})
-				}
+			open = append(open, job)
+		}
+	}
+	for _, job := range slices.Backward(open) {
+		q.moved(b, job.ID)
+		for run := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID}, N: job.Total}) {
+			for i := uint32(0); i < run.N && run.State == fsm.Pending; i++ {
+				q.dispatch.reorder(b, fsm.TaskRef{Job: job.ID, Index: run.Index + i})
 			}
 		}
 	}

@@ -240,6 +240,36 @@ func TestTheTasksOfAQueueGoToItsWorkers(t *testing.T) {
 	})
 }
 
+// A change of the required labels queues all waiting tasks again, the oldest job first.
+func TestNewLabelsOfAQueueKeepTheOrderOfItsJobs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetQueue(t, s, "ml", fsm.QueueSettings{})
+		var jobs []fsm.JobID
+		for _, key := range []string{"a", "b", "c"} {
+			jobs = append(jobs, mustSubmit(t, s, queued(key, "ml", 1)))
+		}
+		mustSetQueue(t, s, "ml", fsm.QueueSettings{Require: []fsm.Label{{Key: "pool", Value: "ml"}}})
+		w := &fakeWorker{t: t, seq: s, name: "pool", answer: keep, next: 1, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 100)}
+		if _, err := s.Attach(t.Context(), sequencer.Hello{Name: "pool", Incarnation: "a", Slots: 1, Labels: []fsm.Label{{Key: "pool", Value: "ml"}}}, w); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for i, id := range jobs {
+			want := fsm.Pending
+			if i == 0 {
+				want = fsm.Assigned
+			}
+			if state := c.task(id, 0).State; state != want {
+				t.Errorf("the task of job %d is %v, want %v", i, state, want)
+			}
+		}
+	})
+}
+
 func TestTheSubmissionRateOfAQueueHolds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
