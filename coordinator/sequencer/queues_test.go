@@ -270,6 +270,25 @@ func TestNewLabelsOfAQueueKeepTheOrderOfItsJobs(t *testing.T) {
 	})
 }
 
+// Nobody has paused the queue default, and nobody has set it.
+func TestTheDefaultQueueIsNotSetToResumeIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		q, already, err := s.ResumeQueue(t.Context(), "default", "alice")
+		if err != nil || !already || q == nil || q.Name != "default" || q.IsPaused() {
+			t.Errorf("got %+v, already %v, %v", q, already, err)
+		}
+		c.machine.Read(func(v *fsm.State, _ uint64) {
+			if v.Queue("default") != nil {
+				t.Error("the queue was set")
+			}
+		})
+	})
+}
+
 func TestTheSubmissionRateOfAQueueHolds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
