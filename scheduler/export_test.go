@@ -58,6 +58,9 @@ func (s *Scheduler) Flows() (flows, classes int) {
 	return flows, len(s.classes) - len(s.unused)
 }
 
+// Shapes returns the number of shapes that are known, and of those that are blocked.
+func (s *Scheduler) Shapes() (known, blocked int) { return len(s.shapes), len(s.blocked) }
+
 // Check recomputes what the Scheduler maintains, and returns the first
 // difference.
 func (s *Scheduler) Check() error {

@@ -88,6 +88,9 @@ func (s *Scheduler) recycle(c *class) {
 		}
 	}
 	delete(s.classOf, c.key)
+	if c.shape.classes--; c.shape.classes == 0 {
+		delete(s.shapes, c.shape.key) // unblock takes it out of Scheduler.blocked
+	}
 	s.classes[c.id] = s.unusedClass(c.id)
 	s.unused = append(s.unused, c.id)
 	s.removeClass(c.flow)

@@ -177,6 +177,30 @@ func TestTheShareOfALostWorkerIsReleased(t *testing.T) {
 	}
 }
 
+// Tasks with requirements of their own come and go, also those that no worker fulfills.
+func TestShapesWithoutClassesAreFreed(t *testing.T) {
+	t.Parallel()
+	s := fleet(1, 1)
+	known, _ := s.Shapes()
+	for i := range 100 {
+		c := s.Class(scheduler.Demand{Resources: []scheduler.Quantity{{Name: "memory", Amount: int64(i + 1)}}})
+		s.Push(task(i), c, scheduler.Normal, 0)
+		if a, ok := s.Next(nil); ok {
+			t.Fatalf("got %+v", a)
+		}
+		s.Retire(c)
+	}
+	s.Push(task(100), 0, scheduler.Normal, 0)
+	a := mustNext(t, s)
+	s.Release(a.Worker, a.Class, a.Priority)
+	if n, blocked := s.Shapes(); n != known || blocked != 0 {
+		t.Errorf("%d shapes, of which %d are blocked; want %d and none", n, blocked, known)
+	}
+	if err := s.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Names of owners come and go.
 func TestFlowsWithoutUsesAreFreed(t *testing.T) {
 	t.Parallel()
