@@ -25,7 +25,7 @@ func (s *Scheduler) freeOne(c *class) {
 	if wasFull && !c.full() {
 		s.unparkLimited(c)
 	}
-	if len(q.over) > 0 {
+	if len(q.over) > 0 && q.limits(c) {
 		s.unparkOver(q)
 	}
 	if q.limit > 0 && q.pos < 0 {
