@@ -120,6 +120,14 @@ func TestBelowTheirLevelQueuesAreRefused(t *testing.T) {
 	}
 }
 
+func TestAJobIsNotMovedToAQueueWithAnInvalidName(t *testing.T) {
+	t.Parallel()
+	r := withQueues(t)
+	r.submit(t, "j", task("a"))
+	_, err := r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: "1", Queue: "e t l", IdempotencyKey: "u"})
+	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+}
+
 func TestAnUpdateMovesAJob(t *testing.T) {
 	t.Parallel()
 	r := withQueues(t)
