@@ -49,6 +49,7 @@ func CheckQueue(name string, q *dtaskv1.QueueSettings) error {
 	for _, key := range namesOf(q.GetRequire()) {
 		text += len(key) + len(q.GetRequire()[key])
 		add("require."+key, labelProblem(key, q.GetRequire()[key]))
+		add("require."+key, signProblem(q.GetRequire()[key]))
 	}
 	if text > maxQueueText {
 		add("max and require", problem{fmt.Sprintf("have %d bytes of names and values", text), fmt.Sprintf("must be at most %d", maxQueueText)})
