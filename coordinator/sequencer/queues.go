@@ -68,6 +68,9 @@ func (q *queues) changed(b *batch, name string) {
 		q.sched.RemoveQueue(schedulerQueue(name))
 		q.policies.setRequired(name, nil)
 		delete(q.buckets, name)
+		if name != fsm.DefaultQueue {
+			delete(q.dispatch.queueWaits.byQueue, name)
+		}
 	}
 	if !slices.Equal(before, q.policies.required[schedulerQueue(name)]) {
 		q.relabel(b, name)

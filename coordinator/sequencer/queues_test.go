@@ -172,6 +172,28 @@ func TestAQueueThatIsUnknownIsRefused(t *testing.T) {
 	})
 }
 
+func TestADeletedQueueHasNoLoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetQueue(t, s, "etl", fsm.QueueSettings{})
+		attachWorker(t, s, "w1", "a", 1, succeed)
+		mustSubmit(t, s, queued("a", "etl", 5))
+		synctest.Wait()
+		if l := mustLoads(t, s)["etl"]; l.Waits == 0 {
+			t.Fatalf("got %+v, want waits", l)
+		}
+		if err := s.DeleteQueue(t.Context(), "etl", 0); err != nil {
+			t.Fatal(err)
+		}
+		if l, ok := mustLoads(t, s)["etl"]; ok {
+			t.Errorf("got %+v", l)
+		}
+	})
+}
+
 func TestAMovedJobCountsInItsNewQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
