@@ -172,6 +172,21 @@ func TestAQueueThatIsUnknownIsRefused(t *testing.T) {
 	})
 }
 
+// The queue default exists without being set, with the settings that its deletion gives it.
+func TestTheDefaultQueueIsResetWithoutBeingSet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		if err := s.DeleteQueue(t.Context(), "default", 0); err != nil {
+			t.Error(err)
+		}
+		wantRejected(t, "with a version", s.DeleteQueue(t.Context(), "default", 1), fsm.VersionMismatch)
+		wantRejected(t, "another queue", s.DeleteQueue(t.Context(), "etl", 0), fsm.QueueNotFound)
+	})
+}
+
 func TestADeletedQueueHasNoLoad(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

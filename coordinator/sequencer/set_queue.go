@@ -12,12 +12,12 @@ import (
 // nothing. Errors: *RejectedError as for fsm.SetQueue, *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown.
 func (s *Sequencer) SetQueue(ctx context.Context, name string, to fsm.QueueSettings, version uint32, by string) (*fsm.Queue, error) {
-	return s.changeQueue(ctx, name, func(b *batch, old *fsm.Queue) fsm.Op {
+	return do(ctx, s.inbox, classCancel, func(b *batch) (*fsm.Queue, error) {
 		op := &fsm.SetQueue{Name: name, QueueSettings: to, By: by, IfVersion: version, AtMS: b.entry.NowMS()}
-		if old != nil {
+		if old := b.view.Queue(name); old != nil {
 			op.Pause = old.Pause
 		}
-		return op
+		return s.proposeQueue(b, name, op)
 	})
 }
 
@@ -66,19 +66,20 @@ func (s *Sequencer) setPause(ctx context.Context, name, by string, pause func(b 
 // VersionMismatch, or WrongState while jobs name it; *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown.
 func (s *Sequencer) DeleteQueue(ctx context.Context, name string, version uint32) error {
-	_, err := s.changeQueue(ctx, name, func(*batch, *fsm.Queue) fsm.Op { return &fsm.DeleteQueue{Name: name, IfVersion: version} })
+	_, err := do(ctx, s.inbox, classCancel, func(b *batch) (*fsm.Queue, error) {
+		if name == fsm.DefaultQueue && b.view.Queue(name) == nil { // it has them
+			if version != 0 {
+				return nil, &RejectedError{Reason: fsm.VersionMismatch}
+			}
+			return nil, nil //nolint:nilnil // nothing is set, as after a deletion
+		}
+		return s.proposeQueue(b, name, &fsm.DeleteQueue{Name: name, IfVersion: version})
+	})
 	return err
 }
 
-// changeQueue proposes a change of a queue, and returns the queue as it is then; nil if it is
+// proposeQueue proposes a change of a queue, and returns the queue as it is then; nil if it is
 // not set.
-func (s *Sequencer) changeQueue(ctx context.Context, name string, change func(b *batch, old *fsm.Queue) fsm.Op) (*fsm.Queue, error) {
-	return do(ctx, s.inbox, classCancel, func(b *batch) (*fsm.Queue, error) {
-		return s.proposeQueue(b, name, change(b, b.view.Queue(name)))
-	})
-}
-
-// proposeQueue is changeQueue within a batch.
 func (s *Sequencer) proposeQueue(b *batch, name string, op fsm.Op) (*fsm.Queue, error) {
 	s.absorb(b) // tasks that became ready must be queued before they can be reordered
 	if r := b.entry.Do(op); r != fsm.Accepted {
