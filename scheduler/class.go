@@ -36,6 +36,9 @@ type shape struct {
 	prefetchable bool // its tasks may wait at a worker for a slot
 	pooled       bool // a label is required that is not that of a secret
 
+	key     string // in Scheduler.shapes
+	classes int    // that exist and have it
+
 	blocked bool          // no worker has capacity: it is in Scheduler.blocked
 	listed  int           // ready queues in the order
 	parked  []*readyQueue // ready queues out of it, because the shape was blocked
@@ -83,6 +86,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 		id, c.demand, c.limit, c.key = c.id, d, d.Limit, string(s.key)
 		c.flow, c.shape = s.flow(&d), s.shape(s.key[:end], &d)
 		c.flow.classes++
+		c.shape.classes++
 		s.classOf[c.key] = id
 	}
 	s.classes[id].uses++
@@ -94,7 +98,7 @@ func (s *Scheduler) shape(key []byte, d *Demand) *shape {
 	if sh := s.shapes[string(key)]; sh != nil {
 		return sh
 	}
-	sh := &shape{}
+	sh := &shape{key: string(key)}
 	for _, q := range d.Resources {
 		sh.needs = append(sh.needs, need{intern(s.resources, q.Name), q.Amount})
 	}
@@ -108,7 +112,7 @@ func (s *Scheduler) shape(key []byte, d *Demand) *shape {
 	}
 	sh.namespace = s.namespaceID(d.Namespace)
 	sh.prefetchable = !d.NoPrefetch && len(sh.needs) == 0
-	s.shapes[string(key)] = sh
+	s.shapes[sh.key] = sh
 	return sh
 }
 
