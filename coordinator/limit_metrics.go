@@ -7,9 +7,6 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// maxLimitSeries bounds the limits with series of their own.
-const maxLimitSeries = 50
-
 // collectLimits collects what counts towards the named limits that tasks use, and waits. The
 // keys of a limit count together.
 func (m metrics) collectLimits(ch chan<- prometheus.Metric) {
@@ -30,7 +27,7 @@ func (m metrics) collectLimits(ch chan<- prometheus.Metric) {
 		{desc("limit_tasks_running", "Tasks that count towards a limit; limits beyond the 50 with most count as (others).", "limit"), running},
 		{desc("limit_tasks_ready", "Ready tasks that use a limit; limits beyond the 50 with most count as (others).", "limit"), waiting},
 	} {
-		for name, n := range mostFrequent(x.counts, maxLimitSeries) {
+		for name, n := range mostFrequent(x.counts) {
 			ch <- prometheus.MustNewConstMetric(x.d, prometheus.GaugeValue, float64(n), name)
 		}
 	}
