@@ -13,7 +13,7 @@ import (
 )
 
 // voterPollInterval is how often --wait reads the cluster's status.
-const voterPollInterval = 200 * time.Millisecond
+const voterPollInterval = 50 * time.Millisecond
 
 func newClusterAdd(a *app) *cobra.Command {
 	var wait bool
@@ -22,8 +22,8 @@ func newClusterAdd(a *app) *cobra.Command {
 		Short: "Add a coordinator as a non-voter",
 		Long: `Add a coordinator as a non-voter; it becomes a voter after it has caught up. Start the
 new coordinator first, with an empty data directory, an ID that was never used, and
---peers that lists the members and itself. Only one coordinator can catch up at a time;
-further changes are rejected until it has.`,
+--peers that lists the members and itself. Two coordinators can catch up at the same time;
+other changes are rejected until they have.`,
 		Example: `  dtaskctl cluster add n4 10.0.0.4:7460 --wait`,
 		Args:    argCount(2, 2),
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {

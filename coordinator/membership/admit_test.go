@@ -1,9 +1,11 @@
 package membership
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,7 +155,7 @@ func TestALostReplicaRejoinsUnderANewID(t *testing.T) {
 	})
 }
 
-func TestMembersAreAddedOneAtATime(t *testing.T) {
+func TestOtherChangesOfTheMembersWaitUntilTwoHaveCaughtUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, n := ofThree(t)
@@ -183,10 +185,17 @@ func TestMembersAreAddedOneAtATime(t *testing.T) {
 				t.Fatalf("got %v, %v", got, err)
 			}
 		}
-		_, err = add("n5", "n5:1")
-		wantError(t, err, Busy, "")
+		if got, err := add("n5", "n5:1"); err != nil || got.GetVoter() {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		n.add(t, "n10:1", &otherReplica{response: &dtaskv1.IdentifyResponse{ServerId: "n10", Instance: "10", Empty: true}})
+		_, err = add("n10", "n10:1")
+		wantError(t, err, Busy, "n4, n5")
 		_, err = r.RemoveMember(t.Context(), &dtaskv1.RemoveMemberRequest{ServerId: "n3"})
-		wantError(t, err, Busy, "")
+		wantError(t, err, Busy, "n4, n5")
+		if _, err := r.RemoveMember(t.Context(), &dtaskv1.RemoveMemberRequest{ServerId: "n5"}); err != nil {
+			t.Errorf("a non-voter is not removed beside another one: %v", err)
+		}
 		r.servers[3].Voter = true
 		if got, err := add("n4", "n4:1"); err != nil || !got.GetVoter() {
 			t.Errorf("got %v, %v", got, err)
@@ -194,6 +203,41 @@ func TestMembersAreAddedOneAtATime(t *testing.T) {
 		r.op(t, &fsm.Replica{ServerID: "n9", Instance: "9"}) // recorded and not a member: removed
 		_, err = add("n9", "n9:1")
 		wantError(t, err, Refused, "was removed")
+	})
+}
+
+// The calls overlap: the second one waits for its turn, and is not refused.
+func TestMembersThatAreAddedAtTheSameTimeAreAddedInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, n := ofThree(t)
+		end, err := r.beginChange(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		for _, id := range []string{"n4", "n5"} {
+			n.add(t, id+":1", &otherReplica{response: &dtaskv1.IdentifyResponse{ServerId: id, Instance: id, Empty: true}})
+			group.Go(func() {
+				if _, err := r.AddMember(t.Context(), &dtaskv1.AddMemberRequest{ServerId: id, Address: id + ":1"}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if len(r.changes) > 0 {
+			t.Errorf("%q during another change", r.changes)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = r.beginChange(ended)
+		wantError(t, err, Busy, "another change")
+		end()
+		group.Wait()
+		slices.Sort(r.changes)
+		if want := []string{"add n4", "add n5"}; !slices.Equal(r.changes, want) {
+			t.Errorf("changes: %q, want %q", r.changes, want)
+		}
 	})
 }
 

@@ -22,7 +22,10 @@ import (
 
 const (
 	bootstrapInterval = 300 * time.Millisecond // between two rounds, ± a third
-	waitLogInterval   = 5 * time.Second        // between two log lines about what it waits for
+	// admissionInterval is the same if the peers have a cluster: an operator may be waiting for
+	// this replica to become a voter.
+	admissionInterval = 100 * time.Millisecond
+	waitLogInterval   = 5 * time.Second // between two log lines about what it waits for
 	probeTimeout      = time.Second
 )
 
@@ -104,7 +107,11 @@ func decide(ctx context.Context, cfg bootstrapConfig) (d decision, clusterID str
 		if err != nil || d != undecided {
 			return d, clusterID, err
 		}
-		wait := time.NewTimer(bootstrapInterval*2/3 + rand.N(bootstrapInterval*2/3)) //nolint:gosec // jitter
+		interval := bootstrapInterval
+		if b.exists {
+			interval = admissionInterval
+		}
+		wait := time.NewTimer(interval*2/3 + rand.N(interval*2/3)) //nolint:gosec // jitter
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
@@ -120,6 +127,7 @@ type bootstrapper struct {
 	named  bool // this server is in its own --peers
 	digest string
 	logged time.Time
+	exists bool // the peers had a cluster in the last round
 }
 
 // peerAnswer is the answer of one peer in one round.
@@ -133,19 +141,19 @@ type peerAnswer struct {
 func (b *bootstrapper) round(ctx context.Context) (decision, string, error) {
 	empty := 1 // peers that know no cluster, this one included
 	var waiting []string
-	var exists bool
+	b.exists = b.Self.ClusterID != ""
 	for _, a := range b.ask(ctx) {
 		switch {
 		case a.err != nil:
 			waiting = append(waiting, fmt.Sprintf("%s at %s does not answer: %v",
 				a.peer.ID, a.peer.Address, errorText(a.err)))
 		case a.info.GetClusterId() != "" && strings.HasPrefix(a.info.GetServerId(), a.peer.ID+"-"):
-			exists = true // the peer rejoined under a new id
+			b.exists = true // the peer rejoined under a new id
 		case a.info.GetServerId() != a.peer.ID:
 			waiting = append(waiting, fmt.Sprintf("the server at %s is %s, not %s: check --peers",
 				a.peer.Address, a.info.GetServerId(), a.peer.ID))
 		case a.info.GetClusterId() != "":
-			exists = true
+			b.exists = true
 		case a.info.GetQuarantined():
 			waiting = append(waiting, fmt.Sprintf("%s at %s was part of a cluster: its data directory is quarantined", a.peer.ID, a.peer.Address))
 		case a.info.GetPeersDigest() != b.digest:
@@ -155,7 +163,7 @@ func (b *bootstrapper) round(ctx context.Context) (decision, string, error) {
 			empty++
 		}
 	}
-	if exists || b.Self.ClusterID != "" {
+	if b.exists {
 		return b.join(ctx, waiting)
 	}
 	if len(b.Quarantined) > 0 {

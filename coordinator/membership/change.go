@@ -9,13 +9,23 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// nonvoter finds the member that catches up.
-func nonvoter(members []raftnode.Server) (raftnode.Server, bool) {
-	i := slices.IndexFunc(members, func(m raftnode.Server) bool { return !m.Voter })
-	if i < 0 {
-		return raftnode.Server{}, false
+// maxCatchingUp is how many members may catch up concurrently: enough to grow from one voter
+// to three, or from three to five. The leader sends its whole state to each.
+const maxCatchingUp = 2
+
+// nonvoters returns the members that catch up, without that of the given id.
+func nonvoters(members []raftnode.Server, without string) []raftnode.Server {
+	return slices.DeleteFunc(slices.Clone(members), func(m raftnode.Server) bool { return m.Voter || m.ID == without })
+}
+
+// beginChange waits until no other call changes the members. The caller calls end.
+func (s *Service) beginChange(ctx context.Context) (end func(), err error) {
+	select {
+	case s.changing <- struct{}{}:
+		return func() { <-s.changing }, nil
+	case <-ctx.Done():
+		return nil, errChanging
 	}
-	return members[i], true
 }
 
 // changeError is the error of a change that may have been committed: a repeated call
@@ -42,10 +52,11 @@ func (s *Service) AddMember(ctx context.Context, r *dtaskv1.AddMemberRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if !s.changing.TryLock() {
-		return nil, errChanging
+	end, err := s.beginChange(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer s.changing.Unlock()
+	defer end()
 	members := node.Servers()
 	if i := indexOf(members, id); i >= 0 {
 		if members[i].Address != address {
@@ -75,8 +86,8 @@ func (s *Service) checkAdd(ctx context.Context, members []raftnode.Server, id, a
 			return refused("%s is the address of server %s", address, m.ID)
 		}
 	}
-	if m, found := nonvoter(members); found {
-		return catchingUp(m.ID)
+	if behind := nonvoters(members, ""); len(behind) >= maxCatchingUp {
+		return catchingUp(behind)
 	}
 	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
@@ -103,10 +114,11 @@ func (s *Service) RemoveMember(ctx context.Context, r *dtaskv1.RemoveMemberReque
 	if err != nil {
 		return nil, err
 	}
-	if !s.changing.TryLock() {
-		return nil, errChanging
+	end, err := s.beginChange(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer s.changing.Unlock()
+	defer end()
 	members := node.Servers()
 	i := indexOf(members, id)
 	if i < 0 {
@@ -116,8 +128,8 @@ func (s *Service) RemoveMember(ctx context.Context, r *dtaskv1.RemoveMemberReque
 		marked, err := s.markRemoved(ctx, recorder, id) // it was about to be added
 		return &dtaskv1.RemoveMemberResponse{AlreadyRemoved: !marked}, err
 	}
-	if m, found := nonvoter(members); found && m.ID != id {
-		return nil, catchingUp(m.ID)
+	if behind := nonvoters(members, ""); members[i].Voter && len(behind) > 0 {
+		return nil, catchingUp(behind)
 	}
 	if err := s.checkMajorityWithout(ctx, members, members[i]); err != nil {
 		return nil, err

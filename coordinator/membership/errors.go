@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/status"
+
+	"github.com/dtask/dtask/coordinator/raftnode"
 )
 
 // Kind is what an Error means to the caller.
@@ -33,7 +35,7 @@ func (e *Error) Error() string { return e.Message }
 
 var errNotLeader = &Error{Kind: NotLeader, Message: "this replica is not the leader"}
 
-// errChanging is returned for a second change at the same time.
+// errChanging is returned for a change that had to wait for another one until its deadline.
 var errChanging = busy("another change of the members is in progress: one at a time")
 
 func invalid(message string) error { return &Error{Kind: Invalid, Message: message} }
@@ -62,8 +64,12 @@ func wasRemoved(serverID string) error {
 		"empty data directory and a new --id, and run dtaskctl cluster add", serverID)
 }
 
-func catchingUp(serverID string) error {
-	return busy("server %s is catching up: members change one at a time", serverID)
+func catchingUp(behind []raftnode.Server) error {
+	ids := make([]string, len(behind))
+	for i, m := range behind {
+		ids[i] = m.ID
+	}
+	return busy("catching up: %s: other changes of the members wait", strings.Join(ids, ", "))
 }
 
 // dialing precedes the cause in gRPC's text about a connection that failed.

@@ -11,6 +11,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/timescale"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 
 // Reconciler is the leader's duty that keeps the records about the members. It records
 // the instance of each one at first contact: from then on another data directory
-// under its server id is refused. It promotes a non-voter that has caught up. It
+// under its server id is refused. It promotes non-voters that have caught up. It
 // records how much each member has stored, so that an older copy of its data directory
 // is detected. Everything that it knows is in the state and in the configuration: the
 // next leader continues.
@@ -85,22 +86,24 @@ func (c *Reconciler) recorded(serverID string) (rec fsm.Replica, known bool) {
 	return rec, known
 }
 
-// promote makes the first non-voter a voter if it has caught up.
+// promote makes each non-voter that has caught up a voter, one after another.
 func (c *Reconciler) promote(ctx context.Context) {
 	node := c.Node()
-	m, found := nonvoter(node.Servers())
-	if !found {
+	behind := nonvoters(node.Servers(), "")
+	if len(behind) == 0 {
 		return
 	}
 	commit := node.CommitIndex()
-	rec, known := c.recorded(m.ID)
-	if !known {
-		return
+	for i, a := range c.Peers.IdentifyAll(ctx, behind, c.ServerID, probeMemberTimeout) {
+		c.promoteMember(ctx, node, behind[i], a, commit)
 	}
-	once, cancel := context.WithTimeout(ctx, probeMemberTimeout)
-	a, err := c.Peers.Identify(once, m.Address)
-	cancel()
-	if err != nil || a.GetServerId() != m.ID || a.GetInstance() != rec.Instance || a.GetState() != memberFollower {
+}
+
+// promoteMember makes a non-voter a voter if it has stored nearly all entries up to commit.
+// a is its answer, nil if there was none.
+func (c *Reconciler) promoteMember(ctx context.Context, node Node, m raftnode.Server, a *dtaskv1.IdentifyResponse, commit uint64) {
+	rec, known := c.recorded(m.ID)
+	if !known || a.GetServerId() != m.ID || a.GetInstance() != rec.Instance || a.GetState() != memberFollower {
 		return
 	}
 	// Acknowledged entries count, not the reported ones: an empty member that has not

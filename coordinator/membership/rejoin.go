@@ -32,10 +32,11 @@ func (s *Service) rejoin(ctx context.Context, recorder Recorder, node Node, clus
 	if !isAddress(r.GetAddress()) {
 		return nil, invalid("address: must be the HOST:PORT that the others dial")
 	}
-	if !s.changing.TryLock() {
-		return nil, errChanging
+	end, err := s.beginChange(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer s.changing.Unlock()
+	defer end()
 	next, err := s.successor(ctx, node, r)
 	if err != nil {
 		return nil, err
@@ -59,8 +60,8 @@ func (s *Service) exchange(ctx context.Context, recorder Recorder, node Node, ne
 	if indexOf(members, next.ServerID) >= 0 {
 		return nil
 	}
-	if m, found := nonvoter(members); found && m.ID != next.Replaces {
-		return catchingUp(m.ID)
+	if behind := nonvoters(members, next.Replaces); len(behind) > 0 {
+		return catchingUp(behind)
 	}
 	if indexOf(members, next.Replaces) >= 0 {
 		if err := s.changeError(node.Remove(ctx, next.Replaces)); err != nil {

@@ -23,10 +23,11 @@ func (s *Service) replace(ctx context.Context, recorder Recorder, node Node, clu
 	case !s.hasJoined(id):
 		return nil, refused("server %s can't replace %s: it has not joined with a join string, or was replaced itself; run dtaskd join STRING --replace %s", id, old, old)
 	}
-	if !s.changing.TryLock() {
-		return nil, errChanging
+	end, err := s.beginChange(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer s.changing.Unlock()
+	defer end()
 	if err := s.checkNotRemoved(ctx, node, id); err != nil {
 		return nil, err
 	}
@@ -72,8 +73,8 @@ func (s *Service) checkReplace(ctx context.Context, node Node, id string) error 
 	case time.Since(node.LastContactOf(id)) < lostAfter:
 		return busy("server %s answered less than %s ago at %s: it may still run", id, lostAfter, members[i].Address)
 	}
-	if m, found := nonvoter(members); found && m.ID != id {
-		return catchingUp(m.ID)
+	if behind := nonvoters(members, id); len(behind) > 0 {
+		return catchingUp(behind)
 	}
 	return s.checkMajorityWithout(ctx, members, members[i])
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
@@ -106,7 +105,7 @@ type Service struct {
 	dtaskv1.UnimplementedClusterServiceServer
 
 	cfg      Config
-	changing sync.Mutex // held while the members change
+	changing chan struct{} // size 1: full while a call changes the members
 	leaders  *leaderWaits
 	ready    readiness
 }
@@ -118,7 +117,7 @@ func New(cfg Config) (*Service, error) {
 		cfg.Recorder == nil || cfg.Confirm == nil || cfg.Peers == nil || cfg.Logger == nil {
 		return nil, errors.New("membership: incomplete configuration")
 	}
-	return &Service{cfg: cfg, leaders: newLeaderWaits()}, nil
+	return &Service{cfg: cfg, leaders: newLeaderWaits(), changing: make(chan struct{}, 1)}, nil
 }
 
 // Members returns the cluster's configuration, this replica included; empty until

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/dtask/dtask/client"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/test/cluster"
@@ -103,7 +105,7 @@ func (b *bench) rebuilt(what, command, setting string, all []rebuilding) {
 	if all[0].history > 0 {
 		b.table.add(what+": job of the history answered after", "s", "", values(all, func(r rebuilding) float64 { return r.history })...)
 	}
-	b.table.add(what+": three voters after", "s", "two empty coordinators started and added, one after another", values(all, func(r rebuilding) float64 { return r.voters })...)
+	b.table.add(what+": three voters after", "s", "two empty coordinators started and added, both at once", values(all, func(r rebuilding) float64 { return r.voters })...)
 }
 
 // restored makes a cluster of a backup.
@@ -159,17 +161,25 @@ func grown(ctx context.Context, c *cluster.Cluster, began time.Time) (float64, e
 			return 0, err //nolint:wrapcheck // says what it did
 		}
 	}
+	var adding errgroup.Group
 	for _, n := range others {
-		for {
-			// Refused until the coordinator answers.
-			answer := c.At(first).Run(ctx, "cluster", "add", n.Name, n.Addr, "--wait")
-			if answer.Code == 0 {
-				break
-			}
-			if err := cluster.Pause(ctx, joinRetry); err != nil {
-				return 0, errors.Join(err, answer.Err())
-			}
-		}
+		adding.Go(func() error { return added(ctx, c.At(first), n) })
+	}
+	if err := adding.Wait(); err != nil {
+		return 0, err
 	}
 	return time.Since(began).Seconds(), c.AwaitReady(ctx)
+}
+
+// added adds a coordinator and waits until it is a voter. It is refused until it answers.
+func added(ctx context.Context, c cluster.Ctl, n *cluster.Coordinator) error {
+	for {
+		answer := c.Run(ctx, "cluster", "add", n.Name, n.Addr, "--wait")
+		if answer.Code == 0 {
+			return nil
+		}
+		if err := cluster.Pause(ctx, joinRetry); err != nil {
+			return errors.Join(err, answer.Err())
+		}
+	}
 }
