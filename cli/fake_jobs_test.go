@@ -15,7 +15,7 @@ import (
 )
 
 func newFakeLeader() *fakeLeader {
-	f := &fakeLeader{keys: make(map[string][2]string), last: 100, jobs: make(map[string]*fakeJob), fakeAccess: newFakeAccess(), fakeSchedules: newFakeSchedules(), fakeQueues: newFakeQueues()}
+	f := &fakeLeader{keys: make(map[string][2]string), last: 100, jobs: make(map[string]*fakeJob), fakeAccess: newFakeAccess(), fakeSchedules: newFakeSchedules(), fakeQueues: newFakeQueues(), fakeLimits: newFakeLimits()}
 	f.jobs["41"] = &fakeJob{
 		job: &dtaskv1.Job{
 			Id: "41", Name: "nightly", Owner: "data-team", Priority: dtaskv1.Priority_PRIORITY_HIGH, State: dtaskv1.JobState_JOB_STATE_FAILED,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -89,6 +90,11 @@ func (f *fakeLeader) submit(whole *dtaskv1.JobPart) (*dtaskv1.StoredJob, error) 
 	}
 	if whole.GetHeader().GetQueue() == "elt" {
 		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", `job.queue: unknown queue "elt"; did you mean "etl"?`)
+	}
+	for _, p := range whole.GetHeader().GetPolicies() {
+		if slices.Contains(p.GetUses(), "tenants/acme") {
+			return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", `uses: unknown limit "tenants/*", which "tenants/acme" needs; did you mean "tenant/*"?`)
+		}
 	}
 	r := f.store(whole)
 	if r == nil {

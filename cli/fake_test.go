@@ -41,6 +41,7 @@ type fakeLeader struct {
 	dtaskv1.UnimplementedAuthServiceServer
 	dtaskv1.UnimplementedScheduleServiceServer
 	dtaskv1.UnimplementedQueueServiceServer
+	dtaskv1.UnimplementedLimitServiceServer
 
 	addr string
 	mu   sync.Mutex // guards the fields below
@@ -61,6 +62,7 @@ type fakeLeader struct {
 	fakeAccess
 	fakeSchedules
 	fakeQueues
+	fakeLimits
 }
 
 // A fakeFollower redirects every call to the leader, except Status and Identify.
@@ -79,6 +81,7 @@ func (f *fakeLeader) serve() (addr string, done func(), err error) {
 	dtaskv1.RegisterAuthServiceServer(s, f)
 	dtaskv1.RegisterScheduleServiceServer(s, f)
 	dtaskv1.RegisterQueueServiceServer(s, f)
+	dtaskv1.RegisterLimitServiceServer(s, f)
 	return listenAndServe(s)
 }
 

@@ -32,6 +32,7 @@ type inlineJob struct {
 	command                []string // instead of taskType
 	array, cwd             string
 	env, labels, resources map[string]string
+	uses                   []string
 	timeout                time.Duration // of an attempt; 0 = the coordinators' default
 	retries                *uint32       // nil = the coordinators' default
 }
@@ -48,7 +49,7 @@ func (j inlineJob) build(opts spec.Options) (*dtaskv1.JobSpec, error) {
 	}
 	job, err := spec.Single(spec.SingleTask{
 		Type: j.taskType, Command: j.command, Payload: []byte(j.payload), Priority: j.priority, Name: j.name, ID: id,
-		Array: j.array, Cwd: j.cwd, Env: j.env, Labels: j.labels, Resources: j.resources,
+		Array: j.array, Cwd: j.cwd, Env: j.env, Labels: j.labels, Resources: j.resources, Uses: j.uses,
 		Timeout: j.timeout, Retries: j.retries, Options: opts,
 	})
 	if err != nil {
@@ -92,6 +93,8 @@ func flagOf(field string) string {
 		return strings.TrimSpace("--" + strings.TrimSuffix(name, "s") + " " + rest)
 	case "array", "cwd", "name", "payload", "priority", "type":
 		return "--" + name
+	case "uses":
+		return "--uses"
 	case "retry":
 		return "--retries"
 	case "timeout":

@@ -11,11 +11,12 @@ import (
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/document"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
 
 func newLimit(a *app) *cobra.Command {
-	return newNoun("limit", "Limit the running tasks that use something", `  dtaskctl limit set export-api --running 8
+	return newNoun("limit", "Limit how many tasks that use something run, or start", `  dtaskctl limit set export-api --running 8 --rate 50/s --burst 100
   dtaskctl limit set 'tenant/*' --running 2
   dtaskctl limit list
   dtaskctl limit show export-api`,
@@ -37,28 +38,45 @@ func (a *app) onLimit(do func(ctx context.Context, c *client.Client, name string
 }
 
 func newLimitSet(a *app) *cobra.Command {
-	var running, version uint32
+	var version uint32
+	var rate string
+	s := &dtaskv1.LimitSettings{}
 	cmd := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Make a limit, or change one",
 		Long: `Make a limit, or change one. A task that names it in uses starts only while fewer tasks
-that do run. A change takes effect at once: tasks that run continue, also if they are more
-than the limit allows then.
+that do run, and while its rate allows it. A change takes effect at once: tasks that run
+continue, also if they are more than the limit allows then. Settings that are left out are
+removed.
+
+In any time t, at most BURST + RATE × t tasks start, also if the leader changes: a new one
+begins as if the burst had just been used.
 
 A name that ends in /* has a counter of its own for each key: of tenant/*, a task uses
 tenant/acme.`,
 		Example: `  dtaskctl limit set export-api --running 8
+  dtaskctl limit set export-api --rate 50/s --burst 100
   dtaskctl limit set 'tenant/*' --running 2 --if-version 1`,
 		Args: oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if running == 0 {
-				return usagef("--running is required: the number of tasks that may run at once")
+			switch {
+			case s.GetRunning() == 0 && rate == "":
+				return usagef("--running or --rate is required: a limit without them would allow everything")
+			case s.GetBurst() > 0 && rate == "":
+				return usagef("--burst requires --rate")
 			}
-			if err := spec.CheckLimit(args[0], running); err != nil {
+			if rate != "" {
+				n, period, err := spec.ParseRate(rate)
+				if err != nil {
+					return usagef("invalid --rate: %w", err)
+				}
+				s.Rate, s.PeriodMs = n, period
+			}
+			if err := spec.CheckLimit(args[0], s); err != nil {
 				return usagef("invalid limit: %w", err)
 			}
 			return a.onLimit(func(ctx context.Context, c *client.Client, name string) (view, error) {
-				l, err := c.SetLimit(ctx, name, running, version)
+				l, err := c.SetLimit(ctx, name, s, version)
 				if errors.Is(err, client.ErrInvalid) {
 					return view{}, &commandError{err: err, code: exitUsage}
 				}
@@ -70,7 +88,9 @@ tenant/acme.`,
 		},
 	}
 	fl := cmd.Flags()
-	bind(fl, &running, "running", "", "maximum `N` of tasks that run at once (required)", integer[uint32](1, math.MaxInt32))
+	bind(fl, &s.Running, "running", "", "maximum `N` of tasks that run at once (default: unlimited)", integer[uint32](1, math.MaxInt32))
+	fl.StringVar(&rate, "rate", "", "maximum `RATE` of starts per second, minute, hour or day, such as 50/s or 1000/h (default: unlimited)")
+	bind(fl, &s.Burst, "burst", "", "maximum `N` of tasks that start at once (default: 1; requires --rate)", integer[uint32](1, 1_000_000))
 	bind(fl, &version, "if-version", "", "set only if the limit has this `VERSION`", integer[uint32](1, math.MaxUint32))
 	return cmd
 }

@@ -85,7 +85,7 @@ each of them.
 					submit = func() (view, error) { return a.submitMany(ctx, c, jobs, f) }
 				}
 				v, err := submit()
-				locateQueue(err, args)
+				locateNames(err, args)
 				return v, err
 			})(cmd, args)
 		},

@@ -6,11 +6,11 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// SetLimit makes a limit on running tasks, or replaces one, and returns it. A repeated call
+// SetLimit makes a limit on running tasks and their starts, or replaces one, and returns it. A repeated call
 // changes nothing. version is the one that the limit must have, or else the error is
 // ErrConflict; 0 = any, or none.
-func (c *Client) SetLimit(ctx context.Context, name string, running, version uint32) (*dtaskv1.Limit, error) {
-	req := &dtaskv1.SetLimitRequest{Name: name, Running: running, IfVersion: version}
+func (c *Client) SetLimit(ctx context.Context, name string, to *dtaskv1.LimitSettings, version uint32) (*dtaskv1.Limit, error) {
+	req := &dtaskv1.SetLimitRequest{Name: name, Settings: to, IfVersion: version}
 	got, err := call(ctx, c, operation{name: "setting limit " + name}, dtaskv1.LimitServiceClient.SetLimit, req)
 	return got.GetLimit(), err
 }

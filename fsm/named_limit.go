@@ -11,30 +11,59 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
+// LimitSettings are what an operator sets of a named limit: a bound on what runs, on what
+// starts, or both.
+type LimitSettings struct {
+	Running  uint32 // attempts at once; 0 = unlimited
+	Rate     uint32 // starts in each period; 0 = unlimited
+	PeriodMS uint32 // 0 without a rate
+	Burst    uint32 // starts at once; 0 without a rate
+}
+
+// MaxLimitRate, MaxLimitPeriodMS and MaxLimitBurst bound the settings of a rate, so that their
+// products fit into 63 bits.
+const (
+	MaxLimitRate     = 10_000_000
+	MaxLimitPeriodMS = 24 * 60 * 60 * 1000
+	MaxLimitBurst    = 1_000_000
+)
+
+func (l *LimitSettings) fields(c *coder) {
+	number(c, &l.Running)
+	number(c, &l.Rate)
+	number(c, &l.PeriodMS)
+	number(c, &l.Burst)
+}
+
+func (l *LimitSettings) malformed() bool {
+	return l.Running == 0 && l.Rate == 0 || (l.Rate == 0) != (l.PeriodMS == 0) || (l.Rate == 0) != (l.Burst == 0) ||
+		l.Rate > MaxLimitRate || l.PeriodMS > MaxLimitPeriodMS || l.Burst > MaxLimitBurst
+}
+
 // NamedLimit bounds the attempts of all tasks that use it. One with a name that ends in /*
 // stands for a limit of its own for each key below it. The state machine stores limits and
 // never counts: the leader's scheduler does. Values never change once they are in the state.
 type NamedLimit struct {
-	Name      string
-	Version   uint32 // starts at 1; each change adds 1
-	Running   uint32 // attempts at once, from 1
+	Name    string
+	Version uint32 // starts at 1; each change adds 1
+	LimitSettings
 	By        string // name of the one that changed it last
 	CreatedMS int64
 	ChangedMS int64
 }
 
-// GetRunning returns how many attempts may run at once; 0 = unlimited, that of no limit.
-func (l *NamedLimit) GetRunning() uint32 {
+// GetSettings returns what the limit allows; nil allows everything.
+func (l *NamedLimit) GetSettings() LimitSettings {
 	if l == nil {
-		return 0
+		return LimitSettings{}
 	}
-	return l.Running
+	return l.LimitSettings
 }
 
 func (l *NamedLimit) fields(c *coder) {
 	c.str(&l.Name)
 	number(c, &l.Version)
-	number(c, &l.Running)
+	l.LimitSettings.fields(c)
 	c.str(&l.By)
 	c.i64(&l.CreatedMS)
 	c.i64(&l.ChangedMS)
@@ -44,7 +73,7 @@ func (l *NamedLimit) fields(c *coder) {
 const keyed = "/*"
 
 func (l *NamedLimit) malformed() bool {
-	return !isName(strings.TrimSuffix(l.Name, keyed)) || l.Version == 0 || l.Running == 0 || len(l.By) > maxIdentityText ||
+	return !isName(strings.TrimSuffix(l.Name, keyed)) || l.Version == 0 || l.LimitSettings.malformed() || len(l.By) > maxIdentityText ||
 		l.CreatedMS <= 0 || l.ChangedMS <= 0
 }
 

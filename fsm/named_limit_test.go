@@ -5,7 +5,7 @@ import "testing"
 func TestAJobThatUsesAnUnknownLimitIsRejected(t *testing.T) {
 	t.Parallel()
 	s := New()
-	mustApply(t, s, &SetLevel{Level: namedLimitLevel}, &SetLimit{Name: "tenant/*", Running: 2, AtMS: 1})
+	mustApply(t, s, &SetLevel{Level: namedLimitLevel}, &SetLimit{Name: "tenant/*", LimitSettings: LimitSettings{Running: 2}, AtMS: 1})
 	p := plan(nil)
 	p.uses = []string{"tenant/acme"}
 	mustApply(t, s, p.submit(1, "known", 1)...)
@@ -22,7 +22,7 @@ func TestAJobThatUsesAnUnknownLimitIsRejected(t *testing.T) {
 func TestALimitIsDeletedOnlyWhenNoOpenJobUsesIt(t *testing.T) {
 	t.Parallel()
 	s := New()
-	mustApply(t, s, &SetLevel{Level: namedLimitLevel}, &SetLimit{Name: "tenant/*", Running: 2, AtMS: 1})
+	mustApply(t, s, &SetLevel{Level: namedLimitLevel}, &SetLimit{Name: "tenant/*", LimitSettings: LimitSettings{Running: 2}, AtMS: 1})
 	p := plan(nil)
 	p.uses = []string{"tenant/acme"}
 	mustApply(t, s, p.submit(1, "key", 1)...)

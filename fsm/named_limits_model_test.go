@@ -14,9 +14,10 @@ import (
 type modelLimits map[string]*modelLimit
 
 type modelLimit struct {
-	version, running uint32
-	by               string
-	created, changed int64
+	version                      uint32
+	running, rate, period, burst uint32
+	by                           string
+	created, changed             int64
 }
 
 // usedBy returns the names of the limits that a job uses.
@@ -48,15 +49,17 @@ func (w *model) limit(op Op) (r string, ok bool) {
 
 func (w *model) setLimit(op *SetLimit) string {
 	old := w.limits[op.Name]
+	rated := op.Rate > 0
 	switch {
-	case badModelName(strings.TrimSuffix(op.Name, "/*")), op.Running == 0, op.AtMS < 1:
+	case badModelName(strings.TrimSuffix(op.Name, "/*")), op.AtMS < 1, op.Running == 0 && !rated,
+		rated && (op.PeriodMS == 0 || op.Burst == 0), !rated && op.PeriodMS+op.Burst > 0, op.PeriodMS > 86_400_000:
 		return "malformed"
-	case old != nil && old.running == op.Running:
+	case old != nil && old.running == op.Running && old.rate == op.Rate && old.period == op.PeriodMS && old.burst == op.Burst:
 		return "accepted"
 	case op.IfVersion != 0 && (old == nil || old.version != op.IfVersion):
 		return "version mismatch"
 	}
-	l := &modelLimit{version: 1, running: op.Running, by: op.By, created: op.AtMS, changed: op.AtMS}
+	l := &modelLimit{version: 1, running: op.Running, rate: op.Rate, period: op.PeriodMS, burst: op.Burst, by: op.By, created: op.AtMS, changed: op.AtMS}
 	if old != nil {
 		l.version, l.created = old.version+1, old.created
 	}
@@ -90,10 +93,10 @@ func (w *model) deleteLimit(op *DeleteLimit) string {
 func (m modelLimits) compare(s *State) string {
 	var got, want []string
 	for l := range s.NamedLimits() {
-		got = append(got, fmt.Sprint(l.Name, l.Version, l.Running, l.By, l.CreatedMS, l.ChangedMS))
+		got = append(got, fmt.Sprint(l.Name, l.Version, l.Running, l.Rate, l.PeriodMS, l.Burst, l.By, l.CreatedMS, l.ChangedMS))
 	}
 	for name, l := range m {
-		want = append(want, fmt.Sprint(name, l.version, l.running, l.by, l.created, l.changed))
+		want = append(want, fmt.Sprint(name, l.version, l.running, l.rate, l.period, l.burst, l.by, l.created, l.changed))
 	}
 	slices.Sort(want)
 	slices.Sort(got)

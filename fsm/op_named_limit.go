@@ -4,8 +4,8 @@ import "slices"
 
 // SetLimit sets a named limit, or replaces the one of its name.
 type SetLimit struct {
-	Name      string
-	Running   uint32 // attempts at once, from 1
+	Name string
+	LimitSettings
 	By        string // name of the one that asks for it
 	IfVersion uint32 // the limit must have this version; 0 = any, or none
 	AtMS      int64  // by the leader's clock
@@ -15,7 +15,7 @@ func (*SetLimit) kind() opKind { return 65 }
 
 func (o *SetLimit) fields(c *coder) {
 	c.str(&o.Name)
-	number(c, &o.Running)
+	o.LimitSettings.fields(c)
 	c.str(&o.By)
 	number(c, &o.IfVersion)
 	c.i64(&o.AtMS)
@@ -26,14 +26,14 @@ func (o *SetLimit) fields(c *coder) {
 // Rejects: Malformed, VersionMismatch, LimitExceeded.
 func (o *SetLimit) apply(s *State, _ *Effects) Reason {
 	old := s.NamedLimit(o.Name)
-	l := &NamedLimit{Name: o.Name, Version: 1, Running: o.Running, By: o.By, CreatedMS: o.AtMS, ChangedMS: o.AtMS}
+	l := &NamedLimit{Name: o.Name, Version: 1, LimitSettings: o.LimitSettings, By: o.By, CreatedMS: o.AtMS, ChangedMS: o.AtMS}
 	if old != nil {
 		l.Version, l.CreatedMS = old.Version+1, old.CreatedMS
 	}
 	switch {
 	case l.malformed():
 		return Malformed
-	case old != nil && old.Running == o.Running:
+	case old != nil && old.LimitSettings == o.LimitSettings:
 		return Accepted
 	case o.IfVersion != 0 && (old == nil || old.Version != o.IfVersion):
 		return VersionMismatch

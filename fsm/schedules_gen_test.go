@@ -6,6 +6,9 @@ func (g *generator) schedule(s *State) Op {
 	for x := range s.Schedules() {
 		all = append(all, x)
 	}
+	if g.choose.one(20) { // mostly an unknown one
+		return &DeleteSchedule{ID: ScheduleID(1 + g.choose(9)), IfVersion: uint32(max(0, g.choose(4)-1))}
+	}
 	if len(all) < 2 || g.choose.one(5) {
 		return g.setSchedule(s)
 	}
@@ -17,7 +20,7 @@ func (g *generator) schedule(s *State) Op {
 	switch g.choose(12) {
 	case 0:
 		if g.choose.one(2) {
-			return &DeleteSchedule{ID: id, IfVersion: uint32(g.choose(3))}
+			return &DeleteSchedule{ID: id}
 		}
 		return &PauseSchedule{ID: ScheduleID(1 + g.choose(5)), Reason: g.text(), By: "alice", AtMS: g.at(s)}
 	case 1, 2:

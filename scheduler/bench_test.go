@@ -65,7 +65,7 @@ func TestASteadyClusterAllocatesNothing(t *testing.T) {
 	if allocs := testing.AllocsPerRun(10_000, func() { wide.step() }); allocs != 0 {
 		t.Errorf("with queues: %v allocations per task, want 0", allocs)
 	}
-	all := map[string]*steady{"plain": plain, "with resources": demanding}
+	all := map[string]*steady{"plain": plain, "with resources": demanding, "with limits": newSteady(uses("api", "db"), scheduler.Capacity{})}
 	for name, d := range otherChoices {
 		all[name] = newSteady(d, scheduler.Capacity{Labels: []scheduler.Label{{Name: "zone", Value: "eu"}}})
 	}
@@ -177,10 +177,8 @@ func (st *crowded) step() (ok bool) {
 	return ok
 }
 
-// BenchmarkNextWithQueues is BenchmarkNext with queues and owners. Each block of steps
-// follows one of a cluster without, so that both figures are of the same moment.
+// BenchmarkNextWithQueues is BenchmarkNext with queues and owners.
 func BenchmarkNextWithQueues(b *testing.B) {
-	const block = 1_000
 	for _, x := range []struct {
 		name                    string
 		queues, owners, waiting int
@@ -189,24 +187,32 @@ func BenchmarkNextWithQueues(b *testing.B) {
 	} {
 		b.Run(x.name, func(b *testing.B) {
 			plain, crowded := newSteady(scheduler.Demand{}, scheduler.Capacity{}), newCrowded(x.queues, x.owners, x.waiting)
-			var took [2]time.Duration
-			n := 0
-			for b.Loop() {
-				for i, step := range []func() bool{plain.step, crowded.step} {
-					began := time.Now()
-					for range block {
-						if !step() {
-							b.Fatal("nothing was assigned")
-						}
-					}
-					took[i] += time.Since(began)
-				}
-				n += block
-			}
-			b.ReportMetric(float64(took[0].Nanoseconds())/float64(n), "ns-without-queues")
-			b.ReportMetric(float64(took[1].Nanoseconds())/float64(n), "ns-with-queues")
+			benchmarkPair(b, "queues", plain.step, crowded.step)
 		})
 	}
+}
+
+// benchmarkPair compares the steps of two clusters. Each block of one follows a block of the
+// other, so that both figures are of the same moment.
+func benchmarkPair(b *testing.B, what string, without, with func() bool) {
+	b.Helper()
+	const block = 1_000
+	var took [2]time.Duration
+	n := 0
+	for b.Loop() {
+		for i, step := range []func() bool{without, with} {
+			began := time.Now()
+			for range block {
+				if !step() {
+					b.Fatal("nothing was assigned")
+				}
+			}
+			took[i] += time.Since(began)
+		}
+		n += block
+	}
+	b.ReportMetric(float64(took[0].Nanoseconds())/float64(n), "ns-without-"+what)
+	b.ReportMetric(float64(took[1].Nanoseconds())/float64(n), "ns-with-"+what)
 }
 
 // BenchmarkNextFull is a full cluster: each end of an attempt makes room for one task of

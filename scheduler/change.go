@@ -154,7 +154,7 @@ func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
 		n, ok := t.leastSlots()
 		change.Amount = n
 		return change, ok
-	case GroupFull, LimitFull, QueuePaused, QueueFull, QueueShort, WorkerKept, WorkerReserved:
+	case GroupFull, LimitFull, RateExceeded, QueuePaused, QueueFull, QueueShort, WorkerKept, WorkerReserved:
 		return change, false // not of a worker
 	}
 	return change, t.starts()
@@ -177,7 +177,7 @@ func (v *TaskView) raiseFullLimit() []Change {
 		v.class.limit = 0
 		defer func() { v.class.limit = limit }()
 		return v.raiseLimit(Change{Kind: RaiseLimit, Amount: int64(v.class.held)})
-	case len(full) > 1 || v.class.groupFull() || full[0].paused:
+	case len(full) > 1 || v.class.groupFull() || full[0].paused || full[0].empty():
 		return nil
 	}
 	l := full[0]

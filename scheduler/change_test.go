@@ -25,6 +25,7 @@ type fork struct {
 	capacity  map[scheduler.WorkerID]scheduler.Capacity
 	drained   map[scheduler.WorkerID]bool
 	queues    map[string]scheduler.Queue
+	limits    map[string]uint32 // named ones
 	cancelled map[scheduler.TaskRef]bool
 	assigned  map[scheduler.TaskRef]bool
 }
@@ -32,6 +33,13 @@ type fork struct {
 func (f *fork) setQueue(name string, q scheduler.Queue) {
 	f.SetQueue(name, q)
 	f.queues[name] = q
+}
+
+func (f *fork) setNamedLimit(name string, running uint32) {
+	f.SetNamedLimit(name, running)
+	if slices.Contains(f.NamedLimits(), name) {
+		f.limits[name] = running
+	}
 }
 
 func (f *fork) valid(t scheduler.TaskRef) bool { return !f.cancelled[t] && !f.assigned[t] }
@@ -81,7 +89,7 @@ type recipe struct {
 func (r *recipe) fork() *fork {
 	f := &fork{
 		Scheduler: scheduler.New(r.seed), capacity: map[scheduler.WorkerID]scheduler.Capacity{}, drained: map[scheduler.WorkerID]bool{},
-		queues: map[string]scheduler.Queue{}, cancelled: map[scheduler.TaskRef]bool{}, assigned: map[scheduler.TaskRef]bool{},
+		queues: map[string]scheduler.Queue{}, limits: map[string]uint32{}, cancelled: map[scheduler.TaskRef]bool{}, assigned: map[scheduler.TaskRef]bool{},
 	}
 	for _, step := range r.steps {
 		step(f)
@@ -114,6 +122,7 @@ var (
 	someNames     = []string{"", "etl"}
 	someQueues    = []string{"", "ml"}
 	someOwners    = []string{"", "alice"}
+	someLimits    = []string{"api", "db"}
 )
 
 // subset returns some of the values.
@@ -152,6 +161,9 @@ func (st *randomState) demand() scheduler.Demand {
 	if r.IntN(3) == 0 {
 		d.Limit = 1 + uint32(r.IntN(2)) //nolint:gosec // small
 	}
+	if r.IntN(3) == 0 {
+		d.Uses = subset(r, someLimits, 0.6)
+	}
 	d.Rules = drawRules(r, d.Labels)
 	d.Prefer, d.Place = subset(r, someRules, 0.1), scheduler.Strategy(r.IntN(3)) //nolint:gosec // small
 	for _, name := range subset(r, someResources, 0.3) {
@@ -165,7 +177,13 @@ func (st *randomState) step(classes []scheduler.ClassID) {
 	r := st.r
 	id, class := scheduler.WorkerID(1+r.IntN(3)), classes[r.IntN(len(classes))] //nolint:gosec // small
 	priority := scheduler.Priority(1 + r.IntN(4))                               //nolint:gosec // small
-	switch r.IntN(10) {
+	switch r.IntN(11) {
+	case 10:
+		name, running := someLimits[r.IntN(2)], uint32(r.IntN(4)) //nolint:gosec // small
+		st.steps = append(st.steps, func(f *fork) { f.setNamedLimit(name, running) })
+		if r.IntN(4) == 0 {
+			st.steps = append(st.steps, func(f *fork) { f.SetTokens(name, running) })
+		}
 	case 9:
 		name := someQueues[r.IntN(2)]
 		q := scheduler.Queue{Weight: uint32(1 + r.IntN(3)), Paused: r.IntN(3) == 0, MaxRunning: uint32(r.IntN(2) * r.IntN(4))} //nolint:gosec // small
@@ -264,6 +282,8 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 		f.addWorker(c.Worker, w)
 	case scheduler.RaiseLimit:
 		f.SetLimit(t.class, uint32(c.Amount)) //nolint:gosec // small
+	case scheduler.RaiseNamedLimit:
+		f.SetNamedLimit(c.Name, uint32(c.Amount)) //nolint:gosec // small
 	case scheduler.ResumeQueue, scheduler.RaiseMaxRunning, scheduler.RaiseMax:
 		q := f.queues[d.Queue]
 		switch c.Kind {
@@ -343,6 +363,11 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 	}
 	if d.Limit > 0 {
 		least(int64(d.Limit)+1, int64(d.Limit)+40, 1, 100, scheduler.Change{Kind: scheduler.RaiseLimit})
+	}
+	for _, name := range d.Uses {
+		if n := int64(f.limits[name]); n > 0 {
+			least(n+1, n+60, 1, 1000, scheduler.Change{Kind: scheduler.RaiseNamedLimit, Name: name})
+		}
 	}
 	if q := f.queues[d.Queue]; true {
 		if c := (scheduler.Change{Kind: scheduler.ResumeQueue, Name: d.Queue}); q.Paused && st.apply(t, d, c) {

@@ -69,6 +69,8 @@ const (
 	FewSamples
 	// NeverStarts: the task does not start, whatever ends.
 	NeverStarts
+	// RateLimited: the task, or one before it, uses a limit with a rate.
+	RateLimited
 )
 
 // An Estimate is when a task starts, in ms from now: the range of its starts in all runs of
@@ -195,6 +197,9 @@ func (x *simulation) prepare() Estimate {
 			}
 			queued = append(queued, list[i].class)
 		}
+	}
+	if slices.ContainsFunc(append(queued, x.v.class), (*class).hasRate) {
+		return Estimate{Doubt: RateLimited}
 	}
 	own := simQueue{class: x.v.class, number: x.number(x.v.class), priority: x.v.priority, runs: []simRun{{seq: x.v.seq, n: 1}}}
 	x.queues, queued = append(x.queues, own), append(queued, x.v.class)

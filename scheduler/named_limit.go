@@ -16,13 +16,23 @@ type namedLimit struct {
 	running uint32 // attempts at once; 0 = unlimited
 	held    uint32 // attempts on all workers, and reserved ones
 	paused  bool   // nothing starts: see PauseLimits
+	rated   bool   // each start takes a token
+	tokens  uint32 // starts that the rate allows now
+	spent   uint32 // tokens taken since the last Spent
 	classes int    // that use it
 	// waiting are ready queues that wait for it, and some that did. A Release of attempts
 	// without this limit does not look at them.
 	waiting []*readyQueue
 }
 
-func (l *namedLimit) full() bool { return l.paused || l.running > 0 && l.held >= l.running }
+// full reports whether the limit keeps tasks from starting.
+func (l *namedLimit) full() bool { return l.paused || l.hasMost() || l.empty() }
+
+// hasMost reports whether as many attempts count as may run at once.
+func (l *namedLimit) hasMost() bool { return l.running > 0 && l.held >= l.running }
+
+// empty reports whether the rate allows no start now.
+func (l *namedLimit) empty() bool { return l.rated && l.tokens == 0 }
 
 // fullLimit returns the first limit that keeps the class from starting tasks, or nil.
 func (c *class) fullLimit() *namedLimit {
@@ -91,11 +101,70 @@ func (s *Scheduler) uncount(c *class) {
 	}
 }
 
+// hasRate reports whether a limit of the class has a rate.
+func (c *class) hasRate() bool {
+	return slices.ContainsFunc(c.limits, func(l *namedLimit) bool { return l.rated })
+}
+
+// take takes a token of each limit with a rate for an attempt that starts.
+func (s *Scheduler) take(c *class) {
+	for _, l := range c.limits {
+		if !l.rated {
+			continue
+		}
+		if l.spent == 0 {
+			s.spent = append(s.spent, l)
+		}
+		l.tokens--
+		l.spent++
+	}
+}
+
+// Spent calls f for each limit of which tokens were taken since the last call, in the order
+// of the first, with their number and what is left.
+func (s *Scheduler) Spent(f func(name string, taken, left uint32)) {
+	for i, l := range s.spent {
+		f(l.name, l.spent, l.tokens)
+		l.spent, s.spent[i] = 0, nil
+	}
+	s.spent = s.spent[:0]
+}
+
 // changed wakes what waits for a limit if it was full and no longer is.
 func (s *Scheduler) changed(l *namedLimit, wasFull bool) {
 	if wasFull && !l.full() {
 		s.wake(l)
 	}
+}
+
+// SetTokens gives a limit a rate: tasks that use it start only while it has tokens, and each
+// takes one. The caller adds those of the time that passes. A limit that no class uses is
+// ignored: set it after Class.
+func (s *Scheduler) SetTokens(name string, tokens uint32) {
+	if l := s.limits[name]; l != nil {
+		wasFull := l.full()
+		l.rated, l.tokens = true, tokens
+		s.changed(l, wasFull)
+	}
+}
+
+// RemoveRate undoes SetTokens.
+func (s *Scheduler) RemoveRate(name string) {
+	if l := s.limits[name]; l != nil {
+		wasFull := l.full()
+		l.rated, l.tokens = false, 0
+		s.changed(l, wasFull)
+	}
+}
+
+// Tokens returns how many tasks the rate of a limit lets start now. ok is false for a limit
+// without rate, and one that no class uses.
+func (s *Scheduler) Tokens(name string) (tokens uint32, ok bool) {
+	l := s.limits[name]
+	if l == nil || !l.rated {
+		return 0, false
+	}
+	return l.tokens, true
 }
 
 // SetNamedLimit sets how many attempts of all tasks that use a limit may run at once;
@@ -129,6 +198,8 @@ type LimitLoad struct {
 	Name    string
 	Running uint32 // its value; 0 = unlimited
 	Held    uint32 // attempts, and reserved ones
+	Rated   bool   // each start takes a token
+	Tokens  uint32 // starts that the rate allows now
 	Waiting int    // entries, including those that are no longer valid and not dropped yet
 	Paused  bool
 }
@@ -147,9 +218,15 @@ func (s *Scheduler) LimitLoads() []LimitLoad {
 	var loads []LimitLoad
 	for _, name := range s.NamedLimits() {
 		l := s.limits[name]
-		loads = append(loads, LimitLoad{Name: name, Running: l.running, Held: l.held, Waiting: waiting[l.id], Paused: l.paused})
+		load := l.load()
+		load.Waiting = waiting[l.id]
+		loads = append(loads, load)
 	}
 	return loads
+}
+
+func (l *namedLimit) load() LimitLoad {
+	return LimitLoad{Name: l.name, Running: l.running, Held: l.held, Rated: l.rated, Tokens: l.tokens, Paused: l.paused}
 }
 
 // copyLimits returns the copies of limits that the classes of a view share.
@@ -163,7 +240,7 @@ func (v *TaskView) copyLimits(list []*namedLimit) []*namedLimit {
 	copies := make([]*namedLimit, len(list))
 	for i, l := range list {
 		if v.named[l] == nil {
-			v.named[l] = &namedLimit{id: l.id, name: l.name, running: l.running, held: l.held, paused: l.paused}
+			v.named[l] = &namedLimit{id: l.id, name: l.name, running: l.running, held: l.held, paused: l.paused, rated: l.rated, tokens: l.tokens}
 		}
 		copies[i] = v.named[l]
 	}
@@ -173,7 +250,7 @@ func (v *TaskView) copyLimits(list []*namedLimit) []*namedLimit {
 // Limits returns the limits of the task, by name, without what waits for them.
 func (v *TaskView) Limits() (loads []LimitLoad) {
 	for _, l := range v.class.limits {
-		loads = append(loads, LimitLoad{Name: l.name, Running: l.running, Held: l.held, Paused: l.paused})
+		loads = append(loads, l.load())
 	}
 	return loads
 }

@@ -46,6 +46,8 @@ const (
 	// LimitFull: the limit Name has Total attempts, which is all that it allows, or starts
 	// nothing yet.
 	LimitFull
+	// RateExceeded: the rate of the limit Name lets no task start now.
+	RateExceeded
 	// QueuePaused: nothing of the queue Name starts.
 	QueuePaused
 	// QueueFull: the queue Name has Total attempts, which is its quota.
@@ -68,7 +70,7 @@ const (
 type Obstacle struct {
 	Kind  ObstacleKind
 	Label Label  // LabelMissing, LabelNotOneOf, LabelForbidden
-	Name  string // ResourceShort, TypeMissing, NamespaceMissing, LimitFull, those of queues and WorkerKept
+	Name  string // ResourceShort, TypeMissing, NamespaceMissing, LimitFull, RateExceeded, those of queues and WorkerKept
 	// Resource is that of QueueShort.
 	Resource string
 	// Want, Free and Total are slots for NoFreeSlot, and thousandths of the
@@ -98,6 +100,8 @@ func (o Obstacle) String() string {
 			thousandths(o.Free) + " of " + thousandths(o.Total) + " free"
 	case GroupFull:
 		return "limit of " + strconv.FormatInt(o.Total, 10) + " concurrent attempts reached"
+	case RateExceeded:
+		return "rate of limit " + o.Name + " reached"
 	case LimitFull:
 		return "limit " + o.Name + " of " + strconv.FormatInt(o.Total, 10) + " concurrent attempts reached"
 	case QueuePaused:
@@ -157,8 +161,11 @@ func (w *worker) obstacles(c *class) []Obstacle {
 		out = append(out, Obstacle{Kind: GroupFull, Want: 1, Total: int64(c.limit)})
 	}
 	for _, l := range c.limits {
-		if l.full() {
+		if l.paused || l.hasMost() {
 			out = append(out, Obstacle{Kind: LimitFull, Name: l.name, Want: 1, Total: int64(l.running)})
+		}
+		if l.empty() {
+			out = append(out, Obstacle{Kind: RateExceeded, Name: l.name, Want: 1})
 		}
 	}
 	out = append(out, c.flow.queue.obstacles(c)...)

@@ -82,7 +82,7 @@ func newPair(t *rapid.T) *pair {
 		s: scheduler.New(rapid.Uint64().Draw(t, "seed")),
 		model: model{
 			workers: map[scheduler.WorkerID]*modelWorker{}, demands: []scheduler.Demand{{}},
-			limits: map[string]int{}, queues: map[string]scheduler.Queue{}, turns: map[string]int{}, served: map[any]int{},
+			limits: map[string]int{}, tokens: map[string]int{}, queues: map[string]scheduler.Queue{}, turns: map[string]int{}, served: map[any]int{},
 		},
 		cancelled: map[scheduler.TaskRef]bool{},
 		assigned:  map[scheduler.TaskRef]bool{},
@@ -150,6 +150,20 @@ func (p *pair) setNamedLimit(t *rapid.T) {
 		p.model.limits[name] = int(running)
 	}
 	p.s.SetNamedLimit(name, running)
+}
+
+// setTokens gives a limit a rate, more tokens, or no rate.
+func (p *pair) setTokens(t *rapid.T) {
+	name, tokens := limitNames.Draw(t, "limit name"), rapid.Uint32Range(0, 3).Draw(t, "tokens")
+	known := slices.Contains(p.s.NamedLimits(), name)
+	if rapid.Bool().Draw(t, "rated") {
+		if p.s.SetTokens(name, tokens); known {
+			p.model.tokens[name] = int(tokens)
+		}
+		return
+	}
+	p.s.RemoveRate(name)
+	delete(p.model.tokens, name)
 }
 
 func (p *pair) removeWorker(t *rapid.T) {
@@ -294,6 +308,7 @@ func (p *pair) next(t *rapid.T) bool {
 		t.Fatalf("task %+v is assigned a second time", got.Task)
 	}
 	p.assigned[got.Task] = true
+	p.take(t, got.Class)
 	w := p.model.workers[got.Worker]
 	w.held = append(w.held, modelHeld{got.Class, got.Priority})
 	if p.model.overfull(w, got.Class, got.Priority) {
@@ -301,6 +316,22 @@ func (p *pair) next(t *rapid.T) bool {
 	}
 	p.model.ready = slices.Delete(p.model.ready, at, at+1)
 	return true
+}
+
+// take takes the tokens of a start, and compares what is left.
+func (p *pair) take(t *rapid.T, c scheduler.ClassID) {
+	spent := map[string]int{}
+	p.s.Spent(func(name string, taken, left uint32) {
+		spent[name] = int(taken)
+		if p.model.tokens[name] -= int(taken); p.model.tokens[name] != int(left) {
+			t.Fatalf("limit %s has %d tokens, want %d", name, left, p.model.tokens[name])
+		}
+	})
+	for _, name := range p.model.demands[c].Uses {
+		if _, rated := p.model.tokens[name]; rated && spent[name] != 1 {
+			t.Fatalf("%d tokens of limit %s were taken, want 1", spent[name], name)
+		}
+	}
 }
 
 func (p *pair) check(t *rapid.T) {
@@ -331,6 +362,7 @@ func TestEveryDecisionMatchesTheReferenceModel(t *testing.T) {
 			"remove worker": p.removeWorker,
 			"set accepting": p.setAccepting,
 			"set a limit":   p.setNamedLimit,
+			"set tokens":    p.setTokens,
 			"set prefetch":  p.setPrefetch,
 			"occupy":        p.occupy,
 			"release":       p.release,

@@ -14,6 +14,7 @@ type model struct {
 	workers map[scheduler.WorkerID]*modelWorker
 	demands []scheduler.Demand // by class
 	limits  map[string]int     // named ones; 0 = unlimited
+	tokens  map[string]int     // of limits with a rate
 	ready   []modelTask        // as pushed
 	seq     uint64             // of the last push
 	queues  map[string]scheduler.Queue
@@ -383,7 +384,10 @@ func (m *model) limitFull(c scheduler.ClassID) bool {
 }
 
 func (m *model) namedLimitFull(c scheduler.ClassID) bool {
-	return slices.ContainsFunc(m.demands[c].Uses, func(name string) bool { return m.limits[name] > 0 && m.uses(name) >= m.limits[name] })
+	return slices.ContainsFunc(m.demands[c].Uses, func(name string) bool {
+		tokens, rated := m.tokens[name]
+		return m.limits[name] > 0 && m.uses(name) >= m.limits[name] || rated && tokens == 0
+	})
 }
 
 // started records a start in the order of the queues.

@@ -15,6 +15,7 @@ type Scheduler struct {
 	limits       map[string]*namedLimit // those that classes use
 	lastLimit    limitID
 	limitsPaused bool
+	spent        []*namedLimit // see Spent
 	resources    map[string]resourceID
 	labels       map[Label]labelID
 	presence     []labelID // of each label, at its number: see labelID
@@ -264,6 +265,9 @@ func (s *Scheduler) assign(q *readyQueue, w *worker) Assignment {
 	}
 	s.pop(q)
 	s.occupy(w, q.class, q.priority)
+	if len(q.class.limits) > 0 {
+		s.take(q.class)
+	}
 	return a
 }
 

@@ -134,7 +134,10 @@ func (t *trial) assign(c *class) {
 		t.w.taken[n.resource] += n.amount
 	}
 	c.held++
-	c.count()
+	for _, l := range c.limits {
+		l.held++
+		l.tokens-- // unused without a rate
+	}
 	f.started(c, uint64(len(t.log)))
 }
 
@@ -145,6 +148,7 @@ func (t *trial) undo() {
 		x.class.held--
 		for _, l := range x.class.limits {
 			l.held--
+			l.tokens++
 		}
 		f.held.remove(x.class)
 		f.queue.held.remove(x.class)

@@ -29,6 +29,7 @@ type SingleTask struct {
 	Env       map[string]string // of the command
 	Labels    map[string]string // of the job
 	Resources map[string]string // amounts by name
+	Uses      []string          // names of limits
 	Timeout   time.Duration     // of an attempt, in whole milliseconds; 0 = the default
 	Retries   *uint32           // after the first attempt; nil = the default
 
@@ -96,6 +97,9 @@ func (t SingleTask) document() *yaml.Node {
 	d.setText(task, "cwd", t.Cwd)
 	d.setAll(task, "env", t.Env, d.text)
 	d.setAll(task, "resources", t.Resources, d.amount)
+	if len(t.Uses) > 0 {
+		d.set(task, "uses", d.texts(t.Uses))
+	}
 	if t.Timeout > 0 {
 		d.set(task, "timeout", d.text(fmt.Sprintf("%dms", t.Timeout.Milliseconds())))
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // maxUses is how many limits one task may use.
@@ -29,15 +31,31 @@ func useProblem(use string) problem {
 // limitNameProblem checks the name of a limit: NAME, or NAME/* for a counter for each key.
 func limitNameProblem(name string) problem { return nameProblem(strings.TrimSuffix(name, "/*")) }
 
-// CheckLimit checks the name and the value of a limit. The error is [Faults].
-func CheckLimit(name string, running uint32) error {
+// CheckLimit checks the name and the settings of a limit. The error is [Faults].
+func CheckLimit(name string, l *dtaskv1.LimitSettings) error {
 	var faults Faults
-	if p := limitNameProblem(name); p.bad() {
-		faults = append(faults, Fault{Where: "name", What: p.what, Do: p.do})
+	add := func(where string, p problem) {
+		if p.bad() {
+			faults = append(faults, Fault{Where: where, What: p.what, Do: p.do})
+		}
 	}
-	if running == 0 {
-		faults = append(faults, Fault{Where: "running", What: "a limit of 0 lets nothing start", Do: "must be 1 or more"})
+	add("name", limitNameProblem(name))
+	switch {
+	case l.GetRate() == 0 && l.GetPeriodMs()+l.GetBurst() > 0:
+		add("rate", problem{"missing", "set it beside its period and burst"})
+	case l.GetRunning() == 0 && l.GetRate() == 0:
+		add("running", problem{"missing, as is a rate: the limit would allow everything", "set one of them, or both"})
+	case l.GetRate() > 0 && l.GetPeriodMs() == 0:
+		add("period_ms", problem{"missing", "set the period of the rate, such as 1000"})
 	}
+	atMost := func(where string, got, most uint32) {
+		if got > most {
+			add(where, problem{fmt.Sprintf("%d is out of range", got), fmt.Sprintf("must be at most %d", most)})
+		}
+	}
+	atMost("rate", l.GetRate(), maxRate)
+	atMost("period_ms", l.GetPeriodMs(), maxRatePeriod)
+	atMost("burst", l.GetBurst(), maxBurst)
 	if len(faults) > 0 {
 		return faults
 	}
@@ -82,4 +100,35 @@ func (c *Checker) uses(at string, names []string) {
 		}
 		c.refuseIn(at, fmt.Sprintf("uses[%d]", i), p)
 	}
+}
+
+// UsePosition returns where a job file first names a limit in uses: line and column from 1, or
+// 0 if it does not.
+func UsePosition(text []byte, use string) (line, column int) {
+	for _, d := range split(text) {
+		var root yaml.Node
+		if yaml.Unmarshal(d.text, &root) != nil {
+			continue
+		}
+		if n := findUse(&root, use); n != nil {
+			return d.line + n.Line, n.Column
+		}
+	}
+	return 0, 0
+}
+
+// findUse returns the item of a list under the key uses that has a text; nil without one.
+func findUse(n *yaml.Node, use string) *yaml.Node {
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 1 && n.Content[i-1].Value == "uses" {
+			at := slices.IndexFunc(child.Content, func(item *yaml.Node) bool { return item.Value == use })
+			if at >= 0 {
+				return child.Content[at]
+			}
+		}
+		if found := findUse(child, use); found != nil {
+			return found
+		}
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
 )
 
 // pending explains a task that waits for a worker.
@@ -60,6 +61,9 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 			list = append(list, &dtaskv1.Reason{Code: "limit_settles", Name: l.Name})
 		case l.Running > 0 && l.Held >= l.Running:
 			list = append(list, &dtaskv1.Reason{Code: "limit_full", Name: l.Name, Free: int64(l.Held), Total: int64(l.Running), Unit: "attempts"})
+		case l.Rated && l.Tokens == 0:
+			set := x.st.NamedLimit(fsm.LimitOf(l.Name)).GetSettings()
+			list = append(list, &dtaskv1.Reason{Code: "limit_rate", Name: l.Name, Value: spec.FormatRate(set.Rate, set.PeriodMS), Until: x.soft.RateUntil[l.Name]})
 		}
 	}
 	if len(list) > before {

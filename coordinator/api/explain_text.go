@@ -78,6 +78,9 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"limit_full": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("limit %s is full: %s of %d", r.GetName(), plural(r.GetFree(), "attempt"), r.GetTotal())
 	},
+	"limit_rate": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("limit %s lets %s start, and all of these have", r.GetName(), r.GetValue())
+	},
 	"limit_settles": func(r *dtaskv1.Reason) string {
 		return "the new leader does not know yet how many attempts count towards limit " + r.GetName()
 	},
@@ -276,6 +279,9 @@ var estimateTexts = map[string]func(e *dtaskv1.StartEstimate, now int64) string{
 	},
 	"too_many_attempts": func(*dtaskv1.StartEstimate, int64) string {
 		return "when it starts is unknown: too many attempts must end before"
+	},
+	"rate_limited": func(*dtaskv1.StartEstimate, int64) string {
+		return "when it starts is not estimated: a limit with a rate decides about it, or about a task before it"
 	},
 	"never_starts": func(*dtaskv1.StartEstimate, int64) string {
 		return "when it starts is unknown: it would not even start after everything that runs and waits"

@@ -142,6 +142,7 @@ type replica struct {
 
 	schedules dtaskv1.ScheduleServiceClient
 	queues    dtaskv1.QueueServiceClient
+	limits    dtaskv1.LimitServiceClient
 
 	mu     sync.Mutex // guards the fields below
 	inTerm bool
@@ -225,7 +226,7 @@ func (r *replica) serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.conn, r.jobs, r.admin = conn, dtaskv1.NewJobServiceClient(conn), dtaskv1.NewAdminServiceClient(conn)
-	r.schedules, r.queues = dtaskv1.NewScheduleServiceClient(conn), dtaskv1.NewQueueServiceClient(conn)
+	r.schedules, r.queues, r.limits = dtaskv1.NewScheduleServiceClient(conn), dtaskv1.NewQueueServiceClient(conn), dtaskv1.NewLimitServiceClient(conn)
 	t.Cleanup(func() {
 		cancel()
 		_ = conn.Close()

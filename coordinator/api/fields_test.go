@@ -32,6 +32,7 @@ func fullJob() *dtaskv1.JobSpec {
 	pure.Affinity = "user/ann"
 	mask := uint32(0o77)
 	command.Shell, command.Umask, command.Secrets = []string{"bash", "-c"}, &mask, []string{"db"}
+	command.Uses = []string{"db", "tenant/acme"}
 	cleanup.Finally = true
 	return &dtaskv1.JobSpec{
 		Header: &dtaskv1.JobHeader{
@@ -99,6 +100,9 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 	}
 	r := setup(t)
 	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	for _, name := range []string{"db", "tenant/*"} {
+		r.leader.op(t, &fsm.SetLimit{Name: name, LimitSettings: fsm.LimitSettings{Running: 1}, AtMS: 1})
+	}
 	r.submit(t, "needed", task("a"))
 	c, err := client.New(client.Config{Addrs: []string{"n1:1"}, Dial: func(ctx context.Context, _ string) (net.Conn, error) { return r.dial(ctx) }})
 	if err != nil {

@@ -23,14 +23,14 @@ const maxHolders = 100
 
 // SetLimit implements LimitService.
 func (s *limits) SetLimit(ctx context.Context, r *dtaskv1.SetLimitRequest) (*dtaskv1.SetLimitResponse, error) {
-	if err := spec.CheckLimit(r.GetName(), r.GetRunning()); err != nil {
+	if err := spec.CheckLimit(r.GetName(), r.GetSettings()); err != nil {
 		return nil, err
 	}
 	leader, err := s.leader()
 	if err != nil {
 		return nil, err
 	}
-	l, err := leader.SetLimit(ctx, r.GetName(), r.GetRunning(), r.GetIfVersion(), caller(ctx).Name)
+	l, err := leader.SetLimit(ctx, r.GetName(), limitSettings(r.GetSettings()), r.GetIfVersion(), caller(ctx).Name)
 	if err != nil {
 		return nil, s.explainLimit(err, r.GetName(), r.GetIfVersion())
 	}
@@ -64,7 +64,7 @@ func (s *limits) ListLimits(ctx context.Context, r *dtaskv1.ListLimitsRequest) (
 		if l == nil {
 			continue
 		}
-		c := &dtaskv1.LimitCounter{Use: loads[i].Name, Held: uint64(loads[i].Held), Waiting: uint64(loads[i].Waiting)} //nolint:gosec // not negative
+		c := &dtaskv1.LimitCounter{Use: loads[i].Name, Held: uint64(loads[i].Held), Waiting: uint64(loads[i].Waiting), Tokens: loads[i].Tokens} //nolint:gosec // not negative
 		l.Held, l.Waiting = l.GetHeld()+c.GetHeld(), l.GetWaiting()+c.GetWaiting()
 		if r.GetName() != "" && c.GetHeld()+c.GetWaiting() > 0 {
 			c.Holders = s.holders(ctx, st, loads[i].Holders)
@@ -162,29 +162,47 @@ func (u *upload) checkUses(h *dtaskv1.JobHeader) error {
 	return nil
 }
 
-// unknownLimits returns a fault for each unknown limit that a job uses.
+// unknownLimits returns a fault for each use of an unknown limit.
 func unknownLimits(st *fsm.State, h *dtaskv1.JobHeader) (faults spec.Faults) {
 	seen := make(map[string]bool)
 	for _, p := range h.GetPolicies() {
 		for _, use := range p.GetUses() {
-			if name := fsm.LimitOf(use); st.NamedLimit(name) == nil && !seen[name] {
-				seen[name] = true
-				faults = append(faults, spec.Fault{Where: "uses", What: "unknown limit " + quote(name), Do: otherLimit(st, name)})
+			name := fsm.LimitOf(use)
+			if st.NamedLimit(name) != nil || seen[use] {
+				continue
 			}
+			seen[use] = true
+			what := "unknown limit " + quote(name)
+			if name != use {
+				what += ", which " + quote(use) + " needs"
+			}
+			faults = append(faults, spec.Fault{Where: "uses", What: what, Do: otherLimit(st, name)})
 		}
 	}
 	return faults
 }
 
 func showLimit(l *fsm.NamedLimit) *dtaskv1.Limit {
-	return &dtaskv1.Limit{Name: l.Name, Version: l.Version, Running: l.Running, SetBy: l.By, CreatedAt: l.CreatedMS, ChangedAt: l.ChangedMS}
+	return &dtaskv1.Limit{Name: l.Name, Version: l.Version, Settings: showLimitSettings(&l.LimitSettings), SetBy: l.By, CreatedAt: l.CreatedMS, ChangedAt: l.ChangedMS}
+}
+
+func showLimitSettings(l *fsm.LimitSettings) *dtaskv1.LimitSettings {
+	return &dtaskv1.LimitSettings{Running: l.Running, Rate: l.Rate, PeriodMs: l.PeriodMS, Burst: l.Burst}
+}
+
+func limitSettings(l *dtaskv1.LimitSettings) fsm.LimitSettings {
+	s := fsm.LimitSettings{Running: l.GetRunning(), Rate: l.GetRate(), PeriodMS: l.GetPeriodMs(), Burst: l.GetBurst()}
+	if s.Rate > 0 {
+		s.Burst = max(s.Burst, 1)
+	}
+	return s
 }
 
 // limitLeader has the methods of a Leader for limits.
 type limitLeader interface {
 	// SetLimit returns a limit when it is set. A repeated request changes nothing. It
 	// returns a *sequencer.RejectedError with VersionMismatch or LimitExceeded.
-	SetLimit(ctx context.Context, name string, running, version uint32, by string) (*fsm.NamedLimit, error)
+	SetLimit(ctx context.Context, name string, to fsm.LimitSettings, version uint32, by string) (*fsm.NamedLimit, error)
 	// DeleteLimit returns when a limit is removed. It returns a *sequencer.RejectedError
 	// with LimitNotFound, VersionMismatch, or WrongState while jobs or schedules use it.
 	DeleteLimit(ctx context.Context, name string, version uint32) error

@@ -15,7 +15,7 @@ func TestEveryMethodHasARow(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	served := make(map[string]protoreflect.MethodDescriptor)
-	for _, file := range []protoreflect.FileDescriptor{dtaskv1.File_dtask_v1_jobs_proto, dtaskv1.File_dtask_v1_schedules_proto, dtaskv1.File_dtask_v1_queues_proto, dtaskv1.File_dtask_v1_cluster_proto} {
+	for _, file := range []protoreflect.FileDescriptor{dtaskv1.File_dtask_v1_jobs_proto, dtaskv1.File_dtask_v1_schedules_proto, dtaskv1.File_dtask_v1_queues_proto, dtaskv1.File_dtask_v1_limits_proto, dtaskv1.File_dtask_v1_cluster_proto} {
 		for i := range file.Services().Len() {
 			service := file.Services().Get(i)
 			if _, registered := r.grpc.GetServiceInfo()[string(service.FullName())]; !registered {

@@ -136,7 +136,7 @@ func newPlan(ctx context.Context, h *dtaskv1.JobHeader, tasks []*dtaskv1.PlanTas
 			p.resp.SlotsInUse += min(uint64(st.LiveAttempts(w.ID)), uint64(w.Slots)) //nolint:gosec // not negative
 		}
 	}
-	p.planner = sequencer.NewPlanner(h, fleet, st.Queue(fsm.QueueOf(h)), func(use string) uint32 { return st.NamedLimit(fsm.LimitOf(use)).GetRunning() })
+	p.planner = sequencer.NewPlanner(h, fleet, st.Queue(fsm.QueueOf(h)), func(use string) fsm.LimitSettings { return st.NamedLimit(fsm.LimitOf(use)).GetSettings() })
 	p.resp.Workers, p.resp.Slots = uint32(len(fleet)), p.planner.Slots() //nolint:gosec // workers are few
 	return p
 }

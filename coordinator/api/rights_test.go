@@ -41,6 +41,9 @@ var rightsRows = map[string]string{
 	"QueueService.ListQueues":                                  ". + + + + . . .",
 	"QueueService.SetQueue PauseQueue ResumeQueue DeleteQueue": ". . . + + . . .",
 
+	"LimitService.ListLimits":           ". n n + + . . .",
+	"LimitService.SetLimit DeleteLimit": ". . . + + . . .",
+
 	"AdminService.ListWorkers":               ". n n + + . . .",
 	"AdminService.DrainWorker UndrainWorker": ". . . + + . . .",
 	"AdminService.Stats Load":                ". + + + + . + .",
@@ -87,7 +90,7 @@ func methodsOf(t *testing.T) (list []protoreflect.MethodDescriptor) {
 	t.Helper()
 	for _, file := range []protoreflect.FileDescriptor{
 		healthv1.File_grpc_health_v1_health_proto, dtaskv1.File_dtask_v1_jobs_proto, dtaskv1.File_dtask_v1_cluster_proto,
-		dtaskv1.File_dtask_v1_worker_proto, dtaskv1.File_dtask_v1_auth_proto, dtaskv1.File_dtask_v1_schedules_proto, dtaskv1.File_dtask_v1_queues_proto,
+		dtaskv1.File_dtask_v1_worker_proto, dtaskv1.File_dtask_v1_auth_proto, dtaskv1.File_dtask_v1_schedules_proto, dtaskv1.File_dtask_v1_queues_proto, dtaskv1.File_dtask_v1_limits_proto,
 	} {
 		for i := range file.Services().Len() {
 			for k := range file.Services().Get(i).Methods().Len() {
@@ -175,7 +178,7 @@ func wantDenied(t *testing.T, what string, err error, anonymous bool) {
 func namesJob(d protoreflect.MethodDescriptor) bool {
 	m, own := methods["/"+string(d.Parent().FullName())+"/"+string(d.Name())]
 	each := []protoreflect.Name{"Submit", "Plan", "ListJobs", "WaitJobs", "ListWorkers", "WatchEvents"}
-	return own && m.rows != rowsNone && !slices.Contains(each, d.Name()) && d.Parent().Name() != "ScheduleService"
+	return own && m.rows != rowsNone && !slices.Contains(each, d.Name()) && d.Parent().Name() != "ScheduleService" && d.Parent().Name() != "LimitService"
 }
 
 // What has no row is refused for all callers, whether it is served or not.

@@ -181,7 +181,7 @@ func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 		case scheduler.NotAccepting:
 			shown = append(shown, why.obstacles()...)
 			continue
-		case scheduler.GroupFull, scheduler.LimitFull, scheduler.QueuePaused, scheduler.QueueFull, scheduler.QueueShort:
+		case scheduler.GroupFull, scheduler.LimitFull, scheduler.RateExceeded, scheduler.QueuePaused, scheduler.QueueFull, scheduler.QueueShort:
 			continue
 		case scheduler.WorkerReserved:
 			x.Code = "worker_reserved"

@@ -166,6 +166,9 @@ func (d *dispatcher) assign(b *batch) {
 	d.advanced = b.now
 	for !b.full() {
 		a, ok := d.sched.Next(ready)
+		if !ok && d.policies.rates.settle(b.now) {
+			continue
+		}
 		if !ok {
 			break
 		}
@@ -191,6 +194,7 @@ func (d *dispatcher) assign(b *batch) {
 			d.queueWaits.observe(d.policies.queueOf(ref.Job), b.now.Sub(since))
 		}
 	}
+	d.policies.rates.settle(b.now)
 	b.cfg.Totals.Assignments.Add(n)
 }
 
@@ -219,6 +223,7 @@ func (d *dispatcher) sweep(b *batch) {
 		b.cfg.Totals.OldestWait.Store(int64(age))
 	}
 	if b.now.Sub(d.loadsAt) >= loadsInterval {
+		d.policies.rates.sweep(b.now)
 		d.loadsAt = b.now
 		loads := d.loads(b)
 		b.cfg.Totals.Queues.Store(&loads)

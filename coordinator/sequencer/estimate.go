@@ -20,6 +20,7 @@ type StartEstimate struct {
 
 var doubts = map[scheduler.Doubt]string{
 	scheduler.TooLarge: "too_many_attempts", scheduler.FewSamples: "few_samples", scheduler.NeverStarts: "never_starts",
+	scheduler.RateLimited: "rate_limited",
 }
 
 // viewRunning copies what the workers hold, for an estimate, unless it is too much.

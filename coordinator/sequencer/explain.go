@@ -24,6 +24,8 @@ type Explanation struct {
 	// Of a pending task.
 	HeldUntil    int64 // Unix ms; a cleanup task waits for cancelled attempts until then; 0 = it does not
 	QueueTimeout int64 // Unix ms; 0 = none
+	// RateUntil has the limits whose rate lets no task start now, by use: until when, Unix ms.
+	RateUntil map[string]int64
 	// Capacity returns what decides whether the task gets a free slot, or would if it were
 	// ready: of a task that is not assigned, nil otherwise. It knows only workers that the
 	// caller may see. It takes some milliseconds with thousands of workers.
@@ -131,11 +133,24 @@ func (s *Sequencer) explain(b *batch, q *question) *Explanation {
 	if t.State == fsm.Pending {
 		e.HeldUntil = b.unixMS(s.dispatch.cleanups.until[q.task])
 		e.QueueTimeout = b.unixMS(s.dispatch.queued.until[q.task])
+		e.RateUntil = s.rateUntil(b, q.task, &t)
 	}
 	if s.viewCapacity(b, q, &t); t.State == fsm.Pending {
 		s.viewRunning(b, q)
 	}
 	return e
+}
+
+// rateUntil returns until when the rates of limits keep a task from starting.
+func (s *Sequencer) rateUntil(b *batch, ref fsm.TaskRef, t *fsm.Task) map[string]int64 {
+	p := s.dispatch.policies
+	until := make(map[string]int64)
+	for _, use := range p.numbered(b.view, ref.Job, t.Policy).demand.Uses {
+		if wait := p.rates.wait(use, b.now); wait > 0 {
+			until[use] = b.unixMS(b.now.Add(wait))
+		}
+	}
+	return until
 }
 
 // unixMS returns the wall clock's time at a monotonic time; 0 for the zero time.

@@ -13,9 +13,9 @@ import (
 // SetLimit sets a named limit or replaces it, and returns it as it is then. version is the
 // one that it must have; 0 = any, or none. A repeated request changes nothing. Errors:
 // *RejectedError as for fsm.SetLimit, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
-func (s *Sequencer) SetLimit(ctx context.Context, name string, running, version uint32, by string) (*fsm.NamedLimit, error) {
+func (s *Sequencer) SetLimit(ctx context.Context, name string, to fsm.LimitSettings, version uint32, by string) (*fsm.NamedLimit, error) {
 	return s.changeLimit(ctx, name, func(b *batch) fsm.Op {
-		return &fsm.SetLimit{Name: name, Running: running, By: by, IfVersion: version, AtMS: b.entry.NowMS()}
+		return &fsm.SetLimit{Name: name, LimitSettings: to, By: by, IfVersion: version, AtMS: b.entry.NowMS()}
 	})
 }
 
@@ -31,24 +31,33 @@ func (s *Sequencer) DeleteLimit(ctx context.Context, name string, version uint32
 // not set.
 func (s *Sequencer) changeLimit(ctx context.Context, name string, change func(b *batch) fsm.Op) (*fsm.NamedLimit, error) {
 	return do(ctx, s.inbox, classCancel, func(b *batch) (*fsm.NamedLimit, error) {
+		old := b.view.NamedLimit(name).GetSettings()
 		if r := b.entry.Do(change(b)); r != fsm.Accepted {
 			return nil, &RejectedError{Reason: r}
 		}
-		s.dispatch.policies.setLimits(b.view)
-		return b.view.NamedLimit(name), nil
+		l, p := b.view.NamedLimit(name), s.dispatch.policies
+		if to := l.GetSettings(); to != old {
+			p.rates.changed(b.now, name, old, to)
+			p.setLimits(b.view, name)
+		}
+		return l, nil
 	})
 }
 
-// setLimits gives the scheduler the values of all limits that tasks use.
-func (p *policyTable) setLimits(v *fsm.State) {
+// setLimits gives the scheduler the settings of a limit for all that tasks use of it.
+func (p *policyTable) setLimits(v *fsm.State, name string) {
 	for _, use := range p.sched.NamedLimits() {
-		p.sched.SetNamedLimit(use, limitValue(v, use))
+		if fsm.LimitOf(use) == name {
+			p.setLimit(v, use)
+		}
 	}
 }
 
-// limitValue returns how many attempts with a use may run at once; 0 = unlimited.
-func limitValue(v *fsm.State, use string) uint32 {
-	return v.NamedLimit(fsm.LimitOf(use)).GetRunning()
+// setLimit gives the scheduler the settings of the limit of a use.
+func (p *policyTable) setLimit(v *fsm.State, use string) {
+	l := v.NamedLimit(fsm.LimitOf(use)).GetSettings()
+	p.sched.SetNamedLimit(use, l.Running)
+	p.rates.use(use, l)
 }
 
 // LimitLoad is what counts towards a limit, or a key of it, and waits for it.

@@ -52,7 +52,7 @@ func TestAPlannerKnowsPreferencesAndStrategies(t *testing.T) {
 		{Affinity: "ann"},
 		{Affinity: "ben"},
 	}
-	p := sequencer.NewPlanner(&dtaskv1.JobHeader{Policies: append(policies, &dtaskv1.TaskPolicy{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_SPREAD})}, nil, nil)
+	p := sequencer.NewPlanner(&dtaskv1.JobHeader{Policies: append(policies, &dtaskv1.TaskPolicy{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_SPREAD})}, nil, nil, nil)
 	seen := make(map[uint32]bool)
 	for i := range uint32(len(policies)) {
 		if seen[p.Class(i)] {

@@ -17,7 +17,7 @@ type Planner struct {
 	fleet    []scheduler.Capacity
 	queue    scheduler.Queue // never paused
 	sched    *scheduler.Scheduler
-	limit    func(use string) uint32
+	limit    func(use string) fsm.LimitSettings
 	policies []plannedPolicy
 	slots    uint64
 	totals   map[string]float64 // of the resources of all workers, in thousandths of their units
@@ -31,8 +31,8 @@ type plannedPolicy struct {
 
 // NewPlanner returns a planner for a job on workers that are up and do not drain. q is the
 // queue of the job, which holds nothing else and is not paused; nil if it is not set. limit returns
-// how many attempts with a use may run at once; 0 = unlimited.
-func NewPlanner(h *dtaskv1.JobHeader, workers []*fsm.Worker, q *fsm.Queue, limit func(use string) uint32) *Planner {
+// the limit of a use, which nothing else uses; it is not called for a job without uses.
+func NewPlanner(h *dtaskv1.JobHeader, workers []*fsm.Worker, q *fsm.Queue, limit func(use string) fsm.LimitSettings) *Planner {
 	p := &Planner{header: h, limit: limit, sched: scheduler.New(1), totals: make(map[string]float64)}
 	var required []scheduler.Label
 	if q != nil {
@@ -134,7 +134,7 @@ func (p *Planner) Makespan(tasks []PlannedTasks, takesMS func(i int) int64, stop
 		x := &p.policies[t.Policy]
 		units[i] = forecast.Unit{
 			Demand: x.demand, Priority: x.priority, Tasks: t.Tasks, Limit: t.MaxParallel, TakesMS: takesMS(i),
-			Needs: t.Needs, Named: p.limit, Cleanup: p.header.GetPolicies()[t.Policy].GetFinally(), Skipped: t.Skipped,
+			Needs: t.Needs, Named: p.named, Cleanup: p.header.GetPolicies()[t.Policy].GetFinally(), Skipped: t.Skipped,
 		}
 	}
 	for seed := range uint64(min(max(1, forecastTasks/max(1, total)), forecasts)) { //nolint:gosec // not negative
@@ -148,4 +148,10 @@ func (p *Planner) Makespan(tasks []PlannedTasks, takesMS func(i int) int64, stop
 		low, high = min(low, r.MakespanMS), max(high, r.MakespanMS)
 	}
 	return low, high, true
+}
+
+// named returns the limit of a use.
+func (p *Planner) named(use string) forecast.Limit {
+	l := p.limit(use)
+	return forecast.Limit{Running: l.Running, Rate: l.Rate, PeriodMS: l.PeriodMS, Burst: l.Burst}
 }

@@ -260,7 +260,7 @@ func TestAPlanRespectsTheQuotaOfItsQueue(t *testing.T) {
 		"a pool":       {&fsm.Queue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1, Require: []fsm.Label{{Key: "pool", Value: "etl"}}}}, 200},
 		"a pause":      {&fsm.Queue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1}, Pause: fsm.QueuePause{AtMS: 1}}, 100},
 	} {
-		p := sequencer.NewPlanner(plannedHeader(), workers, c.queue)
+		p := sequencer.NewPlanner(plannedHeader(), workers, c.queue, nil)
 		low, high, ok := p.Makespan(tasks, func(int) int64 { return 100 }, func() bool { return false })
 		if !ok || low != c.want || high != c.want {
 			t.Errorf("%s: got %d to %d ms, %v; want %d", name, low, high, ok, c.want)

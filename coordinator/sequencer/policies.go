@@ -16,6 +16,7 @@ import (
 // and the timers.
 type policyTable struct {
 	sched *scheduler.Scheduler
+	rates *limitRates
 	jobs  map[fsm.JobID]*jobPolicies
 	last  headerCache
 	// required has the labels that queues require in addition, by the name of the queue in
@@ -153,7 +154,7 @@ func (p *policyTable) parse(v *fsm.State, h *dtaskv1.JobHeader, t *dtaskv1.TaskP
 	d.Labels = append(d.Labels, p.required[d.Queue]...)
 	class := p.sched.Class(d)
 	for _, use := range d.Uses {
-		p.sched.SetNamedLimit(use, limitValue(v, use))
+		p.setLimit(v, use)
 	}
 	return policy{
 		class:            class,

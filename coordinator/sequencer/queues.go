@@ -52,10 +52,9 @@ func (q *queues) mirror(b *batch, x *fsm.Queue) {
 		delete(q.buckets, x.Name)
 		return
 	}
-	limit := bucket{milli: int64(x.RateMilli), burst: int64(x.Burst)}
-	if k := q.buckets[x.Name]; k == nil || k.milli != limit.milli || k.burst != limit.burst {
-		limit.tokens, limit.at = limit.full(), b.now
-		q.buckets[x.Name] = &limit
+	to := milliBucket(x.RateMilli, x.Burst, b.now)
+	if k := q.buckets[x.Name]; k == nil || k.perMicro != to.perMicro || k.burst != to.burst {
+		q.buckets[x.Name] = to
 	}
 }
 
@@ -125,35 +124,6 @@ func (l *leases) moved(b *batch, id fsm.JobID) {
 		x.class = class
 		l.byRef[a] = x
 	}
-}
-
-// A bucket limits a rate with tokens, one for each job, in billionths.
-type bucket struct {
-	milli  int64 // jobs per 1,000 seconds: as many billionths of a token per microsecond
-	burst  int64
-	tokens int64
-	at     time.Time // up to which tokens were added
-}
-
-const token = 1_000_000_000
-
-func (k *bucket) full() int64 { return k.burst * token }
-
-// take takes a token, or returns how long it takes until there is one.
-func (k *bucket) take(now time.Time) (wait time.Duration, ok bool) {
-	if us := now.Sub(k.at).Microseconds(); us > 0 {
-		k.at = k.at.Add(time.Duration(us) * time.Microsecond)
-		if us > (k.full()-k.tokens)/k.milli {
-			k.tokens = k.full()
-		} else {
-			k.tokens += us * k.milli
-		}
-	}
-	if k.tokens < token {
-		return time.Duration((token-k.tokens)/k.milli+1) * time.Microsecond, false
-	}
-	k.tokens -= token
-	return 0, true
 }
 
 // admit takes a token of a queue for a new job, or returns a *BusyError with the delay until

@@ -69,7 +69,11 @@ func New(cfg Config) (*Sequencer, error) {
 	s.sweeps.interval = cfg.TimeScale.Scale(sweepInterval)
 	s.batches = batcher{cfg: c, origin: now.Add(-time.Millisecond)} // before the first monoTime: 0 means never
 	sched := scheduler.New(cfg.Seed)
-	policies := &policyTable{sched: sched, jobs: make(map[fsm.JobID]*jobPolicies)}
+	rates := &limitRates{
+		sched: sched, timers: &s.timers, since: now,
+		set: make(map[string]bool), byUse: make(map[string]*limitBucket), byID: make(map[uint64]*limitBucket),
+	}
+	policies := &policyTable{sched: sched, rates: rates, jobs: make(map[fsm.JobID]*jobPolicies)}
 	results := &resultCache{policies: policies}
 	s.workers = workerTable{
 		cfg: c, sched: sched, policies: policies, byID: make(map[fsm.WorkerID]*worker), stopping: make(map[fsm.JobID]int),

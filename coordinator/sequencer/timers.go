@@ -19,6 +19,7 @@ const (
 	timerGate                          // a job may start
 	timerExpiry                        // a job that has not started is cancelled
 	timerTick                          // a tick of a schedule; task.Job is the number of the schedule, 0 for all that wait for a retry
+	timerTokens                        // a limit gets tokens; task.Job is the number of its bucket
 	timerSettled                       // the leases that a new leader does not know have ended
 )
 
@@ -93,6 +94,8 @@ func (d *dispatcher) fire(b *batch, t timer) {
 		d.gates.expire(b, t.task.Job)
 	case timerTick:
 		d.schedules.fire(b, t)
+	case timerTokens:
+		d.policies.rates.fire(b, uint64(t.task.Job))
 	case timerSettled:
 		d.workers.settling.end(b)
 	}

@@ -12,8 +12,8 @@ type Unit struct {
 	Tasks    uint32 // at least 1
 	Limit    uint32 // maximum of its tasks that run at the same time; 0 = unlimited
 	TakesMS  int64  // of each task; not negative
-	// Named returns the values of the named limits of the demand; not called without any.
-	Named func(name string) uint32
+	// Named returns the named limits of the demand; not called without any.
+	Named func(name string) Limit
 	// Needs are the numbers of the units that must end before. They are lower than its own.
 	Needs []uint32
 	// Cleanup units begin when all others have ended.
@@ -48,7 +48,7 @@ func Run(seed uint64, fleet []scheduler.Capacity, queue scheduler.Queue, units [
 	if f.run(); f.stopped {
 		return Result{}, false
 	}
-	r.MakespanMS = f.now
+	r.MakespanMS = f.last
 	for i := range units {
 		if !units[i].Skipped {
 			r.Unplaced += uint64(f.left[i])
@@ -62,7 +62,10 @@ type forecast struct {
 	random   splitmix.Source
 	together bool // tasks that end at the same time
 	units    []Unit
-	now      int64 // ms
+	now      int64              // ms
+	last     int64              // the last end
+	buckets  map[string]*bucket // of limits with a rate
+	empty    map[string]*bucket // those without a token
 
 	left     []uint32 // tasks of each unit that have not ended
 	waits    []uint32 // what each unit waits for
@@ -127,18 +130,18 @@ func (f *forecast) begin() {
 // run assigns tasks until none can start, or it is stopped.
 func (f *forecast) run() {
 	for {
-		for {
-			a, ok := f.s.Next(f.valid)
-			if !ok {
-				break
-			}
-			unit := uint32(a.Task.Job - 1) //nolint:gosec // see push
-			f.ends.push(end{at: f.now + f.units[unit].TakesMS, tie: f.random.Next(), unit: unit, assignment: a})
-		}
-		if len(f.ends) == 0 || f.stopped {
+		f.start()
+		token, waits := f.nextToken()
+		if f.stopped || len(f.ends) == 0 && !(waits && f.s.Len() > 0) {
 			return
 		}
+		if waits && (len(f.ends) == 0 || token < f.ends[0].at) {
+			f.now = token
+			f.addTokens()
+			continue
+		}
 		f.now = f.ends[0].at
+		f.last = f.now
 		for len(f.ends) > 0 && f.ends[0].at == f.now && f.valid(scheduler.TaskRef{}) {
 			e := f.ends.pop()
 			f.s.Release(e.assignment.Worker, e.assignment.Class, e.assignment.Priority)
@@ -151,6 +154,21 @@ func (f *forecast) run() {
 			}
 		}
 		f.push()
+	}
+}
+
+// start assigns all tasks that can start now.
+func (f *forecast) start() {
+	for {
+		a, ok := f.s.Next(f.valid)
+		if !ok && f.settle() {
+			continue
+		}
+		if !ok {
+			return
+		}
+		unit := uint32(a.Task.Job - 1) //nolint:gosec // see push
+		f.ends.push(end{at: f.now + f.units[unit].TakesMS, tie: f.random.Next(), unit: unit, assignment: a})
 	}
 }
 
@@ -171,7 +189,7 @@ func (f *forecast) push() {
 		}
 		class := f.s.Class(d)
 		for _, name := range d.Uses {
-			f.s.SetNamedLimit(name, u.Named(name))
+			f.useLimit(name, u.Named(name))
 		}
 		f.s.PushRun(t, u.Tasks, class, u.Priority)
 	}

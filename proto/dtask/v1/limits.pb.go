@@ -21,16 +21,88 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// LimitSettings are a bound on the tasks that run, on the rate of their starts, or both.
+type LimitSettings struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Running uint32                 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"` // tasks at once; 0 = unlimited
+	// Tasks that may start in each period; 0 = unlimited. In any time t, at most
+	// burst + rate × t / period start, also across changes of the leader: a new one begins as
+	// if the burst had just been used.
+	Rate          uint32 `protobuf:"varint,2,opt,name=rate,proto3" json:"rate,omitempty"`                         // at most 10 million
+	PeriodMs      uint32 `protobuf:"varint,3,opt,name=period_ms,json=periodMs,proto3" json:"period_ms,omitempty"` // at most a day; 0 without a rate
+	Burst         uint32 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`                       // tasks that may start at once, at most a million; 0 = 1 with a rate
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitSettings) Reset() {
+	*x = LimitSettings{}
+	mi := &file_dtask_v1_limits_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitSettings) ProtoMessage() {}
+
+func (x *LimitSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_limits_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitSettings.ProtoReflect.Descriptor instead.
+func (*LimitSettings) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *LimitSettings) GetRunning() uint32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *LimitSettings) GetRate() uint32 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *LimitSettings) GetPeriodMs() uint32 {
+	if x != nil {
+		return x.PeriodMs
+	}
+	return 0
+}
+
+func (x *LimitSettings) GetBurst() uint32 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
 type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A name, or one that ends in /*: then each key below it, such as tenant/acme of
 	// tenant/*, has a counter of its own.
-	Name      string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Version   uint32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`         // from 1; each change adds 1
-	Running   uint32 `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`         // tasks at once, from 1
-	SetBy     string `protobuf:"bytes,4,opt,name=set_by,json=setBy,proto3" json:"set_by,omitempty"` // name of the identity that changed it last; empty = none
-	CreatedAt int64  `protobuf:"varint,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	ChangedAt int64  `protobuf:"varint,6,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
+	Name      string         `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version   uint32         `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // from 1; each change adds 1
+	Settings  *LimitSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	SetBy     string         `protobuf:"bytes,4,opt,name=set_by,json=setBy,proto3" json:"set_by,omitempty"` // name of the identity that changed it last; empty = none
+	CreatedAt int64          `protobuf:"varint,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	ChangedAt int64          `protobuf:"varint,6,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
 	// What the leader counts, only of ListLimits.
 	Held          uint64          `protobuf:"varint,7,opt,name=held,proto3" json:"held,omitempty"`        // attempts that count, of all keys
 	Waiting       uint64          `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`  // ready tasks that use it, of all keys
@@ -41,7 +113,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_dtask_v1_limits_proto_msgTypes[0]
+	mi := &file_dtask_v1_limits_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -53,7 +125,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_limits_proto_msgTypes[0]
+	mi := &file_dtask_v1_limits_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -66,7 +138,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{0}
+	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Limit) GetName() string {
@@ -83,11 +155,11 @@ func (x *Limit) GetVersion() uint32 {
 	return 0
 }
 
-func (x *Limit) GetRunning() uint32 {
+func (x *Limit) GetSettings() *LimitSettings {
 	if x != nil {
-		return x.Running
+		return x.Settings
 	}
-	return 0
+	return nil
 }
 
 func (x *Limit) GetSetBy() string {
@@ -141,13 +213,14 @@ type LimitCounter struct {
 	// Tasks whose attempts count, at most 100: JOB/TASK. Those that the caller may not see
 	// are left out.
 	Holders       []string `protobuf:"bytes,4,rep,name=holders,proto3" json:"holders,omitempty"`
+	Tokens        uint32   `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"` // tasks that the rate lets start now; 0 without a rate
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LimitCounter) Reset() {
 	*x = LimitCounter{}
-	mi := &file_dtask_v1_limits_proto_msgTypes[1]
+	mi := &file_dtask_v1_limits_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -159,7 +232,7 @@ func (x *LimitCounter) String() string {
 func (*LimitCounter) ProtoMessage() {}
 
 func (x *LimitCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_limits_proto_msgTypes[1]
+	mi := &file_dtask_v1_limits_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -172,7 +245,7 @@ func (x *LimitCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitCounter.ProtoReflect.Descriptor instead.
 func (*LimitCounter) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{1}
+	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *LimitCounter) GetUse() string {
@@ -203,10 +276,17 @@ func (x *LimitCounter) GetHolders() []string {
 	return nil
 }
 
+func (x *LimitCounter) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
 type SetLimitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Running       uint32                 `protobuf:"varint,2,opt,name=running,proto3" json:"running,omitempty"`
+	Settings      *LimitSettings         `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
 	IfVersion     uint32                 `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"` // the version that the limit must have; 0 = any, or none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -214,7 +294,7 @@ type SetLimitRequest struct {
 
 func (x *SetLimitRequest) Reset() {
 	*x = SetLimitRequest{}
-	mi := &file_dtask_v1_limits_proto_msgTypes[2]
+	mi := &file_dtask_v1_limits_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -226,7 +306,7 @@ func (x *SetLimitRequest) String() string {
 func (*SetLimitRequest) ProtoMessage() {}
 
 func (x *SetLimitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_limits_proto_msgTypes[2]
+	mi := &file_dtask_v1_limits_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -239,7 +319,7 @@ func (x *SetLimitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLimitRequest.ProtoReflect.Descriptor instead.
 func (*SetLimitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SetLimitRequest) GetName() string {
@@ -249,11 +329,11 @@ func (x *SetLimitRequest) GetName() string {
 	return ""
 }
 
-func (x *SetLimitRequest) GetRunning() uint32 {
+func (x *SetLimitRequest) GetSettings() *LimitSettings {
 	if x != nil {
-		return x.Running
+		return x.Settings
 	}
-	return 0
+	return nil
 }
 
 func (x *SetLimitRequest) GetIfVersion() uint32 {
@@ -272,7 +352,7 @@ type SetLimitResponse struct {
 
 func (x *SetLimitResponse) Reset() {
 	*x = SetLimitResponse{}
-	mi := &file_dtask_v1_limits_proto_msgTypes[3]
+	mi := &file_dtask_v1_limits_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -284,7 +364,7 @@ func (x *SetLimitResponse) String() string {
 func (*SetLimitResponse) ProtoMessage() {}
 
 func (x *SetLimitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_limits_proto_msgTypes[3]
+	mi := &file_dtask_v1_limits_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -297,7 +377,7 @@ func (x *SetLimitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLimitResponse.ProtoReflect.Descriptor instead.
 func (*SetLimitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SetLimitResponse) GetLimit() *Limit {
@@ -317,7 +397,7 @@ type ListLimitsRequest struct {
 
 func (x *ListLimitsRequest) Reset() {
 	*x = ListLimitsRequest{}
-	mi := &file_dtask_v1_limits_proto_msgTypes[4]
+	mi := &file_dtask_v1_limits_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -329,7 +409,7 @@ func (x *ListLimitsRequest) String() string {
 func (*ListLimitsRequest) ProtoMessage() {}
 
 func (x *ListLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_limits_proto_msgTypes[4]
+	mi := &file_dtask_v1_limits_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -342,7 +422,7 @@ func (x *ListLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLimitsRequest.ProtoReflect.Descriptor instead.
 func (*ListLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListLimitsRequest) GetName() string {
@@ -369,7 +449,7 @@ type ListLimitsResponse struct {
 
 func (x *ListLimitsResponse) Reset() {
 	*x = ListLimitsResponse{}
-	mi := &file_dtask_v1_limits_proto_msgTypes[5]
+	mi := &file_dtask_v1_limits_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -381,7 +461,7 @@ func (x *ListLimitsResponse) String() string {
 func (*ListLimitsResponse) ProtoMessage() {}
 
 func (x *ListLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_limits_proto_msgTypes[5]
+	mi := &file_dtask_v1_limits_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -394,7 +474,7 @@ func (x *ListLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLimitsResponse.ProtoReflect.Descriptor instead.
 func (*ListLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListLimitsResponse) GetLimits() []*Limit {
@@ -421,7 +501,7 @@ type DeleteLimitRequest struct {
 
 func (x *DeleteLimitRequest) Reset() {
 	*x = DeleteLimitRequest{}
-	mi := &file_dtask_v1_limits_proto_msgTypes[6]
+	mi := &file_dtask_v1_limits_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +513,7 @@ func (x *DeleteLimitRequest) String() string {
 func (*DeleteLimitRequest) ProtoMessage() {}
 
 func (x *DeleteLimitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_limits_proto_msgTypes[6]
+	mi := &file_dtask_v1_limits_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +526,7 @@ func (x *DeleteLimitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteLimitRequest.ProtoReflect.Descriptor instead.
 func (*DeleteLimitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DeleteLimitRequest) GetName() string {
@@ -471,7 +551,7 @@ type DeleteLimitResponse struct {
 
 func (x *DeleteLimitResponse) Reset() {
 	*x = DeleteLimitResponse{}
-	mi := &file_dtask_v1_limits_proto_msgTypes[7]
+	mi := &file_dtask_v1_limits_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -483,7 +563,7 @@ func (x *DeleteLimitResponse) String() string {
 func (*DeleteLimitResponse) ProtoMessage() {}
 
 func (x *DeleteLimitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_limits_proto_msgTypes[7]
+	mi := &file_dtask_v1_limits_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -496,18 +576,23 @@ func (x *DeleteLimitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteLimitResponse.ProtoReflect.Descriptor instead.
 func (*DeleteLimitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_limits_proto_rawDescGZIP(), []int{8}
 }
 
 var File_dtask_v1_limits_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_limits_proto_rawDesc = "" +
 	"\n" +
-	"\x15dtask/v1/limits.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"\x86\x02\n" +
+	"\x15dtask/v1/limits.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"p\n" +
+	"\rLimitSettings\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\rR\arunning\x12\x12\n" +
+	"\x04rate\x18\x02 \x01(\rR\x04rate\x12\x1b\n" +
+	"\tperiod_ms\x18\x03 \x01(\rR\bperiodMs\x12\x14\n" +
+	"\x05burst\x18\x04 \x01(\rR\x05burst\"\xa1\x02\n" +
 	"\x05Limit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\rR\aversion\x12\x18\n" +
-	"\arunning\x18\x03 \x01(\rR\arunning\x12\x15\n" +
+	"\aversion\x18\x02 \x01(\rR\aversion\x123\n" +
+	"\bsettings\x18\x03 \x01(\v2\x17.dtask.v1.LimitSettingsR\bsettings\x12\x15\n" +
 	"\x06set_by\x18\x04 \x01(\tR\x05setBy\x12\x1d\n" +
 	"\n" +
 	"created_at\x18\x05 \x01(\x03R\tcreatedAt\x12\x1d\n" +
@@ -515,15 +600,16 @@ const file_dtask_v1_limits_proto_rawDesc = "" +
 	"changed_at\x18\x06 \x01(\x03R\tchangedAt\x12\x12\n" +
 	"\x04held\x18\a \x01(\x04R\x04held\x12\x18\n" +
 	"\awaiting\x18\b \x01(\x04R\awaiting\x122\n" +
-	"\bcounters\x18\t \x03(\v2\x16.dtask.v1.LimitCounterR\bcounters\"h\n" +
+	"\bcounters\x18\t \x03(\v2\x16.dtask.v1.LimitCounterR\bcounters\"\x80\x01\n" +
 	"\fLimitCounter\x12\x10\n" +
 	"\x03use\x18\x01 \x01(\tR\x03use\x12\x12\n" +
 	"\x04held\x18\x02 \x01(\x04R\x04held\x12\x18\n" +
 	"\awaiting\x18\x03 \x01(\x04R\awaiting\x12\x18\n" +
-	"\aholders\x18\x04 \x03(\tR\aholders\"^\n" +
+	"\aholders\x18\x04 \x03(\tR\aholders\x12\x16\n" +
+	"\x06tokens\x18\x05 \x01(\rR\x06tokens\"y\n" +
 	"\x0fSetLimitRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\arunning\x18\x02 \x01(\rR\arunning\x12\x1d\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
+	"\bsettings\x18\x02 \x01(\v2\x17.dtask.v1.LimitSettingsR\bsettings\x12\x1d\n" +
 	"\n" +
 	"if_version\x18\x03 \x01(\rR\tifVersion\"9\n" +
 	"\x10SetLimitResponse\x12%\n" +
@@ -557,36 +643,39 @@ func file_dtask_v1_limits_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_limits_proto_rawDescData
 }
 
-var file_dtask_v1_limits_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_dtask_v1_limits_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_dtask_v1_limits_proto_goTypes = []any{
-	(*Limit)(nil),               // 0: dtask.v1.Limit
-	(*LimitCounter)(nil),        // 1: dtask.v1.LimitCounter
-	(*SetLimitRequest)(nil),     // 2: dtask.v1.SetLimitRequest
-	(*SetLimitResponse)(nil),    // 3: dtask.v1.SetLimitResponse
-	(*ListLimitsRequest)(nil),   // 4: dtask.v1.ListLimitsRequest
-	(*ListLimitsResponse)(nil),  // 5: dtask.v1.ListLimitsResponse
-	(*DeleteLimitRequest)(nil),  // 6: dtask.v1.DeleteLimitRequest
-	(*DeleteLimitResponse)(nil), // 7: dtask.v1.DeleteLimitResponse
-	(Consistency)(0),            // 8: dtask.v1.Consistency
-	(*Freshness)(nil),           // 9: dtask.v1.Freshness
+	(*LimitSettings)(nil),       // 0: dtask.v1.LimitSettings
+	(*Limit)(nil),               // 1: dtask.v1.Limit
+	(*LimitCounter)(nil),        // 2: dtask.v1.LimitCounter
+	(*SetLimitRequest)(nil),     // 3: dtask.v1.SetLimitRequest
+	(*SetLimitResponse)(nil),    // 4: dtask.v1.SetLimitResponse
+	(*ListLimitsRequest)(nil),   // 5: dtask.v1.ListLimitsRequest
+	(*ListLimitsResponse)(nil),  // 6: dtask.v1.ListLimitsResponse
+	(*DeleteLimitRequest)(nil),  // 7: dtask.v1.DeleteLimitRequest
+	(*DeleteLimitResponse)(nil), // 8: dtask.v1.DeleteLimitResponse
+	(Consistency)(0),            // 9: dtask.v1.Consistency
+	(*Freshness)(nil),           // 10: dtask.v1.Freshness
 }
 var file_dtask_v1_limits_proto_depIdxs = []int32{
-	1, // 0: dtask.v1.Limit.counters:type_name -> dtask.v1.LimitCounter
-	0, // 1: dtask.v1.SetLimitResponse.limit:type_name -> dtask.v1.Limit
-	8, // 2: dtask.v1.ListLimitsRequest.consistency:type_name -> dtask.v1.Consistency
-	0, // 3: dtask.v1.ListLimitsResponse.limits:type_name -> dtask.v1.Limit
-	9, // 4: dtask.v1.ListLimitsResponse.freshness:type_name -> dtask.v1.Freshness
-	2, // 5: dtask.v1.LimitService.SetLimit:input_type -> dtask.v1.SetLimitRequest
-	4, // 6: dtask.v1.LimitService.ListLimits:input_type -> dtask.v1.ListLimitsRequest
-	6, // 7: dtask.v1.LimitService.DeleteLimit:input_type -> dtask.v1.DeleteLimitRequest
-	3, // 8: dtask.v1.LimitService.SetLimit:output_type -> dtask.v1.SetLimitResponse
-	5, // 9: dtask.v1.LimitService.ListLimits:output_type -> dtask.v1.ListLimitsResponse
-	7, // 10: dtask.v1.LimitService.DeleteLimit:output_type -> dtask.v1.DeleteLimitResponse
-	8, // [8:11] is the sub-list for method output_type
-	5, // [5:8] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	0,  // 0: dtask.v1.Limit.settings:type_name -> dtask.v1.LimitSettings
+	2,  // 1: dtask.v1.Limit.counters:type_name -> dtask.v1.LimitCounter
+	0,  // 2: dtask.v1.SetLimitRequest.settings:type_name -> dtask.v1.LimitSettings
+	1,  // 3: dtask.v1.SetLimitResponse.limit:type_name -> dtask.v1.Limit
+	9,  // 4: dtask.v1.ListLimitsRequest.consistency:type_name -> dtask.v1.Consistency
+	1,  // 5: dtask.v1.ListLimitsResponse.limits:type_name -> dtask.v1.Limit
+	10, // 6: dtask.v1.ListLimitsResponse.freshness:type_name -> dtask.v1.Freshness
+	3,  // 7: dtask.v1.LimitService.SetLimit:input_type -> dtask.v1.SetLimitRequest
+	5,  // 8: dtask.v1.LimitService.ListLimits:input_type -> dtask.v1.ListLimitsRequest
+	7,  // 9: dtask.v1.LimitService.DeleteLimit:input_type -> dtask.v1.DeleteLimitRequest
+	4,  // 10: dtask.v1.LimitService.SetLimit:output_type -> dtask.v1.SetLimitResponse
+	6,  // 11: dtask.v1.LimitService.ListLimits:output_type -> dtask.v1.ListLimitsResponse
+	8,  // 12: dtask.v1.LimitService.DeleteLimit:output_type -> dtask.v1.DeleteLimitResponse
+	10, // [10:13] is the sub-list for method output_type
+	7,  // [7:10] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_limits_proto_init() }
@@ -601,7 +690,7 @@ func file_dtask_v1_limits_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_limits_proto_rawDesc), len(file_dtask_v1_limits_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,141 @@
+package api
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// withLimits returns a replica at the level of limits that has the limits db and tenant/*.
+func withLimits(t *testing.T) *replica {
+	t.Helper()
+	r := setup(t)
+	r.leader.op(t, &fsm.SetLevel{Level: 3})
+	for name, s := range map[string]*dtaskv1.LimitSettings{"db": {Running: 2, Rate: 50, PeriodMs: 1000}, "tenant/*": {Running: 1}} {
+		if _, err := r.limits.SetLimit(t.Context(), &dtaskv1.SetLimitRequest{Name: name, Settings: s}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func TestLimitsAreListedWithWhatCountsAndWaits(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	got, err := r.limits.ListLimits(t.Context(), &dtaskv1.ListLimitsRequest{})
+	if err != nil || len(got.GetLimits()) != 2 {
+		t.Fatalf("got %v, %v; want two limits", got, err)
+	}
+	db, tenants := got.GetLimits()[0], got.GetLimits()[1]
+	if s := db.GetSettings(); s.GetRunning() != 2 || s.GetRate() != 50 || s.GetPeriodMs() != 1000 || s.GetBurst() != 1 || db.GetHeld() != 2 || db.GetWaiting() != 7 {
+		t.Errorf("got %v", db)
+	}
+	if tenants.GetHeld() != 1 || tenants.GetWaiting() != 3 || len(tenants.GetCounters()) != 0 {
+		t.Errorf("got %v", tenants)
+	}
+	one, err := r.limits.ListLimits(t.Context(), &dtaskv1.ListLimitsRequest{Name: "tenant/*"})
+	if err != nil || len(one.GetLimits()) != 1 || len(one.GetLimits()[0].GetCounters()) != 2 {
+		t.Errorf("got %v, %v; want the counters of two keys", one, err)
+	}
+	_, err = r.limits.ListLimits(t.Context(), &dtaskv1.ListLimitsRequest{Name: "bd"})
+	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+	if !strings.Contains(err.Error(), `did you mean "db"?`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Holders are tasks: only those that the caller may see are named.
+func TestHoldersOfALimitInOtherNamespacesAreNotNamed(t *testing.T) {
+	t.Parallel()
+	m := newMatrix(t)
+	m.leader.op(t, &fsm.SetLevel{Level: 3})
+	m.leader.op(t, &fsm.SetLimit{Name: "db", LimitSettings: fsm.LimitSettings{Running: 2}, AtMS: 1})
+	own, foreign := m.submitAs(t, "submitter", "own", "etl", task("a")), m.submitAs(t, "ml", "foreign", "ml", task("a"))
+	if own != 1 || foreign != 2 {
+		t.Fatalf("got jobs %d and %d, want 1 and 2", own, foreign)
+	}
+	for caller, want := range map[string]string{"submitter": "1/a", "ml": "2/a", "admin": "1/a 2/a"} {
+		got, err := m.limits.ListLimits(as(t.Context(), caller), &dtaskv1.ListLimitsRequest{Name: "db"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holders := strings.Join(got.GetLimits()[0].GetCounters()[0].GetHolders(), " "); holders != want {
+			t.Errorf("%s sees the holders %q, want %q", caller, holders, want)
+		}
+	}
+}
+
+func TestLimitsThatMakeNoSenseAreRefused(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	for want, s := range map[string]*dtaskv1.LimitSettings{
+		"running: missing, as is a rate": {},
+		"rate: missing; set it beside":   {Running: 1, Burst: 3},
+		"period_ms: missing":             {Rate: 3},
+		"rate: 20000000 is out of range": {Rate: 20_000_000, PeriodMs: 1000},
+		"period_ms: 90000000 is out of":  {Rate: 1, PeriodMs: 90_000_000},
+		"burst: 2000000 is out of range": {Rate: 1, PeriodMs: 1000, Burst: 2_000_000},
+	} {
+		_, err := r.limits.SetLimit(t.Context(), &dtaskv1.SetLimitRequest{Name: "db", Settings: s})
+		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+		if faults := strings.Join(detailOf(err).GetFaults(), "\n"); !strings.Contains(faults, want) {
+			t.Errorf("got %q, want %q", faults, want)
+		}
+	}
+	for _, name := range []string{"", "a b", "/*", "tenant/acme", "*"} {
+		_, err := r.limits.SetLimit(t.Context(), &dtaskv1.SetLimitRequest{Name: name, Settings: &dtaskv1.LimitSettings{Running: 1}})
+		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+	}
+	_, err := r.limits.SetLimit(t.Context(), &dtaskv1.SetLimitRequest{Name: "db", Settings: &dtaskv1.LimitSettings{Running: 1}, IfVersion: 7})
+	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
+	if !strings.Contains(err.Error(), "has version 1, and the request expects version 7") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// using returns a policy of tasks that use limits.
+func using(uses ...string) *dtaskv1.TaskPolicy {
+	p := header("").GetPolicies()[0]
+	p.Uses = uses
+	return p
+}
+
+func TestAJobThatUsesAnUnknownLimitIsRefused(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	for use, want := range map[string]string{
+		"bd":           `uses: unknown limit "bd"; did you mean "db"?`,
+		"tenants/acme": `uses: unknown limit "tenants/*", which "tenants/acme" needs; did you mean "tenant/*"?`,
+		"db/acme":      `uses: unknown limit "db/*", which "db/acme" needs`,
+	} {
+		h := header("unknown")
+		h.Policies = []*dtaskv1.TaskPolicy{using(use)}
+		_, err := r.send(t.Context(), request("unknown-"+use, h, task("a")))
+		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+		if faults := strings.Join(detailOf(err).GetFaults(), "\n"); !strings.Contains(faults, want) {
+			t.Errorf("got %q, want %q", faults, want)
+		}
+	}
+	h := header("known")
+	h.Policies = []*dtaskv1.TaskPolicy{using("db", "tenant/acme")}
+	if _, err := r.send(t.Context(), request("known", h, task("a"))); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.limits.DeleteLimit(t.Context(), &dtaskv1.DeleteLimitRequest{Name: "tenant/*"})
+	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
+}
+
+func TestLimitsNeedTheLevelOfAllReplicas(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("early")
+	h.Policies = []*dtaskv1.TaskPolicy{using("db")}
+	_, err := r.send(t.Context(), request("early", h, task("a")))
+	if err == nil || !strings.Contains(err.Error(), "limits require 3: finish the upgrade") {
+		t.Errorf("got %v", err)
+	}
+}

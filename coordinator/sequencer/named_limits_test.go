@@ -1,0 +1,289 @@
+package sequencer_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func mustSetLimit(tb testing.TB, s *sequencer.Sequencer, name string, to fsm.LimitSettings) {
+	tb.Helper()
+	if _, err := s.SetLimit(tb.Context(), name, to, 0, "alice"); err != nil {
+		tb.Fatalf("set limit %s: %v", name, err)
+	}
+}
+
+func atMost(n uint32) fsm.LimitSettings { return fsm.LimitSettings{Running: n} }
+
+// using is a job whose tasks use limits.
+func using(key string, n uint32, uses ...string) spec {
+	return spec{key: key, n: n, policy: &dtaskv1.TaskPolicy{
+		Type: "noop", TimeoutMs: 3_600_000, Uses: uses, Retry: &dtaskv1.RetryPolicy{Max: 3, InitialMs: 1, MultiplierPermille: 2000, MaxDelayMs: 10},
+	}}
+}
+
+func (c *cluster) assigned(id fsm.JobID) uint32 { return c.job(id).Counts[fsm.Assigned] }
+
+func mustLimitLoad(tb testing.TB, s *sequencer.Sequencer, name string) sequencer.LimitLoad {
+	tb.Helper()
+	loads, err := s.LimitLoads(tb.Context(), name)
+	if err != nil || len(loads) == 0 {
+		tb.Fatalf("got %v, %v; want the load of %s", loads, err, name)
+	}
+	return loads[0]
+}
+
+func TestALimitHoldsUnderEveryLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, end := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "db", atMost(2))
+		id := mustSubmit(t, s, using("k", 5, "db"))
+		w := attachWorker(t, s, "w1", "a", 8, keep)
+		synctest.Wait()
+		if c.assigned(id) != 2 {
+			t.Fatalf("%d tasks are assigned, want 2", c.assigned(id))
+		}
+		_ = end()
+		s, _ = c.lead()
+		attachWorker(t, s, "w2", "b", 8, keep)
+		synctest.Wait()
+		if c.assigned(id) != 2 {
+			t.Fatalf("%d tasks are assigned before w1 has reported, want 2", c.assigned(id))
+		}
+		again := attachWorker(t, s, "w1", "a", 8, keep, w.held...)
+		if l := mustLimitLoad(t, s, "db"); l.Held != 2 || l.Waiting != 3 || l.Paused || len(l.Holders) != 2 {
+			t.Errorf("got %+v", l)
+		}
+		again.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, w.held[0])
+		synctest.Wait()
+		if n := c.job(id).Counts[fsm.Completed]; n != 1 || c.assigned(id) != 2 {
+			t.Errorf("%d succeeded and %d are assigned, want 1 and 2", n, c.assigned(id))
+		}
+	})
+}
+
+// A worker that is cut off ends its attempts with their leases. Until then they may run.
+func TestAnAttemptOfALostWorkerCountsUntilItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, end := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "db", atMost(1))
+		id := mustSubmit(t, s, using("k", 1, "db"))
+		w := attachWorker(t, s, "w1", "a", 1, keep)
+		c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
+		w.fallSilent()
+		<-time.After(10 * time.Second) // the worker is down
+		next := mustSubmit(t, s, using("next", 1, "db"))
+		attachWorker(t, s, "w2", "b", 4, keep)
+		<-time.After(10 * time.Second)
+		if v := c.task(id, 0); v.State != fsm.Assigned || c.assigned(next) != 0 {
+			t.Fatalf("within the lease: the task is %v, and %d of the next job are assigned", v.State, c.assigned(next))
+		}
+		_ = end()
+		s, _ = c.lead() // it does not know how much of the lease is left
+		attachWorker(t, s, "w2", "b", 4, keep)
+		<-time.After(25 * time.Second)
+		if c.assigned(next) != 0 {
+			t.Fatal("a new leader has forgotten the lease")
+		}
+		<-time.After(10 * time.Second)
+		if got := c.assigned(id) + c.assigned(next); got != 1 {
+			t.Errorf("after the lease %d tasks are assigned, want 1", got)
+		}
+	})
+}
+
+// The state no longer has a cancelled attempt, but its worker may not have heard of it.
+func TestACancelledAttemptOfALostWorkerCountsUntilItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	for _, later := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t)
+			s, end := c.lead()
+			atQueueLevel(t, s)
+			mustSetLimit(t, s, "db", atMost(1))
+			id := mustSubmit(t, s, using("k", 1, "db"))
+			w := attachWorker(t, s, "w1", "a", 1, keep)
+			c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
+			w.fallSilent()
+			if _, err := s.CancelJob(t.Context(), id, "no"); err != nil {
+				t.Fatal(err)
+			}
+			next := mustSubmit(t, s, using("next", 1, "db"))
+			attachWorker(t, s, "w2", "b", 4, keep)
+			<-time.After(10 * time.Second)
+			if later {
+				_ = end()
+				s, _ = c.lead()
+				attachWorker(t, s, "w2", "b", 4, keep)
+			}
+			<-time.After(20 * time.Second)
+			if c.assigned(next) != 0 {
+				t.Fatalf("new leader: %v: the next task starts within the lease", later)
+			}
+			<-time.After(15 * time.Second)
+			if c.assigned(next) != 1 {
+				t.Errorf("new leader: %v: the next task does not start after the lease", later)
+			}
+		})
+	}
+}
+
+func TestAChangedLimitTakesEffectAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "tenant/*", atMost(1))
+		a, b := mustSubmit(t, s, using("a", 9, "tenant/acme")), mustSubmit(t, s, using("b", 9, "tenant/initech"))
+		attachWorker(t, s, "w1", "a", 20, keep)
+		synctest.Wait()
+		if c.assigned(a) != 1 || c.assigned(b) != 1 {
+			t.Fatalf("%d and %d are assigned, want 1 of each key", c.assigned(a), c.assigned(b))
+		}
+		mustSetLimit(t, s, "tenant/*", atMost(3))
+		synctest.Wait()
+		if c.assigned(a) != 3 || c.assigned(b) != 3 {
+			t.Errorf("%d and %d are assigned, want 3 of each key", c.assigned(a), c.assigned(b))
+		}
+		err := s.DeleteLimit(t.Context(), "tenant/*", 0)
+		if rejected, ok := errors.AsType[*sequencer.RejectedError](err); !ok || rejected.Reason != fsm.WrongState {
+			t.Errorf("got %v: open jobs use it", err)
+		}
+	})
+}
+
+// starts are the times at which a worker got tasks.
+type starts struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (x *starts) succeed(it fsm.AssignItem) *dtaskv1.Outcome {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.at = append(x.at, time.Now())
+	return succeed(it)
+}
+
+// check compares each pair of starts with the bound of a rate.
+func (x *starts) check(t *testing.T, l fsm.LimitSettings) {
+	t.Helper()
+	for i := range x.at {
+		for k := i; k < len(x.at); k++ {
+			window := x.at[k].Sub(x.at[i])
+			if most := float64(l.Burst) + float64(l.Rate)*float64(window)/float64(time.Duration(l.PeriodMS)*time.Millisecond); float64(k-i+1) > most {
+				t.Fatalf("%d starts within %v, want at most %v", k-i+1, window, most)
+			}
+		}
+	}
+}
+
+func TestARateHoldsAcrossLeaders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rate := fsm.LimitSettings{Rate: 50, PeriodMS: 1000, Burst: 100}
+		c := newCluster(t)
+		s, end := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "api", rate)
+		mustSubmit(t, s, using("k", 20_000, "api"))
+		var x starts
+		for range 20 {
+			attachWorker(t, s, "w1", "a", 500, x.succeed)
+			<-time.After(3 * time.Second)
+			_ = end()
+			s, end = c.lead()
+		}
+		if x.check(t, rate); len(x.at) < 2_500 {
+			t.Errorf("%d tasks started in a minute at 50/s, want more", len(x.at))
+		}
+	})
+}
+
+func TestARateFollowsItsChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "api", fsm.LimitSettings{Rate: 1, PeriodMS: 3_600_000, Burst: 2})
+		id := mustSubmit(t, s, using("k", 1000, "api"))
+		attachWorker(t, s, "w1", "a", 500, succeed)
+		<-time.After(time.Minute)
+		ended := func() uint32 { return c.job(id).Counts[fsm.Completed] }
+		if ended() != 2 {
+			t.Fatalf("%d tasks started, want the burst of 2", ended())
+		}
+		if e := mustExplain(t, s, id, 500); e.RateUntil["api"] < e.NowMS+3_500_000 || e.RateUntil["api"] > e.NowMS+3_600_000 {
+			t.Errorf("at %d: the next start is at %d, want in an hour less a minute", e.NowMS, e.RateUntil["api"])
+		}
+		mustSetLimit(t, s, "api", fsm.LimitSettings{Rate: 10, PeriodMS: 1000, Burst: 5})
+		<-time.After(10*time.Second + 50*time.Millisecond)
+		if n := ended(); n < 101 || n > 103 {
+			t.Errorf("%d tasks started, want 2 + 10/s for 10 s", n)
+		}
+		mustSetLimit(t, s, "api", atMost(400))
+		synctest.Wait()
+		if n := ended(); n != 1000 {
+			t.Errorf("%d tasks started, want all: the limit has no rate any more", n)
+		}
+	})
+}
+
+// A bucket that is full does not fill further while nothing uses it.
+func TestAnIdleRateAllowsItsBurstOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rate := fsm.LimitSettings{Rate: 10, PeriodMS: 1000, Burst: 5}
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "api", rate)
+		var x starts
+		attachWorker(t, s, "w1", "a", 500, x.succeed)
+		for _, key := range []string{"a", "b"} { // between them no task uses the limit
+			<-time.After(time.Hour)
+			mustSubmit(t, s, using(key, 100, "api"))
+			<-time.After(20 * time.Second)
+		}
+		if x.check(t, rate); len(x.at) != 200 {
+			t.Errorf("%d tasks started, want 200", len(x.at))
+		}
+	})
+}
+
+// A plan takes as long as the limits of its tasks demand.
+func TestAPlanRespectsLimits(t *testing.T) {
+	t.Parallel()
+	workers := []*fsm.Worker{{ID: 1, State: fsm.WorkerUp, Slots: 8}}
+	for name, c := range map[string]struct {
+		limit fsm.LimitSettings
+		want  int64
+	}{
+		"none":                {fsm.LimitSettings{}, 100},
+		"2 at once":           {atMost(2), 400},
+		"10/s":                {fsm.LimitSettings{Rate: 10, PeriodMS: 1000, Burst: 1}, 800},
+		"10/s, 5 at once":     {fsm.LimitSettings{Rate: 10, PeriodMS: 1000, Burst: 5}, 400},
+		"20/s, and 1 at once": {fsm.LimitSettings{Running: 1, Rate: 20, PeriodMS: 1000, Burst: 1}, 800},
+	} {
+		h := &dtaskv1.JobHeader{Policies: []*dtaskv1.TaskPolicy{{Type: "noop", Uses: []string{"api"}}}}
+		p := sequencer.NewPlanner(h, workers, nil, func(string) fsm.LimitSettings { return c.limit })
+		low, high, ok := p.Makespan([]sequencer.PlannedTasks{{Tasks: 8}}, func(int) int64 { return 100 }, func() bool { return false })
+		if !ok || low != c.want || high != c.want {
+			t.Errorf("%s: got %d to %d ms, %v; want %d", name, low, high, ok, c.want)
+		}
+	}
+}
