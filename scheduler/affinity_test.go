@@ -10,8 +10,8 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// keyed is a demand with a key.
-func keyed(key string) scheduler.Demand { return scheduler.Demand{Affinity: key} }
+// withKey is a demand with a key.
+func withKey(key string) scheduler.Demand { return scheduler.Demand{Affinity: key} }
 
 // workerOf returns the worker of a key among those with the numbers 1 to n, without those that
 // are gone.
@@ -44,7 +44,7 @@ func mustAssign(t *testing.T, s *scheduler.Scheduler) scheduler.Assignment {
 func TestATaskWaitsASecondForTheWorkerOfItsKey(t *testing.T) {
 	t.Parallel()
 	s, c := fleetOf(10, 1), scheduler.ClassID(0)
-	c = s.Class(keyed("alice"))
+	c = s.Class(withKey("alice"))
 	s.Advance(0)
 	for i := range 2 {
 		s.Push(task(i), c, scheduler.Normal, 0)
@@ -75,7 +75,7 @@ func TestATaskWaitsASecondForTheWorkerOfItsKey(t *testing.T) {
 func TestATaskStartsOnTheWorkerOfItsKeyAsSoonAsItIsFree(t *testing.T) {
 	t.Parallel()
 	s := fleetOf(10, 1)
-	c := s.Class(keyed("alice"))
+	c := s.Class(withKey("alice"))
 	for i := range 2 {
 		s.Push(task(i), c, scheduler.Normal, 0)
 	}
@@ -92,7 +92,7 @@ func TestATaskStartsOnTheWorkerOfItsKeyAsSoonAsItIsFree(t *testing.T) {
 func TestTasksAboveTheBoundSpillAtOnce(t *testing.T) {
 	t.Parallel()
 	s := fleetOf(4, 2)
-	c := s.Class(keyed("alice"))
+	c := s.Class(withKey("alice"))
 	s.PushRun(task(0), 12, c, scheduler.Normal)
 	got := map[scheduler.WorkerID]int{}
 	for {
@@ -116,7 +116,7 @@ func TestOnlyTheKeysOfAWorkerThatIsLostMove(t *testing.T) {
 	classes := make(map[string]scheduler.ClassID)
 	for i := range keys {
 		key := fmt.Sprintf("user-%d", i)
-		classes[key] = s.Class(keyed(key))
+		classes[key] = s.Class(withKey(key))
 		before[key] = s.KeyWorker(classes[key]).Worker
 	}
 	s.RemoveWorker(7)
@@ -147,7 +147,7 @@ func TestOnlyTheKeysOfAWorkerThatIsLostMove(t *testing.T) {
 func TestKeysMoveAtOnceWhenTheirWorkerDrains(t *testing.T) {
 	t.Parallel()
 	s := fleetOf(3, 1)
-	c, home := s.Class(keyed("alice")), workerOf("alice", 3)
+	c, home := s.Class(withKey("alice")), workerOf("alice", 3)
 	for i := range 2 {
 		s.Push(task(i), c, scheduler.Normal, 0)
 	}
@@ -219,7 +219,7 @@ func TestMostTasksRunOnTheWorkerOfTheirKeyInASaturatedCluster(t *testing.T) {
 	x := newAffinityRun(s)
 	for i := range 5000 {
 		if k := i / 10; i%10 == 0 && k < 4*keys { // more than what ends
-			c := s.Class(keyed(fmt.Sprint("user-", k%keys)))
+			c := s.Class(withKey(fmt.Sprint("user-", k%keys)))
 			s.PushRun(scheduler.TaskRef{Job: uint64(k)}, tasks, c, scheduler.Normal) //nolint:gosec // small
 		}
 		if i == 1000 {
@@ -230,7 +230,7 @@ func TestMostTasksRunOnTheWorkerOfTheirKeyInASaturatedCluster(t *testing.T) {
 	home, all := 0, 0
 	for k := range keys {
 		key := fmt.Sprint("user-", k)
-		for w, n := range x.started[s.Class(keyed(key))] {
+		for w, n := range x.started[s.Class(withKey(key))] {
 			if all += n; w == workerOf(key, workers) {
 				home += n
 			}
@@ -247,11 +247,11 @@ func TestAKeyWithMostOfTheLoadLeavesNoWorkerIdle(t *testing.T) {
 	const workers = 10
 	for _, slots := range []int{1, 2, 8} {
 		s := fleetOf(workers, slots)
-		hot := s.Class(keyed("hot"))
+		hot := s.Class(withKey("hot"))
 		x := newAffinityRun(s)
 		others := make([]scheduler.ClassID, 40)
 		for k := range others {
-			others[k] = s.Class(keyed(fmt.Sprint("user-", k)))
+			others[k] = s.Class(withKey(fmt.Sprint("user-", k)))
 		}
 		for i := range 20_000 {
 			// The load is about 0.9 of all slots, with bursts and gaps.
@@ -310,7 +310,7 @@ func TestPrefetchingDoesNotDelayTasksWithAKey(t *testing.T) {
 	for id := range scheduler.WorkerID(2) {
 		s.SetPrefetch(id+1, 4)
 	}
-	plain, c := s.Class(scheduler.Demand{}), s.Class(keyed("alice"))
+	plain, c := s.Class(scheduler.Demand{}), s.Class(withKey("alice"))
 	x := newAffinityRun(s)
 	for i := range 2000 {
 		for s.Depth(scheduler.Normal) < 20 {
@@ -462,7 +462,7 @@ func TestAffinityMatchesTheReferenceModel(t *testing.T) {
 					ref: scheduler.TaskRef{Job: 1, Index: 2 * n}, key: rapid.SampledFrom([]string{"", "a", "b", "c", "d"}).Draw(t, "key"),
 					priority: drawPriority(t), avoid: scheduler.WorkerID(rapid.IntRange(0, 3).Draw(t, "avoid")), pushed: now,
 				}
-				s.Push(x.ref, s.Class(keyed(x.key)), x.priority, x.avoid)
+				s.Push(x.ref, s.Class(withKey(x.key)), x.priority, x.avoid)
 				m.ready = append(m.ready, x)
 			},
 			"release": func(t *rapid.T) {
