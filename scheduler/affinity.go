@@ -68,16 +68,16 @@ func (s *Scheduler) keyWorker(c *class) *worker {
 	return a.worker
 }
 
-// hasRoom reports whether the worker of a key can start a task of a shape now. Tasks with a
+// hasCapacityFor reports whether the worker of a key can start a task of a shape now. Tasks with a
 // key are never prefetched.
-func (w *worker) hasRoom(c *shape) bool {
+func (w *worker) hasCapacityFor(c *shape) bool {
 	return w.ranked() && w.used < w.slots && w.fitsWithSlot(c)
 }
 
 // findFor is findWorker with the key of the class: its worker is first.
 func (s *Scheduler) findFor(c *class, avoid WorkerID) *worker {
 	if c.affinity != nil {
-		if w := s.keyWorker(c); w != nil && w.id != avoid && w.hasRoom(c.shape) {
+		if w := s.keyWorker(c); w != nil && w.id != avoid && w.hasCapacityFor(c.shape) {
 			return w
 		}
 	}
@@ -88,7 +88,7 @@ func (s *Scheduler) findFor(c *class, avoid WorkerID) *worker {
 // task that avoids this worker does not, nor does one that may spill.
 func (s *Scheduler) awaits(r *readyQueue, e *entry) bool {
 	w := s.keyWorker(r.class)
-	return w != nil && w.id != e.avoid && !w.hasRoom(r.class.shape) && !r.wait.mayStart(s.affinity.round, e.seq)
+	return w != nil && w.id != e.avoid && !w.hasCapacityFor(r.class.shape) && !r.wait.mayStart(s.affinity.round, e.seq)
 }
 
 // overtakableFor is overtakable for a class: a task with a key overtakes only at its worker.
@@ -119,7 +119,7 @@ func (s *Scheduler) KeyWorker(id ClassID) KeyWorker {
 		return KeyWorker{}
 	}
 	load := (uint64(w.used) + uint64(w.awaited)) * 1000 / uint64(max(w.slots, 1)) //nolint:gosec // not negative
-	return KeyWorker{Worker: w.id, Load: load, Busy: !w.hasRoom(c.shape)}
+	return KeyWorker{Worker: w.id, Load: load, Busy: !w.hasCapacityFor(c.shape)}
 }
 
 // KeyWorker returns the worker of the task's affinity. Its Busy is false for a task that does

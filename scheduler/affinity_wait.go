@@ -33,10 +33,10 @@ type pushSample struct {
 }
 
 // An affinityPart has the ready queues of one level and shape that wait for one worker: if it
-// has room for the shape, the oldest of them is listed. Others would not start before it.
+// has capacity for the shape, the oldest of them is listed. Others would not start before it.
 //
-// Invariant: if the worker has room for the shape, some ready queue of the level and shape
-// whose key has this worker is listed, unless none with tasks is without another reason to wait.
+// Invariant: if the worker has capacity for the shape, a ready queue of the level and shape whose
+// key has this worker is listed: wakeNext replaces one that leaves the order.
 type affinityPart struct {
 	worker *worker
 	level  *level
@@ -147,10 +147,10 @@ func (s *Scheduler) recount(k *keyWait) {
 	}
 }
 
-// wakeKeyed returns to the order what waits for a worker that has room for it.
+// wakeKeyed returns to the order what waits for a worker that has capacity for it.
 func (s *Scheduler) wakeKeyed(w *worker) {
 	for i := len(w.parts) - 1; i >= 0; i-- { // backwards: resume may remove the part
-		if p := w.parts[i]; w.hasRoom(p.shape) {
+		if p := w.parts[i]; w.hasCapacityFor(p.shape) {
 			s.resume(p.ready.items[0])
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Scheduler) wakeKeyed(w *worker) {
 // that has left the order.
 func (s *Scheduler) wakeNext(r *readyQueue) {
 	w := r.class.affinity.worker
-	if w == nil || r.class.affinity.epoch != s.affinity.epoch || !w.hasRoom(r.class.shape) {
+	if w == nil || r.class.affinity.epoch != s.affinity.epoch || !w.hasCapacityFor(r.class.shape) {
 		return
 	}
 	if p := s.affinityPart(w, r); p != nil {

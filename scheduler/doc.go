@@ -105,9 +105,9 @@
 //
 // # Affinity
 //
-// A task with a key runs on the worker of the key (affinity.go). While that has no room, the
+// A task with a key runs on the worker of the key (affinity.go). While that has no capacity, the
 // ready queue is parked, and other tasks start before it. It returns to the order if the
-// worker has room, if workers join or leave, and at the turn by age. Once nothing else can
+// worker has capacity, if workers join or leave, and at the turn by age. Once nothing else can
 // start and a worker is idle, tasks spill: they start elsewhere if they have waited for a
 // second, or if too many wait for their worker (affinity_wait.go). Time is a number that the
 // caller passes to Advance. Explanations treat such tasks as if they could start anywhere:

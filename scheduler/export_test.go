@@ -351,8 +351,8 @@ func (s *Scheduler) checkAffinity() error {
 			}
 			tasks, awaited[p.worker] = tasks+k.counted, awaited[p.worker]+k.counted
 		}
-		if !s.affinity.stale && p.worker.hasRoom(p.shape) && !s.someListed(p) {
-			return fmt.Errorf("worker %d has room for what waits for it", p.worker.id)
+		if !s.affinity.stale && p.worker.hasCapacityFor(p.shape) && !s.someListed(p) {
+			return fmt.Errorf("worker %d has capacity for what waits for it", p.worker.id)
 		}
 	}
 	if tasks != s.affinity.tasks {

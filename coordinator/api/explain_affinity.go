@@ -23,8 +23,8 @@ func (x *explainer) spilled() {
 	}
 }
 
-// keyReason returns a reason with the worker that an affinity chooses; nil if there is none
-// that the caller may see.
+// keyReason returns a reason with the worker that an affinity chooses; nil without one that
+// the caller may see.
 func (x *explainer) keyReason(code string, a sequencer.Affinity) *dtaskv1.Reason {
 	w := x.st.Worker(a.Worker)
 	if w == nil || !x.sees(a.Worker) {
