@@ -43,8 +43,8 @@ func mustAssign(t *testing.T, s *scheduler.Scheduler) scheduler.Assignment {
 
 func TestATaskWaitsASecondForTheWorkerOfItsKey(t *testing.T) {
 	t.Parallel()
-	s, c := fleetOf(10, 1), scheduler.ClassID(0)
-	c = s.Class(withKey("alice"))
+	s := fleetOf(10, 1)
+	c := s.Class(withKey("alice"))
 	s.Advance(0)
 	for i := range 2 {
 		s.Push(task(i), c, scheduler.Normal, 0)
@@ -474,7 +474,7 @@ func TestAffinityMatchesTheReferenceModel(t *testing.T) {
 				m.held[running[i].Worker]--
 				running = slices.Delete(running, i, i+1)
 			},
-			"advance": func(t *rapid.T) {
+			"advance": func(*rapid.T) {
 				// All that was pushed until now has waited for a second.
 				s.Advance(now + 100)
 				old = now

@@ -149,8 +149,8 @@ func (s *Scheduler) recount(k *keyWait) {
 
 // wakeKeyed returns to the order what waits for a worker that has capacity for it.
 func (s *Scheduler) wakeKeyed(w *worker) {
-	for i := len(w.parts) - 1; i >= 0; i-- { // backwards: resume may remove the part
-		if p := w.parts[i]; w.hasCapacityFor(p.shape) {
+	for _, p := range slices.Backward(w.parts) { // backwards: resume may remove the part
+		if w.hasCapacityFor(p.shape) {
 			s.resume(p.ready.items[0])
 		}
 	}
@@ -180,8 +180,8 @@ func (s *Scheduler) wakeAllKeyed() {
 		return
 	}
 	s.affinity.stale = false
-	for i := len(s.affinity.parts) - 1; i >= 0; i-- {
-		for p := s.affinity.parts[i]; len(p.ready.items) > 0; {
+	for _, p := range slices.Backward(s.affinity.parts) {
+		for len(p.ready.items) > 0 {
 			s.resume(p.ready.items[0])
 		}
 	}
@@ -211,8 +211,7 @@ func (s *Scheduler) spill(valid func(TaskRef) bool) (some bool) {
 	}
 	s.affinity.round++
 	s.affinity.spent = true
-	for i := len(s.affinity.parts) - 1; i >= 0; i-- {
-		p := s.affinity.parts[i]
+	for _, p := range slices.Backward(s.affinity.parts) {
 		if p.shape.blocked || !s.dropStale(p, valid) {
 			continue
 		}
@@ -221,12 +220,15 @@ func (s *Scheduler) spill(valid func(TaskRef) bool) (some bool) {
 			some = true
 		}
 	}
-	for i := len(s.affinity.parts) - 1; i >= 0 && some; i-- {
-		if k := s.affinity.parts[i].ready.items[0]; k.mayStart(s.affinity.round, k.oldest) {
+	if !some {
+		return false
+	}
+	for _, p := range slices.Backward(s.affinity.parts) {
+		if k := p.ready.items[0]; k.mayStart(s.affinity.round, k.oldest) {
 			s.resume(k)
 		}
 	}
-	return some
+	return true
 }
 
 // endRound ends a round: tasks that could spill and did not wait again, because others may
@@ -280,8 +282,7 @@ func (s *Scheduler) Advance(now int64) {
 // is kept free for them as for all large tasks.
 func (s *Scheduler) spillLarge() {
 	s.endRound()
-	for i := len(s.affinity.parts) - 1; i >= 0; i-- {
-		p := s.affinity.parts[i]
+	for _, p := range slices.Backward(s.affinity.parts) {
 		if k := p.ready.items[0]; len(p.shape.needs) > 0 && k.oldest <= s.affinity.old && p.worker.used < p.worker.slots {
 			k.round, k.spill = s.affinity.round, k.oldest
 			s.resume(k)
