@@ -15,6 +15,8 @@ type class struct {
 	demand Demand // normal form, for View
 	flow   *flow  // nil: the number is unused
 
+	affinity *affinity // nil: it has no key
+
 	limits []*namedLimit
 	limit  uint32 // 0 = none
 	held   uint32 // attempts on all workers, and reserved ones
@@ -76,7 +78,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 	d.Labels = normalLabels(slices.Concat(d.Labels, exact))
 	d.Rules = withoutImplied(d.Rules, d.Labels)
 	d.Prefer = normalPreferences(d.Prefer)
-	d.NoPrefetch = d.NoPrefetch || len(d.Uses) > 0
+	d.NoPrefetch = d.NoPrefetch || len(d.Uses) > 0 || d.Affinity != ""
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}
@@ -88,6 +90,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 		c := s.newClass()
 		id, c.demand, c.limit, c.key = c.id, d, d.Limit, string(s.key)
 		c.flow, c.shape = s.flow(&d), s.shape(s.key[:end], &d)
+		c.affinity = newAffinity(&d)
 		c.flow.classes++
 		s.addLimits(c)
 		c.shape.classes++
@@ -227,6 +230,9 @@ func appendFlow(b []byte, d *Demand) []byte {
 	}
 	for _, name := range d.Uses {
 		b = appendString(append(b, '%'), name)
+	}
+	if d.Affinity != "" {
+		b = appendString(append(b, '&'), d.Affinity)
 	}
 	return b
 }

@@ -103,6 +103,16 @@
 // and a place to wait: what fits where, and so all explanations, do not depend on them. Pack has
 // an order of workers of its own, which exists while it is used (pack.go).
 //
+// # Affinity
+//
+// A task with a key runs on the worker of the key (affinity.go). While that has no capacity, the
+// ready queue is parked, and other tasks start before it. It returns to the order if the
+// worker has capacity, if workers join or leave, and at the turn by age. Once nothing else can
+// start and a worker is idle, tasks spill: they start elsewhere if they have waited for a
+// second, or if too many wait for their worker (affinity_wait.go). Time is a number that the
+// caller passes to Advance. Explanations treat such tasks as if they could start anywhere:
+// they will, after at most a second.
+//
 // # Explaining
 //
 // View copies what decides about one task: the workers, and the tasks before it. From the

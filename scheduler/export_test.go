@@ -100,6 +100,9 @@ func (s *Scheduler) Check() error {
 	if err := s.checkLimits(); err != nil {
 		return err
 	}
+	if err := s.checkAffinity(); err != nil {
+		return err
+	}
 	return s.checkWorkers()
 }
 
@@ -146,6 +149,8 @@ func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
 		return errors.New("is parked although its class is not full")
 	case q.parked == byNamedLimit && q.n > 0 && !s.waitsForLimit(q):
 		return errors.New("waits for no limit that is full")
+	case (q.parked == byAffinity) != (q.wait != nil && q.wait.part != nil):
+		return errors.New("waits for the worker of its key, and in no part, or the other way round")
 	case q.parked == byQuota && !slices.Contains(c.flow.queue.over, q):
 		return errors.New("is over a quota, and in no list")
 	}
@@ -326,4 +331,55 @@ func checkHeap[T ordered[T]](h *heap[T], at func(T) int) error {
 		}
 	}
 	return nil
+}
+
+// Score is the order of the workers of a key.
+func Score(key string, w WorkerID) uint64 {
+	return score(newAffinity(&Demand{Affinity: key}).hash, w)
+}
+
+// Awaited returns how many tasks wait for a worker because of their keys.
+func (s *Scheduler) Awaited(id WorkerID) int { return s.workers[id].awaited }
+
+// checkAffinity checks what waits for the workers of keys.
+func (s *Scheduler) checkAffinity() error {
+	tasks, awaited := 0, make(map[*worker]int)
+	for i, p := range s.affinity.parts {
+		if p.pos != i || len(p.ready.items) == 0 || !slices.Contains(p.worker.parts, p) {
+			return fmt.Errorf("part %d has position %d and %d ready queues", i, p.pos, len(p.ready.items))
+		}
+		if err := checkHeap(&p.ready, func(k *keyWait) int { return k.pos }); err != nil {
+			return fmt.Errorf("part %d: %w", i, err)
+		}
+		for _, k := range p.ready.items {
+			if k.part != p || k.counted != k.ready.n || k.oldest != k.ready.front().seq {
+				return fmt.Errorf("part %d counts %d tasks from %d on, want %d from %d on", i, k.counted, k.oldest, k.ready.n, k.ready.front().seq)
+			}
+			tasks, awaited[p.worker] = tasks+k.counted, awaited[p.worker]+k.counted
+		}
+		if !s.affinity.stale && p.worker.hasCapacityFor(p.shape) && !s.someListed(p) {
+			return fmt.Errorf("worker %d has capacity for what waits for it", p.worker.id)
+		}
+	}
+	if tasks != s.affinity.tasks {
+		return fmt.Errorf("%d tasks wait for workers, counted %d", tasks, s.affinity.tasks)
+	}
+	for _, w := range s.sorted {
+		if w.awaited != awaited[w] {
+			return fmt.Errorf("%d tasks wait for worker %d, counted %d", awaited[w], w.id, w.awaited)
+		}
+	}
+	for name, q := range s.queues {
+		if err := checkHeap(&q.keyed, func(k keyAge) int { return k.agePos }); err != nil {
+			return fmt.Errorf("queue %q, by key: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// someListed reports whether the order has a ready queue for which the ones of a part wait.
+func (s *Scheduler) someListed(p *affinityPart) bool {
+	return slices.ContainsFunc(p.level.ready.items, func(r *readyQueue) bool {
+		return r.class.shape == p.shape && r.class.affinity != nil && s.keyWorker(r.class) == p.worker
+	})
 }

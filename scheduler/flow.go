@@ -16,6 +16,7 @@ const (
 	byLimit              // its class is full
 	byNamedLimit         // a named limit of its class is full: in namedLimit.waiting
 	byQuota              // its queue holds too much of a resource: in queue.over
+	byAffinity           // it waits for the worker of its key: in an affinityPart
 )
 
 // firstQueue returns the queue whose turn it is, or nil if no task may start.
@@ -138,6 +139,9 @@ func (s *Scheduler) rekey() {
 // relist moves a ready queue to its position after a change of its front or of what holds
 // it back, or in or out of the order.
 func (s *Scheduler) relist(r *readyQueue) {
+	if k := r.wait; k != nil && k.part != nil {
+		s.recount(k)
+	}
 	l := &r.class.flow.levels[r.priority]
 	switch listed := r.n > 0 && r.parked == listable; {
 	case listed && r.pos >= 0:
@@ -158,6 +162,9 @@ func (s *Scheduler) relist(r *readyQueue) {
 		}
 		if len(l.ready.items) == 0 {
 			s.unlisted(l, r.priority)
+		}
+		if r.class.affinity != nil {
+			s.wakeNext(r)
 		}
 	}
 }
@@ -232,6 +239,8 @@ func (s *Scheduler) park(r *readyQueue, why parking) {
 	case byNamedLimit:
 		l := r.class.fullLimit()
 		l.waiting = append(l.waiting, r)
+	case byAffinity:
+		s.await(r)
 	case byLimit, listable:
 	}
 }

@@ -52,7 +52,10 @@ func (s *Scheduler) findOvertaker(p Priority, valid func(TaskRef) bool) (*readyQ
 			continue
 		}
 		place, known := places[c.shape]
-		if !known {
+		switch {
+		case c.affinity != nil:
+			place = s.overtakableFor(c, p) != nil
+		case !known:
 			place = s.anyOvertakable(c.shape, p)
 			places[c.shape] = place
 		}
@@ -63,7 +66,7 @@ func (s *Scheduler) findOvertaker(p Priority, valid func(TaskRef) bool) (*readyQ
 	if best == nil {
 		return nil, nil
 	}
-	return best, s.overtakable(best.class.shape, p)
+	return best, s.overtakableFor(best.class, p)
 }
 
 // anyOvertakable reports whether a worker exists where a task of a shape may overtake.

@@ -27,6 +27,7 @@ type queue struct {
 
 	held   usage           // by attempts of its tasks, also those that no worker is known to hold
 	flows  map[owner]*flow // never ranged over
+	keyed  heap[keyAge]    // ready queues that wait for the workers of their keys, oldest first
 	byAge  heap[*flow]     // flows with listed ready queues, and some without: see oldestReady
 	turn   uint32          // starts since the last one by age
 	served uint64          // number of its last start

@@ -134,10 +134,11 @@ type readyQueue struct {
 	fifo
 	class     *class
 	priority  Priority
-	parked    parking // why it is not listed, although it has tasks
-	inBlocked bool    // it is in queue.blocked
-	pos       int     // in level.ready; -1 if it is not listed
-	oldest    uint64  // seq of the front; the key in that heap
+	parked    parking  // why it is not listed, although it has tasks
+	inBlocked bool     // it is in queue.blocked
+	pos       int      // in level.ready; -1 if it is not listed
+	oldest    uint64   // seq of the front; the key in that heap
+	wait      *keyWait // nil: it has never waited for the worker of its key
 }
 
 func (q *readyQueue) before(o *readyQueue) bool { return q.oldest < o.oldest }

@@ -126,6 +126,9 @@ func (s *Scheduler) unkeep(k *reservation) {
 	if s.workers[w.id] == w {
 		s.rank(w)
 		s.unblock(w)
+		if !s.affinity.stale {
+			s.wakeKeyed(w)
+		}
 	}
 }
 

@@ -45,6 +45,7 @@ type Scheduler struct {
 	unused  []ClassID       // of recycled classes
 
 	fleet        fleet
+	affinity     affinityWaits
 	reshare      bool           // the keys of the heaps must be brought up to date
 	starts       uint64         // assignments in the order of the queues
 	passed       []*queue       // those all of whose tasks are blocked, in the order in which they were
@@ -107,8 +108,11 @@ func (s *Scheduler) push(e entry, c ClassID, p Priority) {
 	s.pushes += uint64(e.n)
 	s.depth[p] += int(e.n)
 	q.push(&s.pages, e)
-	if first {
+	switch {
+	case first:
 		s.relist(q)
+	case q.parked == byAffinity:
+		s.recount(q.wait)
 	}
 }
 
@@ -158,6 +162,10 @@ func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 	if s.reshare {
 		s.rekey()
 	}
+	if s.affinity.spent || s.affinity.stale {
+		s.endRound()
+		s.wakeAllKeyed()
+	}
 	if len(s.reservations) > 0 {
 		if a, ok := s.startKept(valid); ok {
 			return a, true
@@ -166,6 +174,9 @@ func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 	for {
 		if a, ok := s.nextInOrder(valid); ok {
 			return a, true
+		}
+		if len(s.affinity.parts) > 0 && s.spill(valid) {
+			continue
 		}
 		if len(s.reservations) == 0 || !s.dropReservations(valid) {
 			return s.overtake(valid)
@@ -193,7 +204,7 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 	for s.open > 0 {
 		var r *readyQueue
 		if aged {
-			r = s.oldestReady(q)
+			r = s.olderKeyed(q, s.oldestReady(q))
 		} else {
 			r = s.firstReady(q)
 		}
@@ -215,8 +226,10 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 				q.watched(c)
 			}
 			s.park(r, byQuota)
+		case c.affinity != nil && s.awaits(r, &e):
+			s.park(r, byAffinity)
 		default:
-			if w := s.findWorker(c.shape, e.avoid); w != nil {
+			if w := s.findFor(c, e.avoid); w != nil {
 				if q.turn++; aged {
 					q.turn = 0
 					s.keepForOldest(q, e.seq, valid)

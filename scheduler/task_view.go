@@ -43,6 +43,7 @@ type TaskView struct {
 	flows    map[*flow]*flow // copies by original
 	queues   map[*queue]*queue
 	named    map[*namedLimit]*namedLimit
+	key      KeyWorker
 	ahead    []aheadQueue // tasks that may start before it
 	limited  []aheadQueue // likewise, but none until an attempt of their group or queue ends
 	running  *running     // see ViewRunning; nil: none are known
@@ -117,7 +118,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 		priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
 		random: s.random, choices: s.choices, starts: s.starts, presence: slices.Clip(s.presence),
 	}
-	v.class = v.copyClass(s.classes[c])
+	v.class, v.key = v.copyClass(s.classes[c]), s.KeyWorker(c)
 	scan := scanner{s: s, valid: valid, left: maxScanned, checks: maxChecked, further: maxSimulated}
 	e, seq, found := scan.find(&s.classes[c].queues[p], t)
 	if v.queued = found; found {

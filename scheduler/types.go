@@ -82,6 +82,9 @@ type Demand struct {
 	Prefer []LabelRule
 	// Place is how one of the workers that fit is chosen.
 	Place Strategy
+	// Affinity is a key; empty: none. Tasks with the same key run on the same worker, as far
+	// as that leaves no others idle: see affinity.go. Such a task is never prefetched.
+	Affinity string
 	// Type is the type of task that the worker must handle; empty: none.
 	Type string
 	// Namespace is the one of the task, which the worker must serve.

@@ -28,6 +28,9 @@ type worker struct {
 
 	byPriority [Urgent + 1]uint32 // the same attempts
 
+	parts   []*affinityPart // ready queues that wait for it because of their keys
+	awaited int             // tasks in them
+
 	share   uint64 // how full it is, while Scheduler.pack exists: see updateShare
 	packPos int    // in Scheduler.pack; -1 if absent
 }
@@ -197,6 +200,7 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 	}
 	s.version++
 	s.reshare = true
+	s.fleetChanged()
 	s.fleet.remove(wk)
 
 	wk.slots, wk.dedicated = clampSlots(capacity.Slots), capacity.Reserved
@@ -251,6 +255,7 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 	s.sorted = slices.Delete(s.sorted, at, at+1)
 	s.version++
 	s.reshare = true
+	s.fleetChanged()
 	s.fleet.remove(wk)
 	wk.accepting = false
 	if wk.kept != nil {
@@ -271,6 +276,7 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 func (s *Scheduler) SetAccepting(w WorkerID, accepting bool) {
 	if wk := s.workers[w]; wk != nil && wk.accepting != accepting {
 		wk.accepting = accepting
+		s.fleetChanged()
 		s.capacityChanged(wk)
 	}
 }
@@ -321,6 +327,9 @@ func (s *Scheduler) capacityChanged(w *worker) {
 	}
 	s.rank(w)
 	s.unblock(w)
+	if len(w.parts) > 0 && !s.affinity.stale {
+		s.wakeKeyed(w)
+	}
 	if w.kept != nil {
 		s.recheck(w.kept)
 	}

@@ -27,7 +27,7 @@
 //
 //   - `job.defaults` holds the policy fields of a task: priority, timeout,
 //     queue_timeout, start_timeout, heartbeat_timeout, expect, retry, env,
-//     execution, resources, require, uses, secrets, kill_grace, shell, cwd, umask. A
+//     execution, resources, require, affinity, uses, secrets, kill_grace, shell, cwd, umask. A
 //     task's own value wins; mappings (env, resources, require, retry) are merged key by key,
 //     lists and queue_timeout are replaced.
 //   - A list must be written as a list, and a single value as a value:

@@ -33,7 +33,7 @@ func (fs fields[T]) names() []string { return slices.Sorted(maps.Keys(fs)) }
 
 // futureFields are reserved for later versions of the format.
 var futureFields = []string{
-	"affinity", "combiner", "fan_in", "partition", "result", "speculative",
+	"combiner", "fan_in", "partition", "result", "speculative",
 }
 
 // foreignNames maps field names of other systems to those of this format.

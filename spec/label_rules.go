@@ -162,6 +162,9 @@ func (c *Checker) checkPlacement(at string, p *dtaskv1.TaskPolicy) {
 	if p.GetPlace() != 0 {
 		c.refuseIn(at, "place", enumProblem(p.GetPlace(), strategies))
 	}
+	if p.GetAffinity() != "" {
+		c.refuseIn(at, "affinity", affinityProblem(p.GetAffinity()))
+	}
 }
 
 // formatPlacement adds what a task requires of its worker, and how one is chosen, as a job file
@@ -174,6 +177,7 @@ func formatPlacement(o object, p *dtaskv1.TaskPolicy) {
 		o["prefer"] = prefer
 	}
 	set(o, "place", keywordOf(strategies, p.GetPlace()), p.GetPlace() != 0)
+	set(o, "affinity", p.GetAffinity(), p.GetAffinity() != "")
 }
 
 // checkRequire checks the labels that the tasks of a decoded job require.

@@ -41,6 +41,7 @@ type policy struct {
 	require          map[string]labelRule
 	prefer           map[string]labelRule
 	place            dtaskv1.PlacementStrategy
+	affinity         string // empty: none
 	secrets          []string
 	uses             []string
 	finally          bool
@@ -172,6 +173,11 @@ var policyFields = fields[*policy]{
 			p.place = v
 		}
 	},
+	"affinity": func(r *reader, p *policy, e entry) {
+		if v, ok := r.checked(e.value, affinityProblem); ok {
+			p.affinity = v
+		}
+	},
 	"uses": func(r *reader, p *policy, e entry) {
 		if v, ok := r.uses(e.value); ok {
 			p.uses = v
@@ -274,7 +280,7 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		ExpectMs: p.expect,
 	}
 	out.Require, out.Rules = protoRules(p.require)
-	out.Prefer, out.Place = protoPreferences(p.prefer), p.place
+	out.Prefer, out.Place, out.Affinity = protoPreferences(p.prefer), p.place, p.affinity
 	if t := &p.retry; t.said {
 		out.Retry = &dtaskv1.RetryPolicy{
 			Max: t.max, InitialMs: t.initial, MultiplierPermille: t.permille,

@@ -62,7 +62,7 @@ func (p *Printer) PendingHint(job *dtaskv1.Job) {
 // changes adds the single changes after which the task would start.
 func (p *Printer) changes(e *dtaskv1.ExplainResponse) {
 	reasons := e.GetReasons()
-	waits := e.GetState() == dtaskv1.TaskState_TASK_STATE_PENDING && len(reasons) > 0 && reasons[0].GetCode() != "being_assigned"
+	waits := e.GetState() == dtaskv1.TaskState_TASK_STATE_PENDING && len(reasons) > 0 && reasons[0].GetCode() != "being_assigned" && reasons[0].GetCode() != "waits_for_key_worker"
 	switch {
 	case len(e.GetChanges()) > 0:
 		p.Line("\nAny one of these changes would start it now:")

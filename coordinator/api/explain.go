@@ -163,6 +163,7 @@ func (x *explainer) assigned() {
 		r.Code = "not_confirmed"
 	}
 	x.add(r)
+	x.spilled()
 	gone := &dtaskv1.Reason{Code: "worker_lost", Worker: r.GetWorker(), Attempt: x.task.Attempt}
 	switch {
 	case x.soft.State == 0 || x.soft.Attached:

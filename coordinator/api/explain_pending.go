@@ -79,6 +79,9 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 	if len(c.Queue) > 0 {
 		return list
 	}
+	if r := x.awaitsWorker(c); r != nil {
+		return append(list, r)
+	}
 	switch {
 	case c.Fits && x.soft.Busy:
 		return append(list, &dtaskv1.Reason{Code: "assignment_busy"})

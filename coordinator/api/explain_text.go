@@ -66,6 +66,9 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"assignment_paused": fixed("the leader assigns no tasks, because replicas disagree: see dtaskctl cluster status"),
 	"assignment_busy":   fixed("a worker can take it, and more tasks are ready than the leader assigns at once"),
 	"being_assigned":    fixed("a worker can take it: it is about to be assigned"),
+	"waits_for_key_worker": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("it waits for worker %s (%s), which its affinity chooses: for 1 s at most while others are idle", r.GetWorker(), loadText(r))
+	},
 	"waits_for_stopping": func(r *dtaskv1.Reason) string {
 		return "a cleanup task: it waits until cancelled attempts of its job have stopped, at most until " + formatTime(r.GetUntil())
 	},
@@ -159,6 +162,9 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 			text += ": " + firstLine(r.GetDetail())
 		}
 		return text
+	},
+	"spilled": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("spilled from %s (%s)", r.GetWorker(), loadText(r))
 	},
 	"waits_at_worker": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("attempt %d waits for a slot of worker %s; the number of attempts that must end before is %d", r.GetAttempt(), r.GetWorker(), r.GetWant())

@@ -176,13 +176,13 @@ func TestPlacementRequiresItsFeatureLevel(t *testing.T) {
 	zone := []*dtaskv1.LabelRule{{Name: "zone", Values: []string{"eu"}, Not: true}}
 	send := func(x *dtaskv1.TaskPolicy) error {
 		h := header("placed")
-		h.Policies[0].Rules, h.Policies[0].Prefer, h.Policies[0].Place = x.GetRules(), x.GetPrefer(), x.GetPlace()
+		h.Policies[0].Rules, h.Policies[0].Prefer, h.Policies[0].Place, h.Policies[0].Affinity = x.GetRules(), x.GetPrefer(), x.GetPlace(), x.GetAffinity()
 		_, err := r.send(t.Context(), request("k"+x.String(), h, task("a")))
 		return err
 	}
-	policies := []*dtaskv1.TaskPolicy{{Rules: zone}, {Prefer: zone}, {Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK}}
+	policies := []*dtaskv1.TaskPolicy{{Rules: zone}, {Prefer: zone}, {Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK}, {Affinity: "ann"}}
 	for _, x := range policies {
-		if err := send(x); err == nil || !strings.Contains(err.Error(), "rules about labels, prefer and place require 3: finish the upgrade") {
+		if err := send(x); err == nil || !strings.Contains(err.Error(), "rules about labels, prefer, place and affinity require 3: finish the upgrade") {
 			t.Errorf("%v, below the level: got %v", x, err)
 		}
 	}

@@ -17,9 +17,10 @@ type Capacity struct {
 	Queue       []Obstacle            // why its queue lets it not start now
 	Limit, Held uint32                // attempts of its array that may run at once, 0 = any number; and that do
 	Limits      []scheduler.LimitLoad // named ones of the task
-	Fits        bool                  // a worker could take it now, maybe to wait there for a slot
-	Starts      bool                  // it would get a free slot now if it were ready
-	EverFits    bool                  // a worker that accepts tasks could take it if that were idle
+	Affinity    Affinity
+	Fits        bool // a worker could take it now, maybe to wait there for a slot
+	Starts      bool // it would get a free slot now if it were ready
+	EverFits    bool // a worker that accepts tasks could take it if that were idle
 
 	// Groups has all workers that are up, by obstacles, the largest group first.
 	Groups []WorkerGroup
@@ -70,7 +71,7 @@ func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, see
 	at := v.Position()
 	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
 	c.Limit, c.Held = v.Group()
-	c.Limits = v.Limits()
+	c.Limits, c.Affinity = v.Limits(), showAffinity(v.KeyWorker())
 	for _, o := range v.Queue() {
 		c.Queue = append(c.Queue, showQueueObstacle(o))
 	}

@@ -23,12 +23,23 @@ type dispatcher struct {
 	loadsAt    time.Time // when Totals.Queues was set last
 	schedules  *schedules
 	gates      *gates
-	stale      uint64 // upper bound of the tasks in the scheduler that are no longer ready
+	advanced   time.Time // when the scheduler's time was set last
+	stale      uint64    // upper bound of the tasks in the scheduler that are no longer ready
 }
 
 // loadsInterval is how often the loads of the queues are counted for metrics: it takes some
 // milliseconds with thousands of owners.
 const loadsInterval = 5 * time.Second
+
+// advanceInterval is how often the scheduler's time must be set while tasks wait for the
+// workers of their keys: see scheduler.Scheduler.Advance.
+const advanceInterval = 100 * time.Millisecond
+
+// next returns when tasks may start because time has passed; ok is false if none waits for
+// that.
+func (d *dispatcher) next() (at time.Time, ok bool) {
+	return d.advanced.Add(advanceInterval), d.sched.AwaitsTime()
+}
 
 // pushRun takes a run of ready tasks.
 func (d *dispatcher) pushRun(b *batch, run fsm.TaskRun) {
@@ -151,6 +162,8 @@ func (d *dispatcher) reuse(b *batch) bool {
 // assign assigns ready tasks to free slots until the batch is full.
 func (d *dispatcher) assign(b *batch) {
 	n, ready := uint64(0), isReady(b.view)
+	d.sched.Advance(b.at.milliseconds())
+	d.advanced = b.now
 	for !b.full() {
 		a, ok := d.sched.Next(ready)
 		if !ok && d.policies.rates.settle(b.now) {

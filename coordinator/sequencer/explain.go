@@ -43,6 +43,8 @@ type Explanation struct {
 	Before      int   // attempts at the worker that get a slot before it
 	Unconfirmed bool  // its worker has not yet reported to this leader that it has the attempt
 	Stopped     bool  // it is being stopped
+	// Spilled is the worker that its affinity chooses, if that is another one.
+	Spilled Affinity
 }
 
 // A question is an Explanation that a caller waits for.
@@ -197,6 +199,9 @@ func (s *Sequencer) explainAssigned(b *batch, ref fsm.TaskRef, t *fsm.Task, e *E
 		return
 	}
 	e.Stopped, e.Unconfirmed = x.stopped, x.unconfirmed
+	if k := showAffinity(s.dispatch.sched.KeyWorker(x.class)); k.Worker != t.Worker {
+		e.Spilled = k
+	}
 	before := 0
 	for i := range w.held.list {
 		if y := &w.held.list[i]; y.AttemptRef != a && y.startsBefore(x) {

@@ -16,3 +16,6 @@ func later(a, b time.Time) time.Time {
 	}
 	return b
 }
+
+// milliseconds returns t in milliseconds.
+func (t monoTime) milliseconds() int64 { return int64(t) / int64(time.Millisecond) }

@@ -49,6 +49,8 @@ func TestAPlannerKnowsPreferencesAndStrategies(t *testing.T) {
 		{Rules: prefer},
 		{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK},
 		{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM},
+		{Affinity: "ann"},
+		{Affinity: "ben"},
 	}
 	p := sequencer.NewPlanner(&dtaskv1.JobHeader{Policies: append(policies, &dtaskv1.TaskPolicy{Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_SPREAD})}, nil, nil, nil)
 	seen := make(map[uint32]bool)

@@ -238,7 +238,7 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 	for _, name := range p.GetSecrets() {
 		d.Labels = append(d.Labels, secretLabel(name))
 	}
-	d.Uses = p.GetUses()
+	d.Uses, d.Affinity = p.GetUses(), p.GetAffinity()
 	return d
 }
 

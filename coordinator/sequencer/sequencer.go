@@ -185,6 +185,9 @@ func (s *Sequencer) untilNext() time.Duration {
 	if at, ok := s.stealing.next(); ok && !s.paused.Load() {
 		d = min(d, time.Until(at))
 	}
+	if at, ok := s.dispatch.next(); ok && !s.paused.Load() {
+		d = min(d, time.Until(at))
+	}
 	return d
 }
 

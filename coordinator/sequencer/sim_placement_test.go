@@ -25,6 +25,9 @@ func (c *sim) placement(p *dtaskv1.TaskPolicy) {
 	if c.chance(30) {
 		p.Place = dtaskv1.PlacementStrategy(c.rng.IntN(4))
 	}
+	if c.chance(20) {
+		p.Affinity = []string{"a", "b", "c"}[c.rng.IntN(3)]
+	}
 	switch {
 	case c.chance(20):
 		p.Require = map[string]string{"zone": "a"}

@@ -788,7 +788,10 @@ type TaskPolicy struct {
 	// How one of the workers that fit is chosen. Only from feature level 3 on.
 	Place PlacementStrategy `protobuf:"varint,22,opt,name=place,proto3,enum=dtask.v1.PlacementStrategy" json:"place,omitempty"`
 	// Limits that each attempt counts towards, such as db or tenant/acme; at most 4, ascending.
-	Uses          []string `protobuf:"bytes,23,rep,name=uses,proto3" json:"uses,omitempty"`
+	Uses []string `protobuf:"bytes,23,rep,name=uses,proto3" json:"uses,omitempty"`
+	// Tasks with the same key run on the same worker, as far as that leaves no others idle. At
+	// most 128 bytes; empty = none. Only from feature level 3 on.
+	Affinity      string `protobuf:"bytes,25,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -982,6 +985,13 @@ func (x *TaskPolicy) GetUses() []string {
 		return x.Uses
 	}
 	return nil
+}
+
+func (x *TaskPolicy) GetAffinity() string {
+	if x != nil {
+		return x.Affinity
+	}
+	return ""
 }
 
 // LabelRule is a condition on one label of a worker.
@@ -6486,7 +6496,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
-	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xd8\b\n" +
+	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xf4\b\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -6513,7 +6523,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05rules\x18\x14 \x03(\v2\x13.dtask.v1.LabelRuleR\x05rules\x12+\n" +
 	"\x06prefer\x18\x15 \x03(\v2\x13.dtask.v1.LabelRuleR\x06prefer\x121\n" +
 	"\x05place\x18\x16 \x01(\x0e2\x1b.dtask.v1.PlacementStrategyR\x05place\x12\x12\n" +
-	"\x04uses\x18\x17 \x03(\tR\x04uses\x1a6\n" +
+	"\x04uses\x18\x17 \x03(\tR\x04uses\x12\x1a\n" +
+	"\baffinity\x18\x19 \x01(\tR\baffinity\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

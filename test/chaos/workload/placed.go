@@ -7,7 +7,7 @@ import (
 )
 
 // placed makes a task choose its worker by labels that each worker has by itself, and by all
-// strategies. Any one worker is enough for all of them.
+// strategies and an affinity. Any one worker is enough for all of them.
 func placed(random *rand.Rand, file cluster.TaskFile) {
 	rules := []map[string]any{
 		{"worker": "*"},
@@ -17,5 +17,6 @@ func placed(random *rand.Rand, file cluster.TaskFile) {
 	}
 	file["require"] = rules[random.IntN(len(rules))]
 	file["prefer"] = map[string]any{"worker": []string{"w1", "worker1"}}
+	file["affinity"] = []string{"ann", "ben", "cleo"}[random.IntN(3)]
 	file["place"] = []string{"spread", "pack", "random"}[random.IntN(3)]
 }

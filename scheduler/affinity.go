@@ -1,0 +1,131 @@
+package scheduler
+
+// An affinity is the key of a class, with the worker that it chooses: that of all usable
+// workers that could run the class which has the highest score for the key (rendezvous
+// hashing). If a worker leaves, only its keys get another one; if one joins, it gets its
+// part of the keys from all others.
+type affinity struct {
+	hash   uint64
+	worker *worker // nil: no worker that accepts tasks could run the class
+	epoch  uint64  // worker is valid while it is that of affinityWaits
+}
+
+// newAffinity returns the affinity of a demand; nil if it has no key. Keys of different
+// namespaces are different.
+func newAffinity(d *Demand) *affinity {
+	if d.Affinity == "" {
+		return nil
+	}
+	h := hashText(hashText(fnvOffset, d.Namespace)*fnvPrime, d.Affinity)
+	return &affinity{hash: mix(h)}
+}
+
+const (
+	fnvOffset = 14695981039346656037
+	fnvPrime  = 1099511628211
+)
+
+// hashText continues an FNV-1a hash.
+func hashText(h uint64, text string) uint64 {
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * fnvPrime
+	}
+	return h
+}
+
+// mix is the finalizer of SplitMix64: each bit of x decides about all bits.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// score orders the workers of a key. It depends on nothing but these two.
+func score(key uint64, w WorkerID) uint64 {
+	return mix(key + (uint64(w)+1)*0x9e3779b97f4a7c15)
+}
+
+// keyWorker returns the worker of the key of a class, or nil: without a key, or if no usable
+// worker could run the class. The choice is kept until the fleet changes.
+func (s *Scheduler) keyWorker(c *class) *worker {
+	a := c.affinity
+	if a == nil {
+		return nil
+	}
+	if a.epoch == s.affinity.epoch {
+		return a.worker
+	}
+	a.epoch, a.worker = s.affinity.epoch, nil
+	best := uint64(0)
+	for _, w := range s.eligible(c.shape) {
+		if !w.usable() {
+			continue
+		}
+		if x := score(a.hash, w.id); a.worker == nil || x > best {
+			a.worker, best = w, x
+		}
+	}
+	return a.worker
+}
+
+// hasCapacityFor reports whether the worker of a key can start a task of a shape now. Tasks with a
+// key are never prefetched.
+func (w *worker) hasCapacityFor(c *shape) bool {
+	return w.ranked() && w.used < w.slots && w.fitsWithSlot(c)
+}
+
+// findFor is findWorker with the key of the class: its worker is first.
+func (s *Scheduler) findFor(c *class, avoid WorkerID) *worker {
+	if c.affinity != nil {
+		if w := s.keyWorker(c); w != nil && w.id != avoid && w.hasCapacityFor(c.shape) {
+			return w
+		}
+	}
+	return s.findWorker(c.shape, avoid)
+}
+
+// awaits reports whether the first task of a ready queue waits for the worker of its key. A
+// task that avoids this worker does not, nor does one that may spill.
+func (s *Scheduler) awaits(r *readyQueue, e *entry) bool {
+	w := s.keyWorker(r.class)
+	return w != nil && w.id != e.avoid && !w.hasCapacityFor(r.class.shape) && !r.wait.mayStart(s.affinity.round, e.seq)
+}
+
+// overtakableFor is overtakable for a class: a task with a key overtakes only at its worker.
+func (s *Scheduler) overtakableFor(c *class, p Priority) *worker {
+	if w := s.keyWorker(c); w != nil {
+		if w.mayBeOvertaken(c.shape, p) {
+			return w
+		}
+		return nil
+	}
+	return s.overtakable(c.shape, p)
+}
+
+// A KeyWorker is the worker of the affinity of a class.
+type KeyWorker struct {
+	Worker WorkerID // 0: the class has no affinity, or no usable worker could run it
+	// Load is what runs on the worker and waits for it, in thousandths of its slots.
+	Load uint64
+	// Busy: it can't start a task of the class now.
+	Busy bool
+}
+
+// KeyWorker returns the worker of the affinity of a class.
+func (s *Scheduler) KeyWorker(id ClassID) KeyWorker {
+	c := s.classes[id]
+	w := s.keyWorker(c)
+	if w == nil {
+		return KeyWorker{}
+	}
+	load := (uint64(w.used) + uint64(w.awaited)) * 1000 / uint64(max(w.slots, 1)) //nolint:gosec // not negative
+	return KeyWorker{Worker: w.id, Load: load, Busy: !w.hasCapacityFor(c.shape)}
+}
+
+// KeyWorker returns the worker of the task's affinity. Its Busy is false for a task that does
+// not wait for this worker, because its last attempt failed there.
+func (v *TaskView) KeyWorker() KeyWorker {
+	k := v.key
+	k.Busy = k.Busy && k.Worker != v.avoid
+	return k
+}
