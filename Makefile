@@ -179,7 +179,7 @@ simulate-cluster: ## simulate HOURS (24) more of whole clusters, from SEED if se
 .PHONY: simulate-cluster-smoke
 simulate-cluster-smoke: HOURS = 20
 simulate-cluster-smoke: ## simulate the first HOURS (20) of whole clusters in storms, without a record
-	$(CLUSTER) -timeout 30m -cluster.seed=$(or $(SEED),1) -cluster.kind=storms -cluster.losses=3000 -cluster.tls=0 $(ARGS)
+	$(CLUSTER) -timeout 30m -cluster.seed=$(or $(SEED),1) -cluster.kind=storms -cluster.losses=3000 $(ARGS)
 
 .PHONY: simulate-smoke
 simulate-smoke: ## simulate the first SEEDS (20000) histories, without a record
