@@ -129,8 +129,8 @@ func (s *secured) rotationWorkers(scale rotationScale) {
 		w, err := worker.New(worker.Config{JoinString: client.Secret(s.worker), Name: name, Slots: scale.slots, WorkDir: s.work(name), DrainTimeout: -1})
 		clustertest.Must(s.t, err)
 		builtin.Register(w)
-		ctx, stop := context.WithCancel(context.Background()) //nolint:usetesting // ended below
-		done := make(chan error, 1)                           // size 1: one result
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan error, 1) // size 1: one result
 		go func() { done <- w.Run(ctx) }()
 		s.t.Cleanup(func() {
 			stop()
@@ -221,10 +221,10 @@ func (s *secured) keepsOnlyTheNewCA(scale rotationScale) {
 }
 
 // untilStored waits until a worker has stored one CA and the addresses of all coordinators.
-func (s *secured) untilStored(worker string) {
+func (s *secured) untilStored(name string) {
 	s.t.Helper()
-	clustertest.Must(s.t, cluster.Until(s.t.Context(), worker+" stores the new CA", guard, func(context.Context) error {
-		text, err := os.ReadFile(filepath.Join(s.work(worker), "cluster.json"))
+	clustertest.Must(s.t, cluster.Until(s.t.Context(), name+" stores the new CA", guard, func(context.Context) error {
+		text, err := os.ReadFile(filepath.Join(s.work(name), "cluster.json"))
 		if err != nil {
 			return err
 		}
