@@ -179,7 +179,7 @@ simulate-cluster: ## simulate HOURS (24) more of whole clusters, from SEED if se
 .PHONY: simulate-cluster-smoke
 simulate-cluster-smoke: HOURS = 20
 simulate-cluster-smoke: ## simulate the first HOURS (20) of whole clusters in storms, without a record
-	$(CLUSTER) -timeout 30m -cluster.seed=$(or $(SEED),1) -cluster.kind=storms -cluster.losses=3000 -cluster.tls=0 $(ARGS)
+	$(CLUSTER) -timeout 30m -cluster.seed=$(or $(SEED),1) -cluster.kind=storms -cluster.losses=3000 $(ARGS)
 
 .PHONY: simulate-smoke
 simulate-smoke: ## simulate the first SEEDS (20000) histories, without a record
@@ -190,7 +190,7 @@ chaos: ## break a real cluster in every way for MINUTES (5), from SEED if set
 	DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) $(RUN) -suite chaos go test -count=1 -v -timeout 0 -run '^TestNemesis$$' $(ARGS) ./test/chaos
 
 .PHONY: rotation
-rotation: ## replace 20 certificates and the CA under load, with 50 workers
+rotation: ## replace 20 certificates and the CA under 21,000 tasks per second, with 200 connections of workers
 	DTASK_ROTATION=long go test -count=1 -v -timeout 20m -run '^TestCertificatesAndTheCAAreReplacedUnderLoad$$' $(ARGS) ./test/e2e
 
 .PHONY: chaos-smoke
@@ -243,8 +243,8 @@ deploy-test: ## set up a secured cluster on machines of its own, as documented, 
 	go test -count=1 -v -timeout 10m $(ARGS) ./test/deploy
 
 .PHONY: revocation
-revocation: ## end 3,000 open calls of tokens and workers that are revoked or expire, each within 0.2 s (99th percentile); needs root and a quiet machine
-	DTASK_REVOCATION=full go test -count=1 -v -timeout 20m -run '^TestOpenCallsEnd' $(ARGS) ./test/deploy
+revocation: ## end 3,000 open calls of tokens and workers that are revoked or expire, each within 0.2 s (99th percentile), under RATE (1000) tasks per second; needs root and a quiet machine
+	DTASK_REVOCATION=full DTASK_REVOCATION_RATE=$(RATE) go test -count=1 -v -timeout 20m -run '^TestOpenCallsEnd' $(ARGS) ./test/deploy
 
 .PHONY: units
 units: ## check the systemd units with systemd-analyze

@@ -33,9 +33,10 @@ const (
 	// fullVariable selects what takes minutes, on a quiet machine: as many tokens as it takes
 	// for a 99th percentile of 1,000 calls, and the promised limit.
 	fullVariable = "DTASK_REVOCATION"
-	// loadRate is how many tasks are submitted each second meanwhile, and leastRate how
-	// many must complete so that the load proves something.
-	loadRate, leastRate = 1000, 100
+	// rateVariable has how many tasks are submitted each second meanwhile; default
+	// usualRate. A tenth of them must be stored so that the load proves something.
+	rateVariable = "DTASK_REVOCATION_RATE"
+	usualRate    = 1000
 	// tokenLife is how long tokens are valid that expire: longer than the calls of as many as
 	// expire at once take to open.
 	tokenLife    = 6 * time.Second
@@ -48,6 +49,18 @@ func rounds() int {
 		return 128 // of 8 calls each
 	}
 	return 8
+}
+
+// loadRate is how many tasks are submitted each second.
+func loadRate(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv(rateVariable)
+	if text == "" {
+		return usualRate
+	}
+	rate, err := strconv.Atoi(text)
+	clustertest.Must(t, err)
+	return rate
 }
 
 // endLimit bounds the 99th percentile of the time in which open calls end.
@@ -98,12 +111,13 @@ func parse(t *testing.T, text string) *dtaskv1.JobSpec {
 	return job
 }
 
-// underLoad submits loadRate tasks each second until stop, which returns how many were
+// underLoad submits so many tasks each second until stop, which returns how many were
 // stored each second.
-func underLoad(t *testing.T, c *client.Client) (stop func() float64) {
+func underLoad(t *testing.T, c *client.Client, rate int) (stop func() float64) {
 	t.Helper()
 	const every = 50 * time.Millisecond
-	job := parse(t, fmt.Sprintf("version: 1\njob: {name: load, tasks: [{id: a, type: noop, array: {range: 0-%d}}]}", int(loadRate*every/time.Second)-1))
+	tasks := max(1, int(int64(rate)*int64(every)/int64(time.Second)))
+	job := parse(t, fmt.Sprintf("version: 1\njob: {name: load, tasks: [{id: a, type: noop, array: {range: 0-%d}}]}", tasks-1))
 	ctx, cancel := context.WithCancel(t.Context())
 	var submitting sync.WaitGroup
 	var stored atomic.Int64
@@ -119,7 +133,7 @@ func underLoad(t *testing.T, c *client.Client) (stop func() float64) {
 			}
 			submitting.Go(func() {
 				if _, err := c.Submit(ctx, job, client.SubmitOptions{}); err == nil {
-					stored.Add(int64(loadRate * every / time.Second))
+					stored.Add(int64(tasks))
 				} else if ctx.Err() == nil {
 					t.Errorf("a job of the load: %v", err)
 				}
@@ -166,7 +180,8 @@ func TestOpenCallsEndWhenAccessEndsUnderLoad(t *testing.T) {
 	}
 	held, err := admin.Submit(ctx, parse(t, `{version: 1, job: {name: held, tasks: [{id: held, run: "echo begun; sleep 600"}]}}`), client.SubmitOptions{})
 	clustertest.Must(t, err)
-	stalls, stop := clustertest.WatchStalls(t), underLoad(t, admin)
+	wanted := loadRate(t)
+	stalls, stop := clustertest.WatchStalls(t), underLoad(t, admin, wanted)
 	names := 0
 	open := func(leader string, calls *streams, ttl time.Duration) (*dtaskv1.Identity, error) {
 		names++
@@ -213,8 +228,8 @@ func TestOpenCallsEndWhenAccessEndsUnderLoad(t *testing.T) {
 	}
 	rate := stop()
 	t.Logf("| load | %.0f tasks a second |", rate)
-	if rate < leastRate {
-		t.Errorf("the load was %.0f tasks a second, want at least %d", rate, leastRate)
+	if least := float64(wanted) / 10; rate < least {
+		t.Errorf("the load was %.0f tasks a second, want at least %.0f", rate, least)
 	}
 	for what, took := range map[string][]time.Duration{"revoked token": revoked, "expired token": expired, "revoked worker": sessions} {
 		report(t, what, took, endLimit()+stalls.Lost())

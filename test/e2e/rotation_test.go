@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,23 +14,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/worker"
+	"github.com/dtask/dtask/worker/builtin"
 )
 
 // rotationScale is how much the rotation test does: the short form is for CI, and
 // DTASK_ROTATION=long chooses the other one.
 type rotationScale struct {
-	workers, slots, batch int  // batch: tasks of a job
-	leaves                int  // rotations of a coordinator's certificate
-	each                  bool // wait until each of them is in use
+	workers, slots, rate int  // rate: tasks per second
+	leaves               int  // rotations of a coordinator's certificate
+	each                 bool // wait until each of them is in use
+	calm                 int  // jobs that end before the first rotation
+	together             bool // the workers share the process of the test, each with a connection of its own
 }
 
 func scaleOfRotation() rotationScale {
 	if os.Getenv("DTASK_ROTATION") == "long" {
-		return rotationScale{workers: 50, slots: 8, batch: 10_000, leaves: 20, each: true}
+		return rotationScale{workers: 200, slots: 16, rate: 21_000, leaves: 20, each: true, calm: 250, together: true}
 	}
-	return rotationScale{workers: 4, slots: 16, batch: 500, leaves: 3}
+	return rotationScale{workers: 4, slots: 16, rate: 1000, leaves: 3, calm: 10}
 }
 
 // tlsStatus is the part of `tls status -o json` that the test reads.
@@ -58,41 +64,99 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 	t.Parallel()
 	ctx, scale := t.Context(), scaleOfRotation()
 	s := newSecured(t, 3)
-	for i := range scale.workers {
-		name := fmt.Sprintf("w%d", i)
-		s.await(s.process(name, "dtask-worker", "--join", s.worker, "--name", name, "--slots", fmt.Sprint(scale.slots), "--work-dir", s.data("work-"+name)), "session opened")
-	}
+	s.rotationWorkers(scale)
 	before, err := s.Status(ctx)
 	clustertest.Must(t, err)
-	load := s.load(scale.batch)
-	load.restart()
+	load := s.paced(scale.rate, before.Leader)
+	load.awaitJobs(scale.calm)
+	load.begin("nothing is replaced")
+	load.awaitJobs(2 * scale.calm)
 
-	begun := time.Now()
+	load.begin("coordinators use new certificates")
 	s.renewLeaves(scale)
 	old := s.tls(ctx).CAs[0].KeyHash
 	zombie := filepath.Join(s.dir, "zombie")
 	clustertest.Must(t, os.CopyFS(zombie, os.DirFS(filepath.Join(s.data("n3"), "tls"))))
+	load.begin("everyone learns the new CA")
 	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca").Err())
 	s.untilNobodyLacks()
 	if st := s.tls(ctx); len(st.CAs) != 2 || st.CAs[0].KeyHash == old || st.Workers != scale.workers {
 		t.Errorf("got %+v", st)
 	}
+	load.begin("the old CA is dropped")
 	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca", "--finish").Err())
 	if st := s.tls(ctx); len(st.CAs) != 1 || st.CAs[0].KeyHash == old {
 		t.Errorf("the old CA was not dropped: %+v", st)
 	}
 	s.untilNobodyLacks() // the coordinators still answer each other
-	took := time.Since(begun)
-	tasks, longest := load.end()
+	steps, ended := load.end()
 
 	after, err := s.Status(ctx)
 	clustertest.Must(t, err)
 	if after.Leader != before.Leader || after.Term != before.Term {
 		t.Errorf("the leader changed from %s in term %d to %s in term %d", before.Leader, before.Term, after.Leader, after.Term)
 	}
-	t.Logf("%d tasks in %s, %.0f/s; longest time without a completion: %s", tasks, took.Round(time.Second), float64(tasks)/took.Seconds(), longest.Round(time.Millisecond))
+	calm, tasks, longest := steps[0], 0, time.Duration(0)
+	t.Logf("| %-33s | longest time without a completion | %6s |", calm.name, calm.longest.Round(time.Millisecond))
+	for _, step := range steps[1:] {
+		t.Logf("| %-33s | longest time without a completion | %6s |", step.name, step.longest.Round(time.Millisecond))
+		tasks, longest = tasks+step.tasks, max(longest, step.longest)
+	}
+	t.Logf("| %d connections of workers | %.0f tasks/s | longest time without a completion | %s |", scale.workers,
+		float64(tasks)/ended.Sub(steps[1].begun).Seconds(), longest.Round(time.Millisecond))
 	s.keepsOnlyTheNewCA(scale)
 	s.refusesTheOldCA(zombie, after.Leader)
+}
+
+// rotationWorkers starts the workers, and waits until all are connected. Hundreds of processes
+// would spend the time of a small machine on changing from one to the next. What the workers
+// sync must not delay the log of the coordinators, which have disks of their own in a real
+// cluster.
+func (s *secured) rotationWorkers(scale rotationScale) {
+	s.t.Helper()
+	if scale.together {
+		dir, err := os.MkdirTemp(memoryDir(), "dtask-rotation-")
+		clustertest.Must(s.t, err)
+		s.t.Cleanup(func() { clustertest.Must(s.t, os.RemoveAll(dir)) })
+		s.works = dir
+	}
+	for i := range scale.workers {
+		name := fmt.Sprintf("w%d", i)
+		if !scale.together {
+			s.await(s.process(name, "dtask-worker", "--join", s.worker, "--name", name, "--slots", fmt.Sprint(scale.slots), "--work-dir", s.work(name)), "session opened")
+			continue
+		}
+		w, err := worker.New(worker.Config{JoinString: client.Secret(s.worker), Name: name, Slots: scale.slots, WorkDir: s.work(name), DrainTimeout: -1})
+		clustertest.Must(s.t, err)
+		builtin.Register(w)
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan error, 1) // size 1: one result
+		go func() { done <- w.Run(ctx) }()
+		s.t.Cleanup(func() {
+			stop()
+			<-done // the test has looked at what the worker did
+		})
+	}
+	clustertest.Must(s.t, cluster.Until(s.t.Context(), "all workers are connected", guard, func(ctx context.Context) error {
+		if n := s.tls(ctx).Workers; n < scale.workers {
+			return fmt.Errorf("%d of %d are", n, scale.workers)
+		}
+		return nil
+	}))
+}
+
+// memoryDir returns a directory in memory; "", for the usual one, if this system has none.
+func memoryDir() string {
+	const shared = "/dev/shm"
+	if _, err := os.Stat(shared); err != nil {
+		return ""
+	}
+	return shared
+}
+
+// work returns the work directory of a worker.
+func (s *secured) work(name string) string {
+	return filepath.Join(cmp.Or(s.works, s.dir), "work-"+name)
 }
 
 // renewLeaves issues the certificates of the coordinators again, one after another, and
@@ -157,10 +221,10 @@ func (s *secured) keepsOnlyTheNewCA(scale rotationScale) {
 }
 
 // untilStored waits until a worker has stored one CA and the addresses of all coordinators.
-func (s *secured) untilStored(worker string) {
+func (s *secured) untilStored(name string) {
 	s.t.Helper()
-	clustertest.Must(s.t, cluster.Until(s.t.Context(), worker+" stores the new CA", guard, func(context.Context) error {
-		text, err := os.ReadFile(filepath.Join(s.data("work-"+worker), "cluster.json"))
+	clustertest.Must(s.t, cluster.Until(s.t.Context(), name+" stores the new CA", guard, func(context.Context) error {
+		text, err := os.ReadFile(filepath.Join(s.work(name), "cluster.json"))
 		if err != nil {
 			return err
 		}

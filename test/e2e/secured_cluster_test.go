@@ -23,6 +23,7 @@ type secured struct {
 	dir    string
 	nodes  []*cluster.Process // n1, n2, …
 	worker string             // join string of workers
+	works  string             // has the work directories of workers; "": dir
 }
 
 // joinStrings finds what init prints.

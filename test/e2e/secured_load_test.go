@@ -37,14 +37,6 @@ type securedLoad struct {
 	longest time.Duration
 }
 
-// load starts a load of built-in tasks.
-func (s *secured) load(batch int) *securedLoad {
-	s.t.Helper()
-	return s.loadOf(batch, cluster.JobFile("load", cluster.TaskFile{
-		"id": "a", "type": "sleep", "payload": "20ms", "array": map[string]any{"range": fmt.Sprintf("0-%d", batch-1)},
-	}))
-}
-
 // loadOf starts a load of a job file with batch tasks.
 func (s *secured) loadOf(batch int, file string) *securedLoad {
 	s.t.Helper()
@@ -104,13 +96,6 @@ func (l *securedLoad) note(now time.Time) {
 	l.last = now
 }
 
-// restart forgets the longest gap.
-func (l *securedLoad) restart() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.longest = 0
-}
-
 // end waits for the jobs, checks them, and returns how many tasks they had and the longest
 // time in which none completed, until the load began to end.
 func (l *securedLoad) end() (tasks int, longest time.Duration) {
@@ -167,10 +152,5 @@ func TestTheLongestGapOfALoadIsBetweenTwoCompletions(t *testing.T) {
 	}
 	if l.longest != 7 {
 		t.Errorf("got %d", l.longest)
-	}
-	l.restart()
-	l.note(begun.Add(13))
-	if l.longest != 1 {
-		t.Errorf("got %d after a restart", l.longest)
 	}
 }

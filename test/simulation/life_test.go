@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"cmp"
 	"flag"
 	"math/rand/v2"
 	"time"
@@ -12,6 +13,7 @@ var (
 	clusterKind   = flag.String("cluster.kind", "years", "kind of clusters: years (mostly slow, with long calms between storms) or storms (storms only, at full speed or a little slower)")
 	clusterLosses = flag.Int("cluster.losses", 0, "minimum number of leader losses")
 	clusterTLS    = flag.Int("cluster.tls", 4, "one in so many seeds has a cluster with TLS, a token and keys of workers (1: all, 0: none)")
+	clusterLength = flag.Duration("cluster.length", 0, "duration of a storm of the kind storms at pace 1 (default: an hour)")
 	clusterPace   = flag.Float64("cluster.pace", 0, "time scale of all clusters (default: drawn by the seed)")
 )
 
@@ -51,7 +53,7 @@ func drawLife(seed uint64, kind string) life {
 	}
 	if kind == "storms" {
 		l.nothingButOne = true
-		l.length, l.every = l.pace.Scale(time.Hour), l.pace.Scale(time.Second+upTo(2*time.Second))
+		l.length, l.every = l.pace.Scale(cmp.Or(*clusterLength, time.Hour)), l.pace.Scale(time.Second+upTo(2*time.Second))
 		return l
 	}
 	l.length, l.every = l.pace.Scale(4*time.Hour), l.pace.Scale(3*time.Second+upTo(9*time.Second))
