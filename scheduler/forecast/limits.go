@@ -72,7 +72,7 @@ func (f *forecast) settle() (more bool) {
 
 // nextToken returns when the first empty bucket has a token.
 func (f *forecast) nextToken() (at int64, ok bool) {
-	for _, k := range f.empty {
+	for _, k := range f.empty { // unordered: the earliest
 		if next := k.next(); !ok || next < at {
 			at, ok = next, true
 		}
@@ -82,7 +82,7 @@ func (f *forecast) nextToken() (at int64, ok bool) {
 
 // addTokens adds the tokens of the time until now to the empty buckets.
 func (f *forecast) addTokens() {
-	for name, k := range f.empty {
+	for name, k := range f.empty { // unordered: each is independent of the others
 		k.refill(f.now)
 		f.grant(name, k)
 	}

@@ -125,7 +125,8 @@ func supervise() {
 
 // run runs one program, and returns when no process of its tree is left.
 func (s *supervisor) run(o *startOrder) report {
-	s.execution = execution{pidfd: -1, endBefore: o.EndBefore}
+	s.execution = execution{pidfd: -1}
+	s.endBefore = o.EndBefore
 	if failure := s.start(o); failure != nil {
 		return report{StartFailure: failure}
 	}
@@ -186,7 +187,10 @@ func (s *supervisor) start(o *startOrder) *startFailure {
 		attributes.Credential = o.User.credential()
 	}
 	// Last, because this process or the worker may have been stopped until now.
-	if o.StartBefore != 0 && Monotonic() >= o.StartBefore || s.leaseEnded() {
+	if o.StartBefore != 0 && Monotonic() >= o.StartBefore {
+		return &startFailure{TooLate: true}
+	}
+	if s.leaseEnded() {
 		return &startFailure{TooLate: true}
 	}
 	unix.Umask(o.Umask)                                             // the program inherits it
