@@ -54,9 +54,12 @@ func (s *State) Holders(key string) (n int) {
 	return n
 }
 
+// MostKeyJobs is how many jobs with the concurrency key of a header may run and wait.
+func MostKeyJobs(h *dtaskv1.JobHeader) int { return ConcurrencyLimit(h) + maxWaitingJobs }
+
 // isFull reports whether no further job may wait for a key.
 func (s *State) isFull(h *dtaskv1.JobHeader) bool {
-	return len(s.KeyJobs(ConcurrencyKey(h))) >= ConcurrencyLimit(h)+maxWaitingJobs
+	return len(s.KeyJobs(ConcurrencyKey(h))) >= MostKeyJobs(h)
 }
 
 // admit applies an overlap rule to a job that begins to wait for its concurrency key: it may

@@ -61,7 +61,7 @@ func (o *Fire) apply(s *State, fx *Effects) Reason {
 	out := ScheduleOutcome{TickMS: o.TickMS, AtMS: s.now, Decision: o.Decision, Earlier: o.Earlier}
 	runs := x.runs
 	if o.Decision == TickRuns {
-		if r := s.admit(x.runHeader(), x.Overlap, s.nextJob, fx); r != Accepted {
+		if r := s.admit(x.RunHeader(), x.Overlap, s.nextJob, fx); r != Accepted {
 			return r
 		}
 		out.Job = s.run(x, "", &dtaskv1.ScheduledRun{TickMs: o.TickMS, PreviousMs: x.LastRunMS}, fx)
@@ -83,9 +83,9 @@ func (s *State) runsWith(x *Schedule, id JobID) []JobID {
 	return append(open[max(0, len(open)+1-maxOpenRuns):], id)
 }
 
-// runHeader is the header of the jobs of a schedule, as far as it decides which of them run at
+// RunHeader is the header of the jobs of a schedule, as far as it decides which of them run at
 // the same time: one without a concurrency key has the name of the schedule as its key.
-func (x *Schedule) runHeader() *dtaskv1.JobHeader {
+func (x *Schedule) RunHeader() *dtaskv1.JobHeader {
 	if h := x.form.header; h.GetConcurrency() != nil {
 		return h
 	}
@@ -97,7 +97,7 @@ func (x *Schedule) runHeader() *dtaskv1.JobHeader {
 // run creates a job from the template of a schedule.
 func (s *State) run(x *Schedule, key string, run *dtaskv1.ScheduledRun, fx *Effects) JobID {
 	run.Schedule, run.ScheduleId = x.Name, uint64(x.ID)
-	concurrency := x.runHeader().GetConcurrency()
+	concurrency := x.RunHeader().GetConcurrency()
 	if x.form.header.GetConcurrency() != nil {
 		concurrency = nil // it is in the template
 	}
@@ -189,7 +189,7 @@ func (o *RunSchedule) apply(s *State, fx *Effects) Reason {
 	if o.TickMS != 0 && rule != OverlapAllow {
 		rule = OverlapWaitAll
 	}
-	if r := s.admit(x.runHeader(), rule, s.nextJob, fx); r != Accepted {
+	if r := s.admit(x.RunHeader(), rule, s.nextJob, fx); r != Accepted {
 		return r
 	}
 	id := s.run(x, o.Key, &dtaskv1.ScheduledRun{TickMs: o.TickMS, PreviousMs: o.PreviousMS, Manual: true}, fx)

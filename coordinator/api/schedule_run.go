@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -97,9 +98,34 @@ func (m *manualRuns) start(ctx context.Context, key string, tickMS, previousMS i
 	run.Schedule = m.schedule.ID
 	got, err := m.leader.RunSchedule(ctx, run)
 	if err != nil {
+		if isRejected(err, fsm.RunOpen) {
+			return got, m.overlaps(tickMS)
+		}
 		err = explainSchedule(err, m.schedule)
 	}
 	return got, err
+}
+
+// overlaps explains that other jobs keep a run from starting: earlier runs, and all that have
+// the concurrency key of its job.
+func (m *manualRuns) overlaps(tickMS int64) error {
+	h := m.schedule.RunHeader()
+	what := "earlier runs of schedule " + quote(m.schedule.Name)
+	if c := m.schedule.Header().GetConcurrency(); c != nil {
+		what = "earlier jobs with the concurrency key " + quote(c.GetKey())
+	}
+	open := m.st.KeyJobs(fsm.ConcurrencyKey(h))
+	if len(open) > 0 {
+		ids := make([]string, 0, maxExplainedNames)
+		for _, id := range open[:min(len(open), maxExplainedNames)] {
+			ids = append(ids, formatJobID(id))
+		}
+		what += " (" + strings.Join(ids, ", ") + ")"
+	}
+	if tickMS != 0 {
+		return conflict("%s have not ended, and at most %d may run and wait: wait for them, or cancel them", what, fsm.MostKeyJobs(h))
+	}
+	return conflict("%s have not ended, and the rule for overlaps of the schedule is %s: wait for them, or cancel them", what, overlapName(m.schedule.Overlap))
 }
 
 // owner returns the one whose submission rate the runs count against: the identity that asks
@@ -160,20 +186,24 @@ func backfillKey(key string, tickMS int64) string {
 	return key + "/" + time.UnixMilli(tickMS).UTC().Format(time.RFC3339)
 }
 
-// fit refuses a backfill of which only the first runs could start, because as many runs as
-// may be open would be.
+// fit refuses a backfill of which only the first runs could start, because as many jobs with
+// their concurrency key as may run and wait would do so.
 func (m *manualRuns) fit(key string, ticks []int64) error {
-	open, fresh := len(m.st.OpenRuns(m.schedule)), 0
+	h := m.schedule.RunHeader()
+	open, most, fresh := len(m.st.KeyJobs(fsm.ConcurrencyKey(h))), fsm.MostKeyJobs(h), 0
 	for _, at := range ticks {
 		if _, _, _, known := m.st.Key(fsm.ScopedKey(m.namespace, backfillKey(key, at))); !known {
 			fresh++
 		}
 	}
-	if m.schedule.Overlap == fsm.OverlapAllow || fresh == 0 || open+fresh <= maxBackfill {
+	if m.schedule.Overlap == fsm.OverlapAllow || fresh == 0 || open+fresh <= most {
 		return nil
 	}
-	return conflict("%d runs of schedule %s have not ended, and the period has %d more ticks, but at most %d runs may be open: use a shorter period, or wait for the runs",
-		open, quote(m.name), fresh, maxBackfill)
+	which := "runs of schedule " + quote(m.name)
+	if c := m.schedule.Header().GetConcurrency(); c != nil {
+		which = "jobs with the concurrency key " + quote(c.GetKey())
+	}
+	return conflict("%d %s have not ended, and the period has %d more ticks, but at most %d may be open: use a shorter period, or wait for them", open, which, fresh, most)
 }
 
 // backfilled returns the ticks of a period, and the tick before them; 0 = they are the first. A

@@ -194,8 +194,6 @@ func explainSchedule(err error, x *fsm.Schedule) error {
 		return keyConflict()
 	case isRejected(err, fsm.IdentityRevoked), isRejected(err, fsm.IdentityNotFound):
 		return refused("%s; set the schedule again, as another identity", ownerGone(x))
-	case isRejected(err, fsm.RunOpen):
-		return conflict("earlier runs of schedule %s have not ended, and its rule for overlaps is %s: wait for them, or cancel them", quote(x.Name), overlapName(x.Overlap))
 	}
 	return err
 }

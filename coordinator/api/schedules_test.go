@@ -521,3 +521,22 @@ func TestADefinitionFiresWhenItsFileDoes(t *testing.T) {
 		}
 	}
 }
+
+// A concurrency key is shared with jobs that no schedule has started: they count, and are named.
+func TestARunThatAJobOfAUserBlocksNamesIt(t *testing.T) {
+	t.Parallel()
+	r := setupSchedules(t)
+	m := everyTenMinutes("nightly", "")
+	m.Definition.Overlap = dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP
+	h := m.GetPart().GetHeader()
+	h.Concurrency = &dtaskv1.JobConcurrency{Key: "deploy", Overlap: dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP}
+	r.mustSet(t, "submitter", m)
+	own := header("own")
+	own.Namespace, own.Concurrency = h.GetNamespace(), h.GetConcurrency()
+	job, err := r.send(as(t.Context(), "submitter"), request("own", own, task("a")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.schedules.RunSchedule(as(t.Context(), "submitter"), &dtaskv1.RunScheduleRequest{Name: "nightly", IdempotencyKey: "k"})
+	wantConflict(t, err, codes.FailedPrecondition, `earlier jobs with the concurrency key "deploy" (`+job.GetId()+`) have not ended, and the rule for overlaps of the schedule is skip`)
+}
