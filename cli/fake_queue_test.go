@@ -106,7 +106,7 @@ func (f *fakeLeader) DeleteQueue(_ context.Context, r *dtaskv1.DeleteQueueReques
 	if err != nil {
 		return nil, err
 	}
-	if q.GetRunning() > 0 {
+	if q.GetRunning() > 0 && r.GetName() != "default" { // that one is only reset
 		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, fmt.Sprintf("queue %q is named by jobs that have not ended", r.GetName()))
 	}
 	f.queues = slices.DeleteFunc(f.queues, func(other *dtaskv1.Queue) bool { return other == q })

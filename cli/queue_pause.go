@@ -50,6 +50,9 @@ func newQueueResume(a *app) *cobra.Command {
 	}
 }
 
+// defaultQueue is the queue of jobs that name none.
+const defaultQueue = "default"
+
 func newQueueDelete(a *app) *cobra.Command {
 	var version uint32
 	cmd := &cobra.Command{
@@ -64,7 +67,11 @@ default returns to its initial settings.`,
 			if err := c.DeleteQueue(ctx, name, version); err != nil {
 				return view{}, err
 			}
-			return lines(document.DeletedQueue{Name: name, Deleted: true}, fmt.Sprintf("queue %s deleted", show.Clean(name))), nil
+			line := fmt.Sprintf("queue %s deleted", show.Clean(name))
+			if name == defaultQueue { // it remains
+				line = fmt.Sprintf("queue %s has its initial settings", name)
+			}
+			return lines(document.DeletedQueue{Name: name, Deleted: true}, line), nil
 		}),
 	}
 	bind(cmd.Flags(), &version, "if-version", "", "delete only if the queue has this `VERSION`", integer[uint32](1, math.MaxUint32))

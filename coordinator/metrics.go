@@ -252,8 +252,9 @@ func (m metrics) collectLeader(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, float64(t.Depth[p].Load()), p.String())
 	}
 	m.collectQueues(ch)
+	m.collectLimits(ch)
 	letters := desc("dead_letters", "Dead letters by task type; types beyond the 50 most frequent count as (others).", "type")
-	for kind, n := range mostFrequent(deadLetters, maxDeadLetterTypes) {
+	for kind, n := range mostFrequent(deadLetters) {
 		ch <- prometheus.MustNewConstMetric(letters, prometheus.GaugeValue, float64(n), kind)
 	}
 }
@@ -315,18 +316,18 @@ func (m metrics) collectStates(ch chan<- prometheus.Metric) {
 	}
 }
 
-// maxDeadLetterTypes bounds the series of dead letters.
-const maxDeadLetterTypes = 50
+// maxSeries bounds the series of dead letters, and those of limits.
+const maxSeries = 50
 
-// mostFrequent keeps the most frequent types and adds up the others as OtherTypes, which
+// mostFrequent keeps the most frequent names and adds up the others as OtherTypes, which
 // is always present, so that the registry has the metric from the start.
-func mostFrequent(counts map[string]int, most int) map[string]int {
+func mostFrequent(counts map[string]int) map[string]int {
 	kinds := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
 	out := map[string]int{sequencer.OtherTypes: 0}
 	for i, kind := range kinds {
-		if i >= most {
+		if i >= maxSeries {
 			kind = sequencer.OtherTypes
 		}
 		out[kind] += counts[kinds[i]]

@@ -9,17 +9,17 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-func TestSeriesOfDeadLettersAreBounded(t *testing.T) {
+func TestSeriesOfDeadLettersAndLimitsAreBounded(t *testing.T) {
 	t.Parallel()
 	counts := map[string]int{"often": 100, "run": 7}
 	for i := range 60 {
 		counts[fmt.Sprintf("type%02d", i)] = 1
 	}
-	got := mostFrequent(counts, 50)
+	got := mostFrequent(counts)
 	if len(got) != 51 || got["often"] != 100 || got["run"] != 7 || got["type47"] != 1 || got[sequencer.OtherTypes] != 12 {
 		t.Errorf("got %d series: %v", len(got), got)
 	}
-	if got := mostFrequent(nil, 50); !maps.Equal(got, map[string]int{sequencer.OtherTypes: 0}) {
+	if got := mostFrequent(nil); !maps.Equal(got, map[string]int{sequencer.OtherTypes: 0}) {
 		t.Errorf("without dead letters: %v", got)
 	}
 }

@@ -39,6 +39,9 @@ type shape struct {
 	prefetchable bool // its tasks may wait at a worker for a slot
 	pooled       bool // a label is required that is not that of a secret
 
+	key     string // in Scheduler.shapes
+	classes int    // that exist and have it
+
 	blocked bool          // no worker has capacity: it is in Scheduler.blocked
 	listed  int           // ready queues in the order
 	parked  []*readyQueue // ready queues out of it, because the shape was blocked
@@ -90,6 +93,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 		c.affinity = newAffinity(&d)
 		c.flow.classes++
 		s.addLimits(c)
+		c.shape.classes++
 		s.classOf[c.key] = id
 	}
 	s.classes[id].uses++
@@ -101,7 +105,7 @@ func (s *Scheduler) shape(key []byte, d *Demand) *shape {
 	if sh := s.shapes[string(key)]; sh != nil {
 		return sh
 	}
-	sh := &shape{}
+	sh := &shape{key: string(key)}
 	for _, q := range d.Resources {
 		sh.needs = append(sh.needs, need{intern(s.resources, q.Name), q.Amount})
 	}
@@ -115,7 +119,7 @@ func (s *Scheduler) shape(key []byte, d *Demand) *shape {
 	}
 	sh.namespace = s.namespaceID(d.Namespace)
 	sh.prefetchable = !d.NoPrefetch && len(sh.needs) == 0
-	s.shapes[string(key)] = sh
+	s.shapes[sh.key] = sh
 	return sh
 }
 

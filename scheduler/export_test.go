@@ -58,6 +58,12 @@ func (s *Scheduler) Flows() (flows, classes int) {
 	return flows, len(s.classes) - len(s.unused)
 }
 
+// Shapes returns the number of shapes that are known, and of those that are blocked.
+func (s *Scheduler) Shapes() (known, blocked int) { return len(s.shapes), len(s.blocked) }
+
+// OverQuota returns how many ready queues the quotas of a queue hold back.
+func (s *Scheduler) OverQuota(name string) int { return len(s.queues[name].over) }
+
 // Check recomputes what the Scheduler maintains, and returns the first
 // difference.
 func (s *Scheduler) Check() error {

@@ -30,7 +30,7 @@ func (s *Scheduler) freeOne(c *class) {
 	if wasFull && !c.groupFull() {
 		s.unparkLimited(c)
 	}
-	if len(q.over) > 0 {
+	if len(q.over) > 0 && q.limits(c) {
 		s.unparkOver(q)
 	}
 	if q.limit > 0 && q.pos < 0 {
@@ -94,6 +94,9 @@ func (s *Scheduler) recycle(c *class) {
 	}
 	s.removeLimits(c)
 	delete(s.classOf, c.key)
+	if c.shape.classes--; c.shape.classes == 0 {
+		delete(s.shapes, c.shape.key) // unblock takes it out of Scheduler.blocked
+	}
 	s.classes[c.id] = s.unusedClass(c.id)
 	s.unused = append(s.unused, c.id)
 	s.removeClass(c.flow)

@@ -151,6 +151,18 @@ func (q *queue) allows(c *class) bool {
 	return true
 }
 
+// limits reports whether tasks of a class take any of what the quotas on resources are about.
+func (q *queue) limits(c *class) bool {
+	for _, m := range q.max {
+		for _, n := range c.needs {
+			if n.resource == m.resource {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // mayStart reports whether nothing but missing capacity holds back a task of a class.
 func (c *class) mayStart() bool {
 	q := c.flow.queue

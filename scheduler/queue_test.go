@@ -157,6 +157,39 @@ func TestAQuotaOnAResourceHoldsBackOnlyTasksThatNeedIt(t *testing.T) {
 	}
 }
 
+// The end of a task that takes nothing of a quota changes nothing about what it holds back:
+// thousands of owners may wait there.
+func TestTheEndOfATaskOutsideAQuotaReturnsNothingToTheOrder(t *testing.T) {
+	t.Parallel()
+	gpu := []scheduler.Quantity{{Name: "gpu", Amount: 1}}
+	s := scheduler.New(1)
+	s.AddWorker(1, scheduler.Capacity{Slots: 10, Resources: []scheduler.Quantity{{Name: "gpu", Amount: 8}}})
+	s.SetQueue("ml", scheduler.Queue{Max: gpu})
+	for i, owner := range []string{"a", "b", "c"} {
+		s.Push(task(i), s.Class(scheduler.Demand{Queue: "ml", Owner: owner, Resources: gpu}), scheduler.Normal, 0)
+	}
+	s.Push(task(3), s.Class(inQueue("ml", "d")), scheduler.Normal, 0)
+	var plain, needy scheduler.Assignment
+	for a, ok := s.Next(nil); ok; a, ok = s.Next(nil) {
+		if a.Task == task(3) {
+			plain = a
+		} else {
+			needy = a
+		}
+	}
+	if n := s.OverQuota("ml"); n != 2 {
+		t.Fatalf("%d owners are held back, want 2", n)
+	}
+	s.Release(plain.Worker, plain.Class, plain.Priority)
+	if n := s.OverQuota("ml"); n != 2 {
+		t.Errorf("after the end of a task without a GPU, %d owners are held back, want 2", n)
+	}
+	s.Release(needy.Worker, needy.Class, needy.Priority)
+	if n := s.OverQuota("ml"); n != 0 {
+		t.Errorf("after the end of a task with a GPU, %d owners are held back, want none", n)
+	}
+}
+
 // A lost worker's attempts no longer count.
 func TestTheShareOfALostWorkerIsReleased(t *testing.T) {
 	t.Parallel()
@@ -174,6 +207,30 @@ func TestTheShareOfALostWorkerIsReleased(t *testing.T) {
 	s.AddWorker(3, scheduler.Capacity{Slots: 2})
 	if n := started(s); n[1] != 1 || n[2] != 1 {
 		t.Errorf("got %v, want 1 of each", n)
+	}
+}
+
+// Tasks with requirements of their own come and go, also those that no worker fulfills.
+func TestShapesWithoutClassesAreFreed(t *testing.T) {
+	t.Parallel()
+	s := fleet(1, 1)
+	known, _ := s.Shapes()
+	for i := range 100 {
+		c := s.Class(scheduler.Demand{Resources: []scheduler.Quantity{{Name: "memory", Amount: int64(i + 1)}}})
+		s.Push(task(i), c, scheduler.Normal, 0)
+		if a, ok := s.Next(nil); ok {
+			t.Fatalf("got %+v", a)
+		}
+		s.Retire(c)
+	}
+	s.Push(task(100), 0, scheduler.Normal, 0)
+	a := mustNext(t, s)
+	s.Release(a.Worker, a.Class, a.Priority)
+	if n, blocked := s.Shapes(); n != known || blocked != 0 {
+		t.Errorf("%d shapes, of which %d are blocked; want %d and none", n, blocked, known)
+	}
+	if err := s.Check(); err != nil {
+		t.Error(err)
 	}
 }
 

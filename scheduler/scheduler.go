@@ -322,14 +322,15 @@ func (s *Scheduler) block(c *class) {
 	s.reserve(c)
 }
 
-// unblock unblocks the shapes that fit a worker whose capacity has grown.
+// unblock unblocks the shapes that fit a worker whose capacity has grown, and those without
+// classes.
 func (s *Scheduler) unblock(w *worker) {
 	if len(s.blocked) == 0 || !w.ranked() {
 		return
 	}
 	still := s.blocked[:0]
 	for _, sh := range s.blocked {
-		if !w.fits(sh) {
+		if sh.classes > 0 && !w.fits(sh) {
 			still = append(still, sh)
 			continue
 		}

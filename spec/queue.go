@@ -13,6 +13,9 @@ const (
 	MaxQueueWeight = 10_000
 	// maxQueueEntries bounds the resources and the labels of a queue.
 	maxQueueEntries = 64
+	// maxQueueText bounds the names and values of a queue together: fewer than fit into the
+	// state.
+	maxQueueText = 14 << 10 // bytes
 	// maxSubmitBurst bounds the jobs that may be submitted to a queue at once.
 	maxSubmitBurst = 1_000_000
 )
@@ -35,14 +38,21 @@ func CheckQueue(name string, q *dtaskv1.QueueSettings) error {
 	if len(q.GetMax()) > maxQueueEntries || len(q.GetRequire()) > maxQueueEntries {
 		add("max and require", problem{"too many entries", fmt.Sprintf("must be at most %d each", maxQueueEntries)})
 	}
+	text := 0
 	for _, resource := range namesOf(q.GetMax()) {
+		text += len(resource)
 		add("max."+resource, labelNameProblem(resource))
 		if q.GetMax()[resource] <= 0 {
 			add("max."+resource, problem{"a quota of 0 or less lets nothing start", "write an amount above 0, or pause the queue"})
 		}
 	}
 	for _, key := range namesOf(q.GetRequire()) {
+		text += len(key) + len(q.GetRequire()[key])
 		add("require."+key, labelProblem(key, q.GetRequire()[key]))
+		add("require."+key, signProblem(q.GetRequire()[key]))
+	}
+	if text > maxQueueText {
+		add("max and require", problem{fmt.Sprintf("have %d bytes of names and values", text), fmt.Sprintf("must be at most %d", maxQueueText)})
 	}
 	if q.GetSubmitBurst() > maxSubmitBurst {
 		add("submit_burst", problem{fmt.Sprintf("%d is out of range", q.GetSubmitBurst()), fmt.Sprintf("must be 1 to %d", maxSubmitBurst)})

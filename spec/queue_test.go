@@ -3,6 +3,8 @@ package spec
 import (
 	"strings"
 	"testing"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 func TestTheQueueOfAJobFileIsFound(t *testing.T) {
@@ -15,6 +17,16 @@ func TestTheQueueOfAJobFileIsFound(t *testing.T) {
 	}
 	if line, _ := QueuePosition([]byte("{"), "etl"); line != 0 {
 		t.Errorf("invalid file: got line %d", line)
+	}
+}
+
+// A queue requires single values. It has no rules, and takes none for a value.
+func TestAQueueDoesNotTakeARuleForALabel(t *testing.T) {
+	t.Parallel()
+	for value, fine := range map[string]bool{"ssd": true, "s*": true, "*": false, "!ssd": false} {
+		if err := CheckQueue("ml", &dtaskv1.QueueSettings{Require: map[string]string{"disk": value}}); (err == nil) != fine {
+			t.Errorf("disk=%s: got %v", value, err)
+		}
 	}
 }
 

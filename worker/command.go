@@ -65,8 +65,13 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	lines := process.NewLines(func(p process.Progress) { t.Progress(p.Fraction, p.Text) })
 	lines.OnCheckpoint = a.checkpointer.Load().request // environ created it
 	errorLines := process.NewLines(nil)
+	var leased *process.Lease
+	if a.limited {
+		leased = w.lease.ofPrograms()
+	}
 	exit, err := w.runProgram(a, &process.Spec{
-		Argv: argv(body, a.policy), Env: env, Dir: cwd, Umask: a.policy.Umask,
+		Lease: leased,
+		Argv:  argv(body, a.policy), Env: env, Dir: cwd, Umask: a.policy.Umask,
 		Stdout:    io.MultiWriter(lines, log.stream(logs.Stdout)),
 		Stderr:    io.MultiWriter(errorLines, log.stream(logs.Stderr)),
 		KillGrace: time.Duration(a.policy.GetKillGraceMs()) * time.Millisecond,
@@ -75,6 +80,8 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	switch {
 	case errors.Is(err, errNotBegun):
 		return released(notBegun)
+	case errors.Is(err, process.ErrLeaseEnded):
+		return endedBy(errLimitedLeaseEnded)
 	case err != nil:
 		return commandError(exit, err)
 	}

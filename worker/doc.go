@@ -79,9 +79,11 @@
 //	worker   heartbeat sent ─────────── lease ───────────► stops the attempt
 //	leader        └─► heartbeat received ─────────── lease ───────────► marks the worker down
 //
-// The leader's lease starts later, so the worker's ends first. At-least-once
-// attempts need no lease: a worker without a leader continues those that it has
-// begun, and fencing tokens decide which attempt counts.
+// The leader's lease starts later, so the worker's ends first. Attempts that count
+// towards a named limit run within the lease, too, and are released at its end;
+// supervisors end their commands even while the worker is stopped. Other
+// at-least-once attempts need no lease: a worker without a leader continues those
+// that it has begun, and fencing tokens decide which attempt counts.
 //
 // Every attempt needs a fresh confirmation to begin (confirmation.go): an
 // answered heartbeat that was sent less than two thirds of the leader's liveness

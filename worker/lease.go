@@ -3,14 +3,18 @@ package worker
 import (
 	"sync"
 	"time"
+
+	"github.com/dtask/dtask/worker/process"
 )
 
-// lease decides whether this worker's at-most-once attempts, and those with named limits, may
-// continue. An
-// answered heartbeat renews it from the time at which the heartbeat was sent,
-// so that a slow answer cannot extend it. It uses the monotonic clock only.
+// lease decides whether this worker's at-most-once attempts, and those with named limits,
+// may continue. An answered heartbeat renews it from the time at which the heartbeat was
+// sent, so that a slow answer cannot extend it. It uses the monotonic clock only.
 type lease struct {
 	ended func() // called without locks held, each time the lease ends
+	// programs ends with the lease. Their supervisors know it, and end commands with limits
+	// also while this process is stopped.
+	programs process.Lease
 
 	mu      sync.Mutex // guards the rest
 	length  time.Duration
@@ -36,6 +40,7 @@ func (l *lease) renew(sent time.Time) {
 	}
 	if expires := sent.Add(l.length); expires.After(l.expires) {
 		l.expires = expires
+		l.programs.Renew(process.Monotonic() + time.Until(expires))
 	}
 	if l.timer == nil {
 		l.timer = time.AfterFunc(time.Until(l.expires), l.check)
@@ -47,6 +52,16 @@ func (l *lease) over() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.length > 0 && !l.expires.IsZero() && time.Until(l.expires) <= 0
+}
+
+// ofPrograms returns the lease for supervisors; nil if leases never end.
+func (l *lease) ofPrograms() *process.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.length <= 0 {
+		return nil
+	}
+	return &l.programs
 }
 
 // check runs when the lease would end, and again later if it was renewed.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -118,6 +119,32 @@ func TestBelowTheirLevelQueuesAreRefused(t *testing.T) {
 	if !strings.Contains(err.Error(), "queues require 3") {
 		t.Errorf("got %v", err)
 	}
+}
+
+func TestSettingsOfAQueueThatAreTooLongAreInvalid(t *testing.T) {
+	t.Parallel()
+	r := withQueues(t)
+	set := func(value int) error {
+		s := &dtaskv1.QueueSettings{Require: map[string]string{}, Max: map[string]int64{}}
+		for i := range 64 {
+			name := fmt.Sprintf("%063d", i)
+			s.Require[name], s.Max[name] = strings.Repeat("v", value), 1<<62
+		}
+		_, err := r.queues.SetQueue(t.Context(), &dtaskv1.SetQueueRequest{Name: "long", Settings: s})
+		return err
+	}
+	wantError(t, set(255), codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+	if err := set(98); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAJobIsNotMovedToAQueueWithAnInvalidName(t *testing.T) {
+	t.Parallel()
+	r := withQueues(t)
+	r.submit(t, "j", task("a"))
+	_, err := r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: "1", Queue: "e t l", IdempotencyKey: "u"})
+	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 }
 
 func TestAnUpdateMovesAJob(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/dtask/dtask/internal/statetext"
 	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
 )
 
 const (
@@ -36,6 +37,9 @@ func (j *jobs) update(ctx context.Context, c change, r *dtaskv1.UpdateRequest) (
 	if r.GetQueue() != "" {
 		if !movesOnly(r) {
 			return none, invalid("queue requires a whole job, and no other change: send two updates")
+		}
+		if err := spec.CheckName(r.GetQueue()); err != nil {
+			return none, invalid("queue: %v", err)
 		}
 		done, err := j.move(ctx, c, r)
 		if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok {

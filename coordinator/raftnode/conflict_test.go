@@ -251,6 +251,31 @@ func TestASnapshotIsInstalledAfterOneThatEndsWithReads(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
+// Nothing is sent after the snapshot but requests without entries.
+func TestAReplicaKnowsWhatIsCommittedAfterItGotASnapshot(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, func(cfg *Config) {
+		slow(cfg)
+		cfg.TrailingLogs = 1
+	})
+	leader := c.leader(t)
+	leader.propose(t, 1, 20)
+	behind := c.others(leader)[0]
+	behind.holds(t, 20)
+	behind.stop(t)
+	leader.propose(t, 21, 20)
+	for _, n := range c {
+		if n != behind {
+			n.holds(t, 40)
+			n.snapshotAll(t)
+		}
+	}
+	behind.restart(t)
+	behind.holds(t, 40)
+	eventually(t, "all is committed", func() bool { return behind.CommitIndex() == leader.LastIndex() })
+	c.wantNoFatals(t)
+}
+
 // A leader was killed before it stored an entry that it had sent to a replica with
 // nothing but a snapshot. The next leader has another entry in its place, and only a
 // shorter snapshot.

@@ -227,6 +227,8 @@ func (d *dispatcher) sweep(b *batch) {
 		d.loadsAt = b.now
 		loads := d.loads(b)
 		b.cfg.Totals.Queues.Store(&loads)
+		limits := d.sched.LimitLoads()
+		b.cfg.Totals.Limits.Store(&limits)
 	}
 	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
 		b.cfg.Totals.Depth[p].Store(int64(d.sched.Depth(p)))

@@ -67,40 +67,60 @@ func (q *queues) changed(b *batch, name string) {
 		q.sched.RemoveQueue(schedulerQueue(name))
 		q.policies.setRequired(name, nil)
 		delete(q.buckets, name)
+		if name != fsm.DefaultQueue {
+			delete(q.dispatch.queueWaits.byQueue, name)
+		}
 	}
-	if slices.Equal(before, q.policies.required[schedulerQueue(name)]) {
-		return
+	if !slices.Equal(before, q.policies.required[schedulerQueue(name)]) {
+		q.relabel(b, name)
 	}
+}
+
+// relabel queues the ready tasks of a queue again whose required labels have changed, the
+// oldest job first, as a new leader does.
+func (q *queues) relabel(b *batch, name string) {
+	var open []fsm.Job // newest first
+	ids := make(map[fsm.JobID]bool)
 	for job := range b.view.Jobs(0) {
 		if !job.State.Terminal() && fsm.QueueOf(job.Header) == name {
-			q.moved(b, job.ID)
-			for run := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID}, N: job.Total}) {
-				for i := uint32(0); i < run.N && run.State == fsm.Pending; i++ {
-					q.dispatch.reorder(b, fsm.TaskRef{Job: job.ID, Index: run.Index + i})
-				}
+			open = append(open, job)
+			ids[job.ID] = true
+		}
+	}
+	q.moved(b, ids)
+	for _, job := range slices.Backward(open) {
+		for run := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID}, N: job.Total}) {
+			for i := uint32(0); i < run.N && run.State == fsm.Pending; i++ {
+				q.dispatch.reorder(b, fsm.TaskRef{Job: job.ID, Index: run.Index + i})
 			}
 		}
 	}
 }
 
-// moved reads the policies of a job again, whose queue or the labels of which have changed:
-// its attempts count in the queue where its ready tasks are put next.
-func (q *queues) moved(b *batch, id fsm.JobID) {
-	before := q.policies.jobs[id]
-	delete(q.policies.jobs, id)
-	q.workers.moved(b, id)
-	if before != nil {
-		q.policies.retire(before) // what is left of its entries is superseded
+// moved reads the policies of jobs again, whose queue or the labels of which have changed:
+// their attempts count in the queue where their ready tasks are put next. It reads the
+// attempts of all workers once, however many jobs they are.
+func (q *queues) moved(b *batch, jobs map[fsm.JobID]bool) {
+	var before []*jobPolicies
+	for _, id := range slices.Sorted(maps.Keys(jobs)) {
+		if known := q.policies.jobs[id]; known != nil {
+			before = append(before, known)
+			delete(q.policies.jobs, id)
+		}
+	}
+	q.workers.moved(b, jobs)
+	for _, known := range before {
+		q.policies.retire(known) // what is left of its entries is superseded
 	}
 }
 
-// moved counts the attempts of a job in its present class.
-func (t *workerTable) moved(b *batch, id fsm.JobID) {
+// moved counts the attempts of jobs in their present classes.
+func (t *workerTable) moved(b *batch, jobs map[fsm.JobID]bool) {
 	for _, number := range slices.Sorted(maps.Keys(t.byID)) {
 		w := t.byID[number]
 		for i := range w.held.list {
 			x := &w.held.list[i]
-			if x.Job != id {
+			if !jobs[x.Job] {
 				continue
 			}
 			class := t.policies.classOfTask(b.view, x.TaskRef)
@@ -109,13 +129,13 @@ func (t *workerTable) moved(b *batch, id fsm.JobID) {
 			x.class = class
 		}
 	}
-	t.leases.moved(b, id)
+	t.leases.moved(b, jobs)
 }
 
-// moved counts the attempts of a job in its present class.
-func (l *leases) moved(b *batch, id fsm.JobID) {
+// moved counts the attempts of jobs in their present classes.
+func (l *leases) moved(b *batch, jobs map[fsm.JobID]bool) {
 	for a, x := range l.byRef {
-		if a.Job != id {
+		if !jobs[a.Job] {
 			continue
 		}
 		class := l.policies.classOfTask(b.view, a.TaskRef)

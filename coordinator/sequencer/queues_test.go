@@ -172,6 +172,43 @@ func TestAQueueThatIsUnknownIsRefused(t *testing.T) {
 	})
 }
 
+// The queue default exists without being set, with the settings that its deletion gives it.
+func TestTheDefaultQueueIsResetWithoutBeingSet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		if err := s.DeleteQueue(t.Context(), "default", 0); err != nil {
+			t.Error(err)
+		}
+		wantRejected(t, "with a version", s.DeleteQueue(t.Context(), "default", 1), fsm.VersionMismatch)
+		wantRejected(t, "another queue", s.DeleteQueue(t.Context(), "etl", 0), fsm.QueueNotFound)
+	})
+}
+
+func TestADeletedQueueHasNoLoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetQueue(t, s, "etl", fsm.QueueSettings{})
+		attachWorker(t, s, "w1", "a", 1, succeed)
+		mustSubmit(t, s, queued("a", "etl", 5))
+		synctest.Wait()
+		if l := mustLoads(t, s)["etl"]; l.Waits == 0 {
+			t.Fatalf("got %+v, want waits", l)
+		}
+		if err := s.DeleteQueue(t.Context(), "etl", 0); err != nil {
+			t.Fatal(err)
+		}
+		if l, ok := mustLoads(t, s)["etl"]; ok {
+			t.Errorf("got %+v", l)
+		}
+	})
+}
+
 func TestAMovedJobCountsInItsNewQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -237,6 +274,55 @@ func TestTheTasksOfAQueueGoToItsWorkers(t *testing.T) {
 		if on[plain] != 2 || on[pool] != 2 {
 			t.Errorf("got %v, want 2 on each of workers %d and %d", on, plain, pool)
 		}
+	})
+}
+
+// A change of the required labels queues all waiting tasks again, the oldest job first.
+func TestNewLabelsOfAQueueKeepTheOrderOfItsJobs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetQueue(t, s, "ml", fsm.QueueSettings{})
+		var jobs []fsm.JobID
+		for _, key := range []string{"a", "b", "c"} {
+			jobs = append(jobs, mustSubmit(t, s, queued(key, "ml", 1)))
+		}
+		mustSetQueue(t, s, "ml", fsm.QueueSettings{Require: []fsm.Label{{Key: "pool", Value: "ml"}}})
+		w := &fakeWorker{t: t, seq: s, name: "pool", answer: keep, next: 1, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 100)}
+		if _, err := s.Attach(t.Context(), sequencer.Hello{Name: "pool", Incarnation: "a", Slots: 1, Labels: []fsm.Label{{Key: "pool", Value: "ml"}}}, w); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for i, id := range jobs {
+			want := fsm.Pending
+			if i == 0 {
+				want = fsm.Assigned
+			}
+			if state := c.task(id, 0).State; state != want {
+				t.Errorf("the task of job %d is %v, want %v", i, state, want)
+			}
+		}
+	})
+}
+
+// Nobody has paused the queue default, and nobody has set it.
+func TestTheDefaultQueueIsNotSetToResumeIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		q, already, err := s.ResumeQueue(t.Context(), "default", "alice")
+		if err != nil || !already || q == nil || q.Name != "default" || q.IsPaused() {
+			t.Errorf("got %+v, already %v, %v", q, already, err)
+		}
+		c.machine.Read(func(v *fsm.State, _ uint64) {
+			if v.Queue("default") != nil {
+				t.Error("the queue was set")
+			}
+		})
 	})
 }
 

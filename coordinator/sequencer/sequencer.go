@@ -248,7 +248,7 @@ func (s *Sequencer) absorb(b *batch) {
 		s.workers.attemptEnded(b, h)
 	}
 	for _, id := range b.fx.MovedJobs {
-		s.queues.moved(b, id)
+		s.queues.moved(b, map[fsm.JobID]bool{id: true})
 	}
 	for _, run := range b.fx.Ready {
 		s.dispatch.pushRun(b, run)

@@ -12,12 +12,12 @@ import (
 // nothing. Errors: *RejectedError as for fsm.SetQueue, *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown.
 func (s *Sequencer) SetQueue(ctx context.Context, name string, to fsm.QueueSettings, version uint32, by string) (*fsm.Queue, error) {
-	return s.changeQueue(ctx, name, func(b *batch, old *fsm.Queue) fsm.Op {
+	return do(ctx, s.inbox, classCancel, func(b *batch) (*fsm.Queue, error) {
 		op := &fsm.SetQueue{Name: name, QueueSettings: to, By: by, IfVersion: version, AtMS: b.entry.NowMS()}
-		if old != nil {
+		if old := b.view.Queue(name); old != nil {
 			op.Pause = old.Pause
 		}
-		return op
+		return s.proposeQueue(b, name, op)
 	})
 }
 
@@ -25,38 +25,40 @@ func (s *Sequencer) SetQueue(ctx context.Context, name string, to fsm.QueueSetti
 // true. Errors: *RejectedError with QueueNotFound, *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown.
 func (s *Sequencer) PauseQueue(ctx context.Context, name, reason, by string) (q *fsm.Queue, already bool, err error) {
-	q, err = s.changeQueue(ctx, name, func(b *batch, old *fsm.Queue) fsm.Op {
-		if already = old != nil && old.IsPaused(); already {
-			return nil
-		}
-		return withPause(b, name, old, fsm.QueuePause{AtMS: b.entry.NowMS(), Reason: reason, By: by}, by)
+	return s.setPause(ctx, name, by, func(b *batch) fsm.QueuePause {
+		return fsm.QueuePause{AtMS: b.entry.NowMS(), Reason: reason, By: by}
 	})
-	return q, already, err
 }
 
 // ResumeQueue lets the tasks of a paused queue start again. One that is not paused stays as
 // it is, and already is true. Errors as for PauseQueue.
 func (s *Sequencer) ResumeQueue(ctx context.Context, name, by string) (q *fsm.Queue, already bool, err error) {
-	q, err = s.changeQueue(ctx, name, func(b *batch, old *fsm.Queue) fsm.Op {
-		if already = old != nil && !old.IsPaused(); already {
-			return nil
-		}
-		return withPause(b, name, old, fsm.QueuePause{}, by)
-	})
-	return q, already, err
+	return s.setPause(ctx, name, by, func(*batch) fsm.QueuePause { return fsm.QueuePause{} })
 }
 
-// withPause returns the operation that pauses or resumes a queue. The default one need not
-// have been set.
-func withPause(b *batch, name string, old *fsm.Queue, pause fsm.QueuePause, by string) fsm.Op {
-	if old == nil && name != fsm.DefaultQueue {
-		return &fsm.DeleteQueue{Name: name} // is rejected with QueueNotFound
-	}
-	op := &fsm.SetQueue{Name: name, QueueSettings: fsm.QueueSettings{Weight: 1}, Pause: pause, By: by, AtMS: b.entry.NowMS()}
-	if old != nil {
-		op.QueueSettings = old.QueueSettings
-	}
-	return op
+// queueChange is what a change has made of a queue; already means that nothing was to change.
+type queueChange struct {
+	queue   *fsm.Queue
+	already bool
+}
+
+// setPause pauses a queue or resumes it, unless it is paused, or not, already.
+func (s *Sequencer) setPause(ctx context.Context, name, by string, pause func(b *batch) fsm.QueuePause) (*fsm.Queue, bool, error) {
+	c, err := do(ctx, s.inbox, classCancel, func(b *batch) (queueChange, error) {
+		to, now := pause(b), b.view.Queue(name)
+		if now == nil && name == fsm.DefaultQueue { // it need not have been set
+			now = &fsm.Queue{Name: name, QueueSettings: fsm.QueueSettings{Weight: 1}}
+		}
+		if now == nil {
+			return queueChange{}, &RejectedError{Reason: fsm.QueueNotFound}
+		}
+		if now.IsPaused() == (to.AtMS != 0) {
+			return queueChange{now, true}, nil
+		}
+		q, err := s.proposeQueue(b, name, &fsm.SetQueue{Name: name, QueueSettings: now.QueueSettings, Pause: to, By: by, AtMS: b.entry.NowMS()})
+		return queueChange{queue: q}, err
+	})
+	return c.queue, c.already, err
 }
 
 // DeleteQueue removes a queue; the default one returns to its initial settings. version is
@@ -64,23 +66,27 @@ func withPause(b *batch, name string, old *fsm.Queue, pause fsm.QueuePause, by s
 // VersionMismatch, or WrongState while jobs name it; *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown.
 func (s *Sequencer) DeleteQueue(ctx context.Context, name string, version uint32) error {
-	_, err := s.changeQueue(ctx, name, func(*batch, *fsm.Queue) fsm.Op { return &fsm.DeleteQueue{Name: name, IfVersion: version} })
+	_, err := do(ctx, s.inbox, classCancel, func(b *batch) (*fsm.Queue, error) {
+		if name == fsm.DefaultQueue && b.view.Queue(name) == nil { // it has them
+			if version != 0 {
+				return nil, &RejectedError{Reason: fsm.VersionMismatch}
+			}
+			return nil, nil //nolint:nilnil // nothing is set, as after a deletion
+		}
+		return s.proposeQueue(b, name, &fsm.DeleteQueue{Name: name, IfVersion: version})
+	})
 	return err
 }
 
-// changeQueue proposes a change of a queue, unless it is nil, and returns the queue as it is
-// then; nil if it is not set.
-func (s *Sequencer) changeQueue(ctx context.Context, name string, change func(b *batch, old *fsm.Queue) fsm.Op) (*fsm.Queue, error) {
-	return do(ctx, s.inbox, classCancel, func(b *batch) (*fsm.Queue, error) {
-		if op := change(b, b.view.Queue(name)); op != nil {
-			s.absorb(b) // tasks that became ready must be queued before they can be reordered
-			if r := b.entry.Do(op); r != fsm.Accepted {
-				return nil, &RejectedError{Reason: r}
-			}
-			s.queues.changed(b, name)
-		}
-		return b.view.Queue(name), nil
-	})
+// proposeQueue proposes a change of a queue, and returns the queue as it is then; nil if it is
+// not set.
+func (s *Sequencer) proposeQueue(b *batch, name string, op fsm.Op) (*fsm.Queue, error) {
+	s.absorb(b) // tasks that became ready must be queued before they can be reordered
+	if r := b.entry.Do(op); r != fsm.Accepted {
+		return nil, &RejectedError{Reason: r}
+	}
+	s.queues.changed(b, name)
+	return b.view.Queue(name), nil
 }
 
 // MoveJob moves a job to another queue. Errors: *RejectedError with JobNotFound,

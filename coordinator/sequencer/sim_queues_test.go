@@ -58,6 +58,9 @@ func (x *simQueues) act(t *simTerm) {
 		if c.chance(20) {
 			to.RateMilli, to.Burst = 1000, 5
 		}
+		if c.chance(25) {
+			to.Max = []fsm.Resource{{Name: "cpu", Amount: 2000 + c.rng.Int64N(2000)}}
+		}
 		if c.chance(10) {
 			to.Require = []fsm.Label{{Key: "pool", Value: "none"}}
 		}
@@ -112,9 +115,12 @@ func (x *simQueues) ask(t *simTerm, ask func(context.Context, *sequencer.Sequenc
 // quota.
 func (l *simLedger) checkQueues(s *fsm.State, given []fsm.AssignItem) {
 	starts, running := map[string]int{}, map[string]int{}
+	takes, taken := map[string]bool{}, map[string]int64{} // of cpu
 	for _, it := range given {
 		if job, ok := s.Job(it.Job); ok {
-			starts[fsm.QueueOf(job.Header)]++
+			queue := fsm.QueueOf(job.Header)
+			starts[queue]++
+			takes[queue] = takes[queue] || cpuOf(s, &job, it.Index) > 0
 		}
 	}
 	if len(starts) == 0 {
@@ -122,6 +128,11 @@ func (l *simLedger) checkQueues(s *fsm.State, given []fsm.AssignItem) {
 	}
 	for job := range s.Jobs(0) {
 		running[fsm.QueueOf(job.Header)] += int(job.Counts[fsm.Assigned])
+		for i := uint32(0); i < job.Total && job.Counts[fsm.Assigned] > 0; i++ {
+			if t, _ := s.Task(fsm.TaskRef{Job: job.ID, Index: i}); t.State == fsm.Assigned {
+				taken[fsm.QueueOf(job.Header)] += cpuOf(s, &job, i)
+			}
+		}
 	}
 	for name, n := range starts {
 		q := s.Queue(name)
@@ -131,6 +142,14 @@ func (l *simLedger) checkQueues(s *fsm.State, given []fsm.AssignItem) {
 			l.c.fail("%d tasks of the paused queue %s were assigned", n, name)
 		case q.MaxRunning > 0 && running[name] > int(q.MaxRunning):
 			l.c.fail("queue %s has %d running tasks, and its quota is %d", name, running[name], q.MaxRunning)
+		case len(q.Max) > 0 && takes[name] && taken[name] > q.Max[0].Amount:
+			l.c.fail("tasks of queue %s take %d of cpu, and its quota is %d", name, taken[name], q.Max[0].Amount)
 		}
 	}
+}
+
+// cpuOf returns how much of the resource cpu a task takes.
+func cpuOf(s *fsm.State, job *fsm.Job, i uint32) int64 {
+	t, _ := s.Task(fsm.TaskRef{Job: job.ID, Index: i})
+	return job.Policy(t.Policy).GetResources()["cpu"]
 }

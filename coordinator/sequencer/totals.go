@@ -35,6 +35,8 @@ type Totals struct {
 	OldestWait atomic.Int64
 	// Queues is the load of each queue, of some seconds ago; nil: unknown.
 	Queues atomic.Pointer[map[string]QueueLoad]
+	// Limits is the load of each named limit and key, of some seconds ago; nil: unknown.
+	Limits atomic.Pointer[[]scheduler.LimitLoad]
 	// Failed has the failed attempts by task type and reason.
 	Failed FailedAttempts
 

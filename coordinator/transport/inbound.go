@@ -17,14 +17,14 @@ func (t *Transport) forward() {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
+			if args, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
+				limitCommit(args) // before the check, which may change the entry that it follows
+			}
 			if t.check != nil {
 				if err := t.check(rpc.Command); err != nil {
 					refuse(rpc, err)
 					continue
 				}
-			}
-			if args, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
-				limitCommit(args)
 			}
 			select {
 			case t.requests <- rpc:

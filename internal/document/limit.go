@@ -17,7 +17,7 @@ type Limit struct {
 	Rate      uint32         `json:"rate"`      // starts in each period; 0 = unlimited
 	PeriodMS  uint32         `json:"period_ms"` // 0 without a rate
 	Burst     uint32         `json:"burst"`     // starts at once; 0 without a rate
-	SetBy     string         `json:"set_by"`  // empty: the cluster has no identities
+	SetBy     string         `json:"set_by"`    // empty: the cluster has no identities
 	CreatedAt *string        `json:"created_at"`
 	ChangedAt *string        `json:"changed_at"`
 	Held      uint64         `json:"held"`    // attempts that count, of all keys

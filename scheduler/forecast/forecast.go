@@ -132,7 +132,7 @@ func (f *forecast) run() {
 	for {
 		f.start()
 		token, waits := f.nextToken()
-		if f.stopped || len(f.ends) == 0 && !(waits && f.s.Len() > 0) {
+		if f.stopped || len(f.ends) == 0 && (!waits || f.s.Len() == 0) {
 			return
 		}
 		if waits && (len(f.ends) == 0 || token < f.ends[0].at) {

@@ -27,7 +27,7 @@ func inQueues() []Mutant {
 		},
 		{
 			Name:   "a-moved-job-counts-in-its-former-queue",
-			Edits:  []Edit{{"coordinator/sequencer/queues.go", "	q.workers.moved(b, id)\n", ""}},
+			Edits:  []Edit{{"coordinator/sequencer/queues.go", "	q.workers.moved(b, jobs)\n", ""}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAMovedJob"}},
 		},
 	}

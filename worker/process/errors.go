@@ -14,9 +14,12 @@ var ErrNoSupervisor = errors.New("process: RunSupervisor was not called at the s
 // alive 15 s after its grace, and the supervisor was killed.
 var ErrStuck = errors.New("process: process tree did not end in time")
 
-// ErrTooLate is returned if [Spec].StartBefore had passed when the supervisor was
+// ErrTooLate is returned if [Spec].StartBefore, or its lease, had passed when the supervisor was
 // about to start the program. None of it ran.
 var ErrTooLate = errors.New("process: too late to start the program")
+
+// ErrLeaseEnded is returned if the program was ended because [Spec].Lease had ended.
+var ErrLeaseEnded = errors.New("process: the lease of the program ended")
 
 // errLost is the cause in a SupervisorError if the supervisor exited without a
 // report.

@@ -98,12 +98,14 @@ func socketPair() (ours *net.UnixConn, theirs *os.File, err error) {
 func (h *handle) run(ctx context.Context, r *run) (Exit, error) {
 	h.usable = false
 	h.begin()
+	endRenewals := h.renew(r.spec.Lease)
 	stopped := make(chan struct{})
 	keep := context.AfterFunc(ctx, func() {
 		defer close(stopped)
 		h.stop(max(r.spec.KillGrace, 0), r.limit)
 	})
 	rep, err := h.exchange(r)
+	endRenewals()
 	if !keep() {
 		<-stopped
 		_ = h.conn.SetDeadline(time.Time{}) // for the next program; a closed connection is noticed then
@@ -124,10 +126,38 @@ func (h *handle) run(ctx context.Context, r *run) (Exit, error) {
 		return Exit{}, h.lost(ctx, r, errors.New(rep.Error))
 	}
 	h.usable = !rep.Leaving
+	if rep.Exit.Expired {
+		return rep.Exit.Exit, fmt.Errorf("program stopped: %w", ErrLeaseEnded)
+	}
 	if rep.Exit.Stopped && ctx.Err() != nil {
 		return rep.Exit.Exit, fmt.Errorf("program stopped: %w", context.Cause(ctx))
 	}
 	return rep.Exit.Exit, nil
+}
+
+// renew tells the supervisor each renewal of a lease, until the returned function is called,
+// which waits. Without a lease there is nothing to tell.
+func (h *handle) renew(l *Lease) (end func()) {
+	if l == nil {
+		return func() {}
+	}
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			until, renewed := l.current()
+			_ = h.send(order{Renew: &renewOrder{EndBefore: until}}, nil) // a lost supervisor is noticed by exchange
+			select {
+			case <-renewed:
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		<-done
+	}
 }
 
 // begin prepares for the next program.
@@ -175,6 +205,8 @@ func (h *handle) send(o order, streams *stdio) error {
 		return nil
 	case o.Start != nil && h.stopped:
 		return errNotSent
+	case o.Renew != nil && !h.sent:
+		return nil // the start has the end of the lease
 	case o.Start != nil:
 		h.sent = true
 	}

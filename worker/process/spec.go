@@ -40,6 +40,9 @@ type Spec struct {
 	// StartBefore is the reading of [Monotonic] from which on the program is not
 	// started; zero means no limit.
 	StartBefore time.Duration
+	// Lease ends the program when it ends, without a grace, and Run returns
+	// [ErrLeaseEnded]; nil means no limit.
+	Lease *Lease
 }
 
 // An Exit is how a program ended.
@@ -94,5 +97,10 @@ func (s *Spec) order(u *User) (*startOrder, error) {
 	if s.Umask != nil {
 		umask = int(*s.Umask & 0o777)
 	}
-	return &startOrder{Path: program, Argv: s.Argv, Env: s.Env, Dir: dir, Umask: umask, User: u, StartBefore: s.StartBefore}, nil
+	order := &startOrder{Path: program, Argv: s.Argv, Env: s.Env, Dir: dir, Umask: umask, User: u, StartBefore: s.StartBefore}
+	if s.Lease != nil {
+		until, _ := s.Lease.current()
+		order.EndBefore = max(until, 1) // 0 would be no limit
+	}
+	return order, nil
 }

@@ -80,6 +80,9 @@ type execution struct {
 	stopped bool // the stop order arrived, or the worker is gone
 	killing bool // SIGKILL has been sent by the supervisor, not by the kernel
 	exit    Exit
+
+	endBefore time.Duration // the end of its lease; 0 = none
+	expired   bool          // that has come
 }
 
 // Bounds of the time to wait for an event. The end of a child interrupts the
@@ -122,13 +125,13 @@ func supervise() {
 
 // run runs one program, and returns when no process of its tree is left.
 func (s *supervisor) run(o *startOrder) report {
-	s.execution = execution{pidfd: -1}
+	s.execution = execution{pidfd: -1, endBefore: o.EndBefore}
 	if failure := s.start(o); failure != nil {
 		return report{StartFailure: failure}
 	}
 	s.watch()
 	s.closePidfd()
-	return report{Exit: &exitReport{Exit: s.exit, Stopped: s.stopped}}
+	return report{Exit: &exitReport{Exit: s.exit, Stopped: s.stopped, Expired: s.expired}}
 }
 
 // isolate sets the signal handling, limits and privileges of a supervisor.
@@ -183,7 +186,7 @@ func (s *supervisor) start(o *startOrder) *startFailure {
 		attributes.Credential = o.User.credential()
 	}
 	// Last, because this process or the worker may have been stopped until now.
-	if o.StartBefore != 0 && Monotonic() >= o.StartBefore {
+	if o.StartBefore != 0 && Monotonic() >= o.StartBefore || s.leaseEnded() {
 		return &startFailure{TooLate: true}
 	}
 	unix.Umask(o.Umask)                                             // the program inherits it
@@ -214,6 +217,10 @@ func (s *supervisor) watch() {
 		case s.main == 0 && !s.stopped:
 			s.killTree() // the program has ended by itself; the rest of its tree must end, too
 			return
+		case s.leaseEnded():
+			s.expired = true
+			s.killTree()
+			return
 		case s.stopped && !time.Now().Before(killAt):
 			s.killTree()
 			return
@@ -228,6 +235,10 @@ func (s *supervisor) watch() {
 		if s.reap() || s.main == 0 && !s.stopped {
 			continue // it ended before the order arrived
 		}
+		if ok && o.Renew != nil {
+			s.endBefore = o.Renew.EndBefore
+			continue
+		}
 		if !ok || o.Stop == nil || o.Stop.Grace <= 0 {
 			s.stopped = true
 			s.killTree()
@@ -240,6 +251,10 @@ func (s *supervisor) watch() {
 		}
 	}
 }
+
+// leaseEnded reports whether the program must not run any longer. The worker may be stopped,
+// and unable to end it.
+func (s *supervisor) leaseEnded() bool { return s.endBefore != 0 && Monotonic() >= s.endBefore }
 
 // nextOrder receives an order. It returns false if the worker is gone.
 func (s *supervisor) nextOrder() (o order, ok bool) {
@@ -257,6 +272,9 @@ func (s *supervisor) pause(killAt time.Time) time.Duration {
 		pause = settleTime - time.Since(s.began)
 	case s.pidfd < 0:
 		pause = blindInterval
+	}
+	if s.endBefore != 0 {
+		pause = min(pause, s.endBefore-Monotonic())
 	}
 	return max(pause, time.Millisecond)
 }

@@ -5,11 +5,12 @@ import "time"
 // The worker and its supervisor exchange gob values over a pair of sockets.
 // Both ends are the same binary, so the format has no versions.
 
-// An order is sent by the worker: a start, and at most one stop before the
-// report of that program's end. A stop that arrives later has no effect. The
-// end of the stream is an order, too: kill the tree immediately, and exit.
+// An order is sent by the worker: a start, and before the report of that program's
+// end renewals of its lease and at most one stop. What arrives later has no effect.
+// The end of the stream is an order, too: kill the tree immediately, and exit.
 type order struct {
 	Start *startOrder
+	Renew *renewOrder
 	Stop  *stopOrder
 }
 
@@ -24,7 +25,11 @@ type startOrder struct {
 	User  *User // nil: that of the supervisor
 
 	StartBefore time.Duration
+	EndBefore   time.Duration // reading of Monotonic; 0 = no limit
 }
+
+// A renewOrder replaces EndBefore.
+type renewOrder struct{ EndBefore time.Duration }
 
 type stopOrder struct {
 	Grace time.Duration // between SIGTERM and SIGKILL
@@ -49,4 +54,5 @@ type startFailure struct {
 type exitReport struct {
 	Exit    Exit
 	Stopped bool // the stop order arrived while the program ran
+	Expired bool // the program was ended because its lease had ended
 }
