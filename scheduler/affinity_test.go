@@ -108,6 +108,51 @@ func TestTasksAboveTheBoundSpillAtOnce(t *testing.T) {
 	}
 }
 
+// classAt returns the class of a key whose worker among n is the given one.
+func classAt(s *scheduler.Scheduler, id scheduler.WorkerID, n int) scheduler.ClassID {
+	for i := 0; ; i++ {
+		if key := fmt.Sprint("key-", i); workerOf(key, n) == id {
+			return s.Class(withKey(key))
+		}
+	}
+}
+
+// 2 tasks wait for worker 2, which is less than 1.25 times the mean, and 3 for worker 1.
+func TestTasksWithinTheBoundDoNotSpillAtOnce(t *testing.T) {
+	t.Parallel()
+	s := fleetOf(3, 1)
+	s.PushRun(scheduler.TaskRef{Job: 2}, 3, classAt(s, 2, 3), scheduler.Normal)
+	s.PushRun(scheduler.TaskRef{Job: 1}, 4, classAt(s, 1, 3), scheduler.Normal)
+	for range 2 {
+		mustAssign(t, s)
+	}
+	if a := mustAssign(t, s); a.Task.Job != 1 || a.Worker != 3 {
+		t.Errorf("got %+v, want a task of worker 1 on worker 3", a)
+	}
+}
+
+func TestATaskThatMaySpillDoesNotStartBeforeOthers(t *testing.T) {
+	t.Parallel()
+	s := fleetOf(3, 1)
+	s.AddWorker(3, scheduler.Capacity{Slots: 2})
+	s.Advance(0)
+	for job := range uint64(2) {
+		s.PushRun(scheduler.TaskRef{Job: job}, 2, classAt(s, scheduler.WorkerID(job+1), 3), scheduler.Normal)
+	}
+	for range 2 {
+		mustAssign(t, s)
+	}
+	s.Advance(100)
+	s.Advance(1100)
+	if a := mustAssign(t, s); a.Worker != 3 || a.Task.Job != 0 {
+		t.Fatalf("got %+v, want that the older task spills", a)
+	}
+	s.Push(scheduler.TaskRef{Job: 9}, 0, scheduler.Normal, 0)
+	if a := mustAssign(t, s); a.Task.Job != 9 {
+		t.Errorf("got %+v, want the task without a key", a)
+	}
+}
+
 func TestOnlyTheKeysOfAWorkerThatIsLostMove(t *testing.T) {
 	t.Parallel()
 	const workers, keys = 100, 1000

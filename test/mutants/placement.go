@@ -3,7 +3,6 @@ package mutants
 // inPlacement returns the mistakes by which tasks run on other workers than they may.
 func inPlacement() []Mutant {
 	model := Checker{Package: "./scheduler", Run: "TestEveryDecisionMatchesTheReferenceModel"}
-	affinity := Checker{Package: "./scheduler", Run: "TestAffinityMatchesTheReferenceModel"}
 	return []Mutant{
 		{
 			Name:   "an-excluded-label-is-required",
@@ -46,22 +45,22 @@ func inPlacement() []Mutant {
 		{
 			Name:   "a-key-stays-with-a-worker-that-drains",
 			Edits:  []Edit{{"scheduler/worker.go", "		wk.accepting = accepting\n		s.fleetChanged()\n", "		wk.accepting = accepting\n"}},
-			Caught: []Checker{affinity, {Package: "./scheduler", Run: "TestKeysMoveAtOnceWhenTheirWorkerDrains"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestKeysMoveAtOnceWhenTheirWorkerDrains"}},
 		},
 		{
 			Name:   "a-task-with-a-key-never-spills",
 			Edits:  []Edit{{"scheduler/affinity_wait.go", "		if k := p.ready.items[0]; k.oldest <= s.affinity.old || s.isOverloaded(p.worker) {\n", "		if k := p.ready.items[0]; s.isOverloaded(p.worker) {\n"}},
-			Caught: []Checker{affinity, {Package: "./scheduler", Run: "TestATaskWaitsASecondForTheWorkerOfItsKey"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskWaitsASecondForTheWorkerOfItsKey"}},
 		},
 		{
 			Name:   "loads-have-no-bound",
 			Edits:  []Edit{{"scheduler/affinity_wait.go", "return waits > slots && 4*", "return waits > slots && 4000*"}},
-			Caught: []Checker{affinity},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestTasksWithinTheBoundDoNotSpillAtOnce"}},
 		},
 		{
 			Name:   "spilled-tasks-start-before-others",
 			Edits:  []Edit{{"scheduler/affinity_wait.go", "		s.affinity.spent = false\n		s.affinity.round++\n", "		s.affinity.spent = false\n"}},
-			Caught: []Checker{affinity},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatMaySpillDoesNotStartBeforeOthers"}},
 		},
 		{
 			Name:   "a-worker-chooses-its-label-worker",
