@@ -25,6 +25,7 @@ const simPriorities = 4
 type execution struct {
 	saves      uint32 // checkpoints
 	atMostOnce bool
+	limited    bool // it uses named limits, and is not at-most-once
 	asking     bool // at-most-once, not started
 	queued     bool // waiting for a slot
 	priority   dtaskv1.Priority
@@ -58,7 +59,7 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 		return
 	}
 	w.held[it.AttemptRef] = x
-	if w.cordoned {
+	if w.cordoned || x.limited && w.leaseOver(0) {
 		w.end(it.AttemptRef, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
 		return
 	}
@@ -119,6 +120,10 @@ func (w *simWorker) release(a fsm.AttemptRef) {
 // begin starts the execution of an attempt.
 func (w *simWorker) begin(a fsm.AttemptRef, x *execution) {
 	x.asking = false
+	if x.limited && w.leaseOver(0) { // this process was paused
+		w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
+		return
+	}
 	w.c.executionStarts(a, x.atMostOnce, w)
 	w.endsIn(a, x, x.length)
 }
@@ -182,7 +187,7 @@ func (w *simWorker) plan(it fsm.AssignItem) *execution {
 	}
 	once := p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
 	x := &execution{
-		atMostOnce: once, asking: once, cpu: p.GetResources()["cpu"], priority: p.GetPriority(),
+		atMostOnce: once, asking: once, limited: len(p.GetUses()) > 0 && !once, cpu: p.GetResources()["cpu"], priority: p.GetPriority(),
 		chatty: c.chance(70), silent: c.chance(5), outcome: c.outcome(),
 	}
 	switch n := c.rng.IntN(100); {

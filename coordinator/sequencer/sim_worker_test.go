@@ -187,8 +187,13 @@ func (w *simWorker) heartbeat() {
 		return
 	}
 	now := time.Now()
+	if w.leaseOver(0) {
+		w.limitedEnd() // this process was paused
+	}
 	if x := w.session; x != nil {
-		if !x.term.over && !x.term.isFrozen() {
+		if x.isClosed() {
+			w.c.note("unanswered", w.label(), x.term.number)
+		} else if !x.term.over && !x.term.isFrozen() {
 			w.c.note("heartbeat", w.label(), x.term.number)
 			x.hear()
 			w.answered = now
@@ -198,14 +203,21 @@ func (w *simWorker) heartbeat() {
 	}
 	if now.Sub(w.answered) >= w.c.opts.Lease-time.Second {
 		w.leaseEnds()
+		w.limitedEnd()
 	}
 	w.send()
+}
+
+func (x *simSession) isClosed() bool {
+	x.c.mu.Lock()
+	defer x.c.mu.Unlock()
+	return x.closed
 }
 
 // leaseEnds stops attempts whose lease ends without contact to a leader.
 func (w *simWorker) leaseEnds() {
 	for _, a := range sortedRefs(w.held) {
-		if x := w.held[a]; x.atMostOnce && !x.asking {
+		if x := w.held[a]; x != nil && x.atMostOnce && !x.asking {
 			w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED})
 		}
 	}
