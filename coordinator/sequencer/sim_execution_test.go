@@ -126,6 +126,7 @@ func (w *simWorker) begin(a fsm.AttemptRef, x *execution) {
 	}
 	w.c.executionStarts(a, x.atMostOnce, w)
 	w.endsIn(a, x, x.length)
+	w.c.limits.mayIsolate(w, x.limited)
 }
 
 // endsIn schedules the end of an execution and replaces an earlier one.
@@ -197,6 +198,9 @@ func (w *simWorker) plan(it fsm.AssignItem) *execution {
 		x.length = c.upTo(3 * time.Second)
 	default:
 		x.length = c.upTo(15 * time.Second)
+	}
+	if x.limited && c.chance(20) {
+		x.length = c.upTo(20 * time.Second) // longer than a leader waits for its worker
 	}
 	if limit := time.Duration(p.GetTimeoutMs()) * time.Millisecond; x.length > limit {
 		x.length, x.outcome = limit, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT, Error: "timeout"}

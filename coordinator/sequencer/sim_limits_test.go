@@ -52,7 +52,7 @@ func newSimLimits(c *sim) *simLimits {
 
 // use chooses what a policy uses.
 func (x *simLimits) use(p *dtaskv1.TaskPolicy) {
-	if x == nil || !x.c.chance(40) {
+	if x == nil || !x.c.chance(60) {
 		return
 	}
 	first := x.c.rng.IntN(len(simUses))
@@ -202,6 +202,18 @@ func (x *simLimits) limitsBefore(s *fsm.State) map[string]fsm.LimitSettings {
 	return all
 }
 
+// mayIsolate sometimes cuts off the worker of an attempt that was begun.
+func (x *simLimits) mayIsolate(w *simWorker, limited bool) {
+	if x == nil || !limited || x.c.calm || x.c.opts.Calm || !x.c.chance(20) {
+		return
+	}
+	x.c.after(x.c.upTo(time.Second), func() {
+		if !w.gone {
+			x.isolate(w)
+		}
+	})
+}
+
 // executionStarts checks that no limit is exceeded by what runs. Among the attempts that
 // run, each was assigned when those before it ran: the limit had room for it then.
 func (x *simLimits) executionStarts(a fsm.AttemptRef) {
@@ -251,6 +263,14 @@ func (x *simLimits) executionEnds(a fsm.AttemptRef) {
 	for use := range x.counted[a].uses {
 		delete(x.uses[use], a)
 	}
+}
+
+// isolate cuts a worker off for longer than a leader waits for it, and sometimes for longer
+// than its lease.
+func (x *simLimits) isolate(w *simWorker) {
+	x.c.note("isolate-worker", w.label(), 0)
+	w.isolated = time.Now().Add(x.c.upTo(x.c.opts.Lease + 10*time.Second))
+	w.disconnect(x.c.upTo(time.Second))
 }
 
 // leaseOver reports whether the worker's lease ends within a time.

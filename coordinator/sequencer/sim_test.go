@@ -73,6 +73,10 @@ func newSim(t *testing.T, seed uint64, free bool) *sim {
 	c.log = newSimLog(c)
 	c.simLedger = newSimLedger(c)
 	if seed%3 == 0 { // not drawn: all other seeds give the runs that they gave without limits
+		c.opts.Storm += 20 * time.Second
+		if seed%2 == 0 { // a new leader lets tasks with limits start late, or not before the next one
+			c.opts.FaultEvery *= 8
+		}
 		c.limits = newSimLimits(c)
 	}
 	for i := range c.opts.Workers + c.opts.Twins {

@@ -27,6 +27,7 @@ type simWorker struct {
 	lives    int // incarnation
 	gone     bool
 	paused   time.Time // the process is paused until then
+	isolated time.Time // it reaches no leader until then
 	leaving  bool
 	cordoned bool // drained by the operator
 	held     map[fsm.AttemptRef]*execution
@@ -229,7 +230,7 @@ func (w *simWorker) dial() {
 		return
 	}
 	t := w.c.anyTerm()
-	if t == nil || time.Now().Before(w.paused) {
+	if t == nil || time.Now().Before(w.paused) || time.Now().Before(w.isolated) {
 		w.c.after(w.c.upTo(time.Second), w.dial)
 		return
 	}
