@@ -126,7 +126,7 @@ func (w *simWorker) begin(a fsm.AttemptRef, x *execution) {
 	}
 	w.c.executionStarts(a, x.atMostOnce, w)
 	w.endsIn(a, x, x.length)
-	w.c.limits.mayIsolate(w, x.limited)
+	w.c.limits.mayIsolate(w, a.TaskRef, x.limited)
 }
 
 // endsIn schedules the end of an execution and replaces an earlier one.

@@ -70,7 +70,11 @@ func (x *simLimits) turn() {
 	if t := c.anyTerm(); t != nil {
 		x.act(t)
 	}
-	c.after(c.upTo(1200*time.Millisecond), x.turn)
+	pause := time.Second
+	if x.raised && !c.calm && len(x.missing()) == 0 {
+		pause = 8 * time.Second // a change begins a new count of starts
+	}
+	c.after(c.upTo(pause), x.turn)
 }
 
 func (x *simLimits) act(t *simTerm) {
@@ -117,7 +121,7 @@ func (x *simLimits) set(t *simTerm, name string) {
 	to := fsm.LimitSettings{Running: 1 + c.rng.Uint32N(3)}
 	if name == "api" || c.chance(20) {
 		to.Running = c.rng.Uint32N(2) * to.Running
-		to.Rate, to.PeriodMS, to.Burst = 1+c.rng.Uint32N(5), 200+c.rng.Uint32N(800), 1+c.rng.Uint32N(4)
+		to.Rate, to.PeriodMS, to.Burst = 1+c.rng.Uint32N(3), 500+c.rng.Uint32N(4500), 1+c.rng.Uint32N(5)
 	}
 	x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
 		_, err := s.SetLimit(ctx, name, to, 0, "alice")
@@ -202,8 +206,9 @@ func (x *simLimits) limitsBefore(s *fsm.State) map[string]fsm.LimitSettings {
 	return all
 }
 
-// mayIsolate sometimes cuts off the worker of an attempt that was begun.
-func (x *simLimits) mayIsolate(w *simWorker, limited bool) {
+// mayIsolate sometimes cuts off the worker of an attempt that was begun. Sometimes its task is
+// cancelled then, while the worker runs it.
+func (x *simLimits) mayIsolate(w *simWorker, task fsm.TaskRef, limited bool) {
 	if x == nil || !limited || x.c.calm || x.c.opts.Calm || !x.c.chance(20) {
 		return
 	}
@@ -212,6 +217,16 @@ func (x *simLimits) mayIsolate(w *simWorker, limited bool) {
 			x.isolate(w)
 		}
 	})
+	if x.c.chance(40) {
+		x.c.after(time.Second+x.c.upTo(8*time.Second), func() {
+			if t := x.c.anyTerm(); t != nil {
+				x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+					_, err := s.CancelTask(ctx, task, "cut off")
+					return err
+				}, nil)
+			}
+		})
+	}
 }
 
 // executionStarts checks that no limit is exceeded by what runs. Among the attempts that
