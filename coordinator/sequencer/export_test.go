@@ -37,7 +37,7 @@ func (s *Sequencer) Audit(ctx context.Context) error {
 		for len(r.schedules.unarmed) > 0 {
 			r.schedules.armSome(again)
 		}
-		return errors.Join(s.differsReady(r), s.differsTimers(r), s.differsGates(), s.differsHeld(r), s.differsCapacity(), s.differsQueues(r), s.differsMemory(r))
+		return errors.Join(s.differsReady(r), s.differsTimers(r), s.differsGates(), s.differsHeld(r), s.differsCapacity(), s.differsQueues(r), s.differsLimits(), s.differsMemory(r))
 	}}
 	if !s.ask(ctx, q) {
 		return nil // the term has ended: nothing to compare
@@ -145,6 +145,7 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 		}
 		switch {
 		case t.kind == timerUpload: // for those of earlier terms
+		case t.kind == timerSettled, t.kind == timerTokens: // see differsLimits
 		case t.kind == timerTick && t.task.Job == 0: // it sets the other ones
 		case t.kind == timerTick && slices.ContainsFunc(s.schedules.blocked, func(x *schedule) bool { return x.id == fsm.ScheduleID(t.task.Job) }):
 		case t.kind == timerTick && slices.Contains(s.schedules.unarmed, fsm.ScheduleID(t.task.Job)):
@@ -213,7 +214,7 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 		bad("stopped attempts by job: counted %v, are %v", s.workers.stopping, stopping)
 	}
 	for a, o := range s.workers.leases.byRef {
-		if !s.view.Live(fsm.HeldAttempt{AttemptRef: a, Worker: o.worker}) {
+		if !o.keeps && !s.view.Live(fsm.HeldAttempt{AttemptRef: a, Worker: o.worker}) {
 			bad("attempt %v has a lease and is not live", a)
 		}
 	}
@@ -298,6 +299,46 @@ func (s *Sequencer) differsQueues(r *Sequencer) error {
 	}
 	if len(s.queues.buckets) != len(r.queues.buckets) {
 		errs = append(errs, fmt.Errorf("%d queues have a rate, rebuilt %d", len(s.queues.buckets), len(r.queues.buckets)))
+	}
+	return errors.Join(errs...)
+}
+
+// differsLimits compares what the scheduler counts towards each limit with the attempts that
+// are held, and the settings with those of the state. What an attempt of an archived job uses
+// is unknown.
+func (s *Sequencer) differsLimits() error {
+	var errs []error
+	held, unknown := make(map[string]uint32), uint32(0)
+	s.workers.eachAttempt(func(t fsm.TaskRef) {
+		p := s.view.Policy(t)
+		if p == nil {
+			unknown++
+		}
+		for _, use := range p.GetUses() {
+			held[use]++
+		}
+	})
+	loads := make(map[string]scheduler.LimitLoad)
+	for _, l := range s.dispatch.sched.LimitLoads() {
+		loads[l.Name] = l
+		to := s.view.NamedLimit(fsm.LimitOf(l.Name)).GetSettings()
+		if l.Running != to.Running || l.Rated != (to.Rate > 0) || l.Paused != (s.workers.settling.pending != nil) {
+			errs = append(errs, fmt.Errorf("limit %q: the scheduler has %+v, the state %+v", l.Name, l, to))
+		}
+		if l.Held < held[l.Name] || l.Held > held[l.Name]+unknown {
+			errs = append(errs, fmt.Errorf("limit %q: the scheduler counts %d attempts, %d are held", l.Name, l.Held, held[l.Name]))
+		}
+	}
+	for use, k := range s.dispatch.policies.rates.byUse {
+		timed := slices.ContainsFunc(s.timers.h, func(t timer) bool { return t.kind == timerTokens && uint64(t.task.Job) == k.id })
+		if l, used := loads[use]; used && l.Tokens == 0 && !timed {
+			errs = append(errs, fmt.Errorf("limit %q: nothing adds tokens", use))
+		}
+	}
+	for use, n := range held {
+		if _, known := loads[use]; !known {
+			errs = append(errs, fmt.Errorf("limit %q: the scheduler does not know it, %d attempts are held", use, n))
+		}
 	}
 	return errors.Join(errs...)
 }

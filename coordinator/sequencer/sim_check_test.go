@@ -65,17 +65,19 @@ func newSimLedger(c *sim) simLedger {
 // after. An entry with an unknown outcome that a later leader commits is
 // rejected as a whole if an entry that it depends on is missing. No other entry
 // is rejected.
-func (l *simLedger) before(e fsm.Entry, late bool, order uint64) func(fsm.Applied) {
+func (l *simLedger) before(e fsm.Entry, late bool, order uint64, data []byte) func(fsm.Applied) {
 	var done []fsm.CompleteItem
 	var given []fsm.AssignItem
 	var revived, purged []fsm.JobID
 	var whole bool
+	var limits map[string]fsm.LimitSettings
 	checkNotifications := func(*fsm.State) {}
 	l.c.log.truth.Read(func(s *fsm.State, _ uint64) {
 		if whole = e.After == s.Entries(); !whole {
 			return
 		}
 		checkNotifications = l.notificationsBefore(s, e)
+		limits = l.c.limits.limitsBefore(s)
 		for _, op := range e.Ops {
 			switch op := op.(type) {
 			case *fsm.Complete:
@@ -127,6 +129,7 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64) func(fsm.Applie
 			checkNotifications(s)
 			l.completions(s, done)
 			l.assignments(s, given, order)
+			l.limited(s, given, limits, data)
 			l.checkQueues(s, given)
 			if l.c.chance(2) {
 				l.scan(s)
@@ -217,6 +220,15 @@ func (l *simLedger) assignments(s *fsm.State, given []fsm.AssignItem, order uint
 			if w.id == it.Worker && !w.shared() && order > d.order && d.term == l.c.leader {
 				l.c.fail("%v was assigned to draining worker %s", it.AttemptRef, w.name)
 			}
+		}
+	}
+}
+
+// limited checks the limits of tasks that were assigned.
+func (l *simLedger) limited(s *fsm.State, given []fsm.AssignItem, before map[string]fsm.LimitSettings, data []byte) {
+	for _, it := range given {
+		if v, ok := s.Task(it.TaskRef); ok && v.Attempt == it.Attempt && v.Worker == it.Worker {
+			l.c.limits.wasAssigned(s, it, before, data)
 		}
 	}
 }
@@ -357,6 +369,7 @@ func (l *simLedger) executionStarts(a fsm.AttemptRef, atMostOnce bool, w *simWor
 		l.c.fail("%v is executed twice", a)
 	}
 	l.executed[a], l.running[a] = false, w
+	l.c.limits.executionStarts(a)
 	if !atMostOnce || a.Attempt <= l.floor[a.TaskRef] {
 		return
 	}
@@ -372,6 +385,7 @@ func (l *simLedger) executionEnds(a fsm.AttemptRef, success bool) {
 	}
 	l.c.note("end", uint64(a.Job)<<32|uint64(a.Index), uint64(a.Attempt))
 	delete(l.running, a)
+	l.c.limits.executionEnds(a)
 	l.executed[a] = success
 }
 

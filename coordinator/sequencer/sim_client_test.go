@@ -123,7 +123,7 @@ func (j *simJob) submit(t *simTerm) {
 		case !definite(err):
 			c.fail("submission: %v", err)
 		default:
-			if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok && rejected.Reason != fsm.AboveLevel { // before an upgrade
+			if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok && rejected.Reason != fsm.AboveLevel && rejected.Reason != fsm.LimitNotFound { // before an upgrade, or after a deletion
 				c.fail("submission rejected: %v", rejected)
 			}
 		}
@@ -490,6 +490,7 @@ func (c *sim) policy() *dtaskv1.TaskPolicy {
 		p.Resources = map[string]int64{"cpu": 500 + c.rng.Int64N(1500)}
 	}
 	c.placement(p)
+	c.limits.use(p)
 	if c.chance(30) {
 		p.Priority = dtaskv1.Priority(1 + c.rng.IntN(4))
 	}

@@ -25,6 +25,7 @@ const simPriorities = 4
 type execution struct {
 	saves      uint32 // checkpoints
 	atMostOnce bool
+	limited    bool // it uses named limits, and is not at-most-once
 	asking     bool // at-most-once, not started
 	queued     bool // waiting for a slot
 	priority   dtaskv1.Priority
@@ -58,7 +59,7 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 		return
 	}
 	w.held[it.AttemptRef] = x
-	if w.cordoned {
+	if w.cordoned || x.limited && w.leaseOver(0) {
 		w.end(it.AttemptRef, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
 		return
 	}
@@ -119,8 +120,13 @@ func (w *simWorker) release(a fsm.AttemptRef) {
 // begin starts the execution of an attempt.
 func (w *simWorker) begin(a fsm.AttemptRef, x *execution) {
 	x.asking = false
+	if x.limited && w.leaseOver(0) { // this process was paused
+		w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
+		return
+	}
 	w.c.executionStarts(a, x.atMostOnce, w)
 	w.endsIn(a, x, x.length)
+	w.c.limits.mayIsolate(w, a.TaskRef, x.limited)
 }
 
 // endsIn schedules the end of an execution and replaces an earlier one.
@@ -182,7 +188,7 @@ func (w *simWorker) plan(it fsm.AssignItem) *execution {
 	}
 	once := p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
 	x := &execution{
-		atMostOnce: once, asking: once, cpu: p.GetResources()["cpu"], priority: p.GetPriority(),
+		atMostOnce: once, asking: once, limited: len(p.GetUses()) > 0 && !once, cpu: p.GetResources()["cpu"], priority: p.GetPriority(),
 		chatty: c.chance(70), silent: c.chance(5), outcome: c.outcome(),
 	}
 	switch n := c.rng.IntN(100); {
@@ -192,6 +198,9 @@ func (w *simWorker) plan(it fsm.AssignItem) *execution {
 		x.length = c.upTo(3 * time.Second)
 	default:
 		x.length = c.upTo(15 * time.Second)
+	}
+	if x.limited && c.chance(20) {
+		x.length = c.upTo(20 * time.Second) // longer than a leader waits for its worker
 	}
 	if limit := time.Duration(p.GetTimeoutMs()) * time.Millisecond; x.length > limit {
 		x.length, x.outcome = limit, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT, Error: "timeout"}

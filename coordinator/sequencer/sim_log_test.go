@@ -47,7 +47,7 @@ func (l *simLog) commit(r *simReplica, data []byte, late bool, order uint64) any
 		l.c.fail("decoding an entry: %v", err)
 		return err
 	}
-	after := l.c.before(e, late, order)
+	after := l.c.before(e, late, order, data)
 	l.entries = append(l.entries, data)
 	r.applied++
 	l.c.note("commit", r.applied, uint64(len(data)))

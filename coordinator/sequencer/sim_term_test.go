@@ -146,6 +146,7 @@ func (t *simTerm) pickUp() bool {
 		t.c.proposals++
 		p.order = t.c.proposals
 		t.c.note("propose", t.number, uint64(len(p.data)))
+		t.c.limits.wasProposed(p.data)
 		switch {
 		case t.noticed:
 			p.settle(nil, 0, t.fate())

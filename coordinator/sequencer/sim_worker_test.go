@@ -27,6 +27,7 @@ type simWorker struct {
 	lives    int // incarnation
 	gone     bool
 	paused   time.Time // the process is paused until then
+	isolated time.Time // it reaches no leader until then
 	leaving  bool
 	cordoned bool // drained by the operator
 	held     map[fsm.AttemptRef]*execution
@@ -187,8 +188,13 @@ func (w *simWorker) heartbeat() {
 		return
 	}
 	now := time.Now()
+	if w.leaseOver(0) {
+		w.limitedEnd() // this process was paused
+	}
 	if x := w.session; x != nil {
-		if !x.term.over && !x.term.isFrozen() {
+		if x.isClosed() {
+			w.c.note("unanswered", w.label(), x.term.number)
+		} else if !x.term.over && !x.term.isFrozen() {
 			w.c.note("heartbeat", w.label(), x.term.number)
 			x.hear()
 			w.answered = now
@@ -198,14 +204,21 @@ func (w *simWorker) heartbeat() {
 	}
 	if now.Sub(w.answered) >= w.c.opts.Lease-time.Second {
 		w.leaseEnds()
+		w.limitedEnd()
 	}
 	w.send()
+}
+
+func (x *simSession) isClosed() bool {
+	x.c.mu.Lock()
+	defer x.c.mu.Unlock()
+	return x.closed
 }
 
 // leaseEnds stops attempts whose lease ends without contact to a leader.
 func (w *simWorker) leaseEnds() {
 	for _, a := range sortedRefs(w.held) {
-		if x := w.held[a]; x.atMostOnce && !x.asking {
+		if x := w.held[a]; x != nil && x.atMostOnce && !x.asking {
 			w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED})
 		}
 	}
@@ -217,7 +230,7 @@ func (w *simWorker) dial() {
 		return
 	}
 	t := w.c.anyTerm()
-	if t == nil || time.Now().Before(w.paused) {
+	if t == nil || time.Now().Before(w.paused) || time.Now().Before(w.isolated) {
 		w.c.after(w.c.upTo(time.Second), w.dial)
 		return
 	}

@@ -274,6 +274,7 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 			row("never fired", "%s: %s", name, why)
 		}
 	}
+	row("handovers of limits", "%d", report.Handed)
 	row("stored logs", "%s", report.Depth)
 	row("lost", "%d", check.Count(report.Faults, check.Lost))
 	row("duplicated", "%d", check.Count(report.Faults, check.Duplicated))

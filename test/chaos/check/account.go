@@ -26,6 +26,7 @@ func Account(r Record) []Fault {
 	a.submissions()
 	a.jobs()
 	a.phantoms()
+	a.limits()
 	return a.faults
 }
 

@@ -31,6 +31,7 @@ type Report struct {
 	Runs    int // executions
 	Repeats int // of them, those of an attempt above the first
 	Depth   Depth
+	Handed  int // handovers of limits
 }
 
 // Dir runs all checkers on the directory of a run whose processes have
@@ -40,7 +41,7 @@ func Dir(dir string) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Calls: len(r.Calls)}
+	report := Report{Calls: len(r.Calls), Handed: Handovers(r)}
 	for _, run := range ledger.Runs(r.Lines) {
 		report.Runs++
 		if run.Attempt > 1 {

@@ -16,6 +16,7 @@ type Plan struct {
 	Name  string        `json:"name"` // of the job; unique among plans
 	Shape string        `json:"shape"`
 	Tasks []PlannedTask `json:"tasks"`
+	Uses  []string      `json:"uses,omitempty"` // limits of all its tasks, each of 1
 }
 
 // A PlannedTask is one task of a Plan. Every task writes to the ledger.

@@ -33,18 +33,20 @@ type operator struct {
 	random *rand.Rand
 }
 
-// prepare makes the queues that jobs name. It tries again until ctx is done.
+// prepare makes the queues and limits that jobs name. It tries again until ctx is done.
 func (o *operator) prepare(ctx context.Context) error {
 	var err error
 	for ctx.Err() == nil {
 		if _, err = o.w.clients[0].SetQueue(ctx, wideQueue, &dtaskv1.QueueSettings{Weight: 3}, 0); err == nil {
 			if err = o.set(ctx); err == nil {
-				return nil
+				if err = o.setLimits(ctx); err == nil {
+					return nil
+				}
 			}
 		}
 		_ = cluster.Pause(ctx, 100*time.Millisecond)
 	}
-	return fmt.Errorf("setting queues: %w", err)
+	return fmt.Errorf("setting queues and limits: %w", err)
 }
 
 func (o *operator) set(ctx context.Context) error {

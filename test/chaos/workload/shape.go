@@ -30,6 +30,10 @@ type shape struct {
 	placed func(random *rand.Rand, file cluster.TaskFile)
 	// queue is the one in which its tasks wait; empty: the default one.
 	queue string
+	// uses chooses the limits of its tasks; nil: none.
+	uses func(random *rand.Rand) []string
+	// held makes tasks take longer than a leader waits for a worker.
+	held bool
 }
 
 // shapes lists all shapes.
@@ -128,6 +132,9 @@ func once(random *rand.Rand) []check.PlannedTask {
 // build makes a job and its plan.
 func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1.JobSpec, check.Plan, error) {
 	plan := check.Plan{Key: key, Name: name, Shape: s.name, Tasks: s.make(random)}
+	if s.uses != nil {
+		plan.Uses = s.uses(random)
+	}
 	job, err := spec.Parse("workload", []byte(w.file(random, s, plan)), spec.Options{})
 	if err != nil {
 		return nil, plan, fmt.Errorf("building job of shape %s: %w", s.name, err)
@@ -143,6 +150,9 @@ func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 	if s.slow {
 		most = 2500
 	}
+	if s.held {
+		most = 8000
+	}
 	files := make([]cluster.TaskFile, 0, len(plan.Tasks))
 	for _, t := range plan.Tasks {
 		work := 1 + random.Int64N(most)
@@ -154,6 +164,9 @@ func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 		}
 		if t.Once {
 			file["execution"] = "at-most-once"
+		}
+		if len(plan.Uses) > 0 {
+			file["uses"] = plan.Uses
 		}
 		if s.placed != nil {
 			s.placed(random, file)

@@ -20,6 +20,7 @@ type user struct {
 	number int
 	random *rand.Rand
 	jobs   int
+	shapes []shape
 }
 
 func (u *user) run(ctx, until context.Context) {
@@ -39,7 +40,7 @@ func (u *user) run(ctx, until context.Context) {
 func (u *user) chance(n int) bool { return u.random.IntN(10) < n }
 
 func (u *user) pick() shape {
-	all := shapes()
+	all := u.shapes
 	sum := 0
 	for _, s := range all {
 		sum += s.weight

@@ -108,7 +108,12 @@ func (w *Workload) Run(ctx, until context.Context) error {
 	}
 	for i, c := range w.clients {
 		random := rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+i)))
-		one := &user{w: w, c: c, number: i, random: random}
+		one := &user{w: w, c: c, number: i, random: random, shapes: shapes()}
+		group.Go(func() { one.run(ctx, until) })
+	}
+	for i := range min(limitedUsers, len(w.clients)) {
+		number := len(w.clients) + i
+		one := &user{w: w, c: w.clients[i], number: number, random: rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+number))), shapes: limitedShapes()}
 		group.Go(func() { one.run(ctx, until) })
 	}
 	group.Wait()

@@ -10,7 +10,7 @@ import (
 func TestEveryShapeIsAValidJob(t *testing.T) {
 	t.Parallel()
 	w := &Workload{cfg: Config{Programs: cluster.Programs{Dir: "/bin"}, Ledger: "/ledger"}}
-	for _, s := range shapes() {
+	for _, s := range append(shapes(), limitedShapes()...) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for range 20 {
 			job, plan, err := w.build(random, s, "name", "key")

@@ -1,0 +1,50 @@
+package mutants
+
+// inLimits returns the mistakes by which more attempts than a named limit allows run or start,
+// or by which a task waits for a limit that is free.
+func inLimits() []Mutant {
+	simulation := Checker{Package: "./coordinator/sequencer", Run: "TestNothingAcknowledgedIsLostWhateverHappens$"}
+	return []Mutant{
+		{
+			Name: "an-attempt-on-a-lost-worker-leaves-its-limit",
+			Edits: []Edit{{
+				"coordinator/sequencer/workers.go", "startLogged(b.view, h) || t.isLimited(b.view, h) {\n			t.leases.start(b, h, mayHaveRun[a])",
+				"startLogged(b.view, h) {\n			t.leases.start(b, h, mayHaveRun[a])",
+			}},
+			Caught: []Checker{simulation},
+		},
+		{
+			Name:   "a-cancelled-attempt-on-a-lost-worker-leaves-its-limit",
+			Edits:  []Edit{{"coordinator/sequencer/leases.go", "if !l.byRef[a].keeps {", "if a.Attempt > 0 {"}},
+			Caught: []Checker{simulation},
+		},
+		{
+			Name:   "a-new-leader-does-not-wait-before-it-counts",
+			Edits:  []Edit{{"coordinator/sequencer/named_limits.go", "	x.sched.PauseLimits(true)\n", ""}},
+			Caught: []Checker{simulation},
+		},
+		{
+			Name:   "a-new-leader-has-full-buckets",
+			Edits:  []Edit{{"coordinator/sequencer/limit_rates.go", "if r.set[fsm.LimitOf(use)] {", "if k.use == use {"}},
+			Caught: []Checker{simulation},
+		},
+		{
+			Name:   "the-end-of-an-attempt-wakes-nothing",
+			Edits:  []Edit{{"scheduler/named_limit.go", "		l.held--\n		s.changed(l, wasFull)", "		l.held--\n		_ = wasFull"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestEveryDecisionMatchesTheReferenceModel"}, simulation},
+		},
+		{
+			Name: "all-keys-share-a-counter",
+			Edits: []Edit{{
+				"coordinator/sequencer/policies.go", "	d.Uses = p.GetUses()\n",
+				"	for _, use := range p.GetUses() {\n		d.Uses = append(d.Uses, fsm.LimitOf(use))\n	}\n",
+			}},
+			Caught: []Checker{simulation},
+		},
+		{
+			Name:   "an-attempt-with-a-limit-outlives-its-lease",
+			Edits:  []Edit{{"worker/attempt_table.go", "		case a.limited:\n			return errLimitedLeaseEnded", "		case a.limited:\n			return nil"}},
+			Caught: []Checker{{Package: "./worker", Run: "TestAnAttemptThatCountsTowardsALimit"}},
+		},
+	}
+}
