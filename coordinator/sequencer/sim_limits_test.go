@@ -166,8 +166,9 @@ func (x *simLimits) wasAssigned(s *fsm.State, it fsm.AssignItem, before map[stri
 	x.counted[it.AttemptRef] = a
 }
 
-// started checks that the starts with a use in any time t are at most burst + rate × t,
-// whoever led.
+// started checks that the starts with a use in any time t are at most burst + rate × t, also
+// if the leader has changed. at is when the entry was proposed: its tokens were taken up to a
+// round trip to the log before, when the batch began.
 func (x *simLimits) started(use string, before, now fsm.LimitSettings, at time.Time) {
 	k := x.starts[use]
 	if before != now || k.settings != now {
@@ -180,7 +181,7 @@ func (x *simLimits) started(use string, before, now fsm.LimitSettings, at time.T
 	k.at = append(k.at, at)
 	x.starts[use] = k
 	for i, first := range k.at {
-		us := at.Sub(first).Microseconds() + 1 // buckets count in whole microseconds
+		us := (at.Sub(first) + 2*(x.c.opts.Latency+x.c.opts.Lag)).Microseconds() + 1 // buckets count in whole microseconds
 		n, most := int64(len(k.at)-i), int64(now.Burst)*int64(now.PeriodMS)*1000+int64(now.Rate)*us
 		if n*int64(now.PeriodMS)*1000 > most {
 			x.c.fail("%d tasks that use %s started within %v: %+v", n, use, at.Sub(first), now)

@@ -36,8 +36,8 @@ func inLimits() []Mutant {
 		{
 			Name: "all-keys-share-a-counter",
 			Edits: []Edit{{
-				"coordinator/sequencer/policies.go", "	d.Uses = p.GetUses()\n",
-				"	for _, use := range p.GetUses() {\n		d.Uses = append(d.Uses, fsm.LimitOf(use))\n	}\n",
+				"coordinator/sequencer/policies.go", "	d.Uses, d.Affinity = p.GetUses(), p.GetAffinity()\n",
+				"	for _, use := range p.GetUses() {\n		d.Uses = append(d.Uses, fsm.LimitOf(use))\n	}\n	d.Affinity = p.GetAffinity()\n",
 			}},
 			Caught: []Checker{simulation},
 		},
