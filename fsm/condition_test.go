@@ -185,3 +185,25 @@ func TestAnUnknownConditionIsMalformed(t *testing.T) {
 		t.Error("accepted two conditions for one dependency")
 	}
 }
+
+// A retry may cancel what a task waits for: that turns out not to be needed. If nothing else is
+// open, the task is ready.
+func TestARevivalThatEndsALastDependencyMakesItsTaskReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(&SetLevel{Level: MaxLevel}).do(worker(1))
+	p := going(plan(nil, nil, nil))
+	p.tasks = append(p.tasks,
+		taskPlan{name: "undo", deps: []uint32{0, 1}, when: []Condition{WhenCompleted, WhenFailed}},
+		taskPlan{name: "report", deps: []uint32{2, 3}, when: []Condition{WhenCompleted, WhenFailed}},
+		taskPlan{name: "last", deps: []uint32{3, 4}, when: []Condition{WhenEnded, WhenEnded}})
+	w.submit(p)
+	w.do(failed(w.assign(0, 1), NextDead))
+	run(w, 1, 2, 0)
+	wantStates(w, "before the retry", Dead, Completed, Pending, Cancelled, Blocked, Blocked)
+	w.do(&Revive{Job: 1, Precondition: Precondition{Key: "k"}})
+	wantStates(w, "after it", Pending, Completed, Pending, Cancelled, Cancelled, Pending)
+	for _, i := range []uint32{0, 2, 5} {
+		run(w, i, i+1, 0)
+	}
+	wantJob(w, "at the end", JobCompleted, JobCompleted, "")
+}

@@ -85,12 +85,15 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	if again {
 		s.joinKey(j)
 	}
-	s.recountPending(j, &plan)
+	free := s.recountPending(j, &plan)
 	for _, i := range plan.chosen {
 		s.reviveTask(j, i, fx)
 	}
 	for _, c := range plan.causes {
 		s.changeCause(j, c.task, c.cause)
+	}
+	for _, i := range free {
+		s.mixRecord(s.makeReady(j, i, fx))
 	}
 	s.renewCancelReasons(j)
 	if j.outcome == 0 || j.outcome == JobCompleted {
@@ -228,8 +231,10 @@ func (s *State) rerunCleanup(j *job, chosen []uint32) []uint32 {
 
 // recountPending counts the dependencies of all tasks for the time after a
 // revival: with conditions, one that held may wait again. If all cleanup tasks
-// run again, they wait for all of their dependencies anyway.
-func (s *State) recountPending(j *job, plan *revival) {
+// run again, they wait for all of their dependencies anyway. It returns the blocked tasks
+// that wait for nothing any more: what they waited for is cancelled, because it turned out
+// not to be needed.
+func (s *State) recountPending(j *job, plan *revival) (free []uint32) {
 	if !j.hasConditions() {
 		return // only dependencies that completed are not counted, and they are not revived
 	}
@@ -247,15 +252,24 @@ func (s *State) recountPending(j *job, plan *revival) {
 				}
 			})
 		}
-		if j.records.at(i).pending == n {
+		r := j.records.at(i)
+		if n == 0 && r.state == Blocked && !j.closed(i) && s.level.current >= freeingLevel {
+			free = append(free, i)
+		}
+		if r.pending == n {
 			continue
 		}
-		r := j.records.writeUnseen(s.own, i)
+		r = j.records.writeUnseen(s.own, i)
 		r.pending = n
 		s.mix(uint64(i))
 		s.mixRecord(r)
 	}
+	return free
 }
+
+// freeingLevel is the level from which on a revival frees tasks. Builds of lower ones leave
+// them blocked for ever, and must decide alike; another revival frees them.
+const freeingLevel Level = 3
 
 // changeCause changes why a task is cancelled, or cancels it: a task on which it
 // depends has ended, or is cancelled for another cause than before.
