@@ -138,9 +138,9 @@ func (x *simLimits) ask(t *simTerm, ask func(context.Context, *sequencer.Sequenc
 }
 
 // wasProposed records when the batch of an entry was made.
-func (x *simLimits) wasProposed(data []byte) {
+func (x *simLimits) wasProposed(data []byte, at time.Time) {
 	if x != nil && len(data) > 0 {
-		x.proposed[&data[0]] = time.Now()
+		x.proposed[&data[0]] = at
 	}
 }
 
