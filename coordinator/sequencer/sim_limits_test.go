@@ -167,7 +167,7 @@ func (x *simLimits) wasAssigned(s *fsm.State, it fsm.AssignItem, before map[stri
 }
 
 // started checks that the starts with a use in any time t are at most burst + rate × t,
-// whoever led.
+// across all leaders.
 func (x *simLimits) started(use string, before, now fsm.LimitSettings, at time.Time) {
 	k := x.starts[use]
 	if before != now || k.settings != now {
@@ -268,7 +268,7 @@ func (x *simLimits) checkRunning(use string, a fsm.AttemptRef) {
 // cannot end what it runs: its fencing token is too old.
 func (x *simLimits) leased(a fsm.AttemptRef) bool {
 	w := x.c.running[a]
-	return w != nil && !w.leaseOver(0)
+	return w != nil && !w.leaseOver()
 }
 
 func (x *simLimits) executionEnds(a fsm.AttemptRef) {
@@ -288,10 +288,8 @@ func (x *simLimits) isolate(w *simWorker) {
 	w.disconnect(x.c.upTo(time.Second))
 }
 
-// leaseOver reports whether the worker's lease ends within a time.
-func (w *simWorker) leaseOver(within time.Duration) bool {
-	return time.Since(w.answered) >= w.c.opts.Lease-within
-}
+// leaseOver reports whether the worker's lease has ended.
+func (w *simWorker) leaseOver() bool { return time.Since(w.answered) >= w.c.opts.Lease }
 
 // limitedEnd ends the attempts that must not run without a lease.
 func (w *simWorker) limitedEnd() {
