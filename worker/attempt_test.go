@@ -220,7 +220,8 @@ func TestAnAttemptThatCountsTowardsALimitEndsWithItsLease(t *testing.T) {
 		if got := b.worker.Stats().Running; got != 2 {
 			t.Errorf("got %d running attempts 29 s after the last heartbeat, want 2", got)
 		}
-		<-time.After(time.Second)
+		<-time.After(time.Second + time.Millisecond)
+		synctest.Wait() // the attempt has ended
 		if got := b.worker.Stats().Running; got != 1 {
 			t.Errorf("got %d running attempts after the lease, want the one without a limit", got)
 		}

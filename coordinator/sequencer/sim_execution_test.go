@@ -59,7 +59,7 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 		return
 	}
 	w.held[it.AttemptRef] = x
-	if w.cordoned || x.limited && w.leaseOver(0) {
+	if w.cordoned || x.limited && w.leaseOver() {
 		w.end(it.AttemptRef, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
 		return
 	}
@@ -120,7 +120,7 @@ func (w *simWorker) release(a fsm.AttemptRef) {
 // begin starts the execution of an attempt.
 func (w *simWorker) begin(a fsm.AttemptRef, x *execution) {
 	x.asking = false
-	if x.limited && w.leaseOver(0) { // this process was paused
+	if x.limited && w.leaseOver() { // this process was paused
 		w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
 		return
 	}

@@ -138,9 +138,9 @@ func (x *simLimits) ask(t *simTerm, ask func(context.Context, *sequencer.Sequenc
 }
 
 // wasProposed records when the batch of an entry was made.
-func (x *simLimits) wasProposed(data []byte) {
+func (x *simLimits) wasProposed(data []byte, at time.Time) {
 	if x != nil && len(data) > 0 {
-		x.proposed[&data[0]] = time.Now()
+		x.proposed[&data[0]] = at
 	}
 }
 
@@ -269,7 +269,7 @@ func (x *simLimits) checkRunning(use string, a fsm.AttemptRef) {
 // cannot end what it runs: its fencing token is too old.
 func (x *simLimits) leased(a fsm.AttemptRef) bool {
 	w := x.c.running[a]
-	return w != nil && !w.leaseOver(0)
+	return w != nil && !w.leaseOver()
 }
 
 func (x *simLimits) executionEnds(a fsm.AttemptRef) {
@@ -289,10 +289,8 @@ func (x *simLimits) isolate(w *simWorker) {
 	w.disconnect(x.c.upTo(time.Second))
 }
 
-// leaseOver reports whether the worker's lease ends within a time.
-func (w *simWorker) leaseOver(within time.Duration) bool {
-	return time.Since(w.answered) >= w.c.opts.Lease-within
-}
+// leaseOver reports whether the worker's lease has ended.
+func (w *simWorker) leaseOver() bool { return time.Since(w.answered) >= w.c.opts.Lease }
 
 // limitedEnd ends the attempts that must not run without a lease.
 func (w *simWorker) limitedEnd() {

@@ -132,6 +132,7 @@ func (r *simReplica) install(from *simReplica) {
 type simProposal struct {
 	data     []byte
 	order    uint64 // of all proposals
+	at       time.Time
 	done     chan struct{}
 	settled  bool
 	response any

@@ -106,7 +106,7 @@ func (c *sim) elect() {
 func (t *simTerm) Propose(data []byte) sequencer.Proposal {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := &simProposal{data: data, done: make(chan struct{})}
+	p := &simProposal{data: data, at: time.Now(), done: make(chan struct{})}
 	t.proposed = append(t.proposed, p)
 	return p
 }
@@ -146,7 +146,7 @@ func (t *simTerm) pickUp() bool {
 		t.c.proposals++
 		p.order = t.c.proposals
 		t.c.note("propose", t.number, uint64(len(p.data)))
-		t.c.limits.wasProposed(p.data)
+		t.c.limits.wasProposed(p.data, p.at)
 		switch {
 		case t.noticed:
 			p.settle(nil, 0, t.fate())

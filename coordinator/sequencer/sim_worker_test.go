@@ -188,17 +188,18 @@ func (w *simWorker) heartbeat() {
 		return
 	}
 	now := time.Now()
-	if w.leaseOver(0) {
+	if w.leaseOver() {
 		w.limitedEnd() // this process was paused
 	}
 	if x := w.session; x != nil {
-		if x.isClosed() {
+		switch {
+		case x.isClosed():
 			w.c.note("unanswered", w.label(), x.term.number)
-		} else if !x.term.over && !x.term.isFrozen() {
+		case !x.term.over && !x.term.isFrozen():
 			w.c.note("heartbeat", w.label(), x.term.number)
 			x.hear()
 			w.answered = now
-		} else if now.Sub(w.answered) > 2*time.Second {
+		case now.Sub(w.answered) > 2*time.Second:
 			w.disconnect(w.c.upTo(3 * time.Second))
 		}
 	}

@@ -16,7 +16,7 @@ func inLimits() []Mutant {
 		{
 			Name:   "a-cancelled-attempt-on-a-lost-worker-leaves-its-limit",
 			Edits:  []Edit{{"coordinator/sequencer/leases.go", "if !l.byRef[a].keeps {", "if a.Attempt > 0 {"}},
-			Caught: []Checker{simulation},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestACancelledAttemptOnALostWorker"}},
 		},
 		{
 			Name:   "a-new-leader-does-not-wait-before-it-counts",
@@ -26,7 +26,7 @@ func inLimits() []Mutant {
 		{
 			Name:   "a-new-leader-has-full-buckets",
 			Edits:  []Edit{{"coordinator/sequencer/limit_rates.go", "if r.set[fsm.LimitOf(use)] {", "if k.use == use {"}},
-			Caught: []Checker{simulation},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestTheBucketsOfANewLeader"}},
 		},
 		{
 			Name:   "the-end-of-an-attempt-wakes-nothing",
