@@ -111,7 +111,8 @@ func (t *workerTable) eachAttempt(f func(fsm.TaskRef)) {
 
 // settling keeps tasks with named limits from starting at the begin of a term. The state has
 // the live attempts only: others, which were stopped, may still run on workers that have no
-// session yet, or have become down. They end with their leases.
+// session yet, or have become down, and under earlier processes of a worker. They end with
+// their leases.
 type settling struct {
 	cfg     *Config
 	sched   *scheduler.Scheduler
@@ -120,27 +121,25 @@ type settling struct {
 	until   time.Time
 }
 
-// recentlyDown is how long before the term, by its wall clocks, a worker may have become
-// down so that its leases are waited for. It is far more than a lease and the differences of
-// clocks that clusters have.
-const recentlyDown = time.Hour
+// clockSlack is how far the wall clocks of two leaders may differ, so that a new one knows
+// which leases may not have ended. Clocks that differ by a third of it raise an alarm.
+const clockSlack = 30 * time.Second
 
-// begin begins the settling, unless no limit exists.
+// leaseMemory is for how long after a worker became down, or another process took its name, a
+// new leader must know of that.
+func (c *Config) leaseMemory() time.Duration { return c.Lease + clockSlack }
+
+// begin begins the settling. It has no effect while no task uses a limit.
 func (x *settling) begin(b *batch) {
-	limits := false
-	for range b.view.NamedLimits() {
-		limits = true
-		break
-	}
-	if !limits {
-		return
-	}
 	x.pending = make(map[fsm.WorkerID]bool)
 	x.sched.PauseLimits(true)
+	oldest := b.entry.NowMS() - x.cfg.leaseMemory().Milliseconds()
 	for w := range b.view.Workers() {
 		if w.State == fsm.WorkerUp {
 			x.pending[w.ID] = true
-		} else if w.DownSince > b.entry.NowMS()-recentlyDown.Milliseconds() {
+		}
+		// An earlier process may have had its name until then.
+		if max(w.UpSince, w.DownSince) > oldest {
 			x.until = b.now.Add(x.cfg.Lease)
 		}
 	}

@@ -19,12 +19,15 @@ func mustSetLimit(tb testing.TB, s *sequencer.Sequencer, name string, to fsm.Lim
 	}
 }
 
+// afterLeases is when no earlier process of a worker that joined now can run any more.
+const afterLeases = 65 * time.Second
+
 func atMost(n uint32) fsm.LimitSettings { return fsm.LimitSettings{Running: n} }
 
 // using is a job whose tasks use limits.
 func using(key string, n uint32, uses ...string) spec {
 	return spec{key: key, n: n, policy: &dtaskv1.TaskPolicy{
-		Type: "noop", TimeoutMs: 3_600_000, Uses: uses, Retry: &dtaskv1.RetryPolicy{Max: 3, InitialMs: 1, MultiplierPermille: 2000, MaxDelayMs: 10},
+		Type: "noop", TimeoutMs: 3_600_000, StartTimeoutMs: 3_600_000, Uses: uses, Retry: &dtaskv1.RetryPolicy{Max: 3, InitialMs: 1, MultiplierPermille: 2000, MaxDelayMs: 10},
 	}}
 }
 
@@ -52,6 +55,7 @@ func TestALimitHoldsUnderEveryLeader(t *testing.T) {
 		if c.assigned(id) != 2 {
 			t.Fatalf("%d tasks are assigned, want 2", c.assigned(id))
 		}
+		<-time.After(afterLeases)
 		_ = end()
 		s, _ = c.lead()
 		attachWorker(t, s, "w2", "b", 8, keep)
@@ -199,8 +203,10 @@ func TestARateHoldsAcrossLeaders(t *testing.T) {
 		s, end := c.lead()
 		atQueueLevel(t, s)
 		mustSetLimit(t, s, "api", rate)
-		mustSubmit(t, s, using("k", 20_000, "api"))
 		var x starts
+		attachWorker(t, s, "w1", "a", 500, x.succeed)
+		<-time.After(afterLeases)
+		mustSubmit(t, s, using("k", 20_000, "api"))
 		for range 20 {
 			attachWorker(t, s, "w1", "a", 500, x.succeed)
 			<-time.After(3 * time.Second)

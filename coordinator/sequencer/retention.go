@@ -105,7 +105,7 @@ func (r *retention) sweep(b *batch) {
 // forgetWorkers forgets workers that have been down for too long.
 func forgetWorkers(b *batch) {
 	var ids []fsm.WorkerID
-	oldest := b.entry.NowMS() - b.cfg.KeepWorkers.Milliseconds()
+	oldest := b.entry.NowMS() - max(b.cfg.KeepWorkers, b.cfg.leaseMemory()).Milliseconds()
 	for w := range b.view.Workers() {
 		if w.State == fsm.WorkerDown && w.DownSince < oldest &&
 			len(ids) < maxForgottenWorkers && b.view.LiveAttempts(w.ID) == 0 {
