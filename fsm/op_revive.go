@@ -268,7 +268,7 @@ func (s *State) recountPending(j *job, plan *revival) (free []uint32) {
 }
 
 // freeingLevel is the level from which on a revival frees tasks. Builds of lower ones leave
-// them blocked for ever, and must decide alike; another revival frees them.
+// them blocked forever, and must decide alike; another revival frees them.
 const freeingLevel Level = 3
 
 // changeCause changes why a task is cancelled, or cancels it: a task on which it
