@@ -236,7 +236,7 @@ func (s *State) rerunCleanup(j *job, chosen []uint32) []uint32 {
 // not to be needed.
 func (s *State) recountPending(j *job, plan *revival) (free []uint32) {
 	if !j.hasConditions() {
-		return // only dependencies that completed are not counted, and they are not revived
+		return nil // only dependencies that completed are not counted, and they are not revived
 	}
 	end := j.total
 	if plan.first() < j.ordinary {
