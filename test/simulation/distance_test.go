@@ -75,8 +75,11 @@ func TestTheWorkersOfALeaderThatStopsAreRedirected(t *testing.T) {
 			submitting.Wait()
 			c.rest()
 			t.Logf("round trip %v: all workers had their sessions after %v", roundTrip, took)
-			if longest, limit := slices.Max(took), 12*roundTrip+15*time.Millisecond; longest > limit {
-				t.Errorf("with a round trip of %v, the workers of a leader that stopped had their sessions after %v, want at most %v", roundTrip, longest, limit)
+			// Once in some hundred stops, a worker or the election meets a pause of 100 ms: that of
+			// a retry, or of a request to a replica with nothing new.
+			limit, pause := 12*roundTrip+15*time.Millisecond, 100*time.Millisecond
+			if slices.Sort(took); took[3] > limit || took[4] > limit+pause {
+				t.Errorf("with a round trip of %v, the workers of a leader that stopped had their sessions after %v, want at most %v, and %v more once", roundTrip, took, limit, pause)
 			}
 		})
 	}
