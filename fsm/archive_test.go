@@ -80,7 +80,8 @@ func TestARecordReadsLikeItsJob(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		choose := drawn(rt)
 		g, s := newGenerator(choose), New()
-		s.Apply(Entry{Ops: []Op{worker(1), worker(2)}}, nil)
+		s.Apply(Entry{Ops: append([]Op{worker(1), worker(2)}, plan(nil).submit(1, "ended", 1)...)}, nil)
+		s.Apply(Entry{Ops: []Op{&CancelJob{Job: 1}}}, nil) // few random ones end
 		for n := range 20 + choose(80) {
 			s.Apply(Entry{NowMS: int64(n * 10), Ops: g.ops(s)}, nil)
 		}
