@@ -44,13 +44,13 @@ func newLimitSet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Make a limit, or change one",
-		Long: `Make a limit, or change one. A task that names it in uses starts only while fewer tasks
-that do run, and while its rate allows it. A change takes effect at once: tasks that run
-continue, also if they are more than the limit allows then. Settings that are left out are
-removed.
+		Long: `Make a limit, or change one. A task that names the limit in uses starts only while fewer
+of these tasks run than it allows, and while its rate allows another start. A change takes
+effect at once: running tasks continue, also if they are more than the limit then allows.
+Settings that are left out are removed.
 
-In any time t, at most BURST + RATE × t tasks start, also if the leader changes: a new one
-begins as if the burst had just been used.
+In any time t, at most BURST + RATE × t tasks are assigned to workers, also if the leader
+changes: a new one begins as if the burst had just been used.
 
 A name that ends in /* has a counter of its own for each key: of tenant/*, a task uses
 tenant/acme.`,

@@ -26,7 +26,7 @@ type LimitSettings struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Running uint32                 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"` // tasks at once; 0 = unlimited
 	// Tasks that may start in each period; 0 = unlimited. In any time t, at most
-	// burst + rate × t / period start, also across changes of the leader: a new one begins as
+	// burst + rate × t / period are assigned, also across changes of the leader: a new one begins as
 	// if the burst had just been used.
 	Rate          uint32 `protobuf:"varint,2,opt,name=rate,proto3" json:"rate,omitempty"`                         // at most 10 million
 	PeriodMs      uint32 `protobuf:"varint,3,opt,name=period_ms,json=periodMs,proto3" json:"period_ms,omitempty"` // at most a day; 0 without a rate
