@@ -108,10 +108,11 @@ func TestAnAttemptOfALostWorkerCountsUntilItsLeaseEnds(t *testing.T) {
 	})
 }
 
-// The state no longer has a cancelled attempt, but its worker may not have heard of it.
+// The state no longer has a cancelled attempt, but its worker may not have heard of it: it may
+// be known as lost before the cancellation, or become lost after it.
 func TestACancelledAttemptOfALostWorkerCountsUntilItsLeaseEnds(t *testing.T) {
 	t.Parallel()
-	for _, later := range []bool{false, true} {
+	for _, x := range []struct{ knownLost, newLeader bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t)
 			s, end := c.lead()
@@ -121,24 +122,27 @@ func TestACancelledAttemptOfALostWorkerCountsUntilItsLeaseEnds(t *testing.T) {
 			w := attachWorker(t, s, "w1", "a", 1, keep)
 			c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
 			w.fallSilent()
+			if x.knownLost {
+				<-time.After(5 * time.Second)
+			}
 			if _, err := s.CancelJob(t.Context(), id, "no"); err != nil {
 				t.Fatal(err)
 			}
 			next := mustSubmit(t, s, using("next", 1, "db"))
 			attachWorker(t, s, "w2", "b", 4, keep)
-			<-time.After(10 * time.Second)
-			if later {
+			<-time.After(5 * time.Second)
+			if x.newLeader {
 				_ = end()
 				s, _ = c.lead()
 				attachWorker(t, s, "w2", "b", 4, keep)
 			}
-			<-time.After(20 * time.Second)
-			if c.assigned(next) != 0 {
-				t.Fatalf("new leader: %v: the next task starts within the lease", later)
-			}
 			<-time.After(15 * time.Second)
+			if c.assigned(next) != 0 {
+				t.Fatalf("%+v: the next task starts within the lease", x)
+			}
+			<-time.After(20 * time.Second)
 			if c.assigned(next) != 1 {
-				t.Errorf("new leader: %v: the next task does not start after the lease", later)
+				t.Errorf("%+v: the next task does not start after the lease", x)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ func inLimits() []Mutant {
 		{
 			Name:   "a-cancelled-attempt-on-a-lost-worker-leaves-its-limit",
 			Edits:  []Edit{{"coordinator/sequencer/leases.go", "if !l.byRef[a].keeps {", "if a.Attempt > 0 {"}},
-			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestACancelledAttemptOnALostWorker"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestACancelledAttemptOfALostWorker"}},
 		},
 		{
 			Name:   "a-new-leader-does-not-wait-before-it-counts",
