@@ -35,11 +35,7 @@ func (s *Server) explainOpenKey(encoded []byte, rejection error) error {
 func (s *Server) openKey(h *dtaskv1.JobHeader) error {
 	var open []fsm.JobID
 	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) { open = st.KeyJobs(fsm.ConcurrencyKey(h)) })
-	ids := make([]string, 0, maxExplainedNames)
-	for _, id := range open[:min(len(open), maxExplainedNames)] {
-		ids = append(ids, formatJobID(id))
-	}
-	if len(ids) == 0 { // they have ended meanwhile
+	if len(open) == 0 { // they have ended meanwhile
 		return &Error{Kind: KindBusy, Message: "the concurrency key was being released", RetryAfter: retryAfter}
 	}
 	c := h.GetConcurrency()
@@ -49,7 +45,16 @@ func (s *Server) openKey(h *dtaskv1.JobHeader) error {
 		have = " has"
 	}
 	return conflict("%s with the concurrency key %s%s not ended (%s), and its rule for overlaps is %s: wait for them, or cancel them",
-		plural(int64(len(open)), "job"), quote(c.GetKey()), have, strings.Join(ids, ", "), rule)
+		plural(int64(len(open)), "job"), quote(c.GetKey()), have, firstJobs(open), rule)
+}
+
+// firstJobs names the first of some jobs.
+func firstJobs(list []fsm.JobID) string {
+	ids := make([]string, 0, maxExplainedNames)
+	for _, id := range list[:min(len(list), maxExplainedNames)] {
+		ids = append(ids, formatJobID(id))
+	}
+	return strings.Join(ids, ", ")
 }
 
 // gate explains what a job with a closed gate waits for.

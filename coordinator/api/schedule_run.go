@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -114,13 +113,8 @@ func (m *manualRuns) overlaps(tickMS int64) error {
 	if c := m.schedule.Header().GetConcurrency(); c != nil {
 		what = "earlier jobs with the concurrency key " + quote(c.GetKey())
 	}
-	open := m.st.KeyJobs(fsm.ConcurrencyKey(h))
-	if len(open) > 0 {
-		ids := make([]string, 0, maxExplainedNames)
-		for _, id := range open[:min(len(open), maxExplainedNames)] {
-			ids = append(ids, formatJobID(id))
-		}
-		what += " (" + strings.Join(ids, ", ") + ")"
+	if open := m.st.KeyJobs(fsm.ConcurrencyKey(h)); len(open) > 0 {
+		what += " (" + firstJobs(open) + ")"
 	}
 	if tickMS != 0 {
 		return conflict("%s have not ended, and at most %d may run and wait: wait for them, or cancel them", what, fsm.MostKeyJobs(h))
