@@ -211,7 +211,11 @@ func (s *Scheduler) spill(valid func(TaskRef) bool) (some bool) {
 	}
 	s.affinity.round++
 	s.affinity.spent = true
-	for _, p := range slices.Backward(s.affinity.parts) {
+	for i := len(s.affinity.parts) - 1; i >= 0; i-- {
+		if i >= len(s.affinity.parts) {
+			continue // dropStale has removed more than its own part: those of alternatives
+		}
+		p := s.affinity.parts[i]
 		if p.shape.blocked || !s.dropStale(p, valid) {
 			continue
 		}

@@ -1,6 +1,10 @@
 package scheduler
 
-import "slices"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
 // A ChangeKind is a kind of single change that would start a task. Zero is unset.
 type ChangeKind uint8
@@ -58,6 +62,13 @@ type Change struct {
 	Name     string
 	Amount   int64
 	Capacity Capacity
+	// Alternative is the number of the one that LowerDemand changes; 0: the Resources.
+	Alternative int
+}
+
+// compareChanges orders changes by kind and worker.
+func compareChanges(a, b Change) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Worker, b.Worker))
 }
 
 // Changes returns every single change of the kinds above that would start the task now,
@@ -173,16 +184,17 @@ func (v *TaskView) raiseFullLimit() []Change {
 	full := slices.DeleteFunc(slices.Clone(v.class.limits), func(l *namedLimit) bool { return !l.full() })
 	switch {
 	case len(full) == 0:
-		limit := v.class.limit
-		v.class.limit = 0
-		defer func() { v.class.limit = limit }()
-		return v.raiseLimit(Change{Kind: RaiseLimit, Amount: int64(v.class.held)})
+		g := v.class.group
+		limit := g.limit
+		g.limit = math.MaxUint32
+		defer func() { g.limit = limit }()
+		return v.raiseLimit(Change{Kind: RaiseLimit, Amount: int64(g.held)})
 	case len(full) > 1 || v.class.groupFull() || full[0].paused || full[0].empty():
 		return nil
 	}
 	l := full[0]
 	for _, a := range slices.Concat(v.ahead, v.limited) {
-		if a.class != v.class && a.class.usesLimit(l) {
+		if a.class != v.class && a.class.usesLimit(l) && !v.isNext(&a) {
 			v.undecided = true // tasks of other classes are not compared
 			return nil
 		}
@@ -214,6 +226,9 @@ func (v *TaskView) raiseLimit(change Change) []Change {
 	before, ok := v.beforeInGroup()
 	switch {
 	case v.cut || v.undecided || !ok:
+		return nil
+	case before > 0 && v.class.alternatives != nil:
+		v.undecided = true // those before it may take other alternatives
 		return nil
 	case before == 0 && !v.placed(v.class):
 		return nil

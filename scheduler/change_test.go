@@ -166,8 +166,15 @@ func (st *randomState) demand() scheduler.Demand {
 	}
 	d.Rules = drawRules(r, d.Labels)
 	d.Prefer, d.Place = subset(r, someRules, 0.1), scheduler.Strategy(r.IntN(3)) //nolint:gosec // small
-	for _, name := range subset(r, someResources, 0.3) {
-		d.Resources = append(d.Resources, scheduler.Quantity{Name: name, Amount: 1 + int64(r.IntN(4))})
+	amounts := func(each float64) (list []scheduler.Quantity) {
+		for _, name := range subset(r, someResources, each) {
+			list = append(list, scheduler.Quantity{Name: name, Amount: 1 + int64(r.IntN(4))})
+		}
+		return list
+	}
+	d.Resources = amounts(0.3)
+	for range max(r.IntN(5)-2, 0) {
+		d.Alternatives = append(d.Alternatives, amounts(0.5))
 	}
 	return d
 }
@@ -298,10 +305,15 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 	case scheduler.DropLabel:
 		again(t.priority, withoutLabel(d, c.Label))
 	case scheduler.LowerDemand:
-		d.Resources = slices.Clone(d.Resources)
-		for i := range d.Resources {
-			if d.Resources[i].Name == c.Name {
-				d.Resources[i].Amount = c.Amount
+		d.Resources, d.Alternatives = slices.Clone(d.Resources), slices.Clone(d.Alternatives)
+		list := d.Resources
+		if c.Alternative > 0 {
+			list = slices.Clone(d.Alternatives[c.Alternative-1])
+			d.Alternatives[c.Alternative-1] = list
+		}
+		for i := range list {
+			if list[i].Name == c.Name {
+				list[i].Amount = c.Amount
 			}
 		}
 		again(t.priority, d)
@@ -386,8 +398,11 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 		}
 	}
 	found = append(found, st.bruteForceRules(t, d)...)
-	for _, q := range d.Resources {
-		least(q.Amount-1, -1, -1, 0, scheduler.Change{Kind: scheduler.LowerDemand, Name: q.Name})
+	lists := append([][]scheduler.Quantity{d.Resources}, d.Alternatives...)
+	for number, list := range lists {
+		for _, q := range list {
+			least(q.Amount-1, -1, -1, 0, scheduler.Change{Kind: scheduler.LowerDemand, Name: q.Name, Alternative: number})
+		}
 	}
 	for p := t.priority + 1; p <= scheduler.Urgent; p++ {
 		if c := (scheduler.Change{Amount: int64(p)}); st.apply(t, d, c) {
@@ -398,12 +413,15 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 	if d.Type != "" {
 		c.Types = []string{d.Type}
 	}
-	for _, q := range d.Resources {
-		c.Resources = append(c.Resources, scheduler.Quantity{Name: q.Name, Amount: 1000})
-	}
-	for _, c.Labels = range offers(d) {
-		if st.apply(t, d, scheduler.Change{Kind: scheduler.AddWorker, Capacity: c}) {
-			return append(found, scheduler.Change{Kind: scheduler.AddWorker})
+	for _, list := range lists {
+		c.Resources = nil
+		for _, q := range list {
+			c.Resources = append(c.Resources, scheduler.Quantity{Name: q.Name, Amount: 1000})
+		}
+		for _, c.Labels = range offers(d) {
+			if st.apply(t, d, scheduler.Change{Kind: scheduler.AddWorker, Capacity: c}) {
+				return append(found, scheduler.Change{Kind: scheduler.AddWorker})
+			}
 		}
 	}
 	return found
@@ -430,11 +448,11 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 				d = x
 			}
 		}
-		v := f.View(task.ref, task.class, task.priority, task.avoid, f.valid)
+		v := f.Views(task.ref, task.class, task.priority, task.avoid, f.valid)
 		changes, complete := v.Changes()
 		what := fmt.Sprintf("seed %d, task %d, %+v", seed, task.ref.Index, d)
-		if !v.Queued() || v.Fits() {
-			t.Fatalf("%s: queued %v, fits %v; want true, false", what, v.Queued(), v.Fits())
+		if !v[0].Queued() || v.Fits() {
+			t.Fatalf("%s: queued %v, fits %v; want true, false", what, v[0].Queued(), v.Fits())
 		}
 		for _, c := range changes {
 			kinds[c.Kind]++
@@ -447,14 +465,16 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 		}
 		want := st.bruteForce(task, d)
 		order := func(a, b scheduler.Change) int {
-			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Label.Name+a.Label.Value, b.Label.Name+b.Label.Value))
+			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Alternative, b.Alternative), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Label.Name+a.Label.Value, b.Label.Name+b.Label.Value))
 		}
 		slices.SortFunc(changes, order)
 		slices.SortFunc(want, order)
 		if !complete {
 			undecided++
 			want = slices.DeleteFunc(want, func(c scheduler.Change) bool {
-				return !slices.ContainsFunc(changes, func(x scheduler.Change) bool { return x.Kind == c.Kind && x.Worker == c.Worker && x.Name == c.Name })
+				return !slices.ContainsFunc(changes, func(x scheduler.Change) bool {
+					return x.Kind == c.Kind && x.Worker == c.Worker && x.Name == c.Name && x.Alternative == c.Alternative
+				})
 			})
 		}
 		if diff := gocmp.Diff(want, changes); diff != "" && (len(want) > 0 || len(changes) > 0) {

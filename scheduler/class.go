@@ -18,12 +18,21 @@ type class struct {
 	affinity *affinity // nil: it has no key
 
 	limits []*namedLimit
-	limit  uint32 // 0 = none
+	group  *group // nil: without limit
 	held   uint32 // attempts on all workers, and reserved ones
 	uses   uint32 // calls of Class and Retain without one of Retire
 	key    string // in Scheduler.classOf
 
+	alternatives []*class // those of its demand, itself included; nil: it has no others
+	number       int      // its position in alternatives
+
 	queues [Urgent + 1]readyQueue // by priority; 0 stays empty
+}
+
+// A group bounds the attempts of a class, together with those of its alternatives.
+type group struct {
+	limit uint32 // > 0
+	held  uint32 // attempts on all workers, and reserved ones
 }
 
 // A shape is what a demand requires of a worker: that of all classes which differ only in
@@ -78,26 +87,39 @@ func (s *Scheduler) Class(d Demand) ClassID {
 	d.Labels = normalLabels(slices.Concat(d.Labels, exact))
 	d.Rules = withoutImplied(d.Rules, d.Labels)
 	d.Prefer = normalPreferences(d.Prefer)
-	d.NoPrefetch = d.NoPrefetch || len(d.Uses) > 0 || d.Affinity != ""
+	d.NoPrefetch = d.NoPrefetch || len(d.Uses) > 0 || d.Affinity != "" || len(d.Alternatives) > 0
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}
-	s.key = appendShape(s.key[:0], &d)
-	end := len(s.key)
-	s.key = appendFlow(s.key, &d)
-	id, ok := s.classOf[string(s.key)]
-	if !ok {
-		c := s.newClass()
-		id, c.demand, c.limit, c.key = c.id, d, d.Limit, string(s.key)
-		c.flow, c.shape = s.flow(&d), s.shape(s.key[:end], &d)
-		c.affinity = newAffinity(&d)
-		c.flow.classes++
-		s.addLimits(c)
-		c.shape.classes++
-		s.classOf[c.key] = id
+	if len(d.Alternatives) > 0 {
+		return s.classWithAlternatives(d)
 	}
-	s.classes[id].uses++
-	return id
+	c, isNew := s.classFor(&d, nil, 0)
+	if isNew && d.Limit > 0 {
+		c.group = &group{limit: d.Limit}
+	}
+	c.uses++
+	return c.id
+}
+
+// classFor returns the class of a demand in normal form, the one with a number of those whose
+// resources are lists; nil: it has no alternatives. isNew: it did not exist.
+func (s *Scheduler) classFor(d *Demand, lists [][]Quantity, number int) (c *class, isNew bool) {
+	s.key = appendShape(s.key[:0], d)
+	end := len(s.key)
+	s.key = appendAlternatives(appendFlow(s.key, d), lists, number)
+	if id, ok := s.classOf[string(s.key)]; ok {
+		return s.classes[id], false
+	}
+	c = s.newClass()
+	c.demand, c.number, c.key = *d, number, string(s.key)
+	c.flow, c.shape = s.flow(d), s.shape(s.key[:end], d)
+	c.affinity = newAffinity(d)
+	c.flow.classes++
+	s.addLimits(c)
+	c.shape.classes++
+	s.classOf[c.key] = c.id
+	return c, true
 }
 
 // shape returns the shape of a demand in normal form.

@@ -131,7 +131,7 @@ type simulation struct {
 	scratch []worker      // of the workers, as they are in this run
 	taken   []int64       // of all of them
 	at      []simPosition // of the queues, in this run
-	held    map[ClassID]uint32
+	held    map[*group]uint32
 	uses    map[*namedLimit]uint32 // attempts that count towards named limits
 	order   simOrder
 	ends    heap[simEnd]
@@ -192,6 +192,9 @@ func (x *simulation) prepare() Estimate {
 	var queued []*class
 	for _, list := range [][]aheadQueue{x.v.ahead, x.v.limited} {
 		for i := range list {
+			if !x.v.takes(list[i].class) {
+				continue
+			}
 			if e := x.addQueue(&list[i]); e.Doubt != 0 {
 				return e
 			}
@@ -229,7 +232,7 @@ func (x *simulation) matters(w *worker, attempts []RunningAttempt, queued []*cla
 			return true
 		}
 		for i := range attempts {
-			if c.limit > 0 && attempts[i].Class == c.id || len(c.limits) > 0 && c.sharesLimit(x.v.running.classes[attempts[i].Class]) {
+			if c.group != nil && c.group == x.v.running.classes[attempts[i].Class].group || len(c.limits) > 0 && c.sharesLimit(x.v.running.classes[attempts[i].Class]) {
 				return true
 			}
 		}
@@ -311,7 +314,7 @@ func (x *simulation) run() (at int64, doubt Doubt) {
 
 // reset returns to now, and draws how long everything that runs will run.
 func (x *simulation) reset() {
-	x.steps, x.short, x.ends.items, x.held = 0, false, x.ends.items[:0], make(map[ClassID]uint32)
+	x.steps, x.short, x.ends.items, x.held = 0, false, x.ends.items[:0], make(map[*group]uint32)
 	x.uses = make(map[*namedLimit]uint32)
 	x.order.restore()
 	x.drawn = x.drawn[:0]
@@ -325,7 +328,9 @@ func (x *simulation) reset() {
 	}
 	x.scratch, x.taken, x.waits, x.at = x.scratch[:0], x.taken[:0], make([]int, len(x.workers)), make([]simPosition, len(x.queues))
 	for i := range x.queues {
-		x.held[x.queues[i].class.id] = x.queues[i].class.held
+		if g := x.queues[i].class.group; g != nil {
+			x.held[g] = g.held
+		}
 		for _, l := range x.queues[i].class.limits {
 			x.uses[l] = l.held
 		}
@@ -375,8 +380,8 @@ func (x *simulation) end(e simEnd) bool {
 		}
 	}
 	full := x.full(c) || c.flow.queue.full() || len(c.flow.queue.max) > 0
-	if c.limit > 0 && x.held[c.id] > 0 {
-		x.held[c.id]--
+	if x.held[c.group] > 0 {
+		x.held[c.group]--
 	}
 	for _, l := range c.limits {
 		if x.uses[l] > 0 {
@@ -403,7 +408,7 @@ func (x *simulation) end(e simEnd) bool {
 }
 
 func (x *simulation) full(c *class) bool {
-	return c.limit > 0 && x.held[c.id] >= c.limit ||
+	return c.group != nil && x.held[c.group] >= c.group.limit ||
 		slices.ContainsFunc(c.limits, func(l *namedLimit) bool { return l.running > 0 && x.uses[l] >= l.running })
 }
 
@@ -431,7 +436,9 @@ func (x *simulation) fill(now int64, worker int) bool {
 			x.short = x.short || at.run == len(x.queues[q].runs) && x.queues[q].short
 		}
 		c := x.queues[q].class
-		x.held[c.id]++
+		if c.group != nil {
+			x.held[c.group]++
+		}
 		for _, l := range c.limits {
 			x.uses[l]++
 		}

@@ -19,16 +19,21 @@ func (s *Scheduler) Free(id WorkerID) int { return int(s.workers[id].slots) - in
 // HasPackOrder reports whether the order of Pack exists.
 func (s *Scheduler) HasPackOrder() bool { return s.pack != nil }
 
-// Held returns the number of attempts of a class.
-func (s *Scheduler) Held(c ClassID) uint32 { return s.classes[c].held }
+// Held returns the number of attempts of a class, or of its group if it has a limit.
+func (s *Scheduler) Held(c ClassID) uint32 {
+	if g := s.classes[c].group; g != nil {
+		return g.held
+	}
+	return s.classes[c].held
+}
 
 // SetHeld sets how many attempts count towards the limit of a class, and of nothing else.
-func (s *Scheduler) SetHeld(id ClassID, n uint32) { s.classes[id].held = n }
+func (s *Scheduler) SetHeld(id ClassID, n uint32) { s.classes[id].group.held = n }
 
 // SetLimit changes the limit of a class.
 func (s *Scheduler) SetLimit(id ClassID, limit uint32) {
 	c := s.classes[id]
-	if c.limit = limit; !c.full() {
+	if c.group.limit = limit; !c.full() {
 		s.unparkLimited(c)
 	}
 }
@@ -71,7 +76,12 @@ func (s *Scheduler) Check() error {
 		n := 0
 		for _, c := range s.classes {
 			q := &c.queues[p]
-			n += q.n
+			if c.number == 0 {
+				n += q.n
+			}
+			if err := s.checkAlternatives(q); err != nil {
+				return err
+			}
 			if q.n == 0 && (q.head != nil || q.tail != nil) {
 				return fmt.Errorf("queue %d/%v is empty and has a page", c.id, p)
 			}
@@ -104,6 +114,33 @@ func (s *Scheduler) Check() error {
 		return err
 	}
 	return s.checkWorkers()
+}
+
+// checkAlternatives compares the tasks of a ready queue with those of the alternatives.
+func (s *Scheduler) checkAlternatives(q *readyQueue) error {
+	tasks := func(q *readyQueue) (list []TaskRef) {
+		scan := scanner{s: s, left: 1 << 30}
+		scan.runs(q, func(e *entry) bool {
+			for k := range e.n {
+				list = append(list, TaskRef{e.job, e.index + k})
+			}
+			return true
+		})
+		return list
+	}
+	var group uint32
+	for i, a := range q.class.alternatives {
+		if a.number != i || a.group != q.class.group || s.classes[a.id] != a {
+			return fmt.Errorf("alternative %d of class %d is class %d with number %d", i, q.class.id, a.id, a.number)
+		}
+		if group += a.held; !slices.Equal(tasks(q), tasks(&a.queues[q.priority])) {
+			return fmt.Errorf("class %d has the tasks %v, alternative %d has %v", q.class.id, tasks(q), i, tasks(&a.queues[q.priority]))
+		}
+	}
+	if g := q.class.group; g != nil && q.class.alternatives != nil && g.held != group {
+		return fmt.Errorf("the group of class %d counts %d attempts, want %d", q.class.id, g.held, group)
+	}
+	return nil
 }
 
 // checkLimits compares the counters of named limits with those of the classes.

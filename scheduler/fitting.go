@@ -2,22 +2,37 @@ package scheduler
 
 import "math"
 
-// Fitting returns how many of the workers that accept tasks could run tasks of a class if
-// they were idle, and how many of its tasks these could run at the same time, whatever the
-// limit of the class. It reads all workers. c must come from Class of this Scheduler, or
-// Fitting panics.
+// Fitting returns how many of the workers that accept tasks could run tasks of a class, or of
+// one of its alternatives, if they were idle, and how many of its tasks these could run at the
+// same time, whatever the limit of the class: each worker the alternative of which it could run
+// most. It reads all workers. c must come from Class of this Scheduler, or Fitting panics.
 func (s *Scheduler) Fitting(c ClassID) (workers int, tasks uint64) {
 	x := s.classes[c]
 	for _, w := range s.sorted {
-		if !w.ranked() || !w.eligible(x.shape) {
+		if !w.ranked() {
 			continue
 		}
-		n := int64(w.slots)
-		for _, need := range x.needs {
-			n = min(n, amount(w.total, need.resource)/need.amount)
+		fits, most := w.eligible(x.shape), w.capacityFor(x.shape)
+		for _, a := range x.alternatives {
+			fits, most = fits || w.eligible(a.shape), max(most, w.capacityFor(a.shape))
 		}
-		workers++
-		tasks += uint64(max(n, 0)) //nolint:gosec // not negative
+		if fits {
+			workers++
+			tasks += uint64(most) //nolint:gosec // not negative
+		}
 	}
 	return workers, min(tasks, math.MaxInt64)
+}
+
+// capacityFor returns how many attempts of a shape the worker could run at the same time if
+// it were idle; 0 if none.
+func (w *worker) capacityFor(c *shape) int64 {
+	if !w.eligible(c) {
+		return 0
+	}
+	n := int64(w.slots)
+	for _, need := range c.needs {
+		n = min(n, amount(w.total, need.resource)/need.amount)
+	}
+	return max(n, 0)
 }

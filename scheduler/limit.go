@@ -5,11 +5,14 @@ package scheduler
 func (c *class) full() bool { return c.groupFull() || c.fullLimit() != nil }
 
 // groupFull reports whether a class has as many attempts as its own limit allows.
-func (c *class) groupFull() bool { return c.limit > 0 && c.held >= c.limit }
+func (c *class) groupFull() bool { return c.group != nil && c.group.held >= c.group.limit }
 
 // holdOne records that an attempt of a class is held.
 func (s *Scheduler) holdOne(c *class) {
 	c.held++
+	if c.group != nil {
+		c.group.held++
+	}
 	c.count()
 	c.flow.held.add(c)
 	q := c.flow.queue
@@ -23,6 +26,9 @@ func (s *Scheduler) holdOne(c *class) {
 func (s *Scheduler) freeOne(c *class) {
 	wasFull, q := c.groupFull(), c.flow.queue
 	c.held--
+	if c.group != nil {
+		c.group.held--
+	}
 	s.uncount(c)
 	c.flow.held.remove(c)
 	q.held.remove(c)
@@ -36,7 +42,7 @@ func (s *Scheduler) freeOne(c *class) {
 	if q.limit > 0 && q.pos < 0 {
 		s.relistQueue(q)
 	}
-	if c.uses == 0 && c.held == 0 {
+	if c.isUnused() {
 		s.recycle(c)
 	}
 }
@@ -45,6 +51,9 @@ func (s *Scheduler) freeOne(c *class) {
 func (s *Scheduler) unparkLimited(c *class) {
 	for p := Low; p <= Urgent; p++ {
 		s.unpark(&c.queues[p], byLimit)
+		for _, a := range c.alternatives {
+			s.unpark(&a.queues[p], byLimit)
+		}
 	}
 }
 
@@ -57,41 +66,53 @@ func (s *Scheduler) Reserve(c ClassID) { s.holdOne(s.classes[c]) }
 func (s *Scheduler) Unreserve(c ClassID) { s.freeOne(s.classes[c]) }
 
 // Retain counts another use of a class, as Class does.
-func (s *Scheduler) Retain(id ClassID) { s.classes[id].uses++ }
+func (s *Scheduler) Retain(id ClassID) { s.classes[id].first().uses++ }
 
 // Unuse ends a use of a class, whose number stays valid at least until an attempt of it
 // ends: for a caller that needs the class only now.
-func (s *Scheduler) Unuse(id ClassID) { s.classes[id].uses-- }
+func (s *Scheduler) Unuse(id ClassID) { s.classes[id].first().uses-- }
 
 // Retire ends a use of a class by a job, which has ended. After the last one, the entries
 // of the class are dropped, and as soon as none of its attempts is held, its number is
 // used for another class. Class with the same demand before that brings it back.
 func (s *Scheduler) Retire(id ClassID) {
-	c := s.classes[id]
+	c := s.classes[id].first()
 	if c.uses--; c.uses > 0 {
 		return
 	}
-	for p := Low; p <= Urgent; p++ {
-		q := &c.queues[p]
-		for q.n > 0 {
-			q.fifo.pop(&s.pages)
-			s.depth[p]--
-		}
-		s.relist(q)
+	s.dropEntries(c)
+	for _, a := range c.alternatives {
+		s.dropEntries(a)
 	}
-	if c.held == 0 {
+	if c.isUnused() {
 		s.recycle(c)
 	}
 }
 
-// recycle removes a class without uses, entries and attempts. Its ready queues may still
-// be in lists of parked ones, where they have no effect.
-func (s *Scheduler) recycle(c *class) {
+// dropEntries drops all entries of a class, but not those of its alternatives.
+func (s *Scheduler) dropEntries(c *class) {
 	for p := Low; p <= Urgent; p++ {
-		for q := &c.queues[p]; q.n > 0; {
-			s.pop(q)
+		q := &c.queues[p]
+		for q.n > 0 {
+			s.popOne(q)
 		}
+		s.relist(q)
 	}
+}
+
+// recycle removes a class without uses and attempts, and its alternatives. Their ready queues
+// may still be in lists of parked ones, where they have no effect.
+func (s *Scheduler) recycle(c *class) {
+	if c.alternatives == nil {
+		s.recycleOne(c)
+	}
+	for _, a := range c.alternatives {
+		s.recycleOne(a)
+	}
+}
+
+func (s *Scheduler) recycleOne(c *class) {
+	s.dropEntries(c)
 	s.removeLimits(c)
 	delete(s.classOf, c.key)
 	if c.shape.classes--; c.shape.classes == 0 {

@@ -209,6 +209,9 @@ type LimitLoad struct {
 func (s *Scheduler) LimitLoads() []LimitLoad {
 	waiting := make(map[limitID]int)
 	for _, c := range s.classes {
+		if c.number > 0 {
+			continue
+		}
 		for _, l := range c.limits {
 			for p := Low; p <= Urgent; p++ {
 				waiting[l.id] += c.queues[p].n
@@ -229,20 +232,19 @@ func (l *namedLimit) load() LimitLoad {
 	return LimitLoad{Name: l.name, Running: l.running, Held: l.held, Rated: l.rated, Tokens: l.tokens, Paused: l.paused}
 }
 
-// copyLimits returns the copies of limits that the classes of a view share.
-func (v *TaskView) copyLimits(list []*namedLimit) []*namedLimit {
+// limitCopies are the copies of named limits that the copies of classes share, by original.
+type limitCopies map[*namedLimit]*namedLimit
+
+func (m limitCopies) of(list []*namedLimit) []*namedLimit {
 	if len(list) == 0 {
 		return nil
 	}
-	if v.named == nil {
-		v.named = make(map[*namedLimit]*namedLimit)
-	}
 	copies := make([]*namedLimit, len(list))
 	for i, l := range list {
-		if v.named[l] == nil {
-			v.named[l] = &namedLimit{id: l.id, name: l.name, running: l.running, held: l.held, paused: l.paused, rated: l.rated, tokens: l.tokens}
+		if m[l] == nil {
+			m[l] = &namedLimit{id: l.id, name: l.name, running: l.running, held: l.held, paused: l.paused, rated: l.rated, tokens: l.tokens}
 		}
-		copies[i] = v.named[l]
+		copies[i] = m[l]
 	}
 	return copies
 }

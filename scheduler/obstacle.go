@@ -158,7 +158,7 @@ func (w *worker) obstacles(c *class) []Obstacle {
 		out = append(out, Obstacle{Kind: NoFreeSlot, Want: 1, Free: int64(w.slots) - int64(w.used), Total: int64(w.slots)})
 	}
 	if c.groupFull() {
-		out = append(out, Obstacle{Kind: GroupFull, Want: 1, Total: int64(c.limit)})
+		out = append(out, Obstacle{Kind: GroupFull, Want: 1, Total: int64(c.group.limit)})
 	}
 	for _, l := range c.limits {
 		if l.paused || l.hasMost() {

@@ -64,6 +64,8 @@ func demands() *rapid.Generator[scheduler.Demand] {
 			Limit:      rapid.Uint32Range(0, 3).Draw(t, "limit"),
 			Group:      scheduler.TaskRef{Job: 1, Index: rapid.Uint32Range(0, 1).Draw(t, "group")},
 			Uses:       rapid.SliceOfNDistinct(limitNames, 0, 2, rapid.ID[string]).Draw(t, "uses"),
+
+			Alternatives: rapid.SliceOfN(quantities(5), 0, 2).Draw(t, "alternatives"),
 		})
 	})
 }
@@ -81,7 +83,7 @@ func newPair(t *rapid.T) *pair {
 	p := &pair{
 		s: scheduler.New(rapid.Uint64().Draw(t, "seed")),
 		model: model{
-			workers: map[scheduler.WorkerID]*modelWorker{}, demands: []scheduler.Demand{{}},
+			workers: map[scheduler.WorkerID]*modelWorker{}, demands: []scheduler.Demand{{}}, first: []scheduler.ClassID{0},
 			limits: map[string]int{}, tokens: map[string]int{}, queues: map[string]scheduler.Queue{}, turns: map[string]int{}, served: map[any]int{},
 		},
 		cancelled: map[scheduler.TaskRef]bool{},
@@ -90,7 +92,7 @@ func newPair(t *rapid.T) *pair {
 	for _, d := range rapid.SliceOfN(demands(), 1, 5).Draw(t, "demands") {
 		c := p.s.Class(d)
 		if int(c) == len(p.model.demands) {
-			p.model.demands = append(p.model.demands, d)
+			p.model.addClass(p.s, c, d)
 		}
 	}
 	// In half of the runs, many idle workers with only a slot come before those
@@ -104,9 +106,13 @@ func newPair(t *rapid.T) *pair {
 	return p
 }
 
+// class returns a class, which may be an alternative.
 func (p *pair) class(t *rapid.T) scheduler.ClassID {
 	return scheduler.ClassID(rapid.IntRange(0, len(p.model.demands)-1).Draw(t, "class"))
 }
+
+// classOfTask returns the class of a task.
+func (p *pair) classOfTask(t *rapid.T) scheduler.ClassID { return p.model.first[p.class(t)] }
 
 func drawPriority(t *rapid.T) scheduler.Priority {
 	return scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority"))
@@ -221,33 +227,33 @@ func (p *pair) push(t *rapid.T) {
 	p.pushed++
 	task := modelTask{
 		ref:      scheduler.TaskRef{Job: uint64(p.pushed % 3), Index: p.pushed},
-		class:    p.class(t),
+		class:    p.classOfTask(t),
 		priority: drawPriority(t),
 		avoid:    scheduler.WorkerID(rapid.IntRange(0, 8).Draw(t, "avoid")),
 	}
 	p.s.Push(task.ref, task.class, task.priority, task.avoid)
-	p.model.push(task)
+	p.model.push(task, 1)
 }
 
 // pushRun pushes consecutive tasks, as one run or separately.
 func (p *pair) pushRun(t *rapid.T) {
 	run := modelTask{
 		ref:      scheduler.TaskRef{Job: uint64(p.pushed % 2), Index: p.pushed + 1},
-		class:    p.class(t),
+		class:    p.classOfTask(t),
 		priority: drawPriority(t),
 	}
 	n, whole := rapid.Uint32Range(0, 6).Draw(t, "n"), rapid.Bool().Draw(t, "whole")
+	p.pushed += n
 	if whole {
 		p.s.PushRun(run.ref, n, run.class, run.priority)
+		p.model.push(run, n)
+		return
 	}
 	for range n {
-		if !whole {
-			p.s.Push(run.ref, run.class, run.priority, 0)
-		}
-		p.model.push(run)
+		p.s.Push(run.ref, run.class, run.priority, 0)
+		p.model.push(run, 1)
 		run.ref.Index++
 	}
-	p.pushed += n
 }
 
 func (p *pair) cancel(t *rapid.T) {
@@ -255,8 +261,9 @@ func (p *pair) cancel(t *rapid.T) {
 		return
 	}
 	i := rapid.IntRange(0, len(p.model.ready)-1).Draw(t, "task")
-	p.cancelled[p.model.ready[i].ref] = true
-	p.model.ready = slices.Delete(p.model.ready, i, i+1)
+	ref := p.model.ready[i].ref
+	p.cancelled[ref] = true
+	p.model.remove(ref)
 }
 
 // supersede moves a task to another priority, or removes it.
@@ -266,20 +273,24 @@ func (p *pair) supersede(t *rapid.T) {
 	}
 	i := rapid.IntRange(0, len(p.model.ready)-1).Draw(t, "task")
 	task := p.model.ready[i]
-	p.model.ready = slices.Delete(p.model.ready, i, i+1)
+	task.class = p.model.first[task.class]
+	p.model.remove(task.ref)
 	p.s.Supersede(task.ref)
 	if rapid.Bool().Draw(t, "again") {
 		task.priority = drawPriority(t)
 		p.s.Push(task.ref, task.class, task.priority, task.avoid)
-		p.model.push(task)
+		p.model.push(task, 1)
 	}
 }
 
 func (p *pair) sweep(t *rapid.T) {
-	before := p.s.Len()
+	before, tasks := p.s.Len(), map[scheduler.TaskRef]bool{}
+	for _, task := range p.model.ready {
+		tasks[task.ref] = true
+	}
 	dropped := p.s.Sweep(p.valid)
-	if p.s.Len() != before-dropped || p.s.Len() != len(p.model.ready) {
-		t.Fatalf("%d entries after dropping %d of %d, want %d", p.s.Len(), dropped, before, len(p.model.ready))
+	if p.s.Len() != before-dropped || p.s.Len() != len(tasks) {
+		t.Fatalf("%d entries after dropping %d of %d, want %d", p.s.Len(), dropped, before, len(tasks))
 	}
 }
 
@@ -298,7 +309,7 @@ func (p *pair) next(t *rapid.T) bool {
 		return false
 	}
 	want := p.model.ready[at]
-	if got.Task != want.ref || got.Class != want.class || got.Priority != want.priority {
+	if got.Task != want.ref || got.Class != want.class || got.Priority != want.priority || p.s.Alternative(p.model.first[got.Class], got.Alternative) != got.Class {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
 	if !slices.Contains(workers, got.Worker) {
@@ -314,7 +325,7 @@ func (p *pair) next(t *rapid.T) bool {
 	if p.model.overfull(w, got.Class, got.Priority) {
 		t.Fatalf("worker %d holds %v with capacity %+v", got.Worker, w.held, w.capacity)
 	}
-	p.model.ready = slices.Delete(p.model.ready, at, at+1)
+	p.model.remove(got.Task)
 	return true
 }
 

@@ -261,7 +261,7 @@ func (s *Scheduler) Loads() map[string]QueueLoad {
 		loads[name] = QueueLoad{Running: int(q.held.slots)} //nolint:gosec // far fewer than 2^63
 	}
 	for _, c := range s.classes {
-		if c.flow == nil {
+		if c.flow == nil || c.number > 0 {
 			continue
 		}
 		l := loads[c.flow.queue.name]

@@ -78,18 +78,24 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 		return 0, false
 	}
 	for i := range v.ahead {
-		if v.ahead[i].avoids {
-			v.undecided = true // which of its tasks avoid a worker is not copied
+		a := &v.ahead[i]
+		// Which of its tasks avoid a worker is not copied, and neither is what follows.
+		if a.avoids || a.more && a.class.alternatives != nil {
+			v.undecided = true
 			return 0, false
 		}
 	}
 	s, self := v.fork(change)
+	taken := make(map[TaskRef]bool) // of those that have several alternatives
 	for {
 		if v.steps += len(s.sorted)/8 + 1; v.steps > maxSteps {
 			v.cut = true
 			return 0, false
 		}
-		a, ok := s.nextInOrder(nil)
+		a, ok := s.nextInOrder(func(t TaskRef) bool { return !taken[t] })
+		if a.Task.Job >= firstFamily {
+			taken[a.Task] = true
+		}
 		switch {
 		case !ok:
 			return 0, false
@@ -104,7 +110,8 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 
 // fork builds a Scheduler from the view, with a changed queue, and returns it with the
 // class of the task. The job of the task is 1, and that of the last listed one of a ready
-// queue that has more is 2.
+// queue that has more is 2. From firstFamily on, tasks with alternatives have one name in
+// the ready queues of all of these.
 func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 	s = New(0)
 	s.random, s.choices, s.starts, s.version = v.random, v.choices, v.starts, 1
@@ -117,7 +124,7 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 			s.byLoad.push(&w)
 		}
 	}
-	f := forker{s: s, classes: make(map[*class]*class), queues: make(map[*queue]bool)}
+	f := forker{s: s, classes: make(map[*class]*class), queues: make(map[*queue]bool), groups: make(groupCopies), limits: make(limitCopies)}
 	self = f.class(v.class)
 	change(self.flow.queue)
 	for i := range v.ahead {
@@ -125,8 +132,13 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 		r := &f.class(a.class).queues[a.priority]
 		for k, seq := range a.seqs {
 			e := entry{job: 3, seq: seq, index: uint32(k), n: 1} //nolint:gosec // few
-			if a.more && k == len(a.seqs)-1 {
+			switch {
+			case v.isTask(i, k):
+				e.job, e.index = 1, 0
+			case a.more && k == len(a.seqs)-1:
 				e.job = 2
+			case a.class.alternatives != nil:
+				e.job = firstFamily + uint64(a.class.first().id)*8 + uint64(a.priority)
 			}
 			r.push(&s.pages, e)
 		}
@@ -141,11 +153,16 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 	return s, self
 }
 
+// firstFamily is the lowest number of a job in a fork whose tasks have alternatives.
+const firstFamily = 8
+
 // A forker copies classes into a fork, with their flows and queues.
 type forker struct {
 	s       *Scheduler
 	classes map[*class]*class
 	queues  map[*queue]bool // those that were copied
+	groups  groupCopies
+	limits  limitCopies
 }
 
 func (x *forker) class(c *class) *class {
@@ -162,7 +179,8 @@ func (x *forker) class(c *class) *class {
 	f := x.s.flow(&Demand{Queue: from.name, Namespace: c.flow.owner.namespace, Owner: c.flow.owner.name})
 	f.held, f.served = c.flow.held.clone(), c.flow.served
 	to := x.s.newClass()
-	to.shape, to.flow, to.demand, to.limit, to.held, to.uses = c.copyDemand().shape, f, c.demand, c.limit, c.held, 1
+	to.shape, to.flow, to.demand, to.uses = c.copyDemand().shape, f, c.demand, 1
+	to.group, to.limits = x.groups.of(c.group), x.limits.of(c.limits)
 	f.classes++
 	x.classes[c] = to
 	return to

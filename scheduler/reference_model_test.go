@@ -12,11 +12,12 @@ import (
 // workers, scanned from the start each time. It returns all legal choices.
 type model struct {
 	workers map[scheduler.WorkerID]*modelWorker
-	demands []scheduler.Demand // by class
-	limits  map[string]int     // named ones; 0 = unlimited
-	tokens  map[string]int     // of limits with a rate
-	ready   []modelTask        // as pushed
-	seq     uint64             // of the last push
+	demands []scheduler.Demand  // by class; those of alternatives have their resources
+	first   []scheduler.ClassID // by class: the one of which it is an alternative, or itself
+	limits  map[string]int      // named ones; 0 = unlimited
+	tokens  map[string]int      // of limits with a rate
+	ready   []modelTask         // as pushed
+	seq     uint64              // of the last push
 	queues  map[string]scheduler.Queue
 	turns   map[string]int // starts of a queue since the last one by age
 	served  map[any]int    // the last start of a queue, by name, and of an owner, by modelOwner
@@ -50,11 +51,37 @@ type modelTask struct {
 	seq      uint64
 }
 
-// push adds a ready task.
-func (m *model) push(t modelTask) {
-	m.seq++
-	t.seq = m.seq
-	m.ready = append(m.ready, t)
+// push adds ready tasks with consecutive indexes: first all of them for the first alternative,
+// then for the next one. What starts, ends or is cancelled goes with all its entries.
+func (m *model) push(t modelTask, n uint32) {
+	for c := range m.demands {
+		if m.first[c] != t.class {
+			continue
+		}
+		for k := range n {
+			x := t
+			m.seq++
+			x.class, x.seq, x.ref.Index = scheduler.ClassID(c), m.seq, t.ref.Index+k
+			m.ready = append(m.ready, x)
+		}
+	}
+}
+
+// remove removes all entries of a task.
+func (m *model) remove(ref scheduler.TaskRef) {
+	m.ready = slices.DeleteFunc(m.ready, func(t modelTask) bool { return t.ref == ref })
+}
+
+// addClass adds a class and its alternatives.
+func (m *model) addClass(s *scheduler.Scheduler, c scheduler.ClassID, d scheduler.Demand) {
+	for i, resources := range append([][]scheduler.Quantity{d.Resources}, d.Alternatives...) {
+		x := d
+		x.Resources = resources
+		if s.Alternative(c, i) != scheduler.ClassID(len(m.demands)) {
+			panic("classes are not numbered as they are made")
+		}
+		m.demands, m.first = append(m.demands, x), append(m.first, c)
+	}
 }
 
 func amount(in []scheduler.Quantity, name string) (sum int64) {
@@ -84,7 +111,7 @@ func (m *model) overfull(w *modelWorker, c scheduler.ClassID, p scheduler.Priori
 // limit returns the number of attempts that the worker may hold after the
 // assignment of one with this demand.
 func (w *modelWorker) limit(d scheduler.Demand) int {
-	if d.NoPrefetch || len(d.Resources) > 0 || len(d.Uses) > 0 {
+	if d.NoPrefetch || len(d.Resources)+len(d.Alternatives)+len(d.Uses) > 0 {
 		return w.capacity.Slots
 	}
 	return w.capacity.Slots + w.ahead
@@ -161,11 +188,11 @@ func meets(labels []scheduler.Label, r scheduler.LabelRule) bool {
 	return found != r.Not
 }
 
-// held returns the number of attempts of a class on all workers.
+// held returns the number of attempts of a class and its alternatives on all workers.
 func (m *model) held(c scheduler.ClassID) (n int) {
 	for _, w := range m.workers {
 		for _, held := range w.held {
-			if held.class == c {
+			if m.first[held.class] == m.first[c] {
 				n++
 			}
 		}

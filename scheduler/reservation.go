@@ -140,6 +140,12 @@ func (s *Scheduler) recheck(k *reservation) {
 	}
 }
 
+// isFor reports whether a worker is kept for the first task of a ready queue, or of that of
+// another alternative: it is the same one.
+func (k *reservation) isFor(r *readyQueue) bool {
+	return k.ready.priority == r.priority && k.ready.class.first() == r.class.first() && k.ready.n > 0 && k.ready.front().seq == k.seq
+}
+
 // holds reports whether the task of a reservation still waits, and lacks only capacity.
 func (s *Scheduler) holds(k *reservation, valid func(TaskRef) bool) bool {
 	r := k.ready

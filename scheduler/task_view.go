@@ -42,7 +42,8 @@ type TaskView struct {
 	starts   uint64
 	flows    map[*flow]*flow // copies by original
 	queues   map[*queue]*queue
-	named    map[*namedLimit]*namedLimit
+	limitOf  limitCopies
+	bounds   groupCopies
 	key      KeyWorker
 	ahead    []aheadQueue // tasks that may start before it
 	limited  []aheadQueue // likewise, but none until an attempt of their group or queue ends
@@ -69,7 +70,10 @@ type aheadQueue struct {
 	priority Priority
 	seqs     []uint64 // ascending; at most scanner.listed
 	more     bool     // there are further ones
-	avoids   bool     // some of seqs avoid a worker
+	// others are the positions in TaskView.ahead of the ready queues that have the same tasks
+	// for the other alternatives.
+	others []int
+	avoids bool // some of seqs avoid a worker
 	// runs has the same tasks, and further ones, which may have been cancelled. short: there
 	// are still more. room is how many further ones may be added.
 	runs  []TaskRun
@@ -117,6 +121,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	v := &TaskView{
 		priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
 		random: s.random, choices: s.choices, starts: s.starts, presence: slices.Clip(s.presence),
+		limitOf: make(limitCopies), bounds: make(groupCopies),
 	}
 	v.class, v.key = v.copyClass(s.classes[c]), s.KeyWorker(c)
 	scan := scanner{s: s, valid: valid, left: maxScanned, checks: maxChecked, further: maxSimulated}
@@ -137,7 +142,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 			if queue.n == 0 || x.flow.queue.paused && x.flow.queue != s.classes[c].flow.queue {
 				continue
 			}
-			if x.flow.queue == s.classes[c].flow.queue {
+			if x.flow.queue == s.classes[c].flow.queue && x.number == 0 {
 				switch {
 				case q > p:
 					v.position.Higher += uint64(queue.n) //nolint:gosec // not negative
@@ -163,6 +168,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 			}
 		}
 	}
+	v.linkAlternatives()
 	if v.position.AtLeast = scan.left <= 0; v.cut && !found {
 		v.position.Earlier = scan.passed
 	}
@@ -193,7 +199,7 @@ func (s *Scheduler) listedPerQueue() int {
 // shares with c never changes.
 func (v *TaskView) copyClass(c *class) *class {
 	x := c.copyDemand()
-	x.flow, x.limits = v.copyFlow(c.flow), v.copyLimits(c.limits)
+	x.flow, x.limits, x.group = v.copyFlow(c.flow), v.limitOf.of(c.limits), v.bounds.of(c.group)
 	return x
 }
 
@@ -201,7 +207,8 @@ func (v *TaskView) copyClass(c *class) *class {
 // may be changed.
 func (c *class) copyDemand() *class {
 	return &class{
-		id: c.id, demand: c.demand, flow: c.flow, limits: c.limits, limit: c.limit, held: c.held, shape: &shape{
+		id: c.id, demand: c.demand, flow: c.flow, limits: c.limits, group: c.group,
+		alternatives: c.alternatives, number: c.number, shape: &shape{
 			needs: c.needs, labels: c.labels, rules: c.rules, typ: c.typ, namespace: c.namespace, prefetchable: c.prefetchable, pooled: c.pooled,
 		},
 	}
@@ -297,7 +304,12 @@ func (v *TaskView) Position() Position { return v.position }
 
 // Group returns how many attempts of the task's group may run at once, 0 if any number,
 // and how many do.
-func (v *TaskView) Group() (limit, held uint32) { return v.class.limit, v.class.held }
+func (v *TaskView) Group() (limit, held uint32) {
+	if g := v.class.group; g != nil {
+		return g.limit, g.held
+	}
+	return 0, 0
+}
 
 // Queue returns why the task's queue lets it not start now; none if it does.
 func (v *TaskView) Queue() []Obstacle { return v.class.flow.queue.obstacles(v.class) }

@@ -47,11 +47,12 @@ func (t *trial) reset() {
 	t.count(len(t.v.ahead))
 	for k := range t.v.ahead {
 		c := t.v.ahead[k].class
+		t.next[k] = 0
 		switch {
 		case t.only != nil && c != t.only:
 		case t.w.fitsWithSlot(c.shape):
 			if c.mayStart() {
-				t.alive, t.next[k] = append(t.alive, k), 0
+				t.alive = append(t.alive, k)
 			}
 		case t.watching && t.w.suits(c.shape):
 			t.missed(c)
@@ -79,6 +80,8 @@ func (t *trial) starts() bool {
 		case at == len(t.alive):
 			t.missed(t.v.class)
 			return t.w.fitsWithSlot(t.v.class.shape)
+		case t.v.isTask(t.alive[at], t.next[t.alive[at]]) && t.w.fitsWithSlot(t.v.ahead[t.alive[at]].class.shape):
+			return true // it takes another alternative
 		case !t.give(at):
 			return false
 		}
@@ -95,16 +98,31 @@ func (t *trial) give(at int) bool {
 	case !t.w.fitsWithSlot(a.class.shape):
 		t.missed(a.class)
 		t.drop(at) // what is free only shrinks
-	case t.next[k] == len(a.seqs):
+	case t.next[k] >= len(a.seqs):
 		t.v.undecided = true
 		return false
 	default:
 		t.assign(a.class)
-		if t.next[k]++; t.next[k] == len(a.seqs) && !a.more {
+		t.next[k]++
+		for _, other := range a.others {
+			t.next[other]++
+		}
+		if len(a.others) > 0 {
+			t.dropEnded()
+		} else if t.next[k] == len(a.seqs) && !a.more {
 			t.drop(at)
 		}
 	}
 	return true
+}
+
+// dropEnded removes the ready queues all of whose tasks have started from alive.
+func (t *trial) dropEnded() {
+	for at := len(t.alive) - 1; at >= 0; at-- {
+		if a := &t.v.ahead[t.alive[at]]; t.next[t.alive[at]] >= len(a.seqs) && !a.more {
+			t.drop(at)
+		}
+	}
 }
 
 // drop removes a ready queue from alive.
@@ -123,7 +141,7 @@ func (t *trial) all() (ok bool) {
 	t.reset()
 	for _, k := range t.alive {
 		a := &t.v.ahead[k]
-		if a.more || a.class.limit > 0 || len(a.class.limits) > 0 || a.priority < t.v.priority || a.seqs[len(a.seqs)-1] > t.v.seq {
+		if a.more || a.class.group != nil || a.class.alternatives != nil || len(a.class.limits) > 0 || a.priority < t.v.priority || a.seqs[len(a.seqs)-1] > t.v.seq {
 			return false
 		}
 		n := int64(len(a.seqs))

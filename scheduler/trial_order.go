@@ -133,7 +133,9 @@ func (t *trial) assign(c *class) {
 		}
 		t.w.taken[n.resource] += n.amount
 	}
-	c.held++
+	if c.group != nil {
+		c.group.held++
+	}
 	for _, l := range c.limits {
 		l.held++
 		l.tokens-- // unused without a rate
@@ -145,7 +147,9 @@ func (t *trial) assign(c *class) {
 func (t *trial) undo() {
 	for _, x := range slices.Backward(t.log) {
 		f := x.class.flow
-		x.class.held--
+		if x.class.group != nil {
+			x.class.group.held--
+		}
 		for _, l := range x.class.limits {
 			l.held--
 			l.tokens++

@@ -72,6 +72,9 @@ type Label struct {
 type Demand struct {
 	// Resources are taken while an attempt runs. Amounts of one name add up.
 	Resources []Quantity
+	// Alternatives are lists of which one may be taken instead of Resources: the first that
+	// fits when the task starts, Resources before all. Such a task is never prefetched.
+	Alternatives [][]Quantity
 	// Labels must all be on the worker.
 	Labels []Label
 	// Rules are further conditions on labels, all of which the worker must fulfill. A label
@@ -132,8 +135,11 @@ type ClassID uint32
 // An Assignment is the decision to run a task on a worker. Its slot and
 // resources are taken until Release.
 type Assignment struct {
-	Task     TaskRef
-	Worker   WorkerID
-	Class    ClassID
-	Priority Priority
+	Task   TaskRef
+	Worker WorkerID
+	// Class is that of the task, or the one of its alternatives that it takes, whose number
+	// is Alternative; 0: it takes the Resources of its Demand.
+	Class       ClassID
+	Alternative int
+	Priority    Priority
 }

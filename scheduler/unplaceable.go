@@ -1,5 +1,7 @@
 package scheduler
 
+import "slices"
+
 // Unplaceable returns the number of entries that no worker that accepts tasks could
 // run, even if all were idle: their type, namespace, labels or resources are nowhere. valid is that
 // of Next: the first entries of each such queue for which it is false are dropped, so
@@ -7,7 +9,7 @@ package scheduler
 func (s *Scheduler) Unplaceable(valid func(TaskRef) bool) int {
 	n := 0
 	for _, c := range s.classes {
-		if !c.empty() && !s.couldRun(c) {
+		if c.number == 0 && !c.empty() && !s.couldRun(c) && !slices.ContainsFunc(c.alternatives, s.couldRun) {
 			n += s.validEntries(c, valid)
 		}
 	}

@@ -1,0 +1,79 @@
+package scheduler
+
+import "slices"
+
+// groupCopies are the copies of groups that the copies of classes share, by original.
+type groupCopies map[*group]*group
+
+func (m groupCopies) of(g *group) *group {
+	if g != nil && m[g] == nil {
+		m[g] = &group{g.limit, g.held}
+	}
+	return m[g]
+}
+
+// linkAlternatives finds the ready queues of ahead that have the same tasks. What one of them
+// lists is the beginning of what the other one does, or the same.
+func (v *TaskView) linkAlternatives() {
+	for i := range v.ahead {
+		a := &v.ahead[i]
+		if a.class.alternatives == nil {
+			continue
+		}
+		for k := range v.ahead {
+			if b := &v.ahead[k]; k != i && a.priority == b.priority && a.class.first() == b.class.first() {
+				a.others = append(a.others, k)
+			}
+		}
+	}
+}
+
+// isOther reports whether a ready queue has the task of the view for another alternative.
+func (v *TaskView) isOther(a *aheadQueue) bool {
+	return v.queued && v.class.alternatives != nil && a.class != v.class && a.class.first() == v.class.first() && a.priority == v.priority
+}
+
+// before returns how many tasks of the ready queue of the task are before it; known is false
+// if there are more.
+func (v *TaskView) listedBefore() (n int, known bool) {
+	at := slices.IndexFunc(v.ahead, func(a aheadQueue) bool { return a.class == v.class && a.priority == v.priority })
+	if at < 0 {
+		return 0, true
+	}
+	return len(v.ahead[at].seqs), !v.ahead[at].more
+}
+
+// isTask reports whether the entry at a position of a ready queue of ahead is one of the task
+// of the view, for another alternative.
+func (v *TaskView) isTask(queue, position int) bool {
+	if !v.isOther(&v.ahead[queue]) {
+		return false
+	}
+	n, known := v.listedBefore()
+	return known && n == position
+}
+
+// isNext reports whether a ready queue has the task of the view for another alternative, and
+// no task before it.
+func (v *TaskView) isNext(a *aheadQueue) bool {
+	n, known := v.listedBefore()
+	return v.isOther(a) && known && n == 0
+}
+
+// takes reports whether an estimate assumes that tasks take the alternative of a class: the
+// first one that a worker could run. The task itself takes that of the view.
+func (v *TaskView) takes(c *class) bool {
+	switch {
+	case c.alternatives == nil || c == v.class:
+		return true
+	case c.first() == v.class.first():
+		return false
+	}
+	couldRun := func(a *class) bool {
+		return v.anyWorker(func(w *worker) bool { return w.usable() && w.eligible(a.shape) })
+	}
+	if !couldRun(c) {
+		return false
+	}
+	return !slices.ContainsFunc(c.alternatives[:c.number], couldRun)
+}
