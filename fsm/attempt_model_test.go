@@ -52,12 +52,26 @@ func (w *model) assign(it AssignItem) string {
 	case it.Attempt != t.attempt+1:
 		return "stale attempt"
 	}
-	t.state, t.attempt, t.worker, t.begun = "assigned", it.Attempt, uint32(it.Worker), false
+	t.state, t.attempt, t.worker, t.begun, t.alternative = "assigned", it.Attempt, uint32(it.Worker), false, 0
 	t.started = w.now
 	if j.state == "pending" {
 		j.state, j.started = "running", w.now
 	}
 	return "accepted"
+}
+
+func (w *model) assignAlternative(it AlternativeItem) string {
+	j, t, r := w.task(it.TaskRef)
+	if r != "" {
+		return r
+	}
+	if it.Alternative == 0 || int(it.Alternative) > len(j.policies[t.policy].GetAlternatives()) {
+		return "malformed"
+	}
+	if r = w.assign(AssignItem(it.HeldAttempt)); r == "accepted" {
+		t.alternative = it.Alternative
+	}
+	return r
 }
 
 // live returns the task of a live attempt.

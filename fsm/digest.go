@@ -34,9 +34,10 @@ func (d *digester) mixRecord(r *record) {
 	d.mix(uint64(r.attempt)<<32 | uint64(r.worker))
 	d.mix(uint64(r.pending)<<32 | uint64(r.failures))
 	flags := uint64(r.losses)
-	if r.startLogged {
+	if r.marks.startLogged() {
 		flags |= 1 << 8
 	}
+	flags |= uint64(r.marks.alternative()) << 16
 	flags |= uint64(r.cause) << 9
 	d.mix(uint64(r.note)<<32 | flags<<8 | uint64(r.state))
 }

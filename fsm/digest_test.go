@@ -11,15 +11,16 @@ import (
 
 // flips damage one field of a task's record.
 var flips = map[string]func(r *record){
-	"started":  func(r *record) { r.started ^= 1 },
-	"ended":    func(r *record) { r.ended ^= 1 },
-	"attempt":  func(r *record) { r.attempt ^= 1 << 9 },
-	"worker":   func(r *record) { r.worker ^= 2 },
-	"failures": func(r *record) { r.failures ^= 1 },
-	"note":     func(r *record) { r.note ^= 1 },
-	"begun":    func(r *record) { r.startLogged = !r.startLogged },
-	"cause":    func(r *record) { r.cause++ },
-	"losses":   func(r *record) { r.losses ^= 1 },
+	"started":     func(r *record) { r.started ^= 1 },
+	"ended":       func(r *record) { r.ended ^= 1 },
+	"attempt":     func(r *record) { r.attempt ^= 1 << 9 },
+	"worker":      func(r *record) { r.worker ^= 2 },
+	"failures":    func(r *record) { r.failures ^= 1 },
+	"note":        func(r *record) { r.note ^= 1 },
+	"begun":       func(r *record) { r.marks ^= markStartLogged },
+	"alternative": func(r *record) { r.marks ^= marksOf(1) },
+	"cause":       func(r *record) { r.cause++ },
+	"losses":      func(r *record) { r.losses ^= 1 },
 }
 
 type touch struct {

@@ -46,6 +46,7 @@ func examples() []Op {
 		&SealUpload{Job: 1, Sum: sum, Digest: digest},
 		&DropUpload{Job: 129},
 		&Assign{Items: []AssignItem{AssignItem(held[0]), AssignItem(held[1]), AssignItem(held[2])}},
+		&AssignAlternative{Items: []AlternativeItem{{held[0], 1}, {held[1], MaxAlternatives}}},
 		&RecordStart{Items: held},
 		&Complete{Items: []CompleteItem{
 			{HeldAttempt: held[0], DurationMS: 1500, Result: []byte("done"), OutputSize: 1 << 40, OutputSHA256: bytes.Repeat([]byte{0xab}, 32)},

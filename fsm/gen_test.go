@@ -170,14 +170,19 @@ func (g *generator) helds(s *State) []HeldAttempt {
 }
 
 func (g *generator) assign(s *State) Op {
-	o := new(Assign)
+	o, others := new(Assign), new(AssignAlternative)
 	for range 1 + g.choose(3) {
 		t, at := g.findRef(s, Pending)
 		next := t.Attempt + 1
 		if g.choose.one(16) {
 			next += uint32(g.choose(3)) - 1
 		}
-		o.Items = append(o.Items, AssignItem{AttemptRef{at, next}, WorkerID(1 + g.odd(3, 6))})
+		h := HeldAttempt{AttemptRef{at, next}, WorkerID(1 + g.odd(3, 6))}
+		o.Items = append(o.Items, AssignItem(h))
+		others.Items = append(others.Items, AlternativeItem{h, uint8(1 + g.odd(2, 5) - g.odd(1, 2))}) //nolint:gosec // 0 to 5
+	}
+	if g.choose.one(4) {
+		return others
 	}
 	return o
 }
@@ -244,6 +249,9 @@ func (g *generator) begin(s *State) Op {
 	p.queue = []string{"", "", "", "", DefaultQueue, "etl", "ml"}[g.choose(7)]
 	if g.choose.one(12) {
 		p.uses = []string{[]string{"db", "tenant/acme"}[g.choose(2)]}
+	}
+	if g.choose.one(2) {
+		p.either = someAlternatives
 	}
 	o := &BeginUpload{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
 	switch g.choose(40) {

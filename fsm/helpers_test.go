@@ -41,7 +41,8 @@ type jobPlan struct {
 	name        string // empty = plan
 	times       jobTimes
 	queue       string
-	uses        []string // of policy 0
+	uses        []string                // of policy 0
+	either      []*dtaskv1.ResourceList // alternatives of policies 0 and 1
 	tasks       []taskPlan
 }
 
@@ -50,13 +51,16 @@ const (
 	continueOnFailure = dtaskv1.OnFailure_ON_FAILURE_CONTINUE
 )
 
+// someAlternatives are two alternatives to no resources.
+var someAlternatives = []*dtaskv1.ResourceList{{Resources: map[string]int64{"cpu": 2000}}, {Resources: map[string]int64{"gpu": 500}}}
+
 func (p *jobPlan) header() []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&dtaskv1.JobHeader{
 		Name: cmp.Or(p.name, "plan"), OnFailure: p.onFailure, Webhook: p.webhook, Namespace: p.namespace, MaxFailures: p.maxFailures, Needs: p.needs, Queue: p.queue,
 		StartAtMs: p.times.startAt, StartAfterMs: p.times.startAfter, ExpiresMs: p.times.expires, Concurrency: p.times.shared,
 		Policies: []*dtaskv1.TaskPolicy{
-			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE, Uses: p.uses},
-			{Type: "once", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},
+			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE, Uses: p.uses, Alternatives: p.either},
+			{Type: "once", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE, Alternatives: p.either},
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE, Finally: true},
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE, Finally: true},
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE, ReuseMs: 1000},

@@ -94,6 +94,7 @@ type modelTask struct {
 	attempt, worker uint32
 	failures        uint32
 	begun           bool
+	alternative     uint8
 	started, ended  int64
 	due             int64
 	err, result     string
@@ -183,6 +184,8 @@ func (w *model) op(op Op) string {
 		return w.jobDrop(op)
 	case *Assign:
 		return modelEach(op.Items, w.assign)
+	case *AssignAlternative:
+		return modelEach(op.Items, w.assignAlternative)
 	case *RecordStart:
 		return modelEach(op.Items, w.begin)
 	case *Complete:

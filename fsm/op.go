@@ -88,6 +88,7 @@ var operations = [...]struct {
 	64: {"move-job", newOp[MoveJob], 3},
 	65: {"set-limit", newOp[SetLimit], 3},
 	66: {"delete-limit", newOp[DeleteLimit], 3},
+	67: {"assign-alternative", newOp[AssignAlternative], 3},
 }
 
 func newOp[T any, P interface {

@@ -48,7 +48,10 @@ func (assignOp) fields(c *coder, it *AssignItem) { c.held((*HeldAttempt)(it)) }
 // WrongState if it drains or the task is not pending; StaleAttempt unless the
 // number is the next one.
 // A second copy is rejected, since the task is assigned.
-func (assignOp) apply(s *State, it AssignItem, _ *Effects) Reason {
+func (assignOp) apply(s *State, it AssignItem, _ *Effects) Reason { return s.assign(it, 0) }
+
+// assign creates a live attempt that takes an alternative of the resources of its task.
+func (s *State) assign(it AssignItem, alternative uint8) Reason {
 	j := s.sealedJob(it.Job)
 	switch {
 	case j == nil:
@@ -69,7 +72,7 @@ func (assignOp) apply(s *State, it AssignItem, _ *Effects) Reason {
 	}
 	j = s.jobs.write(s.own, it.Job)
 	r = s.move(j, it.Index, Assigned)
-	r.attempt, r.worker, r.startLogged, r.started = it.Attempt, it.Worker, false, s.now
+	r.attempt, r.worker, r.marks, r.started = it.Attempt, it.Worker, marksOf(alternative), s.now
 	s.workers.writeHeld(s.own)[at]++
 	s.mixRecord(r)
 	if j.state == JobPending {
@@ -77,6 +80,36 @@ func (assignOp) apply(s *State, it AssignItem, _ *Effects) Reason {
 		s.mixJob(j)
 	}
 	return Accepted
+}
+
+// AlternativeItem assigns a task to a worker with an alternative of its resources.
+type AlternativeItem struct {
+	HeldAttempt
+	Alternative uint8 // its number in the policy of the task, from 1; 0 is Assign
+}
+
+// AssignAlternative is Assign for attempts that do not take the first of their alternatives:
+// what takes that, and what has no others, needs no further byte.
+type AssignAlternative = List[AlternativeItem, assignAlternativeOp]
+
+type assignAlternativeOp struct{ fixedSize[AlternativeItem] }
+
+func (assignAlternativeOp) kind() opKind { return 67 }
+
+func (assignAlternativeOp) fields(c *coder, it *AlternativeItem) {
+	c.held(&it.HeldAttempt)
+	number(c, &it.Alternative)
+}
+
+// apply creates a live attempt.
+// Rejects: as Assign; Malformed if the task does not have the alternative.
+// A second copy is rejected, since the task is assigned.
+func (assignAlternativeOp) apply(s *State, it AlternativeItem, _ *Effects) Reason {
+	if j := s.sealedJob(it.Job); j != nil && it.Index < j.total &&
+		(it.Alternative == 0 || int(it.Alternative) > len(j.policy(it.Index).GetAlternatives()) || it.Alternative > MaxAlternatives) {
+		return Malformed
+	}
+	return s.assign(AssignItem(it.HeldAttempt), it.Alternative)
 }
 
 // RecordStart logs the start of at-most-once attempts. They are never
@@ -101,11 +134,11 @@ func (recordStartOp) apply(s *State, h HeldAttempt, _ *Effects) Reason {
 		return WrongState
 	}
 	r := j.records.write(s.own, h.Index)
-	if r.startLogged {
+	if r.marks.startLogged() {
 		return Accepted
 	}
 	s.mixRecord(r)
-	r.startLogged, r.started = true, s.now
+	r.marks, r.started = r.marks|markStartLogged, s.now
 	j.running++
 	s.mixRecord(r)
 	return Accepted

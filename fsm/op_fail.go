@@ -54,7 +54,7 @@ func (failOp) apply(s *State, it FailItem, fx *Effects) Reason {
 	switch {
 	case it.Next < NextRetry || it.Next > NextFailed || tooLong(it.Error):
 		return Malformed
-	case it.Next == NextRetry && (j.stops(it.Index) || r.startLogged):
+	case it.Next == NextRetry && (j.stops(it.Index) || r.marks.startLogged()):
 		return WrongState
 	}
 	s.mixRecord(r)
@@ -114,7 +114,7 @@ func (s *State) requeue(h HeldAttempt, lost bool, fx *Effects) Reason {
 	if reason != Accepted {
 		return reason
 	}
-	if j.records.at(h.Index).startLogged {
+	if j.records.at(h.Index).marks.startLogged() {
 		return WrongState
 	}
 	if lost {
@@ -162,7 +162,7 @@ func (loseOp) apply(s *State, h HeldAttempt, fx *Effects) Reason {
 		return reason
 	}
 	r := j.records.at(h.Index)
-	if !r.startLogged {
+	if !r.marks.startLogged() {
 		return WrongState
 	}
 	s.failTask(j, h.Index, Lost, outcomeUnknown, s.attemptNote(j, h.Index, outcomeUnknown), fx)

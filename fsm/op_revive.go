@@ -121,7 +121,7 @@ func (s *State) reviveTask(j *job, i uint32, fx *Effects) {
 		r = s.makeReady(j, i, fx)
 	}
 	r.note = past
-	r.failures, r.losses, r.startLogged, r.cause = 0, 0, false, causeOther
+	r.failures, r.losses, r.marks, r.cause = 0, 0, 0, causeOther
 	s.mixRecord(r)
 }
 

@@ -15,19 +15,36 @@ type ownership struct {
 // record is the changing part of a task: 48 bytes for each task of the
 // cluster. Think twice before adding a field.
 type record struct {
-	changed     uint64 // see changes.go; not replicated
-	started     int64  // ms; start of the last attempt; until it ends, when it was assigned or its start was logged
-	ended       int64  // ms; end of the last attempt; while Scheduled: the due time
-	attempt     uint32 // 0 = none yet
-	worker      WorkerID
-	pending     uint32 // dependencies whose condition does not hold
-	failures    uint32 // failed attempts that count as retries: another attempt follows
-	note        uint32 // position in the job's notes + 1; 0 = none
-	state       TaskState
-	startLogged bool        // at-most-once: its start is logged
-	cause       cancelCause // of a cancelled task
-	losses      uint8       // requeued attempts whose worker was marked down; saturates at 255
+	changed  uint64 // see changes.go; not replicated
+	started  int64  // ms; start of the last attempt; until it ends, when it was assigned or its start was logged
+	ended    int64  // ms; end of the last attempt; while Scheduled: the due time
+	attempt  uint32 // 0 = none yet
+	worker   WorkerID
+	pending  uint32 // dependencies whose condition does not hold
+	failures uint32 // failed attempts that count as retries: another attempt follows
+	note     uint32 // position in the job's notes + 1; 0 = none
+	state    TaskState
+	marks    attemptMarks
+	cause    cancelCause // of a cancelled task
+	losses   uint8       // requeued attempts whose worker was marked down; saturates at 255
 }
+
+// attemptMarks say how the last attempt was assigned and started: markStartLogged, and above
+// it the number of the alternative that it takes.
+type attemptMarks uint8
+
+const (
+	markStartLogged attemptMarks = 1 // at-most-once: its start is logged
+	// MaxAlternatives is how many alternatives of resources a task may have, beside the first.
+	MaxAlternatives = 7
+)
+
+func (m attemptMarks) startLogged() bool  { return m&markStartLogged != 0 }
+func (m attemptMarks) alternative() uint8 { return uint8(m >> 1) }
+func (m attemptMarks) valid() bool        { return m.alternative() <= MaxAlternatives }
+
+// marksOf returns the marks of an attempt that was assigned.
+func marksOf(alternative uint8) attemptMarks { return attemptMarks(alternative << 1) }
 
 // failed reports whether a task ended without completing, other than skipped.
 func (r *record) failed() bool {

@@ -79,7 +79,7 @@ func (s *State) requeueAll() (requeued []TaskRef) {
 				continue
 			}
 			h := HeldAttempt{AttemptRef{TaskRef{id, i}, r.attempt}, r.worker}
-			if r.startLogged { // and the operator decided that it may run again
+			if r.marks.startLogged() { // and the operator decided that it may run again
 				s.forgetStart(j, i)
 			}
 			if s.requeue(h, false, nil) == Accepted {
@@ -94,7 +94,7 @@ func (s *State) requeueAll() (requeued []TaskRef) {
 func (s *State) forgetStart(j *job, i uint32) {
 	r := j.records.write(s.own, i)
 	s.mixRecord(r)
-	r.startLogged = false
+	r.marks &^= markStartLogged
 	j.running--
 	s.mixRecord(r)
 }

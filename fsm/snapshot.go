@@ -306,7 +306,7 @@ func (e *encoder) record(r *record) {
 	b = binary.AppendUvarint(b, uint64(r.note))
 	b = append(b, byte(r.state), r.losses)
 	e.b = b
-	e.bool(r.startLogged)
+	e.byte(byte(r.marks)) // a build before alternatives reads a boolean
 	e.byte(byte(r.cause))
 }
 
@@ -315,7 +315,10 @@ func (d *decoder) record(r *record) {
 	r.attempt, r.worker, r.pending = d.u32(), WorkerID(d.u32()), d.u32()
 	r.failures, r.note = d.u32(), d.u32()
 	r.state, r.losses = TaskState(d.byte()), d.byte()
-	r.startLogged, r.cause = d.bool(), cancelCause(d.byte())
+	r.marks, r.cause = attemptMarks(d.byte()), cancelCause(d.byte())
+	if !r.marks.valid() {
+		d.fail(&UnknownError{What: "mark of an attempt"})
+	}
 	if r.cause >= numCancelCauses {
 		d.fail(&UnknownError{What: "cause of a cancellation"})
 	}

@@ -38,7 +38,7 @@ func (s *State) setState(j *job, i uint32, to TaskState) *record {
 	j.counts[r.state]--
 	if r.state == Assigned {
 		s.workers.release(s.own, r.worker)
-		if r.startLogged {
+		if r.marks.startLogged() {
 			j.running--
 		}
 	}

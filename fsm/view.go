@@ -143,6 +143,7 @@ type Task struct {
 	EndedMS     int64
 	DueMS       int64  // while scheduled
 	StartLogged bool   // the start of its at-most-once attempt is logged
+	Alternative uint8  // of its resources, that the last attempt takes; 0 = the first
 	Policy      uint32 // number: Job.Policy
 	NotBefore   int64  // ms; earliest start of the first attempt; 0 = immediately
 	Cleanup     bool   // a cleanup task
@@ -157,8 +158,9 @@ func (s *State) Task(t TaskRef) (Task, bool) {
 	r, u := j.records.at(t.Index), j.updates.of(t.Index)
 	v := Task{
 		Index: t.Index, State: r.state, Attempt: r.attempt, Worker: r.worker, Pending: r.pending,
-		Failures: r.failures, Losses: r.losses, StartedMS: r.started, EndedMS: r.ended, StartLogged: r.startLogged, NotBefore: u.notBefore,
-		Cleanup: j.isCleanup(t.Index),
+		Failures: r.failures, Losses: r.losses, StartedMS: r.started, EndedMS: r.ended, StartLogged: r.marks.startLogged(), NotBefore: u.notBefore,
+		Alternative: r.marks.alternative(),
+		Cleanup:     j.isCleanup(t.Index),
 	}
 	if v.Policy = u.policy - 1; u.policy == 0 {
 		v.Policy = j.submittedPolicy(t.Index)

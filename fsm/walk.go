@@ -17,7 +17,7 @@ type AttemptState struct {
 func (r *record) attemptState() AttemptState { return AttemptState{r.attempt, r.state, r.runs()} }
 
 // runs reports whether the task is assigned and the start of its attempt is logged.
-func (r *record) runs() bool { return r.state == Assigned && r.startLogged }
+func (r *record) runs() bool { return r.state == Assigned && r.marks.startLogged() }
 
 // AttemptStates iterates over the tasks of a sealed job from first up to but not
 // including end, in order. It visits nothing if the job is unknown.

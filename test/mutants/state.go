@@ -26,7 +26,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "a-lost-attempt-began-when-it-ended",
-			Edits:  []Edit{{"fsm/op_assign.go", `r.startLogged, r.started = it.Attempt, it.Worker, false, s.now`, `r.startLogged, r.started = it.Attempt, it.Worker, false, 0`}},
+			Edits:  []Edit{{"fsm/op_assign.go", `r.marks, r.started = it.Attempt, it.Worker, marksOf(alternative), s.now`, `r.marks, r.started = it.Attempt, it.Worker, marksOf(alternative), 0`}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestALostAttemptBegan"}, twins},
 		},
 		{

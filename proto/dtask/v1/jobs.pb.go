@@ -789,6 +789,10 @@ type TaskPolicy struct {
 	Place PlacementStrategy `protobuf:"varint,22,opt,name=place,proto3,enum=dtask.v1.PlacementStrategy" json:"place,omitempty"`
 	// Limits that each attempt counts towards, such as db or tenant/acme; at most 4, ascending.
 	Uses []string `protobuf:"bytes,23,rep,name=uses,proto3" json:"uses,omitempty"`
+	// What the task may take instead of resources: the first of all that fits when it starts,
+	// resources before these. At most 7; in an assignment, resources is the one that it takes,
+	// and there are none. Only from feature level 3 on.
+	Alternatives []*ResourceList `protobuf:"bytes,24,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	// Tasks with the same key run on the same worker, as far as that leaves no others idle. At
 	// most 128 bytes; empty = none. Only from feature level 3 on.
 	Affinity      string `protobuf:"bytes,25,opt,name=affinity,proto3" json:"affinity,omitempty"`
@@ -987,11 +991,63 @@ func (x *TaskPolicy) GetUses() []string {
 	return nil
 }
 
+func (x *TaskPolicy) GetAlternatives() []*ResourceList {
+	if x != nil {
+		return x.Alternatives
+	}
+	return nil
+}
+
 func (x *TaskPolicy) GetAffinity() string {
 	if x != nil {
 		return x.Affinity
 	}
 	return ""
+}
+
+// ResourceList has amounts of resources.
+type ResourceList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Resources     map[string]int64       `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // as in TaskPolicy; at least one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResourceList) Reset() {
+	*x = ResourceList{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResourceList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResourceList) ProtoMessage() {}
+
+func (x *ResourceList) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResourceList.ProtoReflect.Descriptor instead.
+func (*ResourceList) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ResourceList) GetResources() map[string]int64 {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
 }
 
 // LabelRule is a condition on one label of a worker.
@@ -1009,7 +1065,7 @@ type LabelRule struct {
 
 func (x *LabelRule) Reset() {
 	*x = LabelRule{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1077,7 @@ func (x *LabelRule) String() string {
 func (*LabelRule) ProtoMessage() {}
 
 func (x *LabelRule) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1090,7 @@ func (x *LabelRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelRule.ProtoReflect.Descriptor instead.
 func (*LabelRule) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LabelRule) GetName() string {
@@ -1074,7 +1130,7 @@ type RetryPolicy struct {
 
 func (x *RetryPolicy) Reset() {
 	*x = RetryPolicy{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1142,7 @@ func (x *RetryPolicy) String() string {
 func (*RetryPolicy) ProtoMessage() {}
 
 func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1155,7 @@ func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
 func (*RetryPolicy) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RetryPolicy) GetMax() uint32 {
@@ -1170,7 +1226,7 @@ type TaskSpec struct {
 
 func (x *TaskSpec) Reset() {
 	*x = TaskSpec{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1238,7 @@ func (x *TaskSpec) String() string {
 func (*TaskSpec) ProtoMessage() {}
 
 func (x *TaskSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1251,7 @@ func (x *TaskSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSpec.ProtoReflect.Descriptor instead.
 func (*TaskSpec) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TaskSpec) GetId() string {
@@ -1262,7 +1318,7 @@ type ArraySpec struct {
 
 func (x *ArraySpec) Reset() {
 	*x = ArraySpec{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1330,7 @@ func (x *ArraySpec) String() string {
 func (*ArraySpec) ProtoMessage() {}
 
 func (x *ArraySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1343,7 @@ func (x *ArraySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArraySpec.ProtoReflect.Descriptor instead.
 func (*ArraySpec) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ArraySpec) GetRanges() []*ArrayRange {
@@ -1351,7 +1407,7 @@ type ArrayRange struct {
 
 func (x *ArrayRange) Reset() {
 	*x = ArrayRange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1419,7 @@ func (x *ArrayRange) String() string {
 func (*ArrayRange) ProtoMessage() {}
 
 func (x *ArrayRange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1432,7 @@ func (x *ArrayRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayRange.ProtoReflect.Descriptor instead.
 func (*ArrayRange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ArrayRange) GetFirst() uint32 {
@@ -1418,7 +1474,7 @@ type TaskBody struct {
 
 func (x *TaskBody) Reset() {
 	*x = TaskBody{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1486,7 @@ func (x *TaskBody) String() string {
 func (*TaskBody) ProtoMessage() {}
 
 func (x *TaskBody) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1499,7 @@ func (x *TaskBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskBody.ProtoReflect.Descriptor instead.
 func (*TaskBody) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TaskBody) GetCommand() []string {
@@ -1512,7 +1568,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1580,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1593,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitRequest) GetParts() []*JobPart {
@@ -1575,7 +1631,7 @@ type JobPart struct {
 
 func (x *JobPart) Reset() {
 	*x = JobPart{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1643,7 @@ func (x *JobPart) String() string {
 func (*JobPart) ProtoMessage() {}
 
 func (x *JobPart) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1656,7 @@ func (x *JobPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPart.ProtoReflect.Descriptor instead.
 func (*JobPart) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *JobPart) GetJob() uint64 {
@@ -1680,7 +1736,7 @@ type TaskColumns struct {
 
 func (x *TaskColumns) Reset() {
 	*x = TaskColumns{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1748,7 @@ func (x *TaskColumns) String() string {
 func (*TaskColumns) ProtoMessage() {}
 
 func (x *TaskColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1761,7 @@ func (x *TaskColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskColumns.ProtoReflect.Descriptor instead.
 func (*TaskColumns) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TaskColumns) GetIdSizes() []uint32 {
@@ -1773,7 +1829,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1841,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1854,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SubmitResponse) GetResults() []*SubmitResult {
@@ -1822,7 +1878,7 @@ type SubmitResult struct {
 
 func (x *SubmitResult) Reset() {
 	*x = SubmitResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1890,7 @@ func (x *SubmitResult) String() string {
 func (*SubmitResult) ProtoMessage() {}
 
 func (x *SubmitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1903,7 @@ func (x *SubmitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResult.ProtoReflect.Descriptor instead.
 func (*SubmitResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SubmitResult) GetJob() uint64 {
@@ -1897,7 +1953,7 @@ type StoredJob struct {
 
 func (x *StoredJob) Reset() {
 	*x = StoredJob{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +1965,7 @@ func (x *StoredJob) String() string {
 func (*StoredJob) ProtoMessage() {}
 
 func (x *StoredJob) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +1978,7 @@ func (x *StoredJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredJob.ProtoReflect.Descriptor instead.
 func (*StoredJob) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StoredJob) GetId() string {
@@ -1995,7 +2051,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2063,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2076,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Job) GetId() string {
@@ -2298,7 +2354,7 @@ type ArrayStatus struct {
 
 func (x *ArrayStatus) Reset() {
 	*x = ArrayStatus{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2366,7 @@ func (x *ArrayStatus) String() string {
 func (*ArrayStatus) ProtoMessage() {}
 
 func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2379,7 @@ func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayStatus.ProtoReflect.Descriptor instead.
 func (*ArrayStatus) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ArrayStatus) GetId() string {
@@ -2386,7 +2442,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2454,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2467,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetJobRequest) GetId() string {
@@ -2445,7 +2501,7 @@ type GetJobSpecRequest struct {
 
 func (x *GetJobSpecRequest) Reset() {
 	*x = GetJobSpecRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2513,7 @@ func (x *GetJobSpecRequest) String() string {
 func (*GetJobSpecRequest) ProtoMessage() {}
 
 func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2526,7 @@ func (x *GetJobSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobSpecRequest.ProtoReflect.Descriptor instead.
 func (*GetJobSpecRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetJobSpecRequest) GetJob() string {
@@ -2499,7 +2555,7 @@ type GetJobSpecResponse struct {
 
 func (x *GetJobSpecResponse) Reset() {
 	*x = GetJobSpecResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2567,7 @@ func (x *GetJobSpecResponse) String() string {
 func (*GetJobSpecResponse) ProtoMessage() {}
 
 func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2580,7 @@ func (x *GetJobSpecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobSpecResponse.ProtoReflect.Descriptor instead.
 func (*GetJobSpecResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetJobSpecResponse) GetPart() *JobPart {
@@ -2560,7 +2616,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2628,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2641,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListJobsRequest) GetStates() []JobState {
@@ -2679,7 +2735,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2747,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2760,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2768,7 +2824,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +2836,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +2849,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Task) GetId() string {
@@ -2980,7 +3036,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3048,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3061,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListTasksRequest) GetJob() string {
@@ -3090,7 +3146,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3102,7 +3158,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3115,7 +3171,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -3164,7 +3220,7 @@ type WatchJobRequest struct {
 
 func (x *WatchJobRequest) Reset() {
 	*x = WatchJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3232,7 @@ func (x *WatchJobRequest) String() string {
 func (*WatchJobRequest) ProtoMessage() {}
 
 func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3245,7 @@ func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchJobRequest) GetId() string {
@@ -3238,7 +3294,7 @@ type WatchJobResponse struct {
 
 func (x *WatchJobResponse) Reset() {
 	*x = WatchJobResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3306,7 @@ func (x *WatchJobResponse) String() string {
 func (*WatchJobResponse) ProtoMessage() {}
 
 func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3319,7 @@ func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchJobResponse) GetJob() *Job {
@@ -3310,7 +3366,7 @@ type WaitJobsRequest struct {
 
 func (x *WaitJobsRequest) Reset() {
 	*x = WaitJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3378,7 @@ func (x *WaitJobsRequest) String() string {
 func (*WaitJobsRequest) ProtoMessage() {}
 
 func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3391,7 @@ func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsRequest.ProtoReflect.Descriptor instead.
 func (*WaitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WaitJobsRequest) GetJobs() []string {
@@ -3379,7 +3435,7 @@ type WaitJobsResponse struct {
 
 func (x *WaitJobsResponse) Reset() {
 	*x = WaitJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3447,7 @@ func (x *WaitJobsResponse) String() string {
 func (*WaitJobsResponse) ProtoMessage() {}
 
 func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3460,7 @@ func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsResponse.ProtoReflect.Descriptor instead.
 func (*WaitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WaitJobsResponse) GetFinished() []*Job {
@@ -3454,7 +3510,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3466,7 +3522,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3479,7 +3535,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CancelRequest) GetJob() string {
@@ -3519,7 +3575,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3531,7 +3587,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3544,7 +3600,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CancelResponse) GetAlreadyCancelled() bool {
@@ -3580,7 +3636,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3648,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3661,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UpdateRequest) GetJob() string {
@@ -3703,7 +3759,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3715,7 +3771,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3728,7 +3784,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UpdateResponse) GetJob() *Job {
@@ -3768,7 +3824,7 @@ type RetryRequest struct {
 
 func (x *RetryRequest) Reset() {
 	*x = RetryRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3780,7 +3836,7 @@ func (x *RetryRequest) String() string {
 func (*RetryRequest) ProtoMessage() {}
 
 func (x *RetryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3793,7 +3849,7 @@ func (x *RetryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
 func (*RetryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RetryRequest) GetJob() string {
@@ -3842,7 +3898,7 @@ type RetryResponse struct {
 
 func (x *RetryResponse) Reset() {
 	*x = RetryResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3854,7 +3910,7 @@ func (x *RetryResponse) String() string {
 func (*RetryResponse) ProtoMessage() {}
 
 func (x *RetryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3867,7 +3923,7 @@ func (x *RetryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
 func (*RetryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RetryResponse) GetJob() *Job {
@@ -3905,7 +3961,7 @@ type AttemptRecord struct {
 
 func (x *AttemptRecord) Reset() {
 	*x = AttemptRecord{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3917,7 +3973,7 @@ func (x *AttemptRecord) String() string {
 func (*AttemptRecord) ProtoMessage() {}
 
 func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3930,7 +3986,7 @@ func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRecord.ProtoReflect.Descriptor instead.
 func (*AttemptRecord) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AttemptRecord) GetNumber() uint32 {
@@ -3988,7 +4044,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4000,7 +4056,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4013,7 +4069,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeadLetter) GetJob() string {
@@ -4109,7 +4165,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4121,7 +4177,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4134,7 +4190,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListDeadLettersRequest) GetJob() string {
@@ -4204,7 +4260,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4216,7 +4272,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4229,7 +4285,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -4267,7 +4323,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4279,7 +4335,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4292,7 +4348,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PurgeDeadLettersRequest) GetJob() string {
@@ -4341,7 +4397,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4353,7 +4409,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4366,7 +4422,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
@@ -4404,7 +4460,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4416,7 +4472,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[44]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4429,7 +4485,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{44}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetResultRequest) GetJob() string {
@@ -4476,7 +4532,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4488,7 +4544,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[45]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4501,7 +4557,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{45}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TaskResult) GetTask() string {
@@ -4564,7 +4620,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4576,7 +4632,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[46]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4589,7 +4645,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{46}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetResultResponse) GetJob() *Job {
@@ -4626,7 +4682,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4638,7 +4694,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[47]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4651,7 +4707,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{47}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -4698,7 +4754,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +4766,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[48]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +4779,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{48}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *LogsResponse) GetPieces() []*LogPiece {
@@ -4748,7 +4804,7 @@ type LogPiece struct {
 
 func (x *LogPiece) Reset() {
 	*x = LogPiece{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4760,7 +4816,7 @@ func (x *LogPiece) String() string {
 func (*LogPiece) ProtoMessage() {}
 
 func (x *LogPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[49]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4773,7 +4829,7 @@ func (x *LogPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPiece.ProtoReflect.Descriptor instead.
 func (*LogPiece) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{49}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *LogPiece) GetStream() LogStream {
@@ -4817,7 +4873,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4829,7 +4885,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[50]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4842,7 +4898,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{50}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchEventsRequest) GetAfterIndex() uint64 {
@@ -4878,7 +4934,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4890,7 +4946,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[51]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4903,7 +4959,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{51}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchEventsResponse) GetEvents() []*Event {
@@ -4938,7 +4994,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4950,7 +5006,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[52]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4963,7 +5019,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{52}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -5046,7 +5102,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5058,7 +5114,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[53]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5071,7 +5127,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{53}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ExplainRequest) GetJob() string {
@@ -5113,7 +5169,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5125,7 +5181,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[54]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5138,7 +5194,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{54}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ExplainResponse) GetJob() string {
@@ -5238,7 +5294,7 @@ type StartEstimate struct {
 
 func (x *StartEstimate) Reset() {
 	*x = StartEstimate{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5250,7 +5306,7 @@ func (x *StartEstimate) String() string {
 func (*StartEstimate) ProtoMessage() {}
 
 func (x *StartEstimate) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[55]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5263,7 +5319,7 @@ func (x *StartEstimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEstimate.ProtoReflect.Descriptor instead.
 func (*StartEstimate) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{55}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StartEstimate) GetCode() string {
@@ -5335,7 +5391,7 @@ type TaskGroup struct {
 
 func (x *TaskGroup) Reset() {
 	*x = TaskGroup{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5347,7 +5403,7 @@ func (x *TaskGroup) String() string {
 func (*TaskGroup) ProtoMessage() {}
 
 func (x *TaskGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[56]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5360,7 +5416,7 @@ func (x *TaskGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskGroup.ProtoReflect.Descriptor instead.
 func (*TaskGroup) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{56}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TaskGroup) GetReason() *Reason {
@@ -5423,7 +5479,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5435,7 +5491,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[57]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5448,7 +5504,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{57}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Reason) GetCode() string {
@@ -5588,7 +5644,7 @@ type WorkerGroup struct {
 
 func (x *WorkerGroup) Reset() {
 	*x = WorkerGroup{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5600,7 +5656,7 @@ func (x *WorkerGroup) String() string {
 func (*WorkerGroup) ProtoMessage() {}
 
 func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[58]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5613,7 +5669,7 @@ func (x *WorkerGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerGroup.ProtoReflect.Descriptor instead.
 func (*WorkerGroup) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{58}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WorkerGroup) GetObstacles() []*Reason {
@@ -5655,7 +5711,7 @@ type StartChange struct {
 
 func (x *StartChange) Reset() {
 	*x = StartChange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5667,7 +5723,7 @@ func (x *StartChange) String() string {
 func (*StartChange) ProtoMessage() {}
 
 func (x *StartChange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[59]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5680,7 +5736,7 @@ func (x *StartChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChange.ProtoReflect.Descriptor instead.
 func (*StartChange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{59}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StartChange) GetCode() string {
@@ -5761,7 +5817,7 @@ type WorkerOffer struct {
 
 func (x *WorkerOffer) Reset() {
 	*x = WorkerOffer{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5773,7 +5829,7 @@ func (x *WorkerOffer) String() string {
 func (*WorkerOffer) ProtoMessage() {}
 
 func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[60]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5786,7 +5842,7 @@ func (x *WorkerOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerOffer.ProtoReflect.Descriptor instead.
 func (*WorkerOffer) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{60}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WorkerOffer) GetSlots() uint32 {
@@ -5847,7 +5903,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5859,7 +5915,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[61]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5872,7 +5928,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{61}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PlanRequest) GetHeader() *JobHeader {
@@ -5919,7 +5975,7 @@ type PlanTask struct {
 
 func (x *PlanTask) Reset() {
 	*x = PlanTask{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5931,7 +5987,7 @@ func (x *PlanTask) String() string {
 func (*PlanTask) ProtoMessage() {}
 
 func (x *PlanTask) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[62]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5944,7 +6000,7 @@ func (x *PlanTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanTask.ProtoReflect.Descriptor instead.
 func (*PlanTask) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{62}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PlanTask) GetId() string {
@@ -6008,7 +6064,7 @@ type PlanTime struct {
 
 func (x *PlanTime) Reset() {
 	*x = PlanTime{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6020,7 +6076,7 @@ func (x *PlanTime) String() string {
 func (*PlanTime) ProtoMessage() {}
 
 func (x *PlanTime) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[63]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6033,7 +6089,7 @@ func (x *PlanTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanTime.ProtoReflect.Descriptor instead.
 func (*PlanTime) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{63}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PlanTime) GetLowMs() int64 {
@@ -6083,7 +6139,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6095,7 +6151,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[64]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6108,7 +6164,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{64}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PlanResponse) GetLowMs() []int64 {
@@ -6227,7 +6283,7 @@ type PlanClass struct {
 
 func (x *PlanClass) Reset() {
 	*x = PlanClass{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[65]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6239,7 +6295,7 @@ func (x *PlanClass) String() string {
 func (*PlanClass) ProtoMessage() {}
 
 func (x *PlanClass) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[65]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6252,7 +6308,7 @@ func (x *PlanClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanClass.ProtoReflect.Descriptor instead.
 func (*PlanClass) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{65}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PlanClass) GetTask() string {
@@ -6330,7 +6386,7 @@ type PlanBound struct {
 
 func (x *PlanBound) Reset() {
 	*x = PlanBound{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[66]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6342,7 +6398,7 @@ func (x *PlanBound) String() string {
 func (*PlanBound) ProtoMessage() {}
 
 func (x *PlanBound) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[66]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6355,7 +6411,7 @@ func (x *PlanBound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBound.ProtoReflect.Descriptor instead.
 func (*PlanBound) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{66}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PlanBound) GetCode() string {
@@ -6391,7 +6447,7 @@ type PlanChange struct {
 
 func (x *PlanChange) Reset() {
 	*x = PlanChange{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[67]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6403,7 +6459,7 @@ func (x *PlanChange) String() string {
 func (*PlanChange) ProtoMessage() {}
 
 func (x *PlanChange) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[67]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6416,7 +6472,7 @@ func (x *PlanChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanChange.ProtoReflect.Descriptor instead.
 func (*PlanChange) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{67}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *PlanChange) GetTask() string {
@@ -6496,7 +6552,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
-	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xf4\b\n" +
+	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xb0\t\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -6523,7 +6579,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05rules\x18\x14 \x03(\v2\x13.dtask.v1.LabelRuleR\x05rules\x12+\n" +
 	"\x06prefer\x18\x15 \x03(\v2\x13.dtask.v1.LabelRuleR\x06prefer\x121\n" +
 	"\x05place\x18\x16 \x01(\x0e2\x1b.dtask.v1.PlacementStrategyR\x05place\x12\x12\n" +
-	"\x04uses\x18\x17 \x03(\tR\x04uses\x12\x1a\n" +
+	"\x04uses\x18\x17 \x03(\tR\x04uses\x12:\n" +
+	"\falternatives\x18\x18 \x03(\v2\x16.dtask.v1.ResourceListR\falternatives\x12\x1a\n" +
 	"\baffinity\x18\x19 \x01(\tR\baffinity\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -6534,7 +6591,12 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\fRequireEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
-	"\x06_umask\"I\n" +
+	"\x06_umask\"\x91\x01\n" +
+	"\fResourceList\x12C\n" +
+	"\tresources\x18\x01 \x03(\v2%.dtask.v1.ResourceList.ResourcesEntryR\tresources\x1a<\n" +
+	"\x0eResourcesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"I\n" +
 	"\tLabelRule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\tR\x06values\x12\x10\n" +
@@ -7126,7 +7188,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -7139,241 +7201,245 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*ScheduledRun)(nil),             // 8: dtask.v1.ScheduledRun
 	(*JobNeed)(nil),                  // 9: dtask.v1.JobNeed
 	(*TaskPolicy)(nil),               // 10: dtask.v1.TaskPolicy
-	(*LabelRule)(nil),                // 11: dtask.v1.LabelRule
-	(*RetryPolicy)(nil),              // 12: dtask.v1.RetryPolicy
-	(*TaskSpec)(nil),                 // 13: dtask.v1.TaskSpec
-	(*ArraySpec)(nil),                // 14: dtask.v1.ArraySpec
-	(*ArrayRange)(nil),               // 15: dtask.v1.ArrayRange
-	(*TaskBody)(nil),                 // 16: dtask.v1.TaskBody
-	(*SubmitRequest)(nil),            // 17: dtask.v1.SubmitRequest
-	(*JobPart)(nil),                  // 18: dtask.v1.JobPart
-	(*TaskColumns)(nil),              // 19: dtask.v1.TaskColumns
-	(*SubmitResponse)(nil),           // 20: dtask.v1.SubmitResponse
-	(*SubmitResult)(nil),             // 21: dtask.v1.SubmitResult
-	(*StoredJob)(nil),                // 22: dtask.v1.StoredJob
-	(*Job)(nil),                      // 23: dtask.v1.Job
-	(*ArrayStatus)(nil),              // 24: dtask.v1.ArrayStatus
-	(*GetJobRequest)(nil),            // 25: dtask.v1.GetJobRequest
-	(*GetJobSpecRequest)(nil),        // 26: dtask.v1.GetJobSpecRequest
-	(*GetJobSpecResponse)(nil),       // 27: dtask.v1.GetJobSpecResponse
-	(*ListJobsRequest)(nil),          // 28: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 29: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 30: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 31: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 32: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 33: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 34: dtask.v1.WatchJobResponse
-	(*WaitJobsRequest)(nil),          // 35: dtask.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 36: dtask.v1.WaitJobsResponse
-	(*CancelRequest)(nil),            // 37: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 38: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 39: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 40: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 41: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 42: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 43: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 44: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 45: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 46: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 47: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 48: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 49: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 50: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 51: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 52: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 53: dtask.v1.LogsResponse
-	(*LogPiece)(nil),                 // 54: dtask.v1.LogPiece
-	(*WatchEventsRequest)(nil),       // 55: dtask.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),      // 56: dtask.v1.WatchEventsResponse
-	(*Event)(nil),                    // 57: dtask.v1.Event
-	(*ExplainRequest)(nil),           // 58: dtask.v1.ExplainRequest
-	(*ExplainResponse)(nil),          // 59: dtask.v1.ExplainResponse
-	(*StartEstimate)(nil),            // 60: dtask.v1.StartEstimate
-	(*TaskGroup)(nil),                // 61: dtask.v1.TaskGroup
-	(*Reason)(nil),                   // 62: dtask.v1.Reason
-	(*WorkerGroup)(nil),              // 63: dtask.v1.WorkerGroup
-	(*StartChange)(nil),              // 64: dtask.v1.StartChange
-	(*WorkerOffer)(nil),              // 65: dtask.v1.WorkerOffer
-	(*PlanRequest)(nil),              // 66: dtask.v1.PlanRequest
-	(*PlanTask)(nil),                 // 67: dtask.v1.PlanTask
-	(*PlanTime)(nil),                 // 68: dtask.v1.PlanTime
-	(*PlanResponse)(nil),             // 69: dtask.v1.PlanResponse
-	(*PlanClass)(nil),                // 70: dtask.v1.PlanClass
-	(*PlanBound)(nil),                // 71: dtask.v1.PlanBound
-	(*PlanChange)(nil),               // 72: dtask.v1.PlanChange
-	nil,                              // 73: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 74: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 75: dtask.v1.JobHeader.ParamsEntry
-	nil,                              // 76: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 77: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 78: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 79: dtask.v1.Job.LabelsEntry
-	nil,                              // 80: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 81: dtask.v1.Job.ParamsEntry
-	nil,                              // 82: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 83: dtask.v1.ListJobsRequest.LabelsEntry
-	nil,                              // 84: dtask.v1.WorkerOffer.LabelsEntry
-	nil,                              // 85: dtask.v1.WorkerOffer.ResourcesEntry
-	nil,                              // 86: dtask.v1.PlanClass.RequireEntry
-	nil,                              // 87: dtask.v1.PlanClass.ResourcesEntry
-	(Priority)(0),                    // 88: dtask.v1.Priority
-	(ScheduleOverlap)(0),             // 89: dtask.v1.ScheduleOverlap
-	(JobState)(0),                    // 90: dtask.v1.JobState
-	(*ErrorDetail)(nil),              // 91: dtask.v1.ErrorDetail
-	(*Freshness)(nil),                // 92: dtask.v1.Freshness
-	(Consistency)(0),                 // 93: dtask.v1.Consistency
-	(TaskState)(0),                   // 94: dtask.v1.TaskState
+	(*ResourceList)(nil),             // 11: dtask.v1.ResourceList
+	(*LabelRule)(nil),                // 12: dtask.v1.LabelRule
+	(*RetryPolicy)(nil),              // 13: dtask.v1.RetryPolicy
+	(*TaskSpec)(nil),                 // 14: dtask.v1.TaskSpec
+	(*ArraySpec)(nil),                // 15: dtask.v1.ArraySpec
+	(*ArrayRange)(nil),               // 16: dtask.v1.ArrayRange
+	(*TaskBody)(nil),                 // 17: dtask.v1.TaskBody
+	(*SubmitRequest)(nil),            // 18: dtask.v1.SubmitRequest
+	(*JobPart)(nil),                  // 19: dtask.v1.JobPart
+	(*TaskColumns)(nil),              // 20: dtask.v1.TaskColumns
+	(*SubmitResponse)(nil),           // 21: dtask.v1.SubmitResponse
+	(*SubmitResult)(nil),             // 22: dtask.v1.SubmitResult
+	(*StoredJob)(nil),                // 23: dtask.v1.StoredJob
+	(*Job)(nil),                      // 24: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 25: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 26: dtask.v1.GetJobRequest
+	(*GetJobSpecRequest)(nil),        // 27: dtask.v1.GetJobSpecRequest
+	(*GetJobSpecResponse)(nil),       // 28: dtask.v1.GetJobSpecResponse
+	(*ListJobsRequest)(nil),          // 29: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 30: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 31: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 32: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 33: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 34: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 35: dtask.v1.WatchJobResponse
+	(*WaitJobsRequest)(nil),          // 36: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 37: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 38: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 39: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 40: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 41: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 42: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 43: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 44: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 45: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 46: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 47: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 48: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 49: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 50: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 51: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 52: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 53: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 54: dtask.v1.LogsResponse
+	(*LogPiece)(nil),                 // 55: dtask.v1.LogPiece
+	(*WatchEventsRequest)(nil),       // 56: dtask.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),      // 57: dtask.v1.WatchEventsResponse
+	(*Event)(nil),                    // 58: dtask.v1.Event
+	(*ExplainRequest)(nil),           // 59: dtask.v1.ExplainRequest
+	(*ExplainResponse)(nil),          // 60: dtask.v1.ExplainResponse
+	(*StartEstimate)(nil),            // 61: dtask.v1.StartEstimate
+	(*TaskGroup)(nil),                // 62: dtask.v1.TaskGroup
+	(*Reason)(nil),                   // 63: dtask.v1.Reason
+	(*WorkerGroup)(nil),              // 64: dtask.v1.WorkerGroup
+	(*StartChange)(nil),              // 65: dtask.v1.StartChange
+	(*WorkerOffer)(nil),              // 66: dtask.v1.WorkerOffer
+	(*PlanRequest)(nil),              // 67: dtask.v1.PlanRequest
+	(*PlanTask)(nil),                 // 68: dtask.v1.PlanTask
+	(*PlanTime)(nil),                 // 69: dtask.v1.PlanTime
+	(*PlanResponse)(nil),             // 70: dtask.v1.PlanResponse
+	(*PlanClass)(nil),                // 71: dtask.v1.PlanClass
+	(*PlanBound)(nil),                // 72: dtask.v1.PlanBound
+	(*PlanChange)(nil),               // 73: dtask.v1.PlanChange
+	nil,                              // 74: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 75: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 76: dtask.v1.JobHeader.ParamsEntry
+	nil,                              // 77: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 78: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 79: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 80: dtask.v1.ResourceList.ResourcesEntry
+	nil,                              // 81: dtask.v1.Job.LabelsEntry
+	nil,                              // 82: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 83: dtask.v1.Job.ParamsEntry
+	nil,                              // 84: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 85: dtask.v1.ListJobsRequest.LabelsEntry
+	nil,                              // 86: dtask.v1.WorkerOffer.LabelsEntry
+	nil,                              // 87: dtask.v1.WorkerOffer.ResourcesEntry
+	nil,                              // 88: dtask.v1.PlanClass.RequireEntry
+	nil,                              // 89: dtask.v1.PlanClass.ResourcesEntry
+	(Priority)(0),                    // 90: dtask.v1.Priority
+	(ScheduleOverlap)(0),             // 91: dtask.v1.ScheduleOverlap
+	(JobState)(0),                    // 92: dtask.v1.JobState
+	(*ErrorDetail)(nil),              // 93: dtask.v1.ErrorDetail
+	(*Freshness)(nil),                // 94: dtask.v1.Freshness
+	(Consistency)(0),                 // 95: dtask.v1.Consistency
+	(TaskState)(0),                   // 96: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	6,   // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
-	13,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	88,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	73,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	74,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	14,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
+	90,  // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	74,  // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	75,  // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,   // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	10,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	75,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
+	76,  // 7: dtask.v1.JobHeader.params:type_name -> dtask.v1.JobHeader.ParamsEntry
 	9,   // 8: dtask.v1.JobHeader.needs:type_name -> dtask.v1.JobNeed
 	8,   // 9: dtask.v1.JobHeader.run:type_name -> dtask.v1.ScheduledRun
 	7,   // 10: dtask.v1.JobHeader.concurrency:type_name -> dtask.v1.JobConcurrency
-	89,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
+	91,  // 11: dtask.v1.JobConcurrency.overlap:type_name -> dtask.v1.ScheduleOverlap
 	3,   // 12: dtask.v1.JobNeed.condition:type_name -> dtask.v1.Condition
-	90,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
-	88,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	76,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	12,  // 16: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	92,  // 13: dtask.v1.JobNeed.ended_as:type_name -> dtask.v1.JobState
+	90,  // 14: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	77,  // 15: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	13,  // 16: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,   // 17: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	77,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	78,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	11,  // 20: dtask.v1.TaskPolicy.rules:type_name -> dtask.v1.LabelRule
-	11,  // 21: dtask.v1.TaskPolicy.prefer:type_name -> dtask.v1.LabelRule
+	78,  // 18: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	79,  // 19: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	12,  // 20: dtask.v1.TaskPolicy.rules:type_name -> dtask.v1.LabelRule
+	12,  // 21: dtask.v1.TaskPolicy.prefer:type_name -> dtask.v1.LabelRule
 	2,   // 22: dtask.v1.TaskPolicy.place:type_name -> dtask.v1.PlacementStrategy
-	16,  // 23: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	14,  // 24: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	3,   // 25: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
-	15,  // 26: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	18,  // 27: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
-	6,   // 28: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
-	13,  // 29: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
-	19,  // 30: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
-	3,   // 31: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
-	21,  // 32: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
-	22,  // 33: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
-	91,  // 34: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
-	88,  // 35: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	90,  // 36: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	79,  // 37: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	80,  // 38: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	92,  // 39: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	90,  // 40: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	24,  // 41: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	81,  // 42: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
-	9,   // 43: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
-	8,   // 44: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
-	7,   // 45: dtask.v1.Job.concurrency:type_name -> dtask.v1.JobConcurrency
-	82,  // 46: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	93,  // 47: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	93,  // 48: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
-	18,  // 49: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
-	92,  // 50: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
-	90,  // 51: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	83,  // 52: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	93,  // 53: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	23,  // 54: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	92,  // 55: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	94,  // 56: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	43,  // 57: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	3,   // 58: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
-	93,  // 59: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	94,  // 60: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	30,  // 61: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	92,  // 62: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	23,  // 63: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
-	93,  // 64: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	23,  // 65: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	30,  // 66: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	93,  // 67: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	23,  // 68: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	92,  // 69: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	88,  // 70: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	23,  // 71: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	23,  // 72: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	43,  // 73: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	93,  // 74: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	44,  // 75: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	92,  // 76: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	93,  // 77: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	94,  // 78: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	23,  // 79: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	50,  // 80: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	4,   // 81: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	54,  // 82: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
-	4,   // 83: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
-	57,  // 84: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
-	94,  // 85: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
-	62,  // 86: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
-	63,  // 87: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
-	64,  // 88: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
-	60,  // 89: dtask.v1.ExplainResponse.estimate:type_name -> dtask.v1.StartEstimate
-	61,  // 90: dtask.v1.ExplainResponse.tasks:type_name -> dtask.v1.TaskGroup
-	90,  // 91: dtask.v1.ExplainResponse.job_state:type_name -> dtask.v1.JobState
-	62,  // 92: dtask.v1.TaskGroup.reason:type_name -> dtask.v1.Reason
-	94,  // 93: dtask.v1.TaskGroup.state:type_name -> dtask.v1.TaskState
-	62,  // 94: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
-	65,  // 95: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
-	84,  // 96: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
-	85,  // 97: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
-	6,   // 98: dtask.v1.PlanRequest.header:type_name -> dtask.v1.JobHeader
-	67,  // 99: dtask.v1.PlanRequest.tasks:type_name -> dtask.v1.PlanTask
-	93,  // 100: dtask.v1.PlanRequest.consistency:type_name -> dtask.v1.Consistency
-	3,   // 101: dtask.v1.PlanTask.conditions:type_name -> dtask.v1.Condition
-	70,  // 102: dtask.v1.PlanResponse.classes:type_name -> dtask.v1.PlanClass
-	68,  // 103: dtask.v1.PlanResponse.makespan:type_name -> dtask.v1.PlanTime
-	71,  // 104: dtask.v1.PlanResponse.bounds:type_name -> dtask.v1.PlanBound
-	72,  // 105: dtask.v1.PlanResponse.changes:type_name -> dtask.v1.PlanChange
-	92,  // 106: dtask.v1.PlanResponse.freshness:type_name -> dtask.v1.Freshness
-	86,  // 107: dtask.v1.PlanClass.require:type_name -> dtask.v1.PlanClass.RequireEntry
-	87,  // 108: dtask.v1.PlanClass.resources:type_name -> dtask.v1.PlanClass.ResourcesEntry
-	68,  // 109: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
-	17,  // 110: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	25,  // 111: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	26,  // 112: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	28,  // 113: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	31,  // 114: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	33,  // 115: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	35,  // 116: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	37,  // 117: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	39,  // 118: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	49,  // 119: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	41,  // 120: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	45,  // 121: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	47,  // 122: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	52,  // 123: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	55,  // 124: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	58,  // 125: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
-	66,  // 126: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
-	20,  // 127: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	23,  // 128: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	27,  // 129: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	29,  // 130: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	32,  // 131: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	34,  // 132: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	36,  // 133: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	38,  // 134: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	40,  // 135: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	51,  // 136: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	42,  // 137: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	46,  // 138: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	48,  // 139: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	53,  // 140: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	56,  // 141: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	59,  // 142: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
-	69,  // 143: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
-	127, // [127:144] is the sub-list for method output_type
-	110, // [110:127] is the sub-list for method input_type
-	110, // [110:110] is the sub-list for extension type_name
-	110, // [110:110] is the sub-list for extension extendee
-	0,   // [0:110] is the sub-list for field type_name
+	11,  // 23: dtask.v1.TaskPolicy.alternatives:type_name -> dtask.v1.ResourceList
+	80,  // 24: dtask.v1.ResourceList.resources:type_name -> dtask.v1.ResourceList.ResourcesEntry
+	17,  // 25: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	15,  // 26: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	3,   // 27: dtask.v1.TaskSpec.conditions:type_name -> dtask.v1.Condition
+	16,  // 28: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	19,  // 29: dtask.v1.SubmitRequest.parts:type_name -> dtask.v1.JobPart
+	6,   // 30: dtask.v1.JobPart.header:type_name -> dtask.v1.JobHeader
+	14,  // 31: dtask.v1.JobPart.tasks:type_name -> dtask.v1.TaskSpec
+	20,  // 32: dtask.v1.JobPart.columns:type_name -> dtask.v1.TaskColumns
+	3,   // 33: dtask.v1.TaskColumns.conditions:type_name -> dtask.v1.Condition
+	22,  // 34: dtask.v1.SubmitResponse.results:type_name -> dtask.v1.SubmitResult
+	23,  // 35: dtask.v1.SubmitResult.stored:type_name -> dtask.v1.StoredJob
+	93,  // 36: dtask.v1.SubmitResult.detail:type_name -> dtask.v1.ErrorDetail
+	90,  // 37: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	92,  // 38: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	81,  // 39: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	82,  // 40: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	94,  // 41: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	92,  // 42: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	25,  // 43: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	83,  // 44: dtask.v1.Job.params:type_name -> dtask.v1.Job.ParamsEntry
+	9,   // 45: dtask.v1.Job.needs:type_name -> dtask.v1.JobNeed
+	8,   // 46: dtask.v1.Job.run:type_name -> dtask.v1.ScheduledRun
+	7,   // 47: dtask.v1.Job.concurrency:type_name -> dtask.v1.JobConcurrency
+	84,  // 48: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	95,  // 49: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	95,  // 50: dtask.v1.GetJobSpecRequest.consistency:type_name -> dtask.v1.Consistency
+	19,  // 51: dtask.v1.GetJobSpecResponse.part:type_name -> dtask.v1.JobPart
+	94,  // 52: dtask.v1.GetJobSpecResponse.freshness:type_name -> dtask.v1.Freshness
+	92,  // 53: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	85,  // 54: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	95,  // 55: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	24,  // 56: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	94,  // 57: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	96,  // 58: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	44,  // 59: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	3,   // 60: dtask.v1.Task.conditions:type_name -> dtask.v1.Condition
+	95,  // 61: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	96,  // 62: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	31,  // 63: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	94,  // 64: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	24,  // 65: dtask.v1.ListTasksResponse.job:type_name -> dtask.v1.Job
+	95,  // 66: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	24,  // 67: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	31,  // 68: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	95,  // 69: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	24,  // 70: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	94,  // 71: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	90,  // 72: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	24,  // 73: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	24,  // 74: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	44,  // 75: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	95,  // 76: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	45,  // 77: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	94,  // 78: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	95,  // 79: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	96,  // 80: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	24,  // 81: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	51,  // 82: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	4,   // 83: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	55,  // 84: dtask.v1.LogsResponse.pieces:type_name -> dtask.v1.LogPiece
+	4,   // 85: dtask.v1.LogPiece.stream:type_name -> dtask.v1.LogStream
+	58,  // 86: dtask.v1.WatchEventsResponse.events:type_name -> dtask.v1.Event
+	96,  // 87: dtask.v1.ExplainResponse.state:type_name -> dtask.v1.TaskState
+	63,  // 88: dtask.v1.ExplainResponse.reasons:type_name -> dtask.v1.Reason
+	64,  // 89: dtask.v1.ExplainResponse.workers:type_name -> dtask.v1.WorkerGroup
+	65,  // 90: dtask.v1.ExplainResponse.changes:type_name -> dtask.v1.StartChange
+	61,  // 91: dtask.v1.ExplainResponse.estimate:type_name -> dtask.v1.StartEstimate
+	62,  // 92: dtask.v1.ExplainResponse.tasks:type_name -> dtask.v1.TaskGroup
+	92,  // 93: dtask.v1.ExplainResponse.job_state:type_name -> dtask.v1.JobState
+	63,  // 94: dtask.v1.TaskGroup.reason:type_name -> dtask.v1.Reason
+	96,  // 95: dtask.v1.TaskGroup.state:type_name -> dtask.v1.TaskState
+	63,  // 96: dtask.v1.WorkerGroup.obstacles:type_name -> dtask.v1.Reason
+	66,  // 97: dtask.v1.StartChange.worker:type_name -> dtask.v1.WorkerOffer
+	86,  // 98: dtask.v1.WorkerOffer.labels:type_name -> dtask.v1.WorkerOffer.LabelsEntry
+	87,  // 99: dtask.v1.WorkerOffer.resources:type_name -> dtask.v1.WorkerOffer.ResourcesEntry
+	6,   // 100: dtask.v1.PlanRequest.header:type_name -> dtask.v1.JobHeader
+	68,  // 101: dtask.v1.PlanRequest.tasks:type_name -> dtask.v1.PlanTask
+	95,  // 102: dtask.v1.PlanRequest.consistency:type_name -> dtask.v1.Consistency
+	3,   // 103: dtask.v1.PlanTask.conditions:type_name -> dtask.v1.Condition
+	71,  // 104: dtask.v1.PlanResponse.classes:type_name -> dtask.v1.PlanClass
+	69,  // 105: dtask.v1.PlanResponse.makespan:type_name -> dtask.v1.PlanTime
+	72,  // 106: dtask.v1.PlanResponse.bounds:type_name -> dtask.v1.PlanBound
+	73,  // 107: dtask.v1.PlanResponse.changes:type_name -> dtask.v1.PlanChange
+	94,  // 108: dtask.v1.PlanResponse.freshness:type_name -> dtask.v1.Freshness
+	88,  // 109: dtask.v1.PlanClass.require:type_name -> dtask.v1.PlanClass.RequireEntry
+	89,  // 110: dtask.v1.PlanClass.resources:type_name -> dtask.v1.PlanClass.ResourcesEntry
+	69,  // 111: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
+	18,  // 112: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	26,  // 113: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	27,  // 114: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	29,  // 115: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	32,  // 116: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	34,  // 117: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	36,  // 118: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	38,  // 119: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	40,  // 120: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	50,  // 121: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	42,  // 122: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	46,  // 123: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	48,  // 124: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	53,  // 125: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	56,  // 126: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	59,  // 127: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
+	67,  // 128: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
+	21,  // 129: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	24,  // 130: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	28,  // 131: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	30,  // 132: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	33,  // 133: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	35,  // 134: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	37,  // 135: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	39,  // 136: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	41,  // 137: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	52,  // 138: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	43,  // 139: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	47,  // 140: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	49,  // 141: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	54,  // 142: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	57,  // 143: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	60,  // 144: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
+	70,  // 145: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
+	129, // [129:146] is the sub-list for method output_type
+	112, // [112:129] is the sub-list for method input_type
+	112, // [112:112] is the sub-list for extension type_name
+	112, // [112:112] is the sub-list for extension extendee
+	0,   // [0:112] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -7383,14 +7449,14 @@ func file_dtask_v1_jobs_proto_init() {
 	}
 	file_dtask_v1_common_proto_init()
 	file_dtask_v1_jobs_proto_msgTypes[5].OneofWrappers = []any{}
-	file_dtask_v1_jobs_proto_msgTypes[34].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   83,
+			NumMessages:   85,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
