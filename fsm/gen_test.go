@@ -51,7 +51,7 @@ func (g *generator) op(s *State) Op {
 		if g.choose.one(2) {
 			return g.checkpoint(s)
 		}
-		return &RecordStart{Items: g.helds(s)}
+		return g.recordStart(s)
 	case n < 45:
 		return g.lose(s)
 	case n < 49:
@@ -468,6 +468,20 @@ func (g *generator) forgetWorkers(s *State) Op {
 		ids = append(ids, WorkerID(g.choose(5)))
 	}
 	return &ForgetWorkers{IDs: ids}
+}
+
+// recordStart logs the start of at-most-once attempts, if there are any.
+func (g *generator) recordStart(s *State) Op {
+	items := g.helds(s)
+	for j := range s.Jobs(0) {
+		for i := range j.Total {
+			t, _ := s.Task(ref(j.ID, i))
+			if t.State == Assigned && j.Policy(t.Policy).GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE && g.choose.one(2) {
+				items[0] = hold(j.ID, i, t.Attempt, t.Worker)
+			}
+		}
+	}
+	return &RecordStart{Items: items}
 }
 
 // lose ends an at-most-once attempt whose start is logged, if there is one.
