@@ -102,6 +102,10 @@ func (s *Sequencer) readySet() map[scheduler.TaskRef]int {
 		}
 		return true
 	})
+	for t := range set { // a task has an entry for each alternative
+		p := s.view.Policy(fsm.TaskRef{Job: fsm.JobID(t.Job), Index: t.Index})
+		set[t] = (set[t] + len(p.GetAlternatives())) / (1 + len(p.GetAlternatives()))
+	}
 	return set
 }
 

@@ -31,7 +31,7 @@ type lease struct {
 func (l *leases) start(b *batch, h fsm.HeldAttempt, lost bool) {
 	until := b.now.Add(l.duration)
 	p := l.policies.of(b.view, h.TaskRef)
-	class := l.policies.classOf(b.view, h.TaskRef, p)
+	class := l.policies.classOfAttempt(b.view, h.TaskRef, p)
 	l.sched.Reserve(class)
 	l.byRef[h.AttemptRef] = lease{worker: h.Worker, until: until, class: class, lost: lost, keeps: len(p.demand.Uses) > 0}
 	l.timers.add(timer{at: until, kind: timerLease, task: h.TaskRef, attempt: h.Attempt})

@@ -203,9 +203,15 @@ func (p *policyTable) queueOf(id fsm.JobID) string {
 	return fsm.DefaultQueue
 }
 
-// classOfTask is classOf for a task whose policy is not at hand.
-func (p *policyTable) classOfTask(v *fsm.State, ref fsm.TaskRef) scheduler.ClassID {
-	return p.classOf(v, ref, p.of(v, ref))
+// classOfAttempt returns the class of the last attempt of a task: that of the alternative
+// which it takes.
+func (p *policyTable) classOfAttempt(v *fsm.State, ref fsm.TaskRef, x *policy) scheduler.ClassID {
+	class := p.classOf(v, ref, x)
+	if len(x.demand.Alternatives) == 0 {
+		return class
+	}
+	t, _ := v.Task(ref)
+	return p.sched.Alternative(class, int(t.Alternative))
 }
 
 // remove removes a job that has ended, and its classes.
@@ -228,8 +234,9 @@ func (p *policyTable) retire(j *jobPolicies) {
 
 func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 	d := scheduler.Demand{Type: fsm.RequiredType(p), NoPrefetch: p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}
-	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
-		d.Resources = append(d.Resources, scheduler.Quantity{Name: name, Amount: p.GetResources()[name]})
+	d.Resources = quantities(p.GetResources())
+	for _, list := range p.GetAlternatives() {
+		d.Alternatives = append(d.Alternatives, quantities(list.GetResources()))
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.GetRequire())) {
 		d.Labels = append(d.Labels, scheduler.Label{Name: name, Value: p.GetRequire()[name]})
@@ -240,6 +247,13 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 	}
 	d.Uses, d.Affinity = p.GetUses(), p.GetAffinity()
 	return d
+}
+
+func quantities(resources map[string]int64) (list []scheduler.Quantity) {
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		list = append(list, scheduler.Quantity{Name: name, Amount: resources[name]})
+	}
+	return list
 }
 
 // strategies has those of the protocol.

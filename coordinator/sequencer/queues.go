@@ -123,7 +123,7 @@ func (t *workerTable) moved(b *batch, jobs map[fsm.JobID]bool) {
 			if !jobs[x.Job] {
 				continue
 			}
-			class := t.policies.classOfTask(b.view, x.TaskRef)
+			class := t.policies.classOfAttempt(b.view, x.TaskRef, t.policies.of(b.view, x.TaskRef))
 			t.sched.Occupy(scheduler.WorkerID(w.id), class, x.priority) // first: it does not free the slot
 			t.sched.Release(scheduler.WorkerID(w.id), x.class, x.priority)
 			x.class = class
@@ -138,7 +138,7 @@ func (l *leases) moved(b *batch, jobs map[fsm.JobID]bool) {
 		if !jobs[a.Job] {
 			continue
 		}
-		class := l.policies.classOfTask(b.view, a.TaskRef)
+		class := l.policies.classOfAttempt(b.view, a.TaskRef, l.policies.of(b.view, a.TaskRef))
 		l.sched.Reserve(class)
 		l.sched.Unreserve(x.class)
 		x.class = class

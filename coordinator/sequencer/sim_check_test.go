@@ -88,6 +88,10 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64, data []byte) fu
 				}
 			case *fsm.Assign:
 				given = append(given, op.Items...)
+			case *fsm.AssignAlternative:
+				for _, it := range op.Items {
+					given = append(given, fsm.AssignItem(it.HeldAttempt))
+				}
 			case *fsm.Fail:
 				l.beforeFail(s, e, op)
 			case *fsm.Due:

@@ -489,6 +489,7 @@ func (c *sim) policy() *dtaskv1.TaskPolicy {
 	if c.chance(30) {
 		p.Resources = map[string]int64{"cpu": 500 + c.rng.Int64N(1500)}
 	}
+	c.alternatives(p)
 	c.placement(p)
 	c.limits.use(p)
 	if c.chance(30) {

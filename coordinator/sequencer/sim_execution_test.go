@@ -182,13 +182,19 @@ func (w *simWorker) cordon(on bool) {
 func (w *simWorker) plan(it fsm.AssignItem) *execution {
 	c := w.c
 	var p *dtaskv1.TaskPolicy
-	c.log.truth.Read(func(s *fsm.State, _ uint64) { p = s.Policy(it.TaskRef) })
+	taken := uint8(0)
+	c.log.truth.Read(func(s *fsm.State, _ uint64) {
+		p = s.Policy(it.TaskRef)
+		if t, _ := s.Task(it.TaskRef); t.Attempt == it.Attempt {
+			taken = t.Alternative
+		}
+	})
 	if p == nil {
 		return nil
 	}
 	once := p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
 	x := &execution{
-		atMostOnce: once, asking: once, limited: len(p.GetUses()) > 0 && !once, cpu: p.GetResources()["cpu"], priority: p.GetPriority(),
+		atMostOnce: once, asking: once, limited: len(p.GetUses()) > 0 && !once, cpu: cpuOf(p, taken), priority: p.GetPriority(),
 		chatty: c.chance(70), silent: c.chance(5), outcome: c.outcome(),
 	}
 	switch n := c.rng.IntN(100); {

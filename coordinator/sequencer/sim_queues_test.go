@@ -6,6 +6,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // simQueues is an operator who sets, pauses and deletes queues, and moves jobs between them.
@@ -120,7 +121,7 @@ func (l *simLedger) checkQueues(s *fsm.State, given []fsm.AssignItem) {
 		if job, ok := s.Job(it.Job); ok {
 			queue := fsm.QueueOf(job.Header)
 			starts[queue]++
-			takes[queue] = takes[queue] || cpuOf(s, &job, it.Index) > 0
+			takes[queue] = takes[queue] || cpuOfTask(s, &job, it.Index) > 0
 		}
 	}
 	if len(starts) == 0 {
@@ -130,7 +131,7 @@ func (l *simLedger) checkQueues(s *fsm.State, given []fsm.AssignItem) {
 		running[fsm.QueueOf(job.Header)] += int(job.Counts[fsm.Assigned])
 		for i := uint32(0); i < job.Total && job.Counts[fsm.Assigned] > 0; i++ {
 			if t, _ := s.Task(fsm.TaskRef{Job: job.ID, Index: i}); t.State == fsm.Assigned {
-				taken[fsm.QueueOf(job.Header)] += cpuOf(s, &job, i)
+				taken[fsm.QueueOf(job.Header)] += cpuOfTask(s, &job, i)
 			}
 		}
 	}
@@ -148,8 +149,31 @@ func (l *simLedger) checkQueues(s *fsm.State, given []fsm.AssignItem) {
 	}
 }
 
-// cpuOf returns how much of the resource cpu a task takes.
-func cpuOf(s *fsm.State, job *fsm.Job, i uint32) int64 {
+// cpuOfTask returns how much of the resource cpu the last attempt of a task takes.
+func cpuOfTask(s *fsm.State, job *fsm.Job, i uint32) int64 {
 	t, _ := s.Task(fsm.TaskRef{Job: job.ID, Index: i})
-	return job.Policy(t.Policy).GetResources()["cpu"]
+	return cpuOf(job.Policy(t.Policy), t.Alternative)
+}
+
+// cpuOf returns how much of the resource cpu an alternative takes.
+func cpuOf(p *dtaskv1.TaskPolicy, alternative uint8) int64 {
+	if alternative > 0 {
+		return p.GetAlternatives()[alternative-1].GetResources()["cpu"]
+	}
+	return p.GetResources()["cpu"]
+}
+
+// alternatives chooses what tasks may take instead of their resources: a GPU, which no worker
+// has, or less of the processors. API servers refuse them below their level.
+func (c *sim) alternatives(p *dtaskv1.TaskPolicy) {
+	raised := c.limits != nil && c.limits.raised || c.queues != nil && c.queues.raised
+	if !raised || !c.chance(25) {
+		return
+	}
+	if c.chance(50) {
+		p.Resources = map[string]int64{"gpu": 1000}
+	}
+	for range 1 + c.rng.IntN(2) {
+		p.Alternatives = append(p.Alternatives, &dtaskv1.ResourceList{Resources: map[string]int64{"cpu": 300 + c.rng.Int64N(1700)}})
+	}
 }

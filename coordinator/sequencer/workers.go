@@ -88,7 +88,7 @@ func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) 
 // hold adds an attempt that was assigned earlier.
 func (t *workerTable) hold(b *batch, w *worker, x held, started bool) {
 	p := t.policies.of(b.view, x.TaskRef)
-	x.assigned, x.class, x.priority = b.at, t.policies.classOf(b.view, x.TaskRef, p), p.priority
+	x.assigned, x.class, x.priority = b.at, t.policies.classOfAttempt(b.view, x.TaskRef, p), p.priority
 	if started {
 		x.started, x.progressed = b.at, b.at
 		w.started++

@@ -33,7 +33,7 @@ func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments,
 			continue
 		}
 		a := columns.Assignment{Task: it.Index, Attempt: it.Attempt, Failures: t.Failures, Extras: b.extras(it.TaskRef, &t)}
-		a.Context, a.Policy = b.find(it.Job, t.Policy)
+		a.Context, a.Policy = b.find(it.Job, policyKey{t.Policy, t.Alternative})
 		a.ID, a.Body = st.NameAndBody(it.TaskRef)
 		columns.AddAssignment(m, &a)
 		b.size += len(a.Body) + len(a.ID) + rowOverhead
@@ -105,19 +105,26 @@ type contextBuilder struct {
 // A jobContext describes a context of the message.
 type jobContext struct {
 	id       fsm.JobID
-	policies []uint32 // numbers of the context's policies, in order
+	policies []policyKey // of the context's policies, in order
+}
+
+// A policyKey is the number of a policy of a job, and that of the alternative which an
+// attempt takes of its resources.
+type policyKey struct {
+	number      uint32
+	alternative uint8
 }
 
 // find returns the index of a job's context, and that of one of its policies
 // there.
-func (c *contextBuilder) find(id fsm.JobID, policy uint32) (at, index uint32) {
+func (c *contextBuilder) find(id fsm.JobID, policy policyKey) (at, index uint32) {
 	at = c.context(id)
 	j := &c.jobs[at]
 	if i := slices.Index(j.policies, policy); i >= 0 {
 		return at, uint32(i) //nolint:gosec // ≤ policies of the job
 	}
 	job, _ := c.st.Job(id)
-	p := job.Policy(policy)
+	p := taking(job.Policy(policy.number), policy.alternative)
 	if p != c.policy {
 		c.policy, c.policySize = p, proto.Size(p)
 	}
@@ -126,6 +133,20 @@ func (c *contextBuilder) find(id fsm.JobID, policy uint32) (at, index uint32) {
 	to.Policies = append(to.Policies, p)
 	j.policies = append(j.policies, policy)
 	return at, uint32(len(j.policies) - 1) //nolint:gosec // ≤ policies of the job
+}
+
+// taking returns a policy as an attempt executes it: with the resources that it takes, and
+// without alternatives. The policy in the state stays as it is.
+func taking(p *dtaskv1.TaskPolicy, alternative uint8) *dtaskv1.TaskPolicy {
+	others := p.GetAlternatives()
+	if len(others) == 0 {
+		return p
+	}
+	taken, _ := proto.Clone(p).(*dtaskv1.TaskPolicy)
+	if taken.Alternatives = nil; alternative > 0 && int(alternative) <= len(others) {
+		taken.Resources = others[alternative-1].GetResources()
+	}
+	return taken
 }
 
 // context returns the index of a job's context. Tasks of one job are mostly

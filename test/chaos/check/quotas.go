@@ -38,9 +38,14 @@ func (q *quotas) applied(index uint64, data []byte, faults *list) (judged int) {
 	}
 	var given []fsm.JobID
 	for _, op := range entry.Ops {
-		if assign, ok := op.(*fsm.Assign); ok {
-			for i := range assign.Items {
-				given = append(given, assign.Items[i].Job)
+		switch op := op.(type) {
+		case *fsm.Assign:
+			for i := range op.Items {
+				given = append(given, op.Items[i].Job)
+			}
+		case *fsm.AssignAlternative:
+			for i := range op.Items {
+				given = append(given, op.Items[i].Job)
 			}
 		}
 	}
