@@ -253,13 +253,7 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 		c.refuseIn(at, "reuse", reuseProblem(p.GetExecution(), p.GetFinally()))
 	}
 	c.refuseIn(at, "execution", enumProblem(p.GetExecution(), executions))
-	c.refuseIn(at, "resources", labelsProblem(len(p.GetResources())))
-	for _, name := range namesOf(p.GetResources()) {
-		c.refuseIn(at, "resources", labelNameProblem(name))
-		if v := p.GetResources()[name]; v <= 0 || v > maxAmount*1000 {
-			c.refuse(at+"resources."+name, problem{fmt.Sprintf("%d is out of range", v), "send 1 to 2^50 thousandths × 1000, and leave out what is zero"})
-		}
-	}
+	c.resources(at, p)
 	c.checkPlacement(at, p)
 	if len(p.GetUses()) > 0 {
 		c.uses(at, p.GetUses())

@@ -197,11 +197,7 @@ func formatPolicy(o object, p *dtaskv1.TaskPolicy, reuseKey string, literal bool
 	if r := p.GetRetry(); r != nil {
 		o["retry"] = retryOf(r)
 	}
-	resources := object{}
-	for name, amount := range p.GetResources() {
-		resources[name] = decimal(amount)
-	}
-	set(o, "resources", resources, len(resources) > 0)
+	formatResources(o, p)
 }
 
 func retryOf(r *dtaskv1.RetryPolicy) object {

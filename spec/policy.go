@@ -37,7 +37,7 @@ type policy struct {
 	killGrace        int64 // ms
 	retry            retry
 	execution        dtaskv1.Execution
-	resources        map[string]int64
+	resources        resources
 	require          map[string]labelRule
 	prefer           map[string]labelRule
 	place            dtaskv1.PlacementStrategy
@@ -153,15 +153,7 @@ var policyFields = fields[*policy]{
 			r.fault(e.value, "max_delay must be at least initial", "increase max_delay")
 		}
 	},
-	"resources": func(r *reader, p *policy, e entry) {
-		p.resources = dictionary(r, e.value, p.resources, "{cpu: 1, memory: 256MiB}", labelNameProblem, r.amount)
-		for name, v := range p.resources {
-			if v == 0 { // removes the default
-				delete(p.resources, name)
-			}
-		}
-		r.holds(e.value, labelsProblem(len(p.resources)))
-	},
+	"resources": func(r *reader, p *policy, e entry) { p.resources = r.resources(e.value, p.resources) },
 	"require": func(r *reader, p *policy, e entry) {
 		p.require = r.labelRules(e, p.require)
 	},
@@ -253,32 +245,17 @@ func (r *reader) labels(e entry, base map[string]string, example string) map[str
 	return out
 }
 
-// amount reads the amount of a resource, in thousandths. Memory and disk are
-// sizes; all other resources are counted.
-func (r *reader) amount(e entry) (int64, bool) {
-	const most = maxAmount * 1000
-	if e.key != "memory" && e.key != "disk" {
-		return r.decimal(e.value, 0, most)
-	}
-	n := e.value
-	if !isText(n) && (n.Tag != "!!int" && n.Tag != "!!float" || !isPlainNumber(n.Value)) {
-		r.fault(n, "must be a size, not "+kind(n), "write it like 64MiB, 1GB or 512")
-		return 0, false
-	}
-	v, p := size(n.Value)
-	return v * 1000, r.holds(n, p)
-}
-
 // proto returns the policy with defaults for unset fields.
 func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 	out := &dtaskv1.TaskPolicy{
 		Type: p.kind, Priority: p.priority, Env: p.env,
 		TimeoutMs: p.timeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
 		QueueTimeoutMs: p.queueTimeout.after, QueueTimeoutRequeues: p.queueTimeout.requeues,
-		Execution: p.execution, Resources: p.resources, KillGraceMs: p.killGrace,
+		Execution: p.execution, KillGraceMs: p.killGrace,
 		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask, Secrets: p.secrets, Uses: p.uses,
 		ExpectMs: p.expect,
 	}
+	out.Resources, out.Alternatives = p.resources.proto()
 	out.Require, out.Rules = protoRules(p.require)
 	out.Prefer, out.Place, out.Affinity = protoPreferences(p.prefer), p.place, p.affinity
 	if t := &p.retry; t.said {
