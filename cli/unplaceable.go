@@ -56,7 +56,7 @@ func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
 		}
 		checked[t.GetPolicy()] = true
 		p := h.GetPolicies()[t.GetPolicy()]
-		if len(p.GetResources())+len(p.GetRequire())+len(p.GetRules())+len(p.GetSecrets()) == 0 {
+		if len(p.GetResources())+len(p.GetAlternatives())+len(p.GetRequire())+len(p.GetRules())+len(p.GetSecrets()) == 0 {
 			continue
 		}
 		key := demandKey(p)
@@ -68,7 +68,8 @@ func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
 		}
 		tasks = append(tasks, &dtaskv1.PlanTask{Id: t.GetId(), Policy: uint32(len(only.GetPolicies()))}) //nolint:gosec // at most maxFitTasks
 		only.Policies = append(only.Policies, &dtaskv1.TaskPolicy{
-			Type: p.GetType(), Execution: p.GetExecution(), Resources: p.GetResources(), Require: p.GetRequire(), Rules: p.GetRules(), Secrets: p.GetSecrets(),
+			Type: p.GetType(), Execution: p.GetExecution(), Resources: p.GetResources(), Alternatives: p.GetAlternatives(),
+			Require: p.GetRequire(), Rules: p.GetRules(), Secrets: p.GetSecrets(),
 		})
 	}
 	return only, tasks
@@ -77,8 +78,15 @@ func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
 // demandKey is equal for policies with equal demands.
 func demandKey(p *dtaskv1.TaskPolicy) (key string) {
 	key = fmt.Sprintf("%q %q", p.GetType(), p.GetSecrets())
-	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
-		key += fmt.Sprintf(" %q %d", name, p.GetResources()[name])
+	resources := []map[string]int64{p.GetResources()}
+	for _, other := range p.GetAlternatives() {
+		resources = append(resources, other.GetResources())
+	}
+	for _, amounts := range resources {
+		key += " |"
+		for _, name := range slices.Sorted(maps.Keys(amounts)) {
+			key += fmt.Sprintf(" %q %d", name, amounts[name])
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.GetRequire())) {
 		key += fmt.Sprintf(" %q=%q", name, p.GetRequire()[name])

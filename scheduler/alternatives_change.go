@@ -1,6 +1,9 @@
 package scheduler
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
 
 // TaskViews are the views of one task, one for each alternative, by number: the task starts as
 // soon as it does for one of them. There is at least one.
@@ -24,6 +27,109 @@ func (l TaskViews) Starts() bool { return slices.ContainsFunc(l, (*TaskView).Sta
 
 // EverFits is TaskView.EverFits for any alternative.
 func (l TaskViews) EverFits() bool { return slices.ContainsFunc(l, (*TaskView).EverFits) }
+
+// KeyWorker is TaskView.KeyWorker for the first alternative that has one.
+func (l TaskViews) KeyWorker() (k KeyWorker) {
+	for _, v := range l {
+		if k = v.KeyWorker(); k.Worker != 0 {
+			break
+		}
+	}
+	return k
+}
+
+// Queue is TaskView.Queue. A quota that some of the alternatives keep within is not among
+// them: Groups names it.
+func (l TaskViews) Queue() []Obstacle {
+	if len(l) == 1 {
+		return l[0].Queue()
+	}
+	var common, short []Obstacle
+	all := true
+	for number, v := range l {
+		own := len(short)
+		for _, o := range v.Queue() {
+			switch {
+			case o.Kind == QueueShort:
+				o.Alternative = number + 1
+				short = append(short, o)
+			case number == 0:
+				common = append(common, o)
+			}
+		}
+		all = all && len(short) > own
+	}
+	if all {
+		return append(common, short...)
+	}
+	return common
+}
+
+// Groups is TaskView.Groups: what holds back each alternative at a worker, unless one of them
+// has nothing but what all have.
+func (l TaskViews) Groups() []WorkerGroup {
+	if len(l) == 1 {
+		return l[0].Groups()
+	}
+	var groups []WorkerGroup
+	known := make(map[string]int)
+	for i := range l[0].fleet.offers {
+		var key []byte
+		for _, v := range l {
+			v.group()
+			key = strconv.AppendUint(append(key, ' '), uint64(v.groupOf[i]), 10)
+		}
+		at, found := known[string(key)]
+		if !found {
+			at = len(groups)
+			known[string(key)] = at
+			groups = append(groups, WorkerGroup{Obstacles: l.obstacles(i)})
+		}
+		groups[at].Workers = append(groups[at].Workers, l[0].fleet.offers[i].id)
+	}
+	return groups
+}
+
+// obstacles returns why the worker at a position of the fleet can't take the task.
+func (l TaskViews) obstacles(at int) []Obstacle {
+	var common, own []Obstacle
+	free := false
+	for number, v := range l {
+		before := len(own)
+		for _, o := range v.groups[v.groupOf[at]].obstacles {
+			switch {
+			case o.Kind == ResourceShort || o.Kind == QueueShort:
+				o.Alternative = number + 1
+				own = append(own, o)
+			case number == 0:
+				common = append(common, o)
+			}
+		}
+		free = free || len(own) == before
+	}
+	if free {
+		return common
+	}
+	return append(common, own...)
+}
+
+// Estimate is the earliest TaskView.Estimate of an alternative. If that of one is unknown for
+// another reason than that it never starts, so is that of the task.
+func (l TaskViews) Estimate(seed uint64, runTimes func(TaskRef) []int64) Estimate {
+	best := Estimate{Doubt: NeverStarts}
+	for _, v := range l {
+		switch e := v.Estimate(seed, runTimes); {
+		case e.Doubt == NeverStarts:
+		case e.Doubt != 0:
+			return e
+		case best.Doubt != 0:
+			best = e
+		default:
+			best.FromMS, best.ToMS = min(best.FromMS, e.FromMS), min(best.ToMS, e.ToMS)
+		}
+	}
+	return best
+}
 
 // Changes is TaskView.Changes for all alternatives: one change of each kind, worker, label
 // and name, with the least amount that suffices for any of them. What changes the demand of

@@ -77,6 +77,9 @@ type Obstacle struct {
 	// resource's unit for ResourceShort. Free is negative if more is taken than
 	// there is, because the capacity shrank.
 	Want, Free, Total int64
+	// Alternative is the number, from 1, of the one that lacks the resource; 0: of a task
+	// without alternatives.
+	Alternative int
 }
 
 // String returns the obstacle as users read it, such as "resource gpu: 1

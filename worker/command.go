@@ -187,7 +187,8 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		ArrayIndex: index, ArraySize: a.assignment.Extras.GetArray().GetSize(), Item: item,
 		CheckpointDir: checkpoint, ResultFile: result, JobOutcome: t.JobOutcome, SecretFiles: a.secrets.files(),
 		ScheduledAt: instant(a.jobContext.GetRun().GetTickMs()), ScheduledPrevious: instant(a.jobContext.GetRun().GetPreviousMs()),
-		Path: os.Getenv("PATH"), Home: home, Login: login, Lang: os.Getenv("LANG"),
+		Resources: a.policy.GetResources(),
+		Path:      os.Getenv("PATH"), Home: home, Login: login, Lang: os.Getenv("LANG"),
 	}, user)
 	if err != nil {
 		return nil, fmt.Errorf("building the environment: %w", err)

@@ -109,6 +109,7 @@ func (w *Worker) task(t *Task, a *attempt, inputs []string, out *output) {
 		Job: a.job, JobName: a.jobContext.GetJobName(),
 		ID: a.assignment.ID, Index: a.task,
 		Attempt: a.ref.attempt, Failures: a.assignment.Failures,
+		Resources:    a.policy.GetResources(),
 		FencingToken: a.token,
 		Worker:       w.name,
 		Payload:      a.body.GetPayload(),

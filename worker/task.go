@@ -43,6 +43,9 @@ type Task struct {
 	// Item is that item as JSON; nil if the array is a range, whose items are
 	// the indexes.
 	Item []byte
+	// Resources are what the attempt takes of the worker, in thousandths, by name; of several
+	// alternatives, the chosen one. A handler must not change the map.
+	Resources map[string]int64
 
 	chunked bool // the attempt executes several items
 	attempt *attempt

@@ -67,11 +67,20 @@ func (p *Printer) planClasses(classes []document.PlanClass) {
 	}
 }
 
+// amounts lists amounts of resources, in thousandths of their units.
+func amounts(of map[string]int64) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		list = append(list, strconv.FormatFloat(float64(of[name])/1000, 'f', -1, 64)+" "+name)
+	}
+	return list
+}
+
 // classNeeds lists what the tasks of a class need of a worker beside a slot.
 func classNeeds(c *document.PlanClass) string {
 	list := []string{c.Type}
-	for _, name := range slices.Sorted(maps.Keys(c.Resources)) {
-		list = append(list, strconv.FormatFloat(float64(c.Resources[name])/1000, 'f', -1, 64)+" "+name)
+	list = append(list, amounts(c.Resources)...)
+	for _, other := range c.Alternatives {
+		list[len(list)-1] += " or " + strings.Join(amounts(other), ", ")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Require)) {
 		list = append(list, name+"="+c.Require[name])

@@ -144,11 +144,22 @@ func (x *explainer) scheduled() {
 	}
 }
 
+// resourcesTaken returns the resources of an alternative.
+func resourcesTaken(p *dtaskv1.TaskPolicy, alternative uint8) map[string]int64 {
+	if n := int(alternative); n > 0 && n <= len(p.GetAlternatives()) {
+		return p.GetAlternatives()[n-1].GetResources()
+	}
+	return p.GetResources()
+}
+
 // assigned explains a task that a worker has.
 func (x *explainer) assigned() {
 	r := &dtaskv1.Reason{Code: "starting", Attempt: x.task.Attempt}
 	if w := x.st.Worker(x.task.Worker); w != nil {
 		r.Worker = w.Name
+	}
+	if p := x.job.Policy(x.task.Policy); len(p.GetAlternatives()) > 0 {
+		r.Alternative, r.Value = uint32(x.task.Alternative)+1, quantities(resourcesTaken(p, x.task.Alternative))
 	}
 	at := x.task.AttemptState()
 	switch {

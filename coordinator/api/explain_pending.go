@@ -70,7 +70,7 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 		return list
 	}
 	for _, o := range c.Queue {
-		r := &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total}
+		r := &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total, Alternative: uint32(o.Alternative)} //nolint:gosec // few
 		if o.Code == "queue_short" {
 			r.Unit = unitThousandths
 		}
@@ -132,11 +132,11 @@ func (x *explainer) groups(c *sequencer.Capacity) {
 	for _, g := range c.Groups {
 		obstacles := make([]*dtaskv1.Reason, len(g.Obstacles))
 		for i, o := range g.Obstacles {
-			obstacles[i] = &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total, Varies: o.Varies}
+			obstacles[i] = &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total, Varies: o.Varies, Alternative: uint32(o.Alternative)} //nolint:gosec // few
 			switch o.Code {
 			case "no_free_slot":
 				obstacles[i].Unit = "slots"
-			case "resource_short":
+			case "resource_short", "queue_short":
 				obstacles[i].Unit = unitThousandths
 			case "namespace_missing":
 				obstacles[i].Name = cmp.Or(o.Name, fsm.DefaultNamespace)
@@ -169,6 +169,7 @@ func (x *explainer) capacityChanges(c *sequencer.Capacity) {
 	type key struct {
 		code, name, value string
 		amount            int64
+		alternative       int
 	}
 	var order []key
 	workers, first, offers := make(map[key][]fsm.WorkerID), make(map[string]int), make(map[key]*sequencer.NewWorker)
@@ -176,7 +177,7 @@ func (x *explainer) capacityChanges(c *sequencer.Capacity) {
 		if s.Code == "add_namespace" {
 			s.Name = cmp.Or(s.Name, fsm.DefaultNamespace)
 		}
-		k := key{s.Code, s.Name, s.Value, s.Amount}
+		k := key{s.Code, s.Name, s.Value, s.Amount, s.Alternative}
 		if _, known := workers[k]; !known {
 			order = append(order, k)
 		}
@@ -186,10 +187,10 @@ func (x *explainer) capacityChanges(c *sequencer.Capacity) {
 		workers[k], offers[k] = append(workers[k], s.Worker), s.New
 	}
 	slices.SortStableFunc(order, func(a, b key) int {
-		return cmp.Or(cmp.Compare(first[a.code+a.name], first[b.code+b.name]), cmp.Compare(a.amount, b.amount))
+		return cmp.Or(cmp.Compare(first[a.code+a.name], first[b.code+b.name]), cmp.Compare(a.alternative, b.alternative), cmp.Compare(a.amount, b.amount))
 	})
 	for _, k := range order {
-		change := &dtaskv1.StartChange{Code: k.code, Name: k.name, Value: k.value, Amount: k.amount, Unit: changeUnits[k.code], Worker: showOffer(offers[k])}
+		change := &dtaskv1.StartChange{Code: k.code, Name: k.name, Value: k.value, Amount: k.amount, Unit: changeUnits[k.code], Worker: showOffer(offers[k]), Alternative: uint32(k.alternative)} //nolint:gosec // few
 		if workers[k][0] != 0 {
 			change.Names, change.Workers = x.names(workers[k]), uint32(len(workers[k])) //nolint:gosec // a count
 		}

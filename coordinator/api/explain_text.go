@@ -90,7 +90,7 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	},
 	"queue_short": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("queue %s: %s needed, %s left of its quota of %s", r.GetValue(), quantity(r.GetName(), r.GetWant()),
-			amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal()))
+			amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal())) + inAlternative(r.GetAlternative())
 	},
 	"no_worker":        fixed("no worker is up"),
 	"fits_no_worker":   fixed("no worker that accepts tasks could run it, even if it were idle"),
@@ -146,15 +146,15 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		if r.GetVaries() {
 			most = "at most "
 		}
-		return fmt.Sprintf("%s needed, %s%s of %s free", quantity(r.GetName(), r.GetWant()), most, amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal()))
+		return fmt.Sprintf("%s needed, %s%s of %s free", quantity(r.GetName(), r.GetWant()), most, amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal())) + inAlternative(r.GetAlternative())
 	},
 
 	// Assigned and running.
 	"starting": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("worker %s has attempt %d and has not reported its start", r.GetWorker(), r.GetAttempt())
+		return fmt.Sprintf("worker %s has attempt %d and has not reported its start", r.GetWorker(), r.GetAttempt()) + taking(r)
 	},
 	"running": func(r *dtaskv1.Reason) string {
-		text := fmt.Sprintf("attempt %d runs on worker %s", r.GetAttempt(), r.GetWorker())
+		text := fmt.Sprintf("attempt %d runs on worker %s", r.GetAttempt(), r.GetWorker()) + taking(r)
 		if r.GetTotal() > 0 {
 			text += fmt.Sprintf(", %d %% done", r.GetFree()/10)
 		}
@@ -252,9 +252,9 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 	"drop_secret": func(c *dtaskv1.StartChange, _ string) string { return "it does not need the secret " + c.GetName() },
 	"lower_resource": func(c *dtaskv1.StartChange, _ string) string {
 		if c.GetAmount() == 0 {
-			return "it needs no " + c.GetName()
+			return "it needs no " + c.GetName() + inAlternative(c.GetAlternative())
 		}
-		return "it needs at most " + quantity(c.GetName(), c.GetAmount())
+		return "it needs at most " + quantity(c.GetName(), c.GetAmount()) + inAlternative(c.GetAlternative())
 	},
 	"add_worker": func(c *dtaskv1.StartChange, _ string) string {
 		return "another worker joins, with " + offerText(c.GetWorker())
@@ -365,6 +365,31 @@ func offerText(o *dtaskv1.WorkerOffer) string {
 		parts = append(parts, "the secret "+name)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// inAlternative names the alternative of a task's resources that a text is about; 0: of all.
+func inAlternative(number uint32) string {
+	if number == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" in alternative %d", number)
+}
+
+// taking says which of several alternatives an attempt takes.
+func taking(r *dtaskv1.Reason) string {
+	if r.GetAlternative() == 0 {
+		return ""
+	}
+	return ", with " + r.GetValue() + inAlternative(r.GetAlternative())
+}
+
+// quantities are amounts of resources by name: 1 gpu, 2 cpu.
+func quantities(resources map[string]int64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		parts = append(parts, quantity(name, resources[name]))
+	}
+	return strings.Join(parts, " and ")
 }
 
 // quantity is an amount of a resource, in thousandths of its unit, with its name.

@@ -26,6 +26,7 @@ func fullJob() *dtaskv1.JobSpec {
 	pure.Priority, pure.Env, pure.HeartbeatTimeoutMs = dtaskv1.Priority_PRIORITY_HIGH, map[string]string{"A": "1"}, 3000
 	pure.QueueTimeoutMs, pure.QueueTimeoutRequeues = 2000, true
 	pure.Resources, pure.Require, pure.KillGraceMs, pure.ReuseMs = map[string]int64{"cpu": 500}, map[string]string{"zone": "a"}, 4000, 5000
+	pure.Alternatives = []*dtaskv1.ResourceList{{Resources: map[string]int64{"gpu": 1000}}}
 	pure.StartTimeoutMs, pure.ExpectMs = 6000, 7000
 	pure.Rules = []*dtaskv1.LabelRule{{Name: "gpu", Values: []string{"k80"}, Not: true}}
 	pure.Prefer, pure.Place = []*dtaskv1.LabelRule{{Name: "disk", Values: []string{"ssd"}}}, dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM

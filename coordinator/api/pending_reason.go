@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dtask/dtask/fsm"
@@ -102,16 +101,36 @@ func requirements(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) []
 	for _, name := range p.GetSecrets() {
 		list = append(list, requirement{"has the secret " + name, func(w *fsm.Worker) bool { return slices.Contains(w.Secrets(), name) }})
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
-		wanted := p.GetResources()[name]
-		list = append(list, requirement{
-			"has " + strconv.FormatFloat(float64(wanted)/1000, 'f', -1, 64) + " " + name,
-			func(w *fsm.Worker) bool {
-				return slices.ContainsFunc(w.Resources, func(r fsm.Resource) bool { return r.Name == name && r.Amount >= wanted })
-			},
-		})
+	if len(p.GetAlternatives()) > 0 {
+		return append(list, anyAlternative(p))
+	}
+	return append(list, resourceRequirements(p.GetResources())...)
+}
+
+// resourceRequirements are the amounts of resources, by name.
+func resourceRequirements(resources map[string]int64) (list []requirement) {
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		wanted := resources[name]
+		list = append(list, requirement{"has " + quantity(name, wanted), func(w *fsm.Worker) bool {
+			return slices.ContainsFunc(w.Resources, func(r fsm.Resource) bool { return r.Name == name && r.Amount >= wanted })
+		}})
 	}
 	return list
+}
+
+// anyAlternative is one of the alternatives of the resources of a task.
+func anyAlternative(p *dtaskv1.TaskPolicy) requirement {
+	texts := []string{quantities(p.GetResources())}
+	all := [][]requirement{resourceRequirements(p.GetResources())}
+	for _, other := range p.GetAlternatives() {
+		texts = append(texts, quantities(other.GetResources()))
+		all = append(all, resourceRequirements(other.GetResources()))
+	}
+	return requirement{"has " + strings.Join(texts, ", or "), func(w *fsm.Worker) bool {
+		return slices.ContainsFunc(all, func(list []requirement) bool {
+			return !slices.ContainsFunc(list, func(r requirement) bool { return !r.met(w) })
+		})
+	}}
 }
 
 // ruleRequirement is a rule about one label.

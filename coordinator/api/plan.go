@@ -175,7 +175,7 @@ func (p *plan) classes() {
 				return
 			}
 			x := p.policy(i)
-			c = &dtaskv1.PlanClass{Task: t.GetId(), Type: fsm.RequiredType(x), Require: spec.Required(x), Resources: x.GetResources(), Secrets: x.GetSecrets()}
+			c = &dtaskv1.PlanClass{Task: t.GetId(), Type: fsm.RequiredType(x), Require: spec.Required(x), Resources: x.GetResources(), Alternatives: x.GetAlternatives(), Secrets: x.GetSecrets()}
 			workers, fitting := p.planner.Fitting(t.GetPolicy())
 			p.fitting[id] = fitting
 			c.Workers, c.AtOnce = uint32(workers), p.planner.WithinQuotas(t.GetPolicy(), fitting) //nolint:gosec // workers are few

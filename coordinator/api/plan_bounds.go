@@ -50,6 +50,9 @@ func (p *plan) bounds() {
 			order = append(order, id)
 		}
 		classes[id].add(p.takes[i], n)
+		if len(p.policy(i).GetAlternatives()) > 0 {
+			continue // none of its resources bounds it
+		}
 		for name, amount := range p.policy(i).GetResources() {
 			if resources[name] == nil {
 				resources[name] = new(demandSum)

@@ -38,6 +38,8 @@ type Obstacle struct {
 	// and Total are those of the worker of the group that has most free.
 	Want, Free, Total int64
 	Varies            bool
+	// Alternative is the number, from 1, of the alternative that it is about; 0: of all.
+	Alternative int
 }
 
 // A WorkerGroup has workers with the same obstacles, apart from their Free and Total;
@@ -53,6 +55,8 @@ type StartChange struct {
 	Worker            fsm.WorkerID // 0 = of none
 	// Amount is in slots, attempts, or thousandths of the unit of a resource.
 	Amount int64
+	// Alternative is the number, from 1, of the one whose demand it changes; 0: of none.
+	Alternative int
 	// New is the worker that joins.
 	New *NewWorker
 }
@@ -66,12 +70,12 @@ type NewWorker struct {
 	Resources []fsm.Resource // in thousandths of their units
 }
 
-// newCapacity reads a view of the scheduler. down has the workers that accept no tasks.
-func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, sees func(fsm.WorkerID) bool) *Capacity {
-	at := v.Position()
+// newCapacity reads the views of a task. down has the workers that accept no tasks.
+func newCapacity(v scheduler.TaskViews, down map[scheduler.WorkerID]refusal, sees func(fsm.WorkerID) bool) *Capacity {
+	at := v[0].Position()
 	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
-	c.Limit, c.Held = v.Group()
-	c.Limits, c.Affinity = v.Limits(), showAffinity(v.KeyWorker())
+	c.Limit, c.Held = v[0].Group()
+	c.Limits, c.Affinity = v[0].Limits(), showAffinity(v.KeyWorker())
 	for _, o := range v.Queue() {
 		c.Queue = append(c.Queue, showQueueObstacle(o))
 	}
@@ -83,6 +87,9 @@ func newCapacity(v *scheduler.TaskView, down map[scheduler.WorkerID]refusal, see
 	changes, c.Complete = v.Changes()
 	for i := range changes {
 		x, ok := showChange(&changes[i], down[changes[i].Worker])
+		if len(v) > 1 && changes[i].Kind == scheduler.LowerDemand {
+			x.Alternative = changes[i].Alternative + 1
+		}
 		if ok && (x.Worker == 0 || sees(x.Worker)) {
 			c.Changes = append(c.Changes, x)
 		}
@@ -128,6 +135,7 @@ func (x *grouping) find(obstacles []Obstacle) int {
 	for _, o := range obstacles {
 		// The length of a part does not matter: no name has a NUL.
 		key = append(append(append(append(append(append(key, o.Code...), 0), o.Name...), 0), o.Value...), 0)
+		key = append(key, byte(o.Alternative)) //nolint:gosec // at most fsm.MaxAlternatives+1
 		if o.Total == 0 {
 			key = append(key, '0')
 		}
@@ -159,7 +167,7 @@ func (o *Obstacle) include(x *Obstacle) {
 
 // showQueueObstacle returns an obstacle of a queue. The name of the queue is its Value.
 func showQueueObstacle(o scheduler.Obstacle) Obstacle {
-	x := Obstacle{Value: cmp.Or(o.Name, fsm.DefaultQueue), Want: o.Want, Free: o.Free, Total: o.Total}
+	x := Obstacle{Value: cmp.Or(o.Name, fsm.DefaultQueue), Want: o.Want, Free: o.Free, Total: o.Total, Alternative: o.Alternative}
 	switch o.Kind { //nolint:exhaustive // only those of queues
 	case scheduler.QueuePaused:
 		x.Code = "queue_paused"
@@ -172,17 +180,23 @@ func showQueueObstacle(o scheduler.Obstacle) Obstacle {
 }
 
 // showObstacles returns the obstacles at one worker. Limits and the queue are
-// the same at all workers, and left out.
+// the same at all workers, and left out, apart from a quota that holds back one of several
+// alternatives.
 func showObstacles(list []scheduler.Obstacle, why refusal) []Obstacle {
 	var shown []Obstacle
 	for _, o := range list {
-		x := Obstacle{Name: o.Name, Want: o.Want, Free: o.Free, Total: o.Total}
+		x := Obstacle{Name: o.Name, Want: o.Want, Free: o.Free, Total: o.Total, Alternative: o.Alternative}
 		switch o.Kind {
 		case scheduler.NotAccepting:
 			shown = append(shown, why.obstacles()...)
 			continue
-		case scheduler.GroupFull, scheduler.LimitFull, scheduler.RateExceeded, scheduler.QueuePaused, scheduler.QueueFull, scheduler.QueueShort:
+		case scheduler.GroupFull, scheduler.LimitFull, scheduler.RateExceeded, scheduler.QueuePaused, scheduler.QueueFull:
 			continue
+		case scheduler.QueueShort:
+			if o.Alternative == 0 {
+				continue
+			}
+			x = showQueueObstacle(o)
 		case scheduler.WorkerReserved:
 			x.Code = "worker_reserved"
 		case scheduler.WorkerKept:

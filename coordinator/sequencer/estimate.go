@@ -25,7 +25,7 @@ var doubts = map[scheduler.Doubt]string{
 
 // viewRunning copies what the workers hold, for an estimate, unless it is too much.
 func (s *Sequencer) viewRunning(b *batch, q *question) {
-	ids, n, ok := q.view.Busy()
+	ids, n, ok := q.view[0].Busy()
 	if !ok {
 		return
 	}
@@ -49,7 +49,9 @@ func (s *Sequencer) viewRunning(b *batch, q *question) {
 			list = append(list, a)
 		}
 	}
-	s.dispatch.sched.ViewRunning(q.view, list)
+	for _, v := range q.view {
+		s.dispatch.sched.ViewRunning(v, list)
+	}
 }
 
 // compareStarts orders attempts by when they get a slot.

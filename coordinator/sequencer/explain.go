@@ -54,7 +54,7 @@ type question struct {
 	gone   <-chan struct{}             // closed when the caller has left
 	answer chan answered[*Explanation] // of size 1: the caller may have left
 
-	view *scheduler.TaskView
+	view scheduler.TaskViews
 	down map[scheduler.WorkerID]refusal
 }
 
@@ -169,8 +169,8 @@ func (s *Sequencer) viewCapacity(b *batch, q *question, t *fsm.Task) {
 	if t.Attempt > 0 {
 		avoid = scheduler.WorkerID(t.Worker)
 	}
-	q.view = s.dispatch.sched.View(schedulerRef(q.task), policies.classOf(b.view, q.task, p), p.priority, avoid, isReady(b.view))
-	for _, id := range q.view.NotAccepting() {
+	q.view = s.dispatch.sched.Views(schedulerRef(q.task), policies.classOf(b.view, q.task, p), p.priority, avoid, isReady(b.view))
+	for _, id := range q.view[0].NotAccepting() {
 		w, known := s.workers.byID[fsm.WorkerID(id)], b.view.Worker(fsm.WorkerID(id))
 		if w == nil {
 			continue

@@ -288,11 +288,17 @@ type fakeWorker struct {
 // attachWorker attaches a worker until the term ends.
 func attachWorker(tb testing.TB, s *sequencer.Sequencer, name, incarnation string, slots uint32, answer func(fsm.AssignItem) *dtaskv1.Outcome, held ...fsm.AttemptRef) *fakeWorker {
 	tb.Helper()
-	w := &fakeWorker{t: tb, seq: s, name: name, answer: answer, next: 1, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 1<<16)}
-	w.held = held
-	welcome, err := s.Attach(tb.Context(), sequencer.Hello{Name: name, Incarnation: incarnation, Slots: slots, Held: held}, w)
+	return attachHello(tb, s, sequencer.Hello{Name: name, Incarnation: incarnation, Slots: slots, Held: held}, answer)
+}
+
+// attachHello is attachWorker for any worker.
+func attachHello(tb testing.TB, s *sequencer.Sequencer, h sequencer.Hello, answer func(fsm.AssignItem) *dtaskv1.Outcome) *fakeWorker {
+	tb.Helper()
+	w := &fakeWorker{t: tb, seq: s, name: h.Name, answer: answer, next: 1, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 1<<16)}
+	w.held = h.Held
+	welcome, err := s.Attach(tb.Context(), h, w)
 	if err != nil {
-		tb.Fatalf("attach %s: %v", name, err)
+		tb.Fatalf("attach %s: %v", h.Name, err)
 	}
 	w.id = welcome.Worker
 	for _, a := range welcome.Stop {

@@ -92,12 +92,23 @@ func (p *Planner) Max(resource string) (amount int64, limited bool) {
 	return 0, false
 }
 
-// WithinQuotas returns how many of some tasks of a policy may run at once in the queue.
+// WithinQuotas returns how many of some tasks of a policy may run at once in the queue, if
+// all of them take the same alternative.
 func (p *Planner) WithinQuotas(policy uint32, tasks uint64) uint64 {
 	if most := p.MaxRunning(); most > 0 {
 		tasks = min(tasks, uint64(most))
 	}
-	for _, need := range p.policies[policy].demand.Resources {
+	d := &p.policies[policy].demand
+	most := p.withinMax(d.Resources, tasks)
+	for _, other := range d.Alternatives {
+		most = max(most, p.withinMax(other, tasks))
+	}
+	return most
+}
+
+// withinMax returns how many of some tasks that take these resources may run at once.
+func (p *Planner) withinMax(resources []scheduler.Quantity, tasks uint64) uint64 {
+	for _, need := range resources {
 		if most, limited := p.Max(need.Name); limited && need.Amount > 0 {
 			tasks = min(tasks, uint64(most/need.Amount)) //nolint:gosec // both are positive
 		}

@@ -1,9 +1,11 @@
 package session
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -35,5 +37,27 @@ func TestAGrantDecidesTheLabelsAndNamespacesOfAWorker(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, helloOf(t.Context(), hello, g).Labels); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// An assignment has the resources that the attempt takes, and the state keeps all alternatives.
+func TestAnAssignmentHasTheResourcesThatItTakes(t *testing.T) {
+	t.Parallel()
+	stored := &dtaskv1.TaskPolicy{
+		Type: "x", Resources: map[string]int64{"gpu": 1000},
+		Alternatives: []*dtaskv1.ResourceList{{Resources: map[string]int64{"gpu": 500, "cpu": 1000}}, {Resources: map[string]int64{"cpu": 8000}}},
+	}
+	before := proto.Clone(stored)
+	for alternative, want := range []map[string]int64{{"gpu": 1000}, {"gpu": 500, "cpu": 1000}, {"cpu": 8000}} {
+		got := taking(stored, uint8(alternative)) //nolint:gosec // small
+		if !maps.Equal(got.GetResources(), want) || len(got.GetAlternatives()) != 0 || got.GetType() != "x" {
+			t.Errorf("alternative %d: got %v, want the resources %v", alternative, got, want)
+		}
+	}
+	if !proto.Equal(stored, before) {
+		t.Errorf("the policy in the state became %v", stored)
+	}
+	if plain := (&dtaskv1.TaskPolicy{Resources: map[string]int64{"cpu": 1}}); taking(plain, 0) != plain {
+		t.Error("a policy without alternatives was copied")
 	}
 }

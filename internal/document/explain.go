@@ -71,6 +71,9 @@ type Reason struct {
 	// Cause is why the task that is waited for is in its state, as the text of a reason.
 	CauseCode string `json:"cause_code,omitempty"`
 	Cause     string `json:"cause,omitempty"`
+	// Alternative is the number, from 1, of the alternative of the task's resources that it is
+	// about; 0: of all.
+	Alternative uint32 `json:"alternative,omitempty"`
 }
 
 // WorkerGroup has workers with equal obstacles: their number, and the names of some.
@@ -92,6 +95,8 @@ type StartChange struct {
 	Workers uint32       `json:"workers,omitempty"`
 	Names   []string     `json:"names,omitempty"`
 	Worker  *WorkerOffer `json:"worker,omitempty"`
+	// Alternative is the number, from 1, of the one that needs less.
+	Alternative uint32 `json:"alternative,omitempty"`
 }
 
 // WorkerOffer is the least that a new worker must offer. Resources are in thousandths of
@@ -143,7 +148,7 @@ func newReason(r *dtaskv1.Reason) Reason {
 	doc := Reason{
 		Code: r.GetCode(), Text: r.GetText(), Job: r.GetJob(), Task: r.GetTask(), Worker: r.GetWorker(), Attempt: r.GetAttempt(),
 		Name: r.GetName(), Value: r.GetValue(), Unit: r.GetUnit(), Until: optionalTime(r.GetUntil()), Detail: r.GetDetail(), Varies: r.GetVaries(), Tasks: r.GetTasks(),
-		CauseCode: r.GetCauseCode(), Cause: r.GetCause(),
+		CauseCode: r.GetCauseCode(), Cause: r.GetCause(), Alternative: r.GetAlternative(),
 	}
 	if r.GetUnit() != "" {
 		doc.Want, doc.Free, doc.Total = new(r.GetWant()), new(r.GetFree()), new(r.GetTotal())
@@ -158,6 +163,7 @@ func newWorkerGroup(g *dtaskv1.WorkerGroup) WorkerGroup {
 func newStartChange(c *dtaskv1.StartChange) StartChange {
 	doc := StartChange{
 		Code: c.GetCode(), Text: c.GetText(), Name: c.GetName(), Value: c.GetValue(), Unit: c.GetUnit(), Workers: c.GetWorkers(), Names: c.GetNames(),
+		Alternative: c.GetAlternative(),
 	}
 	if c.GetUnit() != "" {
 		doc.Amount = new(c.GetAmount())

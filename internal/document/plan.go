@@ -50,10 +50,12 @@ type PlanClass struct {
 	Type      string            `json:"type"`
 	Require   map[string]string `json:"require,omitempty"`
 	Resources map[string]int64  `json:"resources,omitempty"` // in thousandths of their units
-	Secrets   []string          `json:"secrets,omitempty"`
-	Workers   uint32            `json:"workers"`
-	AtOnce    uint64            `json:"at_once"`
-	Reason    string            `json:"reason,omitempty"` // why no worker fits
+	// Alternatives are what a task may take instead of Resources.
+	Alternatives []map[string]int64 `json:"alternatives,omitempty"`
+	Secrets      []string           `json:"secrets,omitempty"`
+	Workers      uint32             `json:"workers"`
+	AtOnce       uint64             `json:"at_once"`
+	Reason       string             `json:"reason,omitempty"` // why no worker fits
 }
 
 // PlanBound is a time that the job takes at least for a single reason.
@@ -105,8 +107,13 @@ func newPlanRange(t *dtaskv1.PlanTime) PlanRange {
 }
 
 func newPlanClass(c *dtaskv1.PlanClass) PlanClass {
+	var alternatives []map[string]int64
+	for _, other := range c.GetAlternatives() {
+		alternatives = append(alternatives, other.GetResources())
+	}
 	return PlanClass{
-		ID: c.GetTask(), Tasks: c.GetTasks(), Type: c.GetType(), Require: c.GetRequire(), Resources: c.GetResources(), Secrets: c.GetSecrets(),
+		Alternatives: alternatives,
+		ID:           c.GetTask(), Tasks: c.GetTasks(), Type: c.GetType(), Require: c.GetRequire(), Resources: c.GetResources(), Secrets: c.GetSecrets(),
 		Workers: c.GetWorkers(), AtOnce: c.GetAtOnce(), Reason: c.GetReason(),
 	}
 }

@@ -49,6 +49,10 @@ type Vars struct {
 	// RFC 3339 in UTC: the times that a run of a schedule and the one before it are for.
 	ScheduledAt, ScheduledPrevious time.Time
 
+	// Resources are DTASK_RESOURCES: what the attempt takes, in thousandths, by name. It is
+	// written as cpu=2 memory=1073741824: sorted, in units, memory and disk in bytes.
+	Resources map[string]int64
+
 	SecretFiles map[string]string // DTASK_SECRET_NAME_FILE: paths by the name of the secret
 
 	Login string // USER and LOGNAME; omitted if empty
@@ -107,6 +111,15 @@ func Environ(v Vars, user map[string]string) ([]string, error) {
 	return list, nil
 }
 
+// resourcesText writes amounts in thousandths by name, such as cpu=0.5 gpu=1.
+func resourcesText(amounts map[string]int64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		parts = append(parts, name+"="+strconv.FormatFloat(float64(amounts[name])/1000, 'f', -1, 64))
+	}
+	return strings.Join(parts, " ")
+}
+
 // addTo sets the DTASK_ variables.
 func (v *Vars) addTo(env map[string]string) {
 	env["DTASK_JOB_ID"] = v.JobID
@@ -135,6 +148,7 @@ func (v *Vars) addTo(env map[string]string) {
 	}
 	for name, value := range map[string]string{
 		"DTASK_ITEM":           v.Item,
+		"DTASK_RESOURCES":      resourcesText(v.Resources),
 		"DTASK_INPUT":          v.Input,
 		"DTASK_OUTPUT":         v.Output,
 		"DTASK_CHECKPOINT_DIR": v.CheckpointDir,

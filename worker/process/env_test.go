@@ -17,6 +17,7 @@ func fullVars() Vars {
 		ArrayIndex: &index, ArraySize: 20, Item: "a.csv", Input: "/in", Output: "/out",
 		Deadline:      time.Date(2025, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)),
 		CheckpointDir: "/cp", ResultFile: "/result", JobOutcome: "failed", Path: "/bin", Home: "/home/x", Lang: "C",
+		Resources:   map[string]int64{"memory": 1 << 30 * 1000, "cpu": 500},
 		ScheduledAt: time.UnixMilli(1_790_000_000_000), ScheduledPrevious: time.UnixMilli(1_789_999_940_000),
 	}
 }
@@ -30,7 +31,8 @@ func TestTheEnvironmentDescribesTheAttempt(t *testing.T) {
 	want := []string{
 		"A=b", "DTASK_ARRAY_INDEX=17", "DTASK_ARRAY_SIZE=20", "DTASK_ATTEMPT=2", "DTASK_CHECKPOINT_DIR=/cp", "DTASK_DEADLINE=2025-01-02T02:04:05Z",
 		"DTASK_EXECUTION_ID=x1", "DTASK_FENCING_TOKEN=4294967298", "DTASK_IDEMPOTENCY_KEY=k1", "DTASK_INPUT=/in", "DTASK_ITEM=a.csv",
-		"DTASK_JOB_ID=j1", "DTASK_JOB_NAME=nightly", "DTASK_JOB_OUTCOME=failed", "DTASK_OUTPUT=/out", "DTASK_RESULT_FILE=/result",
+		"DTASK_JOB_ID=j1", "DTASK_JOB_NAME=nightly", "DTASK_JOB_OUTCOME=failed", "DTASK_OUTPUT=/out",
+		"DTASK_RESOURCES=cpu=0.5 memory=1073741824", "DTASK_RESULT_FILE=/result",
 		"DTASK_SCHEDULED_AT=2026-09-21T14:13:20Z", "DTASK_SCHEDULED_PREVIOUS=2026-09-21T14:12:20Z", "DTASK_TASK_ID=fetch", "DTASK_WORKER=w1",
 		"HOME=/home/x", "LANG=C", "PATH=/bin",
 	}

@@ -5471,8 +5471,11 @@ type Reason struct {
 	Tasks  []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // of the job, that hold what it waits for; at most 10
 	// Of a task that is waited for: why it is in its state, as the code and the sentence of a
 	// reason.
-	CauseCode     string `protobuf:"bytes,17,opt,name=cause_code,json=causeCode,proto3" json:"cause_code,omitempty"`
-	Cause         string `protobuf:"bytes,18,opt,name=cause,proto3" json:"cause,omitempty"`
+	CauseCode string `protobuf:"bytes,17,opt,name=cause_code,json=causeCode,proto3" json:"cause_code,omitempty"`
+	Cause     string `protobuf:"bytes,18,opt,name=cause,proto3" json:"cause,omitempty"`
+	// Of a task with alternatives of resources: the number, from 1, of the one that it is about;
+	// 0: of all.
+	Alternative   uint32 `protobuf:"varint,19,opt,name=alternative,proto3" json:"alternative,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5633,6 +5636,13 @@ func (x *Reason) GetCause() string {
 	return ""
 }
 
+func (x *Reason) GetAlternative() uint32 {
+	if x != nil {
+		return x.Alternative
+	}
+	return 0
+}
+
 type WorkerGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Obstacles     []*Reason              `protobuf:"bytes,1,rep,name=obstacles,proto3" json:"obstacles,omitempty"` // at each of its workers; none: the task fits
@@ -5696,15 +5706,16 @@ func (x *WorkerGroup) GetNames() []string {
 // StartChange is a single change, or one that can be made to any one of several workers.
 type StartChange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`        // stable words, such as undrain_worker: see docs/explain.md
-	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`        // the same as a sentence
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`        // of a label, resource, type, secret or namespace
-	Value         string                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`      // of a label
-	Amount        int64                  `protobuf:"varint,5,opt,name=amount,proto3" json:"amount,omitempty"`   // the least that suffices, or the most that the task may need, in unit
-	Unit          string                 `protobuf:"bytes,6,opt,name=unit,proto3" json:"unit,omitempty"`        // slots, attempts, or thousandths of a resource
-	Workers       uint32                 `protobuf:"varint,7,opt,name=workers,proto3" json:"workers,omitempty"` // that can be changed in this way
-	Names         []string               `protobuf:"bytes,8,rep,name=names,proto3" json:"names,omitempty"`      // of the first of them, at most 10
-	Worker        *WorkerOffer           `protobuf:"bytes,9,opt,name=worker,proto3" json:"worker,omitempty"`    // that would have to join
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`                 // stable words, such as undrain_worker: see docs/explain.md
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`                 // the same as a sentence
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`                 // of a label, resource, type, secret or namespace
+	Value         string                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`               // of a label
+	Amount        int64                  `protobuf:"varint,5,opt,name=amount,proto3" json:"amount,omitempty"`            // the least that suffices, or the most that the task may need, in unit
+	Unit          string                 `protobuf:"bytes,6,opt,name=unit,proto3" json:"unit,omitempty"`                 // slots, attempts, or thousandths of a resource
+	Workers       uint32                 `protobuf:"varint,7,opt,name=workers,proto3" json:"workers,omitempty"`          // that can be changed in this way
+	Names         []string               `protobuf:"bytes,8,rep,name=names,proto3" json:"names,omitempty"`               // of the first of them, at most 10
+	Worker        *WorkerOffer           `protobuf:"bytes,9,opt,name=worker,proto3" json:"worker,omitempty"`             // that would have to join
+	Alternative   uint32                 `protobuf:"varint,10,opt,name=alternative,proto3" json:"alternative,omitempty"` // of the task's resources, from 1, that needs less; 0: of none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5800,6 +5811,13 @@ func (x *StartChange) GetWorker() *WorkerOffer {
 		return x.Worker
 	}
 	return nil
+}
+
+func (x *StartChange) GetAlternative() uint32 {
+	if x != nil {
+		return x.Alternative
+	}
+	return 0
 }
 
 // WorkerOffer is the least that a new worker must offer.
@@ -6277,6 +6295,7 @@ type PlanClass struct {
 	Workers       uint32                 `protobuf:"varint,7,opt,name=workers,proto3" json:"workers,omitempty"`             // that could run its tasks if they were idle
 	AtOnce        uint64                 `protobuf:"varint,8,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"` // how many of its tasks these could run at the same time
 	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`                // why no worker fits; empty if one does
+	Alternatives  []*ResourceList        `protobuf:"bytes,10,rep,name=alternatives,proto3" json:"alternatives,omitempty"`   // what it may take instead of resources
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6372,6 +6391,13 @@ func (x *PlanClass) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *PlanClass) GetAlternatives() []*ResourceList {
+	if x != nil {
+		return x.Alternatives
+	}
+	return nil
 }
 
 // PlanBound is a time that the job takes at least for a single reason.
@@ -7021,7 +7047,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\v2\x10.dtask.v1.ReasonR\x06reason\x12)\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x13.dtask.v1.TaskStateR\x05state\x12\x14\n" +
 	"\x05tasks\x18\x03 \x01(\rR\x05tasks\x12\x14\n" +
-	"\x05names\x18\x04 \x03(\tR\x05names\"\x95\x03\n" +
+	"\x05names\x18\x04 \x03(\tR\x05names\"\xb7\x03\n" +
 	"\x06Reason\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x10\n" +
@@ -7042,11 +7068,12 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05tasks\x18\x10 \x03(\tR\x05tasks\x12\x1d\n" +
 	"\n" +
 	"cause_code\x18\x11 \x01(\tR\tcauseCode\x12\x14\n" +
-	"\x05cause\x18\x12 \x01(\tR\x05cause\"m\n" +
+	"\x05cause\x18\x12 \x01(\tR\x05cause\x12 \n" +
+	"\valternative\x18\x13 \x01(\rR\valternative\"m\n" +
 	"\vWorkerGroup\x12.\n" +
 	"\tobstacles\x18\x01 \x03(\v2\x10.dtask.v1.ReasonR\tobstacles\x12\x18\n" +
 	"\aworkers\x18\x02 \x01(\rR\aworkers\x12\x14\n" +
-	"\x05names\x18\x03 \x03(\tR\x05names\"\xea\x01\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\"\x8c\x02\n" +
 	"\vStartChange\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +
@@ -7056,7 +7083,9 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x04unit\x18\x06 \x01(\tR\x04unit\x12\x18\n" +
 	"\aworkers\x18\a \x01(\rR\aworkers\x12\x14\n" +
 	"\x05names\x18\b \x03(\tR\x05names\x12-\n" +
-	"\x06worker\x18\t \x01(\v2\x15.dtask.v1.WorkerOfferR\x06worker\"\xe7\x02\n" +
+	"\x06worker\x18\t \x01(\v2\x15.dtask.v1.WorkerOfferR\x06worker\x12 \n" +
+	"\valternative\x18\n" +
+	" \x01(\rR\valternative\"\xe7\x02\n" +
 	"\vWorkerOffer\x12\x14\n" +
 	"\x05slots\x18\x01 \x01(\rR\x05slots\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x1c\n" +
@@ -7105,7 +7134,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\blast_job\x18\v \x01(\tR\alastJob\x12.\n" +
 	"\achanges\x18\f \x03(\v2\x14.dtask.v1.PlanChangeR\achanges\x12#\n" +
 	"\rchanges_total\x18\r \x01(\rR\fchangesTotal\x121\n" +
-	"\tfreshness\x18\x0e \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xa6\x03\n" +
+	"\tfreshness\x18\x0e \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xe2\x03\n" +
 	"\tPlanClass\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
 	"\x05tasks\x18\x02 \x01(\x04R\x05tasks\x12\x12\n" +
@@ -7115,7 +7144,9 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\asecrets\x18\x06 \x03(\tR\asecrets\x12\x18\n" +
 	"\aworkers\x18\a \x01(\rR\aworkers\x12\x17\n" +
 	"\aat_once\x18\b \x01(\x04R\x06atOnce\x12\x16\n" +
-	"\x06reason\x18\t \x01(\tR\x06reason\x1a:\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12:\n" +
+	"\falternatives\x18\n" +
+	" \x03(\v2\x16.dtask.v1.ResourceListR\falternatives\x1a:\n" +
 	"\fRequireEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -7400,46 +7431,47 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	94,  // 108: dtask.v1.PlanResponse.freshness:type_name -> dtask.v1.Freshness
 	88,  // 109: dtask.v1.PlanClass.require:type_name -> dtask.v1.PlanClass.RequireEntry
 	89,  // 110: dtask.v1.PlanClass.resources:type_name -> dtask.v1.PlanClass.ResourcesEntry
-	69,  // 111: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
-	18,  // 112: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	26,  // 113: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	27,  // 114: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
-	29,  // 115: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	32,  // 116: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	34,  // 117: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	36,  // 118: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	38,  // 119: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	40,  // 120: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	50,  // 121: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	42,  // 122: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	46,  // 123: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	48,  // 124: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	53,  // 125: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	56,  // 126: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
-	59,  // 127: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
-	67,  // 128: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
-	21,  // 129: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	24,  // 130: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	28,  // 131: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
-	30,  // 132: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	33,  // 133: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	35,  // 134: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	37,  // 135: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	39,  // 136: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	41,  // 137: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	52,  // 138: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	43,  // 139: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	47,  // 140: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	49,  // 141: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	54,  // 142: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	57,  // 143: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
-	60,  // 144: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
-	70,  // 145: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
-	129, // [129:146] is the sub-list for method output_type
-	112, // [112:129] is the sub-list for method input_type
-	112, // [112:112] is the sub-list for extension type_name
-	112, // [112:112] is the sub-list for extension extendee
-	0,   // [0:112] is the sub-list for field type_name
+	11,  // 111: dtask.v1.PlanClass.alternatives:type_name -> dtask.v1.ResourceList
+	69,  // 112: dtask.v1.PlanBound.time:type_name -> dtask.v1.PlanTime
+	18,  // 113: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	26,  // 114: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	27,  // 115: dtask.v1.JobService.GetJobSpec:input_type -> dtask.v1.GetJobSpecRequest
+	29,  // 116: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	32,  // 117: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	34,  // 118: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	36,  // 119: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	38,  // 120: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	40,  // 121: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	50,  // 122: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	42,  // 123: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	46,  // 124: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	48,  // 125: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	53,  // 126: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	56,  // 127: dtask.v1.JobService.WatchEvents:input_type -> dtask.v1.WatchEventsRequest
+	59,  // 128: dtask.v1.JobService.Explain:input_type -> dtask.v1.ExplainRequest
+	67,  // 129: dtask.v1.JobService.Plan:input_type -> dtask.v1.PlanRequest
+	21,  // 130: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	24,  // 131: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	28,  // 132: dtask.v1.JobService.GetJobSpec:output_type -> dtask.v1.GetJobSpecResponse
+	30,  // 133: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	33,  // 134: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	35,  // 135: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	37,  // 136: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	39,  // 137: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	41,  // 138: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	52,  // 139: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	43,  // 140: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	47,  // 141: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	49,  // 142: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	54,  // 143: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	57,  // 144: dtask.v1.JobService.WatchEvents:output_type -> dtask.v1.WatchEventsResponse
+	60,  // 145: dtask.v1.JobService.Explain:output_type -> dtask.v1.ExplainResponse
+	70,  // 146: dtask.v1.JobService.Plan:output_type -> dtask.v1.PlanResponse
+	130, // [130:147] is the sub-list for method output_type
+	113, // [113:130] is the sub-list for method input_type
+	113, // [113:113] is the sub-list for extension type_name
+	113, // [113:113] is the sub-list for extension extendee
+	0,   // [0:113] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
