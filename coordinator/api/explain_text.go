@@ -372,7 +372,7 @@ func inAlternative(number uint32) string {
 	if number == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" in alternative %d", number)
+	return fmt.Sprintf(" (alternative %d)", number)
 }
 
 // taking says which of several alternatives an attempt takes.
