@@ -211,12 +211,9 @@ func (s *Scheduler) spill(valid func(TaskRef) bool) (some bool) {
 	}
 	s.affinity.round++
 	s.affinity.spent = true
-	for i := len(s.affinity.parts) - 1; i >= 0; i-- {
-		if i >= len(s.affinity.parts) {
-			continue // dropStale has removed more than its own part: those of alternatives
-		}
-		p := s.affinity.parts[i]
-		if p.shape.blocked || !s.dropStale(p, valid) {
+	for _, p := range slices.Backward(s.affinity.parts) {
+		// dropStale may have removed this part, too: one of other alternatives of its tasks.
+		if p == nil || p.shape.blocked || !s.dropStale(p, valid) {
 			continue
 		}
 		if k := p.ready.items[0]; k.oldest <= s.affinity.old || s.isOverloaded(p.worker) {

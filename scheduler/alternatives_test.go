@@ -115,7 +115,7 @@ func TestAKeyAndAlternativesGoTogether(t *testing.T) {
 				s.Push(task(pushed), rapid.SampledFrom(classes).Draw(t, "class"), drawPriority(t), 0)
 			},
 			"cancel": func(t *rapid.T) { gone[task(rapid.IntRange(0, pushed).Draw(t, "task"))] = true },
-			"a second passes": func(t *rapid.T) {
+			"a second passes": func(*rapid.T) {
 				for range 11 {
 					now += 100
 					s.Advance(now)

@@ -409,6 +409,14 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 			found = append(found, c)
 		}
 	}
+	if st.someWorkerStarts(t, d, lists) {
+		found = append(found, scheduler.Change{Kind: scheduler.AddWorker})
+	}
+	return found
+}
+
+// someWorkerStarts reports whether the task starts after another worker joins.
+func (st *randomState) someWorkerStarts(t pushed, d scheduler.Demand, lists [][]scheduler.Quantity) bool {
 	c := scheduler.Capacity{Slots: 100, Namespaces: []string{d.Namespace}} // more than all tasks of a state
 	if d.Type != "" {
 		c.Types = []string{d.Type}
@@ -420,11 +428,11 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 		}
 		for _, c.Labels = range offers(d) {
 			if st.apply(t, d, scheduler.Change{Kind: scheduler.AddWorker, Capacity: c}) {
-				return append(found, scheduler.Change{Kind: scheduler.AddWorker})
+				return true
 			}
 		}
 	}
-	return found
+	return false
 }
 
 // Each change that a view lists starts the task in a fork, and no other single change of

@@ -118,8 +118,8 @@ func (t *trial) give(at int) bool {
 
 // dropEnded removes the ready queues all of whose tasks have started from alive.
 func (t *trial) dropEnded() {
-	for at := len(t.alive) - 1; at >= 0; at-- {
-		if a := &t.v.ahead[t.alive[at]]; t.next[t.alive[at]] >= len(a.seqs) && !a.more {
+	for at, k := range slices.Backward(t.alive) {
+		if a := &t.v.ahead[k]; t.next[k] >= len(a.seqs) && !a.more {
 			t.drop(at)
 		}
 	}

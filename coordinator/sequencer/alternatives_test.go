@@ -58,6 +58,7 @@ func TestAlternativesAreCountedAfterEachChangeOfLeader(t *testing.T) {
 			hello.Slots = uint32(n)
 			w := attachHello(t, s, hello, keep)
 			c.await(fmt.Sprintf("%d tasks are assigned", n), func() bool { return int(c.assigned(id)) == n })
+			synctest.Wait() // the worker has them
 			w.mu.Lock()
 			hello.Held = slices.Clone(w.held)
 			w.mu.Unlock()

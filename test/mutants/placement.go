@@ -63,6 +63,26 @@ func inPlacement() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatMaySpillDoesNotStartBeforeOthers"}},
 		},
 		{
+			Name:   "a-task-stays-in-the-queues-of-other-alternatives",
+			Edits:  []Edit{{"scheduler/scheduler.go", "		if other := &a.queues[q.priority]; other != q {\n", "		if other := &a.queues[q.priority]; other != q && q.class.number > 0 {\n"}},
+			Caught: []Checker{model, {Package: "./scheduler", Run: "TestATaskTakesTheFirstAlternativeThatFits"}},
+		},
+		{
+			Name:   "each-alternative-has-a-limit-of-its-own",
+			Edits:  []Edit{{"scheduler/alternatives.go", "		c.alternatives, c.group = all, g\n", "		c.alternatives = all\n		if g != nil {\n			c.group = &group{limit: g.limit}\n		}\n"}},
+			Caught: []Checker{model, {Package: "./scheduler", Run: "TestAlternativesShareTheLimitOfTheirGroup"}},
+		},
+		{
+			Name:   "a-new-leader-counts-the-first-alternative",
+			Edits:  []Edit{{"coordinator/sequencer/policies.go", "	return p.sched.Alternative(class, int(t.Alternative))\n", "	return p.sched.Alternative(class, int(t.Alternative)*0)\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAlternativesAreCountedAfterEachChangeOfLeader"}},
+		},
+		{
+			Name:   "a-worker-is-told-of-the-first-alternative",
+			Edits:  []Edit{{"coordinator/session/assignments.go", "		taken.Resources = others[alternative-1].GetResources()\n", "		taken.Resources = others[0].GetResources()\n"}},
+			Caught: []Checker{{Package: "./coordinator/session", Run: "TestAnAssignmentHasTheResourcesThatItTakes"}},
+		},
+		{
 			Name:   "a-worker-chooses-its-label-worker",
 			Edits:  []Edit{{"coordinator/session/automatic_labels.go", "	list[fsm.WorkerLabel] = h.GetName()\n", "	if list[fsm.WorkerLabel] == \"\" {\n		list[fsm.WorkerLabel] = h.GetName()\n	}\n"}},
 			Caught: []Checker{{Package: "./coordinator/session", Run: "TestAutomaticLabelsAreThoseThatAWorkerCannotInvent"}},

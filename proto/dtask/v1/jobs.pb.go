@@ -790,8 +790,8 @@ type TaskPolicy struct {
 	// Limits that each attempt counts towards, such as db or tenant/acme; at most 4, ascending.
 	Uses []string `protobuf:"bytes,23,rep,name=uses,proto3" json:"uses,omitempty"`
 	// What the task may take instead of resources: the first of all that fits when it starts,
-	// resources before these. At most 7; in an assignment, resources is the one that it takes,
-	// and there are none. Only from feature level 3 on.
+	// resources before these. At most 7. In an assignment, resources is what it takes, and this is
+	// empty. Only from feature level 3 on.
 	Alternatives []*ResourceList `protobuf:"bytes,24,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	// Tasks with the same key run on the same worker, as far as that leaves no others idle. At
 	// most 128 bytes; empty = none. Only from feature level 3 on.
