@@ -65,7 +65,9 @@ func TestASteadyClusterAllocatesNothing(t *testing.T) {
 	if allocs := testing.AllocsPerRun(10_000, func() { wide.step() }); allocs != 0 {
 		t.Errorf("with queues: %v allocations per task, want 0", allocs)
 	}
-	all := map[string]*steady{"plain": plain, "with resources": demanding, "with limits": newSteady(uses("api", "db"), scheduler.Capacity{})}
+	gpu := scheduler.Demand{Resources: []scheduler.Quantity{{Name: "gpu", Amount: 1000}}, Alternatives: [][]scheduler.Quantity{cpu}}
+	either := newSteady(gpu, scheduler.Capacity{Resources: []scheduler.Quantity{{Name: "cpu", Amount: 8000}}})
+	all := map[string]*steady{"plain": plain, "with alternatives": either, "with resources": demanding, "with limits": newSteady(uses("api", "db"), scheduler.Capacity{})}
 	for name, d := range otherChoices {
 		all[name] = newSteady(d, scheduler.Capacity{Labels: []scheduler.Label{{Name: "zone", Value: "eu"}}})
 	}
@@ -95,6 +97,10 @@ func BenchmarkNext(b *testing.B) {
 	})
 	b.Run("resources", func(b *testing.B) {
 		benchmark(b, newSteady(scheduler.Demand{Resources: cpu(1000)}, scheduler.Capacity{Resources: cpu(8000)}))
+	})
+	b.Run("alternatives", func(b *testing.B) { // none of the first ones fits
+		d := scheduler.Demand{Resources: []scheduler.Quantity{{Name: "gpu", Amount: 1000}}, Alternatives: [][]scheduler.Quantity{cpu(1000)}}
+		benchmark(b, newSteady(d, scheduler.Capacity{Resources: cpu(8000)}))
 	})
 	for name, d := range otherChoices {
 		b.Run(name, func(b *testing.B) {
