@@ -26,7 +26,7 @@ func (s *Scheduler) classWithAlternatives(d Demand) ClassID {
 		x := d
 		x.Resources = resources
 		var c *class
-		if c, isNew = s.classFor(&x, lists, i); !isNew {
+		if c, isNew = s.classFor(&x, lists, uint8(i)); !isNew {
 			break // then all of them exist
 		}
 		all = append(all, c)
@@ -48,11 +48,11 @@ func (s *Scheduler) classWithAlternatives(d Demand) ClassID {
 }
 
 // appendAlternatives encodes the resources of all alternatives, and the number of one of them.
-func appendAlternatives(b []byte, lists [][]Quantity, number int) []byte {
+func appendAlternatives(b []byte, lists [][]Quantity, number uint8) []byte {
 	if len(lists) == 0 {
 		return b
 	}
-	b = strconv.AppendInt(append(b, '='), int64(number), 10)
+	b = strconv.AppendUint(append(b, '='), uint64(number), 10)
 	for _, list := range lists {
 		b = append(b, '/')
 		for _, q := range list {
@@ -80,14 +80,38 @@ func (c *class) isUnused() bool {
 	return !slices.ContainsFunc(c.alternatives, func(a *class) bool { return a.uses > 0 || a.held > 0 })
 }
 
-// Alternative returns the class of an alternative of a class that Class returned: that of an
-// Assignment with this number. A number that the class does not have is that of the class.
-func (s *Scheduler) Alternative(id ClassID, number int) ClassID {
-	if all := s.classes[id].alternatives; number > 0 && number < len(all) {
+// pushToOthers pushes tasks to the ready queues of the further alternatives of a class. They
+// count once in depth.
+func (s *Scheduler) pushToOthers(e entry, c *class, p Priority) {
+	for _, a := range c.alternatives[1:] {
+		s.push(e, a.id, p)
+		s.depth[p] -= int(e.n)
+	}
+}
+
+// popFromOthers removes the first task of the ready queues of all other alternatives: it is the
+// one that was removed from q.
+func (s *Scheduler) popFromOthers(q *readyQueue) {
+	for _, a := range q.class.alternatives {
+		if other := &a.queues[q.priority]; other != q {
+			other.fifo.pop(&s.pages)
+			s.relist(other)
+		}
+	}
+}
+
+// Alternative returns the class of an alternative of a class that Class returned. For a number
+// that the class does not have, it is the class itself.
+func (s *Scheduler) Alternative(id ClassID, number uint8) ClassID {
+	if all := s.classes[id].alternatives; number > 0 && int(number) < len(all) {
 		return all[number].id
 	}
 	return id
 }
+
+// AlternativeOf returns which alternative an attempt of a class takes: 0 is the Resources of its
+// Demand.
+func (s *Scheduler) AlternativeOf(id ClassID) uint8 { return s.classes[id].number }
 
 // Alternatives returns how many alternatives a class has, itself included.
 func (s *Scheduler) Alternatives(id ClassID) int { return max(1, len(s.classes[id].alternatives)) }

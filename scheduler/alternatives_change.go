@@ -14,7 +14,7 @@ func (s *Scheduler) Views(t TaskRef, c ClassID, p Priority, avoid WorkerID, vali
 	n := s.Alternatives(c)
 	views := make(TaskViews, n)
 	for i := range n {
-		views[i] = s.View(t, s.Alternative(c, i), p, avoid, valid)
+		views[i] = s.View(t, s.Alternative(c, uint8(i)), p, avoid, valid)
 	}
 	return views
 }

@@ -25,13 +25,13 @@ func onOneWorker() *scheduler.Scheduler {
 }
 
 // assigned returns the tasks that are assigned now, and the alternatives that they take.
-func assigned(s *scheduler.Scheduler) (tasks []uint32, alternatives []int) {
+func assigned(s *scheduler.Scheduler) (tasks []uint32, alternatives []uint8) {
 	for {
 		a, ok := s.Next(nil)
 		if !ok {
 			return tasks, alternatives
 		}
-		tasks, alternatives = append(tasks, a.Task.Index), append(alternatives, a.Alternative)
+		tasks, alternatives = append(tasks, a.Task.Index), append(alternatives, s.AlternativeOf(a.Class))
 	}
 }
 
@@ -49,14 +49,14 @@ func TestATaskTakesTheFirstAlternativeThatFits(t *testing.T) {
 			}
 		}
 		tasks, alternatives := assigned(s)
-		if !slices.Equal(tasks, []uint32{0, 1, 2, 3}) || !slices.Equal(alternatives, []int{0, 0, 1, 1}) {
+		if !slices.Equal(tasks, []uint32{0, 1, 2, 3}) || !slices.Equal(alternatives, []uint8{0, 0, 1, 1}) {
 			t.Errorf("one run %v: tasks %v take alternatives %v", whole, tasks, alternatives)
 		}
 		if s.Depth(scheduler.Normal) != 1 || s.Len() != 1 {
 			t.Errorf("one run %v: %d tasks wait, want 1", whole, s.Len())
 		}
 		s.Release(1, s.Alternative(c, 1), scheduler.Normal)
-		if a := mustNext(t, s); a.Task != task(4) || a.Alternative != 1 || a.Class != s.Alternative(c, 1) {
+		if a := mustNext(t, s); a.Task != task(4) || s.AlternativeOf(a.Class) != 1 || a.Class != s.Alternative(c, 1) {
 			t.Errorf("one run %v: got %+v, want task 4 with alternative 1", whole, a)
 		}
 		if err := s.Check(); err != nil {
@@ -72,7 +72,7 @@ func TestATaskTakesAnAlternativeWhenAQuotaHoldsBackTheFirst(t *testing.T) {
 	d := eitherOr()
 	d.Queue = "ml"
 	s.PushRun(task(0), 5, s.Class(d), scheduler.Normal)
-	if _, alternatives := assigned(s); !slices.Equal(alternatives, []int{0, 1, 1}) {
+	if _, alternatives := assigned(s); !slices.Equal(alternatives, []uint8{0, 1, 1}) {
 		t.Errorf("alternatives %v were taken, want one GPU and twice 8 cores", alternatives)
 	}
 }
@@ -88,7 +88,7 @@ func TestAlternativesShareTheLimitOfTheirGroup(t *testing.T) {
 		t.Fatalf("tasks %v were assigned, want 3", tasks)
 	}
 	s.Release(1, c, scheduler.Normal)
-	if a := mustNext(t, s); a.Alternative != 0 {
+	if a := mustNext(t, s); s.AlternativeOf(a.Class) != 0 {
 		t.Errorf("got %+v, want the first alternative, which is free again", a)
 	}
 	mustNotNext(t, s)
@@ -184,7 +184,7 @@ func TestAReservationEndsWhenItsTaskTakesAnotherAlternative(t *testing.T) {
 		s.Release(1, small, scheduler.Normal)
 	}
 	s.Release(2, blocker, scheduler.Normal)
-	if a := mustNext(t, s); a.Task != task(1) || a.Alternative != 1 {
+	if a := mustNext(t, s); a.Task != task(1) || s.AlternativeOf(a.Class) != 1 {
 		t.Fatalf("got %+v, want the large task on worker 2", a)
 	}
 	if kept := s.Kept(); len(kept) != 0 {

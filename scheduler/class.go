@@ -7,26 +7,25 @@ import (
 	"strings"
 )
 
-// A class is an interned Demand with its ready tasks.
+// A class is an interned Demand with its ready tasks. What each start reads is first.
 type class struct {
 	*shape
 
 	id     ClassID
-	demand Demand // normal form, for View
-	flow   *flow  // nil: the number is unused
+	number uint8 // its position in alternatives
+	flow   *flow // nil: the number is unused
 
-	affinity *affinity // nil: it has no key
-
-	limits []*namedLimit
-	group  *group // nil: without limit
-	held   uint32 // attempts on all workers, and reserved ones
-	uses   uint32 // calls of Class and Retain without one of Retire
-	key    string // in Scheduler.classOf
-
-	alternatives []*class // those of its demand, itself included; nil: it has no others
-	number       int      // its position in alternatives
+	alternatives []*class  // those of its demand, itself included; nil: it has no others
+	affinity     *affinity // nil: it has no key
+	limits       []*namedLimit
+	group        *group // nil: without limit
+	held         uint32 // attempts on all workers, and reserved ones
+	uses         uint32 // calls of Class and Retain without one of Retire
 
 	queues [Urgent + 1]readyQueue // by priority; 0 stays empty
+
+	demand Demand // normal form, for View
+	key    string // in Scheduler.classOf
 }
 
 // A group bounds the attempts of a class, together with those of its alternatives.
@@ -104,7 +103,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 
 // classFor returns the class of a demand in normal form, the one with a number of those whose
 // resources are lists; nil: it has no alternatives. isNew: it did not exist.
-func (s *Scheduler) classFor(d *Demand, lists [][]Quantity, number int) (c *class, isNew bool) {
+func (s *Scheduler) classFor(d *Demand, lists [][]Quantity, number uint8) (c *class, isNew bool) {
 	s.key = appendShape(s.key[:0], d)
 	end := len(s.key)
 	s.key = appendAlternatives(appendFlow(s.key, d), lists, number)

@@ -79,7 +79,7 @@ func (x *churn) move(t *rapid.T) {
 	j.class = x.s.Class(j.demand)
 	for i := range j.held {
 		a := &j.held[i]
-		to := x.s.Alternative(j.class, a.Alternative)
+		to := x.s.Alternative(j.class, x.s.AlternativeOf(a.Class))
 		x.s.Occupy(a.Worker, to, a.Priority)
 		x.s.Release(a.Worker, a.Class, a.Priority)
 		a.Class = to
@@ -116,7 +116,7 @@ func (x *churn) next(t *rapid.T) bool {
 	}
 	j := x.jobs[a.Task.Job-1]
 	at := slices.Index(j.waiting, a.Task.Index)
-	if at < 0 || a.Class != x.s.Alternative(j.class, a.Alternative) {
+	if at < 0 || a.Class != x.s.Alternative(j.class, x.s.AlternativeOf(a.Class)) {
 		t.Fatalf("%+v was assigned; its job has class %d and waits for %v", a, j.class, j.waiting)
 	}
 	j.waiting = slices.Delete(j.waiting, at, at+1)

@@ -130,7 +130,7 @@ func (s *Scheduler) checkAlternatives(q *readyQueue) error {
 	}
 	var group uint32
 	for i, a := range q.class.alternatives {
-		if a.number != i || a.group != q.class.group || s.classes[a.id] != a {
+		if int(a.number) != i || a.group != q.class.group || s.classes[a.id] != a {
 			return fmt.Errorf("alternative %d of class %d is class %d with number %d", i, q.class.id, a.id, a.number)
 		}
 		if group += a.held; !slices.Equal(tasks(q), tasks(&a.queues[q.priority])) {

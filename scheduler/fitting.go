@@ -4,8 +4,8 @@ import "math"
 
 // Fitting returns how many of the workers that accept tasks could run tasks of a class, or of
 // one of its alternatives, if they were idle, and how many of its tasks these could run at the
-// same time, whatever the limit of the class: each worker the alternative of which it could run
-// most. It reads all workers. c must come from Class of this Scheduler, or Fitting panics.
+// same time, whatever the limit of the class: with alternatives, at most so many. It reads all
+// workers. c must come from Class of this Scheduler, or Fitting panics.
 func (s *Scheduler) Fitting(c ClassID) (workers int, tasks uint64) {
 	x := s.classes[c]
 	for _, w := range s.sorted {
@@ -14,11 +14,13 @@ func (s *Scheduler) Fitting(c ClassID) (workers int, tasks uint64) {
 		}
 		fits, most := w.eligible(x.shape), w.capacityFor(x.shape)
 		for _, a := range x.alternatives {
-			fits, most = fits || w.eligible(a.shape), max(most, w.capacityFor(a.shape))
+			if a != x {
+				fits, most = fits || w.eligible(a.shape), most+w.capacityFor(a.shape)
+			}
 		}
 		if fits {
 			workers++
-			tasks += uint64(most) //nolint:gosec // not negative
+			tasks += uint64(min(most, int64(w.slots))) //nolint:gosec // not negative
 		}
 	}
 	return workers, min(tasks, math.MaxInt64)

@@ -35,7 +35,7 @@ func TestAsManyTasksFitAsNextAssigns(t *testing.T) {
 			got[a.Worker]++
 			n++
 		}
-		if n != tasks || len(got) != workers {
+		if n > tasks || n < tasks && len(d.Alternatives) == 0 || len(got) != workers {
 			rt.Fatalf("%d tasks on %d workers, want %d on %d", n, len(got), tasks, workers)
 		}
 	})

@@ -42,7 +42,7 @@ func (s *Scheduler) freeOne(c *class) {
 	if q.limit > 0 && q.pos < 0 {
 		s.relistQueue(q)
 	}
-	if c.isUnused() {
+	if c.uses == 0 && c.held == 0 && c.isUnused() {
 		s.recycle(c)
 	}
 }
@@ -94,7 +94,10 @@ func (s *Scheduler) dropEntries(c *class) {
 	for p := Low; p <= Urgent; p++ {
 		q := &c.queues[p]
 		for q.n > 0 {
-			s.popOne(q)
+			q.fifo.pop(&s.pages)
+			if c.number == 0 {
+				s.depth[p]--
+			}
 		}
 		s.relist(q)
 	}

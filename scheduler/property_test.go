@@ -309,7 +309,7 @@ func (p *pair) next(t *rapid.T) bool {
 		return false
 	}
 	want := p.model.ready[at]
-	if got.Task != want.ref || got.Class != want.class || got.Priority != want.priority || p.s.Alternative(p.model.first[got.Class], got.Alternative) != got.Class {
+	if got.Task != want.ref || got.Class != want.class || got.Priority != want.priority || p.s.Alternative(p.model.first[got.Class], p.s.AlternativeOf(got.Class)) != got.Class {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
 	if !slices.Contains(workers, got.Worker) {

@@ -77,7 +77,7 @@ func (m *model) addClass(s *scheduler.Scheduler, c scheduler.ClassID, d schedule
 	for i, resources := range append([][]scheduler.Quantity{d.Resources}, d.Alternatives...) {
 		x := d
 		x.Resources = resources
-		if s.Alternative(c, i) != scheduler.ClassID(len(m.demands)) {
+		if s.Alternative(c, uint8(i)) != scheduler.ClassID(len(m.demands)) {
 			panic("classes are not numbered as they are made")
 		}
 		m.demands, m.first = append(m.demands, x), append(m.first, c)

@@ -100,31 +100,23 @@ func (s *Scheduler) PushRun(t TaskRef, n uint32, c ClassID, p Priority) {
 func (s *Scheduler) push(e entry, id ClassID, p Priority) {
 	p = p.orNormal()
 	c := s.classes[id]
-	s.pushOne(e, &c.queues[p])
-	if c.alternatives != nil {
-		for _, a := range c.alternatives[1:] {
-			s.pushOne(e, &a.queues[p])
-		}
-	}
-}
-
-// pushOne pushes tasks to one ready queue, those of one alternative.
-func (s *Scheduler) pushOne(e entry, q *readyQueue) {
+	q := &c.queues[p]
 	for q.n > 0 && s.isSuperseded(q.front()) { // mostly an earlier entry of the same task
 		s.pop(q)
 	}
 	first := q.n == 0
 	e.seq = s.pushes + 1
 	s.pushes += uint64(e.n)
-	if q.class.number == 0 {
-		s.depth[q.priority] += int(e.n)
-	}
+	s.depth[p] += int(e.n)
 	q.push(&s.pages, e)
 	switch {
 	case first:
 		s.relist(q)
 	case q.parked == byAffinity:
 		s.recount(q.wait)
+	}
+	if c.alternatives != nil && c.number == 0 {
+		s.pushToOthers(e, c, p)
 	}
 }
 
@@ -271,7 +263,7 @@ func (s *Scheduler) startInTurn(r *readyQueue, w *worker, valid func(TaskRef) bo
 // assign assigns the first task of a queue to a worker.
 func (s *Scheduler) assign(q *readyQueue, w *worker) Assignment {
 	e := q.front()
-	a := Assignment{Task: e.task(), Worker: w.id, Class: q.class.id, Alternative: q.class.number, Priority: q.priority}
+	a := Assignment{Task: e.task(), Worker: w.id, Class: q.class.id, Priority: q.priority}
 	if k := q.class.flow.queue.kept; k != nil && k.isFor(q) {
 		s.unkeep(k)
 	}
@@ -315,24 +307,14 @@ func (s *Scheduler) Sweep(valid func(TaskRef) bool) int {
 
 // pop removes the first task of a queue, with its entries in the queues of the alternatives.
 func (s *Scheduler) pop(q *readyQueue) {
-	s.popOne(q)
+	q.fifo.pop(&s.pages)
+	s.depth[q.priority]--
 	s.relist(q)
-	for _, a := range q.class.alternatives {
-		if other := &a.queues[q.priority]; other != q {
-			s.popOne(other)
-			s.relist(other)
-		}
+	if q.class.alternatives != nil {
+		s.popFromOthers(q)
 	}
 	if len(s.superseded) > 0 && s.Len() == 0 {
 		s.superseded = nil
-	}
-}
-
-// popOne removes the first task of a queue, and nothing else.
-func (s *Scheduler) popOne(q *readyQueue) {
-	q.fifo.pop(&s.pages)
-	if q.class.number == 0 {
-		s.depth[q.priority]--
 	}
 }
 

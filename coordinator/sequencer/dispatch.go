@@ -175,7 +175,7 @@ func (d *dispatcher) assign(b *batch) {
 		ref := fsm.TaskRef{Job: fsm.JobID(a.Task.Job), Index: a.Task.Index}
 		last, _ := b.view.Ready(ref)
 		it := fsm.AssignItem{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: last + 1}, Worker: fsm.WorkerID(a.Worker)}
-		if r := assign(b, it, a.Alternative); r != fsm.Accepted {
+		if r := assign(b, it, d.sched.AlternativeOf(a.Class)); r != fsm.Accepted {
 			// The task is ready in the view, and the worker is up.
 			b.cfg.Logger.Error("assignment rejected",
 				"task_id", it.AttemptRef.String(), "worker_id", uint32(it.Worker), "reason", r.String())
@@ -199,11 +199,11 @@ func (d *dispatcher) assign(b *batch) {
 }
 
 // assign creates an attempt that takes an alternative of the resources of its task.
-func assign(b *batch, it fsm.AssignItem, alternative int) fsm.Reason {
+func assign(b *batch, it fsm.AssignItem, alternative uint8) fsm.Reason {
 	if alternative == 0 {
 		return b.entry.Assign(it)
 	}
-	other := fsm.AlternativeItem{HeldAttempt: fsm.HeldAttempt(it), Alternative: uint8(alternative)} //nolint:gosec // ≤ fsm.MaxAlternatives
+	other := fsm.AlternativeItem{HeldAttempt: fsm.HeldAttempt(it), Alternative: alternative}
 	return b.entry.Do(&fsm.AssignAlternative{Items: []fsm.AlternativeItem{other}})
 }
 

@@ -211,7 +211,7 @@ func (p *policyTable) classOfAttempt(v *fsm.State, ref fsm.TaskRef, x *policy) s
 		return class
 	}
 	t, _ := v.Task(ref)
-	return p.sched.Alternative(class, int(t.Alternative))
+	return p.sched.Alternative(class, t.Alternative)
 }
 
 // remove removes a job that has ended, and its classes.

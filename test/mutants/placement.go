@@ -64,7 +64,7 @@ func inPlacement() []Mutant {
 		},
 		{
 			Name:   "a-task-stays-in-the-queues-of-other-alternatives",
-			Edits:  []Edit{{"scheduler/scheduler.go", "		if other := &a.queues[q.priority]; other != q {\n", "		if other := &a.queues[q.priority]; other != q && q.class.number > 0 {\n"}},
+			Edits:  []Edit{{"scheduler/alternatives.go", "		if other := &a.queues[q.priority]; other != q {\n", "		if other := &a.queues[q.priority]; other != q && q.class.number > 0 {\n"}},
 			Caught: []Checker{model, {Package: "./scheduler", Run: "TestATaskTakesTheFirstAlternativeThatFits"}},
 		},
 		{
@@ -74,7 +74,7 @@ func inPlacement() []Mutant {
 		},
 		{
 			Name:   "a-new-leader-counts-the-first-alternative",
-			Edits:  []Edit{{"coordinator/sequencer/policies.go", "	return p.sched.Alternative(class, int(t.Alternative))\n", "	return p.sched.Alternative(class, int(t.Alternative)*0)\n"}},
+			Edits:  []Edit{{"coordinator/sequencer/policies.go", "	return p.sched.Alternative(class, t.Alternative)\n", "	return p.sched.Alternative(class, t.Alternative*0)\n"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAlternativesAreCountedAfterEachChangeOfLeader"}},
 		},
 		{
