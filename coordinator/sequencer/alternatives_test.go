@@ -110,8 +110,8 @@ func TestAPlanTakesAlternatives(t *testing.T) {
 	t.Parallel()
 	worker := &fsm.Worker{ID: 1, Slots: 9, Resources: []fsm.Resource{{Name: "cpu", Amount: 8000}, {Name: "gpu", Amount: 1000}}}
 	p := sequencer.NewPlanner(&dtaskv1.JobHeader{Policies: []*dtaskv1.TaskPolicy{eitherOr()}}, []*fsm.Worker{worker}, nil, nil)
-	if workers, tasks := p.Fitting(0); workers != 1 || tasks != 2 {
-		t.Errorf("%d workers could run %d tasks at once, want 1 and 2", workers, tasks)
+	if workers, tasks := p.Fitting(0); workers != 1 || tasks != 3 {
+		t.Errorf("%d workers could run %d tasks at once, want 1 and 3", workers, tasks)
 	}
 	low, high, ok := p.Makespan([]sequencer.PlannedTasks{{Tasks: 6}}, func(int) int64 { return 1000 }, func() bool { return false })
 	if !ok || low != 2000 || high != 2000 { // three at a time: one with the GPU, two with 4 cores
