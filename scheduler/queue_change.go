@@ -92,6 +92,7 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 		a, ok := s.nextInOrder(nil)
 		switch {
 		case !ok:
+			v.undecided = v.undecided || v.homeOf(v.class) != 0 // it could start elsewhere, after all others
 			return 0, false
 		case a.Task.Job == 1:
 			return int64(self.flow.queue.held.slots), s.workers[a.Worker].used <= s.workers[a.Worker].slots //nolint:gosec // small
@@ -107,7 +108,7 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 // queue that has more is 2.
 func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 	s = New(0)
-	s.random, s.choices, s.starts, s.version = v.random, v.choices, v.starts, 1
+	s.random, s.choices, s.starts, s.version, s.affinity.epoch = v.random, v.choices, v.starts, 1, 1
 	s.fleet = fleet{v.capacity.slots, slices.Clone(v.capacity.total)}
 	for i := range v.fleet.loads {
 		w := v.fleet.whole(i)
@@ -131,7 +132,7 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 			r.push(&s.pages, e)
 		}
 	}
-	self.queues[v.priority].push(&s.pages, entry{job: 1, seq: v.seq, n: 1})
+	self.queues[v.priority].push(&s.pages, entry{job: 1, seq: v.seq, n: 1, avoid: v.avoid})
 	for _, c := range s.classes {
 		for p := Low; p <= Urgent; p++ {
 			s.depth[p] += c.queues[p].n
@@ -163,7 +164,24 @@ func (x *forker) class(c *class) *class {
 	f.held, f.served = c.flow.held.clone(), c.flow.served
 	to := x.s.newClass()
 	to.shape, to.flow, to.demand, to.limit, to.held, to.uses = c.copyDemand().shape, f, c.demand, c.limit, c.held, 1
+	if c.affinity != nil {
+		to.affinity = &affinity{hash: c.affinity.hash}
+	}
+	for _, l := range c.limits {
+		to.limits = append(to.limits, x.limit(l))
+	}
 	f.classes++
 	x.classes[c] = to
 	return to
+}
+
+// limit returns the copy of a named limit.
+func (x *forker) limit(l *namedLimit) *namedLimit {
+	known := x.s.limits[l.name]
+	if known == nil {
+		known = &namedLimit{id: l.id, name: l.name, running: l.running, held: l.held, paused: l.paused, rated: l.rated, tokens: l.tokens}
+		x.s.limits[l.name] = known
+	}
+	known.classes++
+	return known
 }

@@ -12,6 +12,9 @@ type Affinity struct {
 	Permille uint64
 	// Busy: it can't start the task now.
 	Busy bool
+	// Until is the Unix ms until which the task waits for it at most while others are idle;
+	// 0 = it may start anywhere.
+	Until int64
 }
 
 func showAffinity(k scheduler.KeyWorker) Affinity {

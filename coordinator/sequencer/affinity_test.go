@@ -22,8 +22,14 @@ func TestATaskWithAKeyWaitsForASecondAndSpills(t *testing.T) {
 		c.await("the first task is assigned", func() bool { return c.task(id, 0).State == fsm.Assigned })
 		home := c.task(id, 0).Worker
 		e := mustExplain(t, s, id, 1)
-		if a := e.Capacity.Affinity; e.State != fsm.Pending || a.Worker != home || !a.Busy || a.Permille != 2000 || !e.Capacity.Fits {
+		if a := e.Capacity.Affinity; e.State != fsm.Pending || a.Worker != home || !a.Busy || a.Permille != 2000 || !e.Capacity.Waits || e.Capacity.Fits {
 			t.Errorf("got %+v, want the second task to wait for worker %d, whose load is 2", e.Capacity, home)
+		}
+		if left := e.Capacity.Affinity.Until - e.NowMS; left < 1000 || left > 1200 {
+			t.Errorf("it waits for %d ms more, want 1,000 to 1,200", left)
+		}
+		if got := e.Capacity.Changes; !e.Capacity.Complete || len(got) != 2 || got[0].Code != "add_slots" || got[0].Worker != home || got[1].Code != "drop_affinity" {
+			t.Errorf("got changes %+v, complete: %v; want a slot of worker %d, and no affinity", got, e.Capacity.Complete, home)
 		}
 		c.await("the second task is assigned", func() bool { return c.task(id, 1).State == fsm.Assigned })
 		if waited := time.Since(start); waited < time.Second || waited > 1200*time.Millisecond {
