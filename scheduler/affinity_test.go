@@ -189,6 +189,15 @@ func TestOnlyTheKeysOfAWorkerThatIsLostMove(t *testing.T) {
 		classes[key] = s.Class(withKey(key))
 		before[key] = s.KeyWorker(classes[key]).Worker
 	}
+	var ids []scheduler.WorkerID
+	for id := range scheduler.WorkerID(workers) {
+		ids = append(ids, id+1)
+	}
+	for key, want := range before {
+		if got := scheduler.ChooseKeyWorker("", key, ids); got != want {
+			t.Errorf("key %s: got worker %d without a scheduler, want %d", key, got, want)
+		}
+	}
 	s.RemoveWorker(7)
 	moved := 0
 	for key, from := range before {

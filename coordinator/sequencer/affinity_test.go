@@ -38,6 +38,12 @@ func TestATaskWithAKeyWaitsForASecondAndSpills(t *testing.T) {
 		if w := c.task(id, 1).Worker; w == home {
 			t.Errorf("both tasks are on worker %d, which has one slot", w)
 		}
+		if o := s.Observed(id)[1]; o.Spilled.Worker != home || o.Spilled.Permille != 1000 || o.IsRunning() {
+			t.Errorf("got %+v, want that it spilled from worker %d, whose load was 1, and does not run yet", o, home)
+		}
+		if o, ok := s.Observed(id)[0]; ok && o.Spilled.Worker != 0 {
+			t.Errorf("got %+v, want that the first task has not spilled", o)
+		}
 		if e = mustExplain(t, s, id, 1); e.Spilled.Worker != home || e.Spilled.Permille != 1000 {
 			t.Errorf("got %+v, want that it spilled from worker %d, whose load is 1", e.Spilled, home)
 		}

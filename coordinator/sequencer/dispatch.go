@@ -186,6 +186,7 @@ func (d *dispatcher) assign(b *batch) {
 		w.assignments++
 		w.assignedAt = b.now
 		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, priority: a.Priority, assigned: b.at, number: w.assignments})
+		d.noteSpilled(it.AttemptRef, &a)
 		m := b.to(w)
 		m.Assignments = append(m.Assignments, it)
 		n++
