@@ -40,9 +40,35 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// score orders the workers of a key. It depends on nothing but these two.
-func score(key uint64, w WorkerID) uint64 {
-	return mix(key + (uint64(w)+1)*0x9e3779b97f4a7c15)
+// score orders the workers of a key. It depends on nothing but these two, of which both are
+// mixed: one multiplication makes the high bits depend on all others.
+func score(key uint64, seed uint64) uint64 { return (key ^ seed) * 0x9e3779b97f4a7c15 }
+
+// seedOf returns the part of a worker in score.
+func seedOf(w WorkerID) uint64 { return mix((uint64(w) + 1) * 0x9e3779b97f4a7c15) }
+
+// A homeList has the workers that could be that of a key: those that are usable and eligible
+// for a shape. It is valid while epoch is that of affinityWaits. The seeds are beside it, so
+// that a choice reads nothing else.
+type homeList struct {
+	workers []*worker
+	seeds   []uint64
+	epoch   uint64
+}
+
+// homes returns the workers that could be that of a key of a class.
+func (s *Scheduler) homes(sh *shape) *homeList {
+	l := &sh.homes
+	if l.epoch == s.affinity.epoch {
+		return l
+	}
+	l.epoch, l.workers, l.seeds = s.affinity.epoch, l.workers[:0], l.seeds[:0]
+	for _, w := range s.eligible(sh) {
+		if w.usable() {
+			l.workers, l.seeds = append(l.workers, w), append(l.seeds, seedOf(w.id))
+		}
+	}
+	return l
 }
 
 // keyWorker returns the worker of the key of a class, or nil: without a key, or if no usable
@@ -56,14 +82,14 @@ func (s *Scheduler) keyWorker(c *class) *worker {
 		return a.worker
 	}
 	a.epoch, a.worker = s.affinity.epoch, nil
-	best := uint64(0)
-	for _, w := range s.eligible(c.shape) {
-		if !w.usable() {
-			continue
+	list, best, at := s.homes(c.shape), uint64(0), 0
+	for i, seed := range list.seeds {
+		if x := score(a.hash, seed); x > best {
+			best, at = x, i
 		}
-		if x := score(a.hash, w.id); a.worker == nil || x > best {
-			a.worker, best = w, x
-		}
+	}
+	if len(list.workers) > 0 {
+		a.worker = list.workers[at]
 	}
 	return a.worker
 }

@@ -108,6 +108,31 @@ func TestTasksAboveTheBoundSpillAtOnce(t *testing.T) {
 	}
 }
 
+// The first task waits for the worker of its key, and is cancelled. The second one, which
+// failed there, does not wait.
+func TestATaskThatAvoidsTheWorkerOfItsKeyDoesNotWaitBehindOneThatWasCancelled(t *testing.T) {
+	t.Parallel()
+	s := fleetOf(3, 2)
+	c, home := s.Class(withKey("alice")), workerOf("alice", 3)
+	for i := range 3 {
+		s.Push(task(i), c, scheduler.Normal, 0)
+	}
+	s.Push(task(3), c, scheduler.Normal, home)
+	for range 2 {
+		mustAssign(t, s)
+	}
+	if a, ok := s.Next(nil); ok {
+		t.Fatalf("got %+v, want nothing", a)
+	}
+	a, ok := s.Next(func(ref scheduler.TaskRef) bool { return ref != task(2) })
+	if !ok || a.Task != task(3) || a.Worker == home {
+		t.Errorf("got %+v, %v, want the last task on another worker than %d", a, ok, home)
+	}
+	if err := s.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // classAt returns the class of a key whose worker among n is the given one.
 func classAt(s *scheduler.Scheduler, id scheduler.WorkerID, n int) scheduler.ClassID {
 	for i := 0; ; i++ {
@@ -163,6 +188,15 @@ func TestOnlyTheKeysOfAWorkerThatIsLostMove(t *testing.T) {
 		key := fmt.Sprintf("user-%d", i)
 		classes[key] = s.Class(withKey(key))
 		before[key] = s.KeyWorker(classes[key]).Worker
+	}
+	var ids []scheduler.WorkerID
+	for id := range scheduler.WorkerID(workers) {
+		ids = append(ids, id+1)
+	}
+	for key, want := range before {
+		if got := scheduler.ChooseKeyWorker("", key, ids); got != want {
+			t.Errorf("key %s: got worker %d without a scheduler, want %d", key, got, want)
+		}
 	}
 	s.RemoveWorker(7)
 	moved := 0

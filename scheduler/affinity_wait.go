@@ -21,6 +21,7 @@ type affinityWaits struct {
 	tasks int    // entries in parts
 	round uint64 // numbers the decisions for which tasks may spill
 	spent bool   // the round ends with the next call of Next
+	freed bool   // a ready queue does not wait any more, because its first task is another one
 
 	samples []pushSample // ascending; at least affinityTick apart, and affinityWait long
 	old     uint64       // what was pushed until this seq has waited for affinityWait
@@ -144,6 +145,10 @@ func (s *Scheduler) recount(k *keyWait) {
 		k.oldest = seq
 		k.part.ready.fix(k.pos)
 		k.ready.class.flow.queue.keyed.fix(k.agePos)
+		if k.ready.front().avoid == k.part.worker.id {
+			s.affinity.freed = true
+			s.resume(k)
+		}
 	}
 }
 
@@ -210,7 +215,7 @@ func (s *Scheduler) spill(valid func(TaskRef) bool) (some bool) {
 		return false
 	}
 	s.affinity.round++
-	s.affinity.spent = true
+	s.affinity.spent, s.affinity.freed = true, false
 	for _, p := range slices.Backward(s.affinity.parts) {
 		// dropStale may have removed this part, too: one of other alternatives of its tasks.
 		if p == nil || p.shape.blocked || !s.dropStale(p, valid) {
@@ -222,7 +227,7 @@ func (s *Scheduler) spill(valid func(TaskRef) bool) (some bool) {
 		}
 	}
 	if !some {
-		return false
+		return s.affinity.freed
 	}
 	for _, p := range slices.Backward(s.affinity.parts) {
 		if k := p.ready.items[0]; k.mayStart(s.affinity.round, k.oldest) {

@@ -38,6 +38,12 @@ func (l TaskViews) KeyWorker() (k KeyWorker) {
 	return k
 }
 
+// WaitsForKey is TaskView.WaitsForKey for any alternative: otherwise the task waits for more.
+func (l TaskViews) WaitsForKey() bool { return slices.ContainsFunc(l, (*TaskView).WaitsForKey) }
+
+// KeyWaitEnds is TaskView.KeyWaitEnds for the first alternative.
+func (l TaskViews) KeyWaitEnds() int64 { return l[0].KeyWaitEnds() }
+
 // Queue is TaskView.Queue. A quota that some of the alternatives keep within is not among
 // them: Groups names it.
 func (l TaskViews) Queue() []Obstacle {
@@ -140,12 +146,16 @@ func (l TaskViews) Changes() (list []Change, complete bool) {
 		return l[0].Changes()
 	}
 	complete = true
+	keyed := slices.ContainsFunc(l, func(v *TaskView) bool { return v.homeOf(v.class) != 0 })
 	for number, v := range l {
 		changes, all := v.Changes()
 		complete = complete && all
 		for _, c := range changes {
 			if c.Kind == LowerDemand {
 				c.Alternative = number
+			}
+			if c.Kind == AddWorker && keyed {
+				continue // as without alternatives: the id of the worker decides about the key
 			}
 			switch at := slices.IndexFunc(list, c.isLike); {
 			case at < 0:

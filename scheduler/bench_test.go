@@ -248,37 +248,3 @@ func benchmark(b *testing.B, st *steady) {
 		}
 	}
 }
-
-// BenchmarkAffinity ends the oldest attempt, pushes a task with its key and assigns one, on
-// 1,000 workers that are saturated with tasks of 10,000 keys.
-func BenchmarkAffinity(b *testing.B) {
-	const workers, keys = 1_000, 10_000
-	s := scheduler.New(1)
-	for id := range scheduler.WorkerID(workers) {
-		s.AddWorker(id+1, scheduler.Capacity{Slots: 8})
-	}
-	for k := range keys {
-		c := s.Class(scheduler.Demand{Affinity: fmt.Sprint("user-", k)})
-		s.PushRun(scheduler.TaskRef{Job: 1}, 20, c, scheduler.Normal)
-	}
-	var running []scheduler.Assignment
-	for {
-		a, ok := s.Next(nil)
-		if !ok {
-			break
-		}
-		running = append(running, a)
-	}
-	b.ReportAllocs()
-	at := 0
-	for b.Loop() {
-		a := &running[at%len(running)]
-		s.Release(a.Worker, a.Class, a.Priority)
-		s.Push(task(at), a.Class, scheduler.Normal, 0)
-		var ok bool
-		if *a, ok = s.Next(nil); !ok {
-			b.Fatal("no task was assigned")
-		}
-		at++
-	}
-}

@@ -49,8 +49,11 @@ const (
 	// LowerDemand: the task needs at most Amount of the resource Name, in thousandths of
 	// its unit; 0: none. It is the most that suffices.
 	LowerDemand
-	// AddWorker: another worker with Capacity joins.
+	// AddWorker: another worker with Capacity joins. It is not a change of a task that has a
+	// key with a worker: which worker the key has then depends on the id of the new one.
 	AddWorker
+	// DropAffinity: the task has no key.
+	DropAffinity
 )
 
 // A Change is a single change of the fleet or of a task after which the task gets a free
@@ -96,6 +99,7 @@ func (v *TaskView) Changes() (list []Change, complete bool) {
 		if c, ok := v.addWorker(); ok {
 			list = append(list, c)
 		}
+		list = append(list, v.dropAffinity()...)
 	}
 	return list, !v.cut && !v.undecided
 }
@@ -104,7 +108,7 @@ func (v *TaskView) Changes() (list []Change, complete bool) {
 // decides about all workers of a group.
 func (v *TaskView) changeWorkers() (list []Change) {
 	changes := make([]Change, len(v.groups)) // of kind 0: none
-	var workers [AddWorker + 1]int           // by the kind of their change
+	var workers [DropAffinity + 1]int        // by the kind of their change
 	for i := range v.groups {
 		g := &v.groups[i]
 		if g.worker.kept != nil && len(g.obstacles) <= 2 {
@@ -224,6 +228,11 @@ func (v *TaskView) raiseLimit(change Change) []Change {
 		}
 	}
 	before, ok := v.beforeInGroup()
+	if v.class.affinity != nil && before > 0 {
+		n, known := v.keyedFree(before)
+		free, v.undecided = n, v.undecided || !known
+	}
+	v.undecided = v.undecided || v.agedKeyed(v.class.flow.queue, before+1)
 	switch {
 	case v.cut || v.undecided || !ok:
 		return nil
@@ -275,6 +284,10 @@ func (w *worker) freeSlotsFor(c *class) int64 {
 // changeDemand returns the changes of what the task requires. No other task competes with
 // it: what fits it then fits no task before it.
 func (v *TaskView) changeDemand() (list []Change) {
+	if v.agedKeyed(v.class.flow.queue, 1) {
+		v.undecided = true
+		return nil
+	}
 	for i := range v.class.labels {
 		c := v.class.copyDemand()
 		c.labels = slices.Delete(slices.Clone(c.labels), i, i+1)
@@ -296,6 +309,9 @@ func (v *TaskView) changeDemand() (list []Change) {
 
 // mostOf returns how much of its need number i the task may have to start now.
 func (v *TaskView) mostOf(i int) (most int64, ok bool) {
+	if v.class.affinity != nil {
+		return v.mostOfKeyed(i)
+	}
 	without := v.class.copyDemand()
 	without.needs = slices.Delete(slices.Clone(v.class.needs), i, i+1)
 	for k := range v.groups {
@@ -311,19 +327,32 @@ func (v *TaskView) mostOf(i int) (most int64, ok bool) {
 	if !ok || most >= v.class.needs[i].amount { // the latter: it is not the obstacle
 		return 0, false
 	}
-	less := v.class.copyDemand()
-	less.needs = slices.Clone(v.class.needs)
-	less.needs[i].amount = most
-	if most == 0 {
-		less.needs = without.needs
-		less.prefetchable = !less.demand.NoPrefetch && len(less.needs) == 0
+	return most, v.placed(v.needing(i, most))
+}
+
+// needing returns the class of the task with another amount of its need number i.
+func (v *TaskView) needing(i int, amount int64) *class {
+	c := v.class.copyDemand()
+	c.needs = slices.Clone(v.class.needs)
+	if c.needs[i].amount = amount; amount == 0 {
+		c.needs = slices.Delete(c.needs, i, i+1)
+		c.prefetchable = !c.demand.NoPrefetch && len(c.needs) == 0
 	}
-	return most, v.placed(less)
+	return c
 }
 
 // placed reports whether Next would give a free slot to a task of a class, now and before
 // all others.
 func (v *TaskView) placed(c *class) bool {
+	if !v.awaitsHome(c) {
+		return v.placedAnywhere(c)
+	}
+	v.undecided = v.undecided || v.maySpill(c, v.seq) && v.placedAnywhere(c)
+	return false
+}
+
+// placedAnywhere is placed for a task that need not wait for the worker of its key.
+func (v *TaskView) placedAnywhere(c *class) bool {
 	avoided, elsewhere := false, false
 	v.group()
 	for i := range v.groups {
@@ -344,6 +373,9 @@ func (v *TaskView) placed(c *class) bool {
 // addWorker returns the capacity of a worker that would take the task, and those before it
 // that take slots of such a worker.
 func (v *TaskView) addWorker() (Change, bool) {
+	if v.homeOf(v.class) != 0 {
+		return Change{}, false
+	}
 	offers, ids := v.labelOffers()
 	for i := range offers {
 		if c, ok := v.addWorkerWith(offers[i], ids[i]); ok {

@@ -113,6 +113,7 @@ type randomState struct {
 	r       *rand.Rand
 	demands []scheduler.Demand
 	tasks   []pushed
+	now     int64 // ms
 }
 
 var (
@@ -123,6 +124,7 @@ var (
 	someQueues    = []string{"", "ml"}
 	someOwners    = []string{"", "alice"}
 	someLimits    = []string{"api", "db"}
+	someKeys      = []string{"ann", "ben", "cem"}
 )
 
 // subset returns some of the values.
@@ -176,6 +178,12 @@ func (st *randomState) demand() scheduler.Demand {
 	for range max(r.IntN(5)-2, 0) {
 		d.Alternatives = append(d.Alternatives, amounts(0.5))
 	}
+	if r.IntN(5) == 0 {
+		d.Affinity = someKeys[r.IntN(3)]
+		if r.IntN(2) == 0 { // so that some workers are idle
+			d.Labels, d.Rules, d.Resources, d.Type, d.Uses, d.Limit = nil, nil, nil, "", nil, 0
+		}
+	}
 	return d
 }
 
@@ -184,7 +192,15 @@ func (st *randomState) step(classes []scheduler.ClassID) {
 	r := st.r
 	id, class := scheduler.WorkerID(1+r.IntN(3)), classes[r.IntN(len(classes))] //nolint:gosec // small
 	priority := scheduler.Priority(1 + r.IntN(4))                               //nolint:gosec // small
-	switch r.IntN(11) {
+	switch r.IntN(12) {
+	case 11:
+		// All that was pushed until now has waited for a second.
+		st.now += 1100
+		now := st.now
+		st.steps = append(st.steps, func(f *fork) {
+			f.Advance(now - 1000)
+			f.Advance(now)
+		})
 	case 10:
 		name, running := someLimits[r.IntN(2)], uint32(r.IntN(4)) //nolint:gosec // small
 		st.steps = append(st.steps, func(f *fork) { f.setNamedLimit(name, running) })
@@ -319,6 +335,9 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 		again(t.priority, d)
 	case scheduler.AddWorker:
 		f.addWorker(99, c.Capacity)
+	case scheduler.DropAffinity:
+		d.Affinity = ""
+		again(t.priority, d)
 	case 0: // a higher priority, which is not a kind of change because it never suffices
 		again(scheduler.Priority(c.Amount), d) //nolint:gosec // 1 to 4
 	default:
@@ -330,10 +349,13 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 // bruteForce tries every single change up to some amounts.
 func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []scheduler.Change) {
 	// least tries amounts in order. enough is one that is larger than all others together,
-	// and suffices if any does; 0: that does not hold.
+	// and suffices if any does, mostly in the case of slots; 0: that does not hold.
 	least := func(from, to, step, enough int64, c scheduler.Change) {
 		if c.Amount = enough; enough > 0 && !st.apply(t, d, c) {
-			return
+			if c.Kind != scheduler.AddSlots {
+				return
+			}
+			to = from + 5*step // many slots may start a task that changes the order
 		}
 		for c.Amount = from; c.Amount != to; c.Amount += step {
 			if st.apply(t, d, c) {
@@ -352,7 +374,9 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 		if f.drained[id] {
 			changes = append(changes, scheduler.Change{Kind: scheduler.AcceptTasks, Worker: id})
 		}
-		found = append(found, st.bruteForceLabels(t, d, id, w)...)
+		if key := f.KeyWorker(t.class); key.Worker != id || id == t.avoid {
+			found = append(found, st.bruteForceLabels(t, d, id, w)...)
+		} // else it could only move the key away from its worker
 		for _, name := range someTypes {
 			if len(w.Types) > 0 && !slices.Contains(w.Types, name) {
 				changes = append(changes, scheduler.Change{Kind: scheduler.AddType, Worker: id, Name: name})
@@ -404,15 +428,30 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 			least(q.Amount-1, -1, -1, 0, scheduler.Change{Kind: scheduler.LowerDemand, Name: q.Name, Alternative: number})
 		}
 	}
-	for p := t.priority + 1; p <= scheduler.Urgent; p++ {
+	// With a key, its superseded entry counts among those that wait.
+	for p := t.priority + 1; p <= scheduler.Urgent && d.Affinity == ""; p++ {
 		if c := (scheduler.Change{Amount: int64(p)}); st.apply(t, d, c) {
 			found = append(found, c)
 		}
 	}
-	if st.someWorkerStarts(t, d, lists) {
+	if !st.isKeyed(f, t) && st.someWorkerStarts(t, d, lists) {
 		found = append(found, scheduler.Change{Kind: scheduler.AddWorker})
+	} // else the id of another worker decides whether the key moves to it
+	if c := (scheduler.Change{Kind: scheduler.DropAffinity}); d.Affinity != "" && st.apply(t, d, c) {
+		found = append(found, c)
 	}
 	return found
+}
+
+// isKeyed reports whether the task has a key with a worker, for any alternative, that it does
+// not avoid.
+func (*randomState) isKeyed(f *fork, t pushed) bool {
+	for i := range f.Alternatives(t.class) {
+		if key := f.KeyWorker(f.Alternative(t.class, uint8(i))); key.Worker != 0 && key.Worker != t.avoid { //nolint:gosec // few
+			return true
+		}
+	}
+	return false
 }
 
 // someWorkerStarts reports whether the task starts after another worker joins.
@@ -440,7 +479,7 @@ func (st *randomState) someWorkerStarts(t pushed, d scheduler.Demand, lists [][]
 // TestEveryDecisionMatchesTheReferenceModel.
 func TestChangesAreSoundAndComplete(t *testing.T) {
 	t.Parallel()
-	kinds, tasks, undecided := map[scheduler.ChangeKind]int{}, 0, 0
+	kinds, tasks, undecided, keyed, waits := map[scheduler.ChangeKind]int{}, 0, 0, 0, 0
 	for n := range *changeStates {
 		seed := *changeSeed + uint64(n) //nolint:gosec // not negative
 		st := newRandomState(seed)
@@ -461,6 +500,12 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 		what := fmt.Sprintf("seed %d, task %d, %+v", seed, task.ref.Index, d)
 		if !v[0].Queued() || v.Fits() {
 			t.Fatalf("%s: queued %v, fits %v; want true, false", what, v[0].Queued(), v.Fits())
+		}
+		if d.Affinity != "" {
+			keyed++
+		}
+		if v.WaitsForKey() {
+			waits++
 		}
 		for _, c := range changes {
 			kinds[c.Kind]++
@@ -493,11 +538,13 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 		}
 		tasks++
 	}
-	t.Logf("%d waiting tasks, %d of them undecided, changes by kind: %v", tasks, undecided, kinds)
-	if undecided > 1+tasks/5 { // mostly because workers are kept free for other tasks
+	t.Logf("%d waiting tasks, %d of them undecided, %d with a key, %d kept from idle workers only by that; changes by kind: %v", tasks, undecided, keyed, waits, kinds)
+	// Mostly because workers are kept free for other tasks, or because tasks with keys wait: in
+	// which order they start elsewhere is not simulated.
+	if undecided > 1+tasks/4 {
 		t.Errorf("%d of %d answers are not complete, want few", undecided, tasks)
 	}
-	for k := scheduler.AcceptTasks; k <= scheduler.AddWorker; k++ {
+	for k := scheduler.AcceptTasks; k <= scheduler.DropAffinity; k++ {
 		if *changeStates >= 500 && kinds[k] == 0 {
 			t.Errorf("no state with a change of kind %d", k)
 		}
@@ -522,13 +569,13 @@ func checkObstacles(t *testing.T, seed uint64) {
 	for _, task := range st.waiting() {
 		v := f.View(task.ref, task.class, task.priority, task.avoid, f.valid)
 		for _, fit := range v.Workers() {
-			if fit.Fits() {
+			if fit.Fits() && !v.WaitsForKey() {
 				t.Fatalf("seed %d, task %d: worker %d fits", seed, task.ref.Index, fit.Worker)
 			}
 		}
 		grouped := 0
 		for _, g := range v.Groups() {
-			if len(g.Obstacles) == 0 {
+			if len(g.Obstacles) == 0 && !v.WaitsForKey() {
 				t.Fatalf("seed %d, task %d: a group has no obstacle", seed, task.ref.Index)
 			}
 			grouped += len(g.Workers)

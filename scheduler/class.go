@@ -60,6 +60,7 @@ type shape struct {
 	version  uint64
 	// preferred are those of eligible that fulfill prefer.
 	preferred []*worker
+	homes     homeList
 }
 
 type (

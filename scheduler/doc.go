@@ -110,8 +110,8 @@
 // worker has capacity, if workers join or leave, and at the turn by age. Once nothing else can
 // start and a worker is idle, tasks spill: they start elsewhere if they have waited for a
 // second, or if too many wait for their worker (affinity_wait.go). Time is a number that the
-// caller passes to Advance. Explanations treat such tasks as if they could start anywhere:
-// they will, after at most a second.
+// caller passes to Advance. Explanations know the worker of each key (affinity_view.go): a
+// trial starts a task with a key only there, and is undecided if it could spill.
 //
 // # Explaining
 //

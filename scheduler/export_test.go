@@ -372,7 +372,7 @@ func checkHeap[T ordered[T]](h *heap[T], at func(T) int) error {
 
 // Score is the order of the workers of a key.
 func Score(key string, w WorkerID) uint64 {
-	return score(newAffinity(&Demand{Affinity: key}).hash, w)
+	return score(newAffinity(&Demand{Affinity: key}).hash, seedOf(w))
 }
 
 // Awaited returns how many tasks wait for a worker because of their keys.

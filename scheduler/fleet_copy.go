@@ -139,7 +139,10 @@ func (v *TaskView) group() {
 	var key []byte
 	for i := range v.fleet.loads {
 		key = relevant.append(key[:0], &v.fleet, i)
-		if v.fleet.offers[i].id == v.avoid {
+		switch id := v.fleet.offers[i].id; {
+		case v.keyed != nil: // keys distinguish them
+			key = appendNumber(key[:0], int64(i))
+		case id == v.avoid:
 			key = append(key, 1)
 		}
 		g, ok := known[string(key)]

@@ -98,6 +98,7 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 		}
 		switch {
 		case !ok:
+			v.undecided = v.undecided || v.homeOf(v.class) != 0 // it could start elsewhere, after all others
 			return 0, false
 		case a.Task.Job == 1:
 			return int64(self.flow.queue.held.slots), s.workers[a.Worker].used <= s.workers[a.Worker].slots //nolint:gosec // small
@@ -114,7 +115,7 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 // the ready queues of all of these.
 func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 	s = New(0)
-	s.random, s.choices, s.starts, s.version = v.random, v.choices, v.starts, 1
+	s.random, s.choices, s.starts, s.version, s.affinity.epoch = v.random, v.choices, v.starts, 1, 1
 	s.fleet = fleet{v.capacity.slots, slices.Clone(v.capacity.total)}
 	for i := range v.fleet.loads {
 		w := v.fleet.whole(i)
@@ -143,7 +144,7 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 			r.push(&s.pages, e)
 		}
 	}
-	self.queues[v.priority].push(&s.pages, entry{job: 1, seq: v.seq, n: 1})
+	self.queues[v.priority].push(&s.pages, entry{job: 1, seq: v.seq, n: 1, avoid: v.avoid})
 	for _, c := range s.classes {
 		for p := Low; p <= Urgent; p++ {
 			s.depth[p] += c.queues[p].n
@@ -181,6 +182,9 @@ func (x *forker) class(c *class) *class {
 	to := x.s.newClass()
 	to.shape, to.flow, to.demand, to.uses = c.copyDemand().shape, f, c.demand, 1
 	to.group, to.limits = x.groups.of(c.group), x.limits.of(c.limits)
+	if c.affinity != nil {
+		to.affinity = &affinity{hash: c.affinity.hash}
+	}
 	f.classes++
 	x.classes[c] = to
 	return to

@@ -45,6 +45,7 @@ type TaskView struct {
 	limitOf  limitCopies
 	bounds   groupCopies
 	key      KeyWorker
+	keyed    *keyedView
 	ahead    []aheadQueue // tasks that may start before it
 	limited  []aheadQueue // likewise, but none until an attempt of their group or queue ends
 	running  *running     // see ViewRunning; nil: none are known
@@ -151,7 +152,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 				}
 			}
 			before := uint64(math.MaxUint64)
-			if x.flow == s.classes[c].flow && q <= p {
+			if x.id == c && q == p || x.flow == s.classes[c].flow && q <= p && v.class.affinity == nil {
 				before = v.seq // those of a lower priority at the turn of the oldest
 			}
 			if copied == nil {
@@ -172,6 +173,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	if v.position.AtLeast = scan.left <= 0; v.cut && !found {
 		v.position.Earlier = scan.passed
 	}
+	s.viewKeys(v, c)
 	return v
 }
 
@@ -207,9 +209,10 @@ func (v *TaskView) copyClass(c *class) *class {
 // may be changed.
 func (c *class) copyDemand() *class {
 	return &class{
-		id: c.id, demand: c.demand, flow: c.flow, limits: c.limits, group: c.group,
+		id: c.id, demand: c.demand, affinity: c.affinity, flow: c.flow, limits: c.limits, group: c.group,
 		alternatives: c.alternatives, number: c.number, shape: &shape{
-			needs: c.needs, labels: c.labels, rules: c.rules, typ: c.typ, namespace: c.namespace, prefetchable: c.prefetchable, pooled: c.pooled,
+			needs: c.needs, labels: c.labels, rules: c.rules, prefer: c.prefer, place: c.place, typ: c.typ, namespace: c.namespace,
+			prefetchable: c.prefetchable, pooled: c.pooled,
 		},
 	}
 }
@@ -349,7 +352,7 @@ func (v *TaskView) NotAccepting() (ids []WorkerID) {
 // Fits reports whether a worker could take the task now, so that it or one before it is
 // about to be assigned.
 func (v *TaskView) Fits() bool {
-	return v.class.mayStart() && v.anyWorker(func(w *worker) bool { return w.ranked() && w.fits(v.class.shape) })
+	return v.class.mayStart() && !v.awaitsHome(v.class) && v.anyWorker(func(w *worker) bool { return w.ranked() && w.fits(v.class.shape) })
 }
 
 // Starts reports whether the task would get a free slot at once if it were ready, and

@@ -50,6 +50,7 @@ func (t *trial) reset() {
 		t.next[k] = 0
 		switch {
 		case t.only != nil && c != t.only:
+		case !t.competes(&t.v.ahead[k]):
 		case t.w.fitsWithSlot(c.shape):
 			if c.mayStart() {
 				t.alive = append(t.alive, k)
@@ -69,6 +70,9 @@ func (t *trial) count(n int) {
 
 // starts reports whether the task gets a free slot.
 func (t *trial) starts() bool {
+	if !t.reaches() {
+		return false
+	}
 	t.reset()
 	before := t.changeFleet()
 	defer func() { t.v.capacity = before; t.undo() }()
@@ -76,6 +80,9 @@ func (t *trial) starts() bool {
 		at := t.first()
 		switch {
 		case at < 0:
+			return false
+		case t.agedKeyed(at):
+			t.v.undecided = true
 			return false
 		case at == len(t.alive):
 			t.missed(t.v.class)
@@ -135,7 +142,7 @@ func (t *trial) drop(at int) {
 // all assigns all tasks that are before the task and fit, whatever their order; ok is
 // false if they don't fit together with the task, or not all of them are known to be before.
 func (t *trial) all() (ok bool) {
-	if q := t.v.class.flow.queue; len(t.v.flows) > 1 || q.limit > 0 || len(q.max) > 0 || !t.v.class.mayStart() {
+	if q := t.v.class.flow.queue; t.v.keyed != nil || len(t.v.flows) > 1 || q.limit > 0 || len(q.max) > 0 || !t.v.class.mayStart() {
 		return false
 	}
 	t.reset()

@@ -22,7 +22,7 @@ func (p *Printer) Tasks(tasks []*dtaskv1.Task, selected int) {
 	}
 	t := NewTable("TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "NOTE")
 	for _, task := range tasks {
-		note := cmp.Or(progressNote(task), task.GetPendingReason(), task.GetError())
+		note := cmp.Or(progressNote(task), task.GetPendingReason(), task.GetError(), affinityNote(task))
 		if job := task.GetReusedJob(); job != "" {
 			note = "result of " + job + "/" + task.GetReusedTask()
 		}
@@ -47,6 +47,21 @@ func progressNote(t *dtaskv1.Task) string {
 		return ""
 	}
 	return fmt.Sprintf("%d%% %s", t.GetProgressPermille()/10, t.GetProgressText())
+}
+
+// affinityNote is about the worker that the affinity of a task chooses, if the task is not
+// there.
+func affinityNote(t *dtaskv1.Task) string {
+	switch key := t.GetKeyWorker(); {
+	case t.GetSpilledFrom() != "":
+		return fmt.Sprintf("spilled from %s (load %d.%02d)", t.GetSpilledFrom(), t.GetSpilledPermille()/1000, t.GetSpilledPermille()%1000/10)
+	case key == "" || key == t.GetWorker() && t.GetState() != dtaskv1.TaskState_TASK_STATE_PENDING:
+		return ""
+	case t.GetState() == dtaskv1.TaskState_TASK_STATE_PENDING:
+		return "its affinity chooses " + key
+	default: // the fleet has changed, or another leader assigned it
+		return "its affinity chooses " + key + " now"
+	}
 }
 
 func attemptNumber(t *dtaskv1.Task) string {
@@ -86,6 +101,7 @@ func (p *Printer) Task(job string, t *dtaskv1.Task) {
 	p.field("type", t.GetType())
 	p.field("attempt", attemptNumber(t))
 	p.field("worker", t.GetWorker())
+	p.field("affinity", affinityNote(t))
 	p.field("started", p.ago(t.GetStartedAt()))
 	if t.GetDueAt() == 0 {
 		p.field("took", p.took(t.GetStartedAt(), t.GetCompletedAt()))

@@ -76,7 +76,7 @@ func (u *upload) checkLevel(h *dtaskv1.JobHeader) error {
 	case gated && level < gateLevel:
 		return refused("job: "+finish, level, "start_at, start_after, expires and concurrency", gateLevel)
 	case placed && level < placementLevel:
-		return refused("job: "+finish, level, "rules about labels, prefer, place and affinity", placementLevel)
+		return refused("job: "+finish, level, "rules about labels, prefer, place, affinity and alternatives of resources", placementLevel)
 	}
 	return nil
 }

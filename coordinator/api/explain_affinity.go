@@ -7,13 +7,28 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// awaitsWorker returns why a task is not assigned although a worker could take it: it waits
+// awaitsWorker returns why a task is not assigned although a worker is idle: it waits
 // for the one that its affinity chooses. It is nil if it does not.
 func (x *explainer) awaitsWorker(c *sequencer.Capacity) *dtaskv1.Reason {
-	if !c.Fits || !c.Affinity.Busy {
+	if !c.Waits {
 		return nil
 	}
-	return x.keyReason("waits_for_key_worker", c.Affinity)
+	r := x.keyReason("waits_for_key_worker", c.Affinity)
+	if r != nil {
+		r.Until = c.Affinity.Until
+	}
+	return r
+}
+
+// estimateWait adds when a task starts that waits for the worker of its key while others are
+// idle: as soon as that is free, and at the end of the wait otherwise.
+func (x *explainer) estimateWait(c *sequencer.Capacity) {
+	if c.Affinity.Until == 0 || x.soft.Paused || x.soft.HeldUntil > 0 {
+		return
+	}
+	e := &dtaskv1.StartEstimate{Code: "expected", From: x.soft.NowMS, To: max(c.Affinity.Until, x.soft.NowMS)}
+	e.Text = estimateTexts[e.GetCode()](e, x.soft.NowMS)
+	x.resp.Estimate = e
 }
 
 // spilled adds that an assigned task is not on the worker that its affinity chooses.

@@ -21,16 +21,19 @@ func TestTheWorkerThatAnAffinityChoosesIsNamed(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.inAllStates(t)
-	key := sequencer.Affinity{Worker: 1, Permille: 1250, Busy: true}
+	key := sequencer.Affinity{Worker: 1, Permille: 1250, Busy: true, Until: 1_700_000_000_000}
 	r.leader.explain = func(e *sequencer.Explanation) {
 		if e.State == fsm.Assigned {
 			e.Attached, e.Spilled = true, key
 			return
 		}
-		e.Capacity = capacityOf(&sequencer.Capacity{Fits: true, EverFits: true, Complete: true, Affinity: key})
+		e.Capacity = capacityOf(&sequencer.Capacity{
+			Waits: key.Busy, Fits: !key.Busy, EverFits: true, Complete: true, Affinity: key,
+			Changes: []sequencer.StartChange{{Code: "add_slots", Worker: 1, Amount: 1}, {Code: "drop_affinity"}},
+		})
 	}
 	for name, want := range map[string]string{
-		"run":     "waits_for_key_worker: it waits for worker w1 (load 1.25), which its affinity chooses: for 1 s at most while others are idle",
+		"run":     "waits_for_key_worker: it waits for worker w1 (load 1.25), which its affinity chooses, while others are idle at most until 2023-11-14 22:13:20Z",
 		"running": "running: attempt 1 runs on worker w1, 42 % done: half\nspilled: spilled from w1 (load 1.25)",
 	} {
 		if _, got := r.explainTask(t, name); got != want {

@@ -12,6 +12,10 @@ import (
 // estimate adds when a pending task is expected to start, unless it is about to be assigned,
 // or does not wait for a worker alone.
 func (x *explainer) estimate(c *sequencer.Capacity) {
+	if c.Waits {
+		x.estimateWait(c)
+		return
+	}
 	if x.runs == nil || x.soft.Estimate == nil || c.Fits || x.soft.Paused || x.soft.HeldUntil > 0 {
 		return
 	}

@@ -22,7 +22,7 @@ func (x *explainer) pending() {
 	for _, r := range x.waits(c) {
 		x.add(r)
 	}
-	if c.Higher+c.Earlier > 0 && !c.Fits {
+	if c.Higher+c.Earlier > 0 && !c.Fits && !c.Waits {
 		r := &dtaskv1.Reason{Code: "tasks_ahead", Want: int64(c.Higher), Total: int64(c.Higher + c.Earlier), Unit: "tasks"} //nolint:gosec // counts
 		if c.AtLeast {
 			r.Code = "many_tasks_ahead"

@@ -67,7 +67,11 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"assignment_busy":   fixed("a worker can take it, and more tasks are ready than the leader assigns at once"),
 	"being_assigned":    fixed("a worker can take it: it is about to be assigned"),
 	"waits_for_key_worker": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("it waits for worker %s (%s), which its affinity chooses: for 1 s at most while others are idle", r.GetWorker(), loadText(r))
+		text := fmt.Sprintf("it waits for worker %s (%s), which its affinity chooses", r.GetWorker(), loadText(r))
+		if r.GetUntil() == 0 {
+			return text
+		}
+		return text + ", while others are idle at most until " + formatTime(r.GetUntil())
 	},
 	"waits_for_stopping": func(r *dtaskv1.Reason) string {
 		return "a cleanup task: it waits until cancelled attempts of its job have stopped, at most until " + formatTime(r.GetUntil())
@@ -259,6 +263,7 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 	"add_worker": func(c *dtaskv1.StartChange, _ string) string {
 		return "another worker joins, with " + offerText(c.GetWorker())
 	},
+	"drop_affinity": func(*dtaskv1.StartChange, string) string { return "it has no affinity" },
 	"remove_start_time": func(_ *dtaskv1.StartChange, task string) string {
 		return "remove its start time: dtaskctl update " + task + " --not-before now"
 	},

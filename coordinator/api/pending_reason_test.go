@@ -182,7 +182,7 @@ func TestPlacementRequiresItsFeatureLevel(t *testing.T) {
 	}
 	policies := []*dtaskv1.TaskPolicy{{Rules: zone}, {Prefer: zone}, {Place: dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_PACK}, {Affinity: "ann"}}
 	for _, x := range policies {
-		if err := send(x); err == nil || !strings.Contains(err.Error(), "rules about labels, prefer, place and affinity require 3: finish the upgrade") {
+		if err := send(x); err == nil || !strings.Contains(err.Error(), "rules about labels, prefer, place, affinity and alternatives of resources require 3: finish the upgrade") {
 			t.Errorf("%v, below the level: got %v", x, err)
 		}
 	}

@@ -26,7 +26,8 @@ func isRunning(t fsm.AttemptState, o sequencer.Observation) bool {
 
 // onlyObserved reports whether a task runs and fsm.Job.Running doesn't count it.
 func onlyObserved(t fsm.AttemptState, o sequencer.Observation) bool {
-	return !t.Runs && observation(t, o).Attempt != 0
+	x := observation(t, o)
+	return !t.Runs && x.IsRunning()
 }
 
 // countObserved counts the running tasks of a job that fsm.Job.Running doesn't count.

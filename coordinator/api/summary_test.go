@@ -280,6 +280,7 @@ var shownFields = map[string][]string{
 	"Task": {
 		"id", "index", "state", "attempt", "worker", "error", "started_at", "completed_at", "retries", "due_at", "dependencies", "conditions", "finally", "type",
 		"progress_permille", "progress_text", "result", "history", "checkpoint_at", "reused_job", "reused_task", "array", "pending_reason",
+		"key_worker", "spilled_from", "spilled_permille",
 	},
 	"ArrayStatus": {"id", "first", "tasks", "items", "max_parallel", "tasks_by_state", "pending_reason"},
 }

@@ -138,6 +138,7 @@ type taskReader struct {
 	job      fsm.Job
 	observed map[uint32]sequencer.Observation
 	reasons  map[uint32]string // why tasks are pending, by policy
+	homes    map[uint32]string // the workers of their keys, likewise
 
 	dependencies, results, history bool
 }
@@ -196,6 +197,10 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 			shown.StartedAt = o.StartedMS // StartedMS is when it was assigned
 		}
 		shown.ProgressPermille, shown.ProgressText = o.Permille, o.Text
+		r.showSpilled(shown, o.Spilled)
+	}
+	if t.State == fsm.Pending || t.State == fsm.Assigned {
+		shown.KeyWorker = r.keyWorker(ref)
 	}
 	if r.dependencies {
 		shown.Dependencies, shown.Conditions = r.st.Dependencies(ref), fsm.ProtoConditions(r.st.Conditions(ref))

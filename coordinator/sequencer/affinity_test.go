@@ -22,8 +22,14 @@ func TestATaskWithAKeyWaitsForASecondAndSpills(t *testing.T) {
 		c.await("the first task is assigned", func() bool { return c.task(id, 0).State == fsm.Assigned })
 		home := c.task(id, 0).Worker
 		e := mustExplain(t, s, id, 1)
-		if a := e.Capacity.Affinity; e.State != fsm.Pending || a.Worker != home || !a.Busy || a.Permille != 2000 || !e.Capacity.Fits {
+		if a := e.Capacity.Affinity; e.State != fsm.Pending || a.Worker != home || !a.Busy || a.Permille != 2000 || !e.Capacity.Waits || e.Capacity.Fits {
 			t.Errorf("got %+v, want the second task to wait for worker %d, whose load is 2", e.Capacity, home)
+		}
+		if left := e.Capacity.Affinity.Until - e.NowMS; left < 1000 || left > 1200 {
+			t.Errorf("it waits for %d ms more, want 1,000 to 1,200", left)
+		}
+		if got := e.Capacity.Changes; !e.Capacity.Complete || len(got) != 2 || got[0].Code != "add_slots" || got[0].Worker != home || got[1].Code != "drop_affinity" {
+			t.Errorf("got changes %+v, complete: %v; want a slot of worker %d, and no affinity", got, e.Capacity.Complete, home)
 		}
 		c.await("the second task is assigned", func() bool { return c.task(id, 1).State == fsm.Assigned })
 		if waited := time.Since(start); waited < time.Second || waited > 1200*time.Millisecond {
@@ -31,6 +37,12 @@ func TestATaskWithAKeyWaitsForASecondAndSpills(t *testing.T) {
 		}
 		if w := c.task(id, 1).Worker; w == home {
 			t.Errorf("both tasks are on worker %d, which has one slot", w)
+		}
+		if o := s.Observed(id)[1]; o.Spilled.Worker != home || o.Spilled.Permille != 1000 || o.IsRunning() {
+			t.Errorf("got %+v, want that it spilled from worker %d, whose load was 1, and does not run yet", o, home)
+		}
+		if o, ok := s.Observed(id)[0]; ok && o.Spilled.Worker != 0 {
+			t.Errorf("got %+v, want that the first task has not spilled", o)
 		}
 		if e = mustExplain(t, s, id, 1); e.Spilled.Worker != home || e.Spilled.Permille != 1000 {
 			t.Errorf("got %+v, want that it spilled from worker %d, whose load is 1", e.Spilled, home)

@@ -18,6 +18,7 @@ type Capacity struct {
 	Limit, Held uint32                // attempts of its array that may run at once, 0 = any number; and that do
 	Limits      []scheduler.LimitLoad // named ones of the task
 	Affinity    Affinity
+	Waits       bool // nothing but its affinity keeps it from starting on an idle worker
 	Fits        bool // a worker could take it now, maybe to wait there for a slot
 	Starts      bool // it would get a free slot now if it were ready
 	EverFits    bool // a worker that accepts tasks could take it if that were idle
@@ -73,7 +74,7 @@ type NewWorker struct {
 // newCapacity reads the views of a task. down has the workers that accept no tasks.
 func newCapacity(v scheduler.TaskViews, down map[scheduler.WorkerID]refusal, sees func(fsm.WorkerID) bool) *Capacity {
 	at := v[0].Position()
-	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
+	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Waits: v.WaitsForKey(), Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
 	c.Limit, c.Held = v[0].Group()
 	c.Limits, c.Affinity = v[0].Limits(), showAffinity(v.KeyWorker())
 	for _, o := range v.Queue() {
@@ -299,6 +300,8 @@ func showChange(c *scheduler.Change, why refusal) (shown StartChange, ok bool) {
 		shown.Code = "lower_resource"
 	case scheduler.AddWorker:
 		shown.Code, shown.New = "add_worker", newWorkerOf(c.Capacity)
+	case scheduler.DropAffinity:
+		shown.Code = "drop_affinity"
 	}
 	return shown, true
 }

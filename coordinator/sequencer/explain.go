@@ -55,7 +55,9 @@ type question struct {
 	answer chan answered[*Explanation] // of size 1: the caller may have left
 
 	view scheduler.TaskViews
-	down map[scheduler.WorkerID]refusal
+	// keyUntil is Affinity.Until of the view.
+	keyUntil int64
+	down     map[scheduler.WorkerID]refusal
 }
 
 // refusal is why a worker accepts no tasks.
@@ -76,7 +78,11 @@ func (s *Sequencer) Explain(ctx context.Context, t fsm.TaskRef) (*Explanation, e
 			return nil, r.err
 		}
 		if q.view != nil {
-			r.value.Capacity = func(sees func(fsm.WorkerID) bool) *Capacity { return newCapacity(q.view, q.down, sees) }
+			r.value.Capacity = func(sees func(fsm.WorkerID) bool) *Capacity {
+				c := newCapacity(q.view, q.down, sees)
+				c.Affinity.Until = q.keyUntil
+				return c
+			}
 			if r.value.State == fsm.Pending {
 				r.value.Estimate = q.estimate
 			}
@@ -170,6 +176,9 @@ func (s *Sequencer) viewCapacity(b *batch, q *question, t *fsm.Task) {
 		avoid = scheduler.WorkerID(t.Worker)
 	}
 	q.view = s.dispatch.sched.Views(schedulerRef(q.task), policies.classOf(b.view, q.task, p), p.priority, avoid, isReady(b.view))
+	if ends := q.view.KeyWaitEnds(); ends > 0 {
+		q.keyUntil = b.wall.UnixMilli() + max(ends-b.at.milliseconds(), 0)
+	}
 	for _, id := range q.view[0].NotAccepting() {
 		w, known := s.workers.byID[fsm.WorkerID(id)], b.view.Worker(fsm.WorkerID(id))
 		if w == nil {

@@ -88,12 +88,21 @@ type SubmitOutcome struct {
 	Err error // as Submit returns it
 }
 
-// Observation is what a worker reported about a running task.
+// Observation is what a worker reported about a running task, and what the leader knows of its
+// assignment.
 type Observation struct {
 	Attempt   uint32
 	StartedMS int64 // by the leader's clock
 	Permille  uint32
 	Text      string
+	// Spilled is the worker that its affinity chose when it was assigned to another one; 0 of
+	// others.
+	Spilled Affinity
+}
+
+// IsRunning reports whether a worker has reported the attempt.
+func (o *Observation) IsRunning() bool {
+	return o.Attempt != 0 && (o.StartedMS != 0 || o.Spilled.Worker == 0)
 }
 
 // WorkerStatus is what the leader knows of a worker beyond the replicated

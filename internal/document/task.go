@@ -19,6 +19,12 @@ type Task struct {
 	// PendingReason is why no worker that is up can run the task, if it is
 	// pending and none can.
 	PendingReason string `json:"pending_reason,omitempty"`
+	// KeyWorker is the worker that the affinity of a pending, assigned or running task chooses
+	// now. SpilledFrom is the one that it chose when the present leader assigned the task to
+	// another one, and SpilledLoad what ran there and waited for it, divided by its slots.
+	KeyWorker   string  `json:"key_worker,omitempty"`
+	SpilledFrom string  `json:"spilled_from,omitempty"`
+	SpilledLoad float64 `json:"spilled_load,omitempty"`
 	// CheckpointAt is when the last checkpoint was saved. Finished tasks have none.
 	CheckpointAt *string `json:"checkpoint_at,omitempty"`
 	// Reused is true if the task completed with the result of another task,
@@ -117,6 +123,7 @@ func NewTask(t *dtaskv1.Task) Task {
 		Worker: t.GetWorker(), Error: t.GetError(), Retries: t.GetRetries(), PendingReason: t.GetPendingReason(),
 		StartedAt: optionalTime(t.GetStartedAt()), CompletedAt: optionalTime(t.GetCompletedAt()),
 		CheckpointAt: optionalTime(t.GetCheckpointAt()),
+		KeyWorker:    t.GetKeyWorker(), SpilledFrom: t.GetSpilledFrom(), SpilledLoad: float64(t.GetSpilledPermille()) / 1000,
 	}
 	if j := t.GetReusedJob(); j != "" {
 		doc.Reused, doc.ReusedFrom = true, j+"/"+t.GetReusedTask()

@@ -52,6 +52,7 @@ var sections = []section{
 	{"restore", "from a backup with many tasks and jobs to three voters", restore},
 	{"recover", "from a lost majority to three voters", recovery},
 	{"explain", "answers about waiting tasks and plans under load", explains},
+	{"affinity", "throughput of saturated workers with and without affinity", affinities},
 	{"schedules", "10,000 schedules that are due in one second", schedules},
 	{"failover", "loss of the leader under full load", failover},
 	{"sustained", "many tasks one after another", sustained},

@@ -2818,8 +2818,14 @@ type Task struct {
 	PendingReason string      `protobuf:"bytes,21,opt,name=pending_reason,json=pendingReason,proto3" json:"pending_reason,omitempty"`
 	Conditions    []Condition `protobuf:"varint,22,rep,packed,name=conditions,proto3,enum=dtask.v1.Condition" json:"conditions,omitempty"` // of dependencies; empty = all of them must complete
 	Finally       bool        `protobuf:"varint,23,opt,name=finally,proto3" json:"finally,omitempty"`                                      // with dependencies: it is a cleanup task, and waits for all ordinary tasks
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Name of the worker that its affinity chooses now, while it is pending or assigned.
+	KeyWorker string `protobuf:"bytes,24,opt,name=key_worker,json=keyWorker,proto3" json:"key_worker,omitempty"`
+	// If the present leader assigned it to another worker: the one that its affinity chose then,
+	// and what ran on that one and waited for it, in thousandths of its slots.
+	SpilledFrom     string `protobuf:"bytes,25,opt,name=spilled_from,json=spilledFrom,proto3" json:"spilled_from,omitempty"`
+	SpilledPermille uint32 `protobuf:"varint,26,opt,name=spilled_permille,json=spilledPermille,proto3" json:"spilled_permille,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
@@ -3011,6 +3017,27 @@ func (x *Task) GetFinally() bool {
 		return x.Finally
 	}
 	return false
+}
+
+func (x *Task) GetKeyWorker() string {
+	if x != nil {
+		return x.KeyWorker
+	}
+	return ""
+}
+
+func (x *Task) GetSpilledFrom() string {
+	if x != nil {
+		return x.SpilledFrom
+	}
+	return ""
+}
+
+func (x *Task) GetSpilledPermille() uint32 {
+	if x != nil {
+		return x.SpilledPermille
+	}
+	return 0
 }
 
 type ListTasksRequest struct {
@@ -6802,7 +6829,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\x04 \x01(\bR\n" +
-	"incomplete\"\xd8\x05\n" +
+	"incomplete\"\xc5\x06\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12)\n" +
@@ -6832,7 +6859,11 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\x16 \x03(\x0e2\x13.dtask.v1.ConditionR\n" +
 	"conditions\x12\x18\n" +
-	"\afinally\x18\x17 \x01(\bR\afinally\"\xe3\x02\n" +
+	"\afinally\x18\x17 \x01(\bR\afinally\x12\x1d\n" +
+	"\n" +
+	"key_worker\x18\x18 \x01(\tR\tkeyWorker\x12!\n" +
+	"\fspilled_from\x18\x19 \x01(\tR\vspilledFrom\x12)\n" +
+	"\x10spilled_permille\x18\x1a \x01(\rR\x0fspilledPermille\"\xe3\x02\n" +
 	"\x10ListTasksRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12+\n" +
