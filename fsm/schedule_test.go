@@ -235,15 +235,24 @@ func TestTheRunsOfAScheduleShareTheirTasksAfterARestore(t *testing.T) {
 	sameState(t, "after another restore", restored(t, snapshotOf(t, again)), s)
 }
 
+// ofTemplate returns what a template has of a run: the time zone, or nothing.
+func ofTemplate(run *dtaskv1.ScheduledRun) *dtaskv1.ScheduledRun {
+	if run.GetTimezone() == "" {
+		return nil
+	}
+	return &dtaskv1.ScheduledRun{Timezone: run.GetTimezone()}
+}
+
 func TestTheHeaderOfARunIsThatOfItsMessage(t *testing.T) {
 	t.Parallel()
 	for _, run := range []*dtaskv1.ScheduledRun{
 		{Schedule: "nightly", ScheduleId: 300, TickMs: 1_800_000_000_000, PreviousMs: 1_799_000_000_000},
 		{Schedule: "nightly", ScheduleId: 1, Manual: true},
+		{Schedule: "nightly", ScheduleId: 1, TickMs: 1_800_000_000_000, Timezone: "Europe/Berlin"},
 	} {
 		for _, concurrency := range []*dtaskv1.JobConcurrency{nil, {Key: "nightly", Overlap: dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT}} {
 			h := &dtaskv1.JobHeader{Name: "nightly", Run: run, Concurrency: concurrency}
-			template, err := proto.Marshal(&dtaskv1.JobHeader{Name: "nightly"})
+			template, err := proto.Marshal(&dtaskv1.JobHeader{Name: "nightly", Run: ofTemplate(run)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -32,11 +32,13 @@ type upload struct {
 	held    int64       // bytes of Server.uploads
 	idle    *time.Timer // runs while the job waits for a part
 	started bool
-	header  *dtaskv1.JobHeader // of this job or the previous one; nil: none
-	scope   string             // namespace of that job
-	refusal error              // why no new job may have this header; jobs that are stored may
-	checker *spec.Checker
-	encoder jobEncoder
+	// isTemplate is set for the job of a schedule.
+	isTemplate bool
+	header     *dtaskv1.JobHeader // of this job or the previous one; nil: none
+	scope      string             // namespace of that job
+	refusal    error              // why no new job may have this header; jobs that are stored may
+	checker    *spec.Checker
+	encoder    jobEncoder
 }
 
 // tasksCost is the memory of a part's tasks beside its encoded size.
@@ -149,7 +151,7 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 	for _, n := range p.GetHeader().GetNeeds() {
 		n.EndedAs = dtaskv1.JobState_JOB_STATE_UNSPECIFIED // whatever the caller says
 	}
-	u.checker = spec.NewChecker(p.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: p.GetTotal(), Readable: true})
+	u.checker = spec.NewChecker(p.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: p.GetTotal(), Readable: true, Scheduled: u.isTemplate})
 	if u.refusal = u.checkLevel(p.GetHeader()); u.refusal == nil {
 		u.refusal = u.checkWebhook(p.GetHeader().GetWebhook())
 	}
