@@ -148,6 +148,8 @@ func (b *scheduleBuilder) begin(m *dtaskv1.SetScheduleRequest) error {
 	switch {
 	case p.GetIdempotencyKey() != "" || p.GetGeneratedKey():
 		return invalid("idempotency_key, generated_key: must be empty; a schedule is set by its name")
+	case p.GetRerunOf() != "":
+		return invalid("rerun_of: must be empty; the runs of a schedule have its ticks")
 	case h.GetName() == "":
 		return invalid("job.name: missing; it is the name of the schedule")
 	case h.GetStartAtMs() != 0:

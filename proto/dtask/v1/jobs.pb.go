@@ -608,6 +608,9 @@ type ScheduledRun struct {
 	Manual     bool                   `protobuf:"varint,5,opt,name=manual,proto3" json:"manual,omitempty"`                           // started by hand, for a time or not
 	// The time zone of the schedule; empty: no task has scheduled.
 	Timezone string `protobuf:"bytes,6,opt,name=timezone,proto3" json:"timezone,omitempty"`
+	// The job that this one is a rerun of. It has the times of that job, and does not count as
+	// a run of the schedule. 0 = none.
+	RerunOf uint64 `protobuf:"varint,8,opt,name=rerun_of,json=rerunOf,proto3" json:"rerun_of,omitempty"`
 	// In JobContext only: the date of tick_ms in the time zone, YYYY-MM-DD. Empty: there is no
 	// time zone or no time, or the coordinator doesn't know the time zone.
 	Date          string `protobuf:"bytes,7,opt,name=date,proto3" json:"date,omitempty"`
@@ -685,6 +688,13 @@ func (x *ScheduledRun) GetTimezone() string {
 		return x.Timezone
 	}
 	return ""
+}
+
+func (x *ScheduledRun) GetRerunOf() uint64 {
+	if x != nil {
+		return x.RerunOf
+	}
+	return 0
 }
 
 func (x *ScheduledRun) GetDate() string {
@@ -1598,7 +1608,11 @@ type JobPart struct {
 	// The next tasks, in order. An array counts as many tasks as it has.
 	Tasks []*TaskSpec `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// The next tasks, in order; excludes tasks.
-	Columns       *TaskColumns `protobuf:"bytes,8,opt,name=columns,proto3" json:"columns,omitempty"`
+	Columns *TaskColumns `protobuf:"bytes,8,opt,name=columns,proto3" json:"columns,omitempty"`
+	// In the first part only, with a header: the job is a rerun of this job, the run of a schedule
+	// in the same namespace, which the caller may read. It gets the same run, and does not count
+	// as a run of the schedule. Empty: not a rerun.
+	RerunOf       string `protobuf:"bytes,9,opt,name=rerun_of,json=rerunOf,proto3" json:"rerun_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1687,6 +1701,13 @@ func (x *JobPart) GetColumns() *TaskColumns {
 		return x.Columns
 	}
 	return nil
+}
+
+func (x *JobPart) GetRerunOf() string {
+	if x != nil {
+		return x.RerunOf
+	}
+	return ""
 }
 
 // TaskColumns are tasks that are not arrays: one entry per task in each column. They take
@@ -6514,7 +6535,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x0eJobConcurrency\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x123\n" +
-	"\aoverlap\x18\x03 \x01(\x0e2\x19.dtask.v1.ScheduleOverlapR\aoverlap\"\xcd\x01\n" +
+	"\aoverlap\x18\x03 \x01(\x0e2\x19.dtask.v1.ScheduleOverlapR\aoverlap\"\xe8\x01\n" +
 	"\fScheduledRun\x12\x1a\n" +
 	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1f\n" +
 	"\vschedule_id\x18\x02 \x01(\x04R\n" +
@@ -6523,7 +6544,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\vprevious_ms\x18\x04 \x01(\x03R\n" +
 	"previousMs\x12\x16\n" +
 	"\x06manual\x18\x05 \x01(\bR\x06manual\x12\x1a\n" +
-	"\btimezone\x18\x06 \x01(\tR\btimezone\x12\x12\n" +
+	"\btimezone\x18\x06 \x01(\tR\btimezone\x12\x19\n" +
+	"\brerun_of\x18\b \x01(\x04R\arerunOf\x12\x12\n" +
 	"\x04date\x18\a \x01(\tR\x04date\"}\n" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
@@ -6615,7 +6637,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05stdin\x18\b \x01(\tR\x05stdin\x12\x1c\n" +
 	"\tscheduled\x18\t \x01(\bR\tscheduled\"8\n" +
 	"\rSubmitRequest\x12'\n" +
-	"\x05parts\x18\x01 \x03(\v2\x11.dtask.v1.JobPartR\x05parts\"\x9b\x02\n" +
+	"\x05parts\x18\x01 \x03(\v2\x11.dtask.v1.JobPartR\x05parts\"\xb6\x02\n" +
 	"\aJobPart\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12+\n" +
@@ -6624,7 +6646,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\rgenerated_key\x18\x05 \x01(\bR\fgeneratedKey\x12\x14\n" +
 	"\x05total\x18\x06 \x01(\rR\x05total\x12(\n" +
 	"\x05tasks\x18\a \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\x12/\n" +
-	"\acolumns\x18\b \x01(\v2\x15.dtask.v1.TaskColumnsR\acolumns\"\x8d\x02\n" +
+	"\acolumns\x18\b \x01(\v2\x15.dtask.v1.TaskColumnsR\acolumns\x12\x19\n" +
+	"\brerun_of\x18\t \x01(\tR\arerunOf\"\x8d\x02\n" +
 	"\vTaskColumns\x12\x19\n" +
 	"\bid_sizes\x18\x01 \x03(\rR\aidSizes\x12\x10\n" +
 	"\x03ids\x18\x02 \x01(\fR\x03ids\x12\x1a\n" +
