@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -221,6 +222,9 @@ func (f *fakeLeader) GetJobSpec(r *dtaskv1.GetJobSpecRequest, s grpc.ServerStrea
 		for _, t := range j.tasks {
 			rest.Tasks = append(rest.Tasks, &dtaskv1.TaskSpec{Id: t.GetId()})
 		}
+	}
+	if strings.HasPrefix(j.job.GetName(), "scheduled") {
+		head.Header.Run = &dtaskv1.ScheduledRun{Schedule: "scheduled", TickMs: noon.UnixMilli(), Timezone: "UTC"}
 	}
 	head.More = true
 	if err := s.Send(&dtaskv1.GetJobSpecResponse{Part: head}); err != nil {

@@ -88,6 +88,9 @@ func (f *fakeLeader) submit(whole *dtaskv1.JobPart) (*dtaskv1.StoredJob, error) 
 	case "odd":
 		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", "job.deadline: must be in the future", "job.env: exceeds 64 KiB")
 	}
+	if source := whole.GetRerunOf(); source != "" && whole.GetHeader().GetName() == "scheduled-once" {
+		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+source+" not found: unknown or expired") // it has expired since it was read
+	}
 	if whole.GetHeader().GetQueue() == "elt" {
 		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", `job.queue: unknown queue "elt"; did you mean "etl"?`)
 	}
@@ -135,6 +138,10 @@ func finished(id string, m *dtaskv1.JobPart) *fakeJob {
 		State: dtaskv1.JobState_JOB_STATE_COMPLETED, SubmittedAt: ago(10 * time.Second), StartedAt: ago(9 * time.Second), CompletedAt: ago(200 * time.Millisecond),
 		TasksTotal: n, TasksCompleted: n, Retries: 1, TasksByState: map[string]uint32{"completed": n},
 	}}
+	if source, err := strconv.ParseUint(m.GetRerunOf(), 10, 64); err == nil {
+		j.job.Run = proto.CloneOf(m.GetHeader().GetRun())
+		j.job.Run.Manual, j.job.Run.RerunOf = true, source
+	}
 	for i, t := range tasks {
 		j.tasks = append(j.tasks, &dtaskv1.Task{Id: t.GetId(), Index: uint32(i), State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Attempt: 1, Worker: fmt.Sprintf("w%d", i%2+1)})
 	}

@@ -29,7 +29,11 @@ func newRerun(a *app) *cobra.Command {
 		Long: `Submit a job again: a new job with the same tasks and the same header as JOB had when
 it was submitted, in any state, also from history. It has no later updates of JOB, and
 doesn't need the jobs that JOB needed. JOB itself does not change. The new job becomes
-@last. To run only what failed of JOB, use dtaskctl retry.`,
+@last. To run only what failed of JOB, use dtaskctl retry.
+
+The rerun of a run of a schedule has the tick of that run: its tasks get the same
+DTASK_SCHEDULED_AT, DTASK_SCHEDULED_PREVIOUS and ${{ scheduled.date }}. It is not a run of
+the schedule, and changes none of its ticks.`,
 		Example: `  dtaskctl rerun 42
   dtaskctl rerun 42 --wait
   dtaskctl rerun @nightly --priority high
@@ -70,7 +74,11 @@ func (a *app) rerun(ctx context.Context, c *client.Client, r jobRef, f *rerunFla
 	if f.priority != 0 {
 		header.Priority = f.priority
 	}
-	got, err := c.SubmitSpec(ctx, job, client.SubmitOptions{Key: f.key})
+	opts := client.SubmitOptions{Key: f.key}
+	if header.GetRun() != nil {
+		opts.RerunOf = r.job
+	}
+	got, err := c.SubmitSpec(ctx, job, opts)
 	if err != nil {
 		return view{}, submitError(err)
 	}

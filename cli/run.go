@@ -168,9 +168,9 @@ func (f *runFlags) texts(command []string) iter.Seq2[string, string] {
 	}
 }
 
-// usesExpression reports whether a text has an expression, or an attempt at one.
+// usesExpression reports whether a text has an expression of an array, or an attempt at one.
 func usesExpression(text string) bool {
-	return array.Opens(text) && (array.Uses(text) || array.Check(text) != nil)
+	return array.Opens(text) && (array.UsesItem(text) || array.Check(text) != nil)
 }
 
 // job makes the job.

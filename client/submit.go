@@ -35,6 +35,10 @@ type SubmitOptions struct {
 	// same key again within 24 hours returns the stored job. If it is empty, a key
 	// is generated, which covers the retries of this call.
 	Key string
+	// RerunOf is the ID of a job that is the run of a schedule: the new job gets the tick of
+	// that run, as its tasks see it, and does not count as a run of the schedule. Empty:
+	// none. The error is ErrNotFound if the job is unknown or expired.
+	RerunOf string
 }
 
 // Submitted describes a stored job.
@@ -134,7 +138,7 @@ func withKey(err error, key string) error {
 
 // newUpload checks a submission before anything is sent.
 func newUpload(s Submission, result *SubmitResult) (*upload, error) {
-	u := &upload{job: s.Job, spec: s.Spec, generated: s.Key == "", result: result}
+	u := &upload{job: s.Job, spec: s.Spec, rerunOf: s.RerunOf, generated: s.Key == "", result: result}
 	if result.Key = s.Key; u.generated {
 		result.Key = newKey()
 	}
@@ -258,6 +262,7 @@ func (c *Client) exchange(ctx context.Context, conn *grpc.ClientConn, b *submitB
 type upload struct {
 	job       *dtaskv1.JobSpec
 	spec      *JobSpec // instead of job
+	rerunOf   string   // ID of a job; empty: none
 	generated bool     // the key
 	total     uint32
 	result    *SubmitResult
@@ -277,7 +282,7 @@ type upload struct {
 // start prepares the first part for a new try.
 func (u *upload) start(b *submitBatch) {
 	u.batch, u.answer, u.failed = b, nil, nil
-	head := &dtaskv1.JobPart{Header: u.job.GetHeader(), IdempotencyKey: u.result.Key, GeneratedKey: u.generated, Total: u.total}
+	head := &dtaskv1.JobPart{Header: u.job.GetHeader(), IdempotencyKey: u.result.Key, GeneratedKey: u.generated, Total: u.total, RerunOf: u.rerunOf}
 	if u.spec != nil {
 		head.Header = u.spec.header
 		u.parts = jobParts{head: head, spec: u.spec}

@@ -258,10 +258,13 @@ func (s *submitStream) pack(queued []*upload, _ []struct{}) (*grpc.PreparedMsg, 
 		part := u.part
 		part.Job, u.header = u.number, part.GetHeader()
 		if h := part.GetHeader(); h != nil && !part.GetMore() {
-			if h == header {
+			isRerun := part.GetRerunOf() != "" // its header is not shared
+			if h == header && !isRerun {
 				part.Header = nil
 			}
-			header = h
+			if header = h; isRerun {
+				header = nil
+			}
 		}
 		packed, parts, size = append(packed, u), append(parts, part), size+u.size
 	}

@@ -235,15 +235,50 @@ func TestTheRunsOfAScheduleShareTheirTasksAfterARestore(t *testing.T) {
 	sameState(t, "after another restore", restored(t, snapshotOf(t, again)), s)
 }
 
+// The header of a rerun has the run of another job, and the schedule does not know of it.
+func TestARerunHasItsOwnTasksInASnapshot(t *testing.T) {
+	t.Parallel()
+	s := scheduled(t, diamond(), func(o *SetSchedule) { o.Overlap = OverlapAllow })
+	if r := s.Apply(Entry{NowMS: 3000, Ops: []Op{fireAt(2000, 3600)}}, nil); r != Accepted {
+		t.Fatal(r)
+	}
+	before := s.Schedule(1)
+	ops := diamond().submit(3, "rerun", 2)
+	begin, ok := ops[0].(*BeginUpload)
+	if !ok {
+		t.Fatalf("the upload begins with %T", ops[0])
+	}
+	begin.Header = appendRun(begin.Header, s.jobs.get(2).header.GetRun(), nil)
+	if r := s.Apply(Entry{NowMS: 4000, Ops: ops}, nil); r != Accepted {
+		t.Fatal(r)
+	}
+	if x := s.Schedule(1); x != before || !slices.Equal(s.OpenRuns(x), []JobID{2}) || s.jobs.get(3).header.GetRun().GetTickMs() != 2000 {
+		t.Errorf("got %+v, want %+v", x, before)
+	}
+	sameState(t, "after a restore", restored(t, snapshotOf(t, s)), s)
+	if r := s.Apply(Entry{NowMS: 5000, Ops: []Op{fireAt(2000, 3600)}}, nil); r != TickPassed {
+		t.Errorf("the tick again: got %v", r)
+	}
+}
+
+// ofTemplate returns what a template has of a run: the time zone, or nothing.
+func ofTemplate(run *dtaskv1.ScheduledRun) *dtaskv1.ScheduledRun {
+	if run.GetTimezone() == "" {
+		return nil
+	}
+	return &dtaskv1.ScheduledRun{Timezone: run.GetTimezone()}
+}
+
 func TestTheHeaderOfARunIsThatOfItsMessage(t *testing.T) {
 	t.Parallel()
 	for _, run := range []*dtaskv1.ScheduledRun{
 		{Schedule: "nightly", ScheduleId: 300, TickMs: 1_800_000_000_000, PreviousMs: 1_799_000_000_000},
 		{Schedule: "nightly", ScheduleId: 1, Manual: true},
+		{Schedule: "nightly", ScheduleId: 1, TickMs: 1_800_000_000_000, Timezone: "Europe/Berlin"},
 	} {
 		for _, concurrency := range []*dtaskv1.JobConcurrency{nil, {Key: "nightly", Overlap: dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT}} {
 			h := &dtaskv1.JobHeader{Name: "nightly", Run: run, Concurrency: concurrency}
-			template, err := proto.Marshal(&dtaskv1.JobHeader{Name: "nightly"})
+			template, err := proto.Marshal(&dtaskv1.JobHeader{Name: "nightly", Run: ofTemplate(run)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -143,19 +143,23 @@ const (
 	expressionAlone = "write array: {range: …} or {items: […]} into the task, or leave the expression out"
 )
 
-// arrayProblem checks the template of a task and returns the first faulty
+// templateProblem checks the expressions of a task and returns the first faulty
 // field.
-func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *dtaskv1.TaskPolicy) (field string, bad problem) {
+func templateProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *dtaskv1.TaskPolicy) (field string, bad problem) {
 	templates(b, payload, p, func(name, text string) {
 		if bad.bad() {
 			return
 		}
 		unknown, isUnknown := errors.AsType[*array.UnknownError](array.Check(text))
 		switch {
-		case a == nil && array.Uses(text):
+		case a == nil && b.GetScheduled():
+			field, bad = name, scheduledProblem(name, text)
+		case a == nil && array.UsesItem(text):
 			field, bad = name, problem{"has an array expression, but the task has no array", expressionAlone}
 		case a != nil && isUnknown:
 			field, bad = name, problem{unknown.Error(), expressionsDo}
+		case a != nil && array.UsesRun(text) && !b.GetScheduled():
+			field, bad = name, problem{"has an expression of the run of a schedule, but scheduled is not set", "set it in the body of the task, and submit the job by a schedule"}
 		case a != nil:
 			if missing, index, lacks := missingField(a, array.Fields(text)); lacks {
 				field, bad = name, problem{fmt.Sprintf("item %d has no field %s", index, quote(missing)), "give it to each item, or leave the expression out"}

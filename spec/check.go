@@ -13,10 +13,10 @@ import (
 // Check checks a decoded job against all rules and limits; nil means that it
 // may be stored. Faults have no file and no position. Payloads may have up to
 // 128 KiB; [CheckOptions] has a lower limit.
-func Check(s *dtaskv1.JobSpec) Faults { return check(s, MaxPayload, false) }
+func Check(s *dtaskv1.JobSpec) Faults { return check(s, CheckOptions{MaxPayload: MaxPayload}, false) }
 
-func check(s *dtaskv1.JobSpec, maxPayload int, unfilled bool) Faults {
-	c := NewChecker(s.GetHeader(), CheckOptions{MaxPayload: maxPayload})
+func check(s *dtaskv1.JobSpec, opt CheckOptions, unfilled bool) Faults {
+	c := NewChecker(s.GetHeader(), opt)
 	c.unfilled = unfilled
 	c.begin()
 	_ = c.Add(s.GetTasks()) // Seal returns these faults too
@@ -33,6 +33,9 @@ type CheckOptions struct {
 	// Readable refuses inputs, outputs and standard inputs that no worker can read or
 	// write. [Parse] and [Check] accept them, because other versions of workers may.
 	Readable bool
+	// Scheduled accepts tasks with expressions of the run of a schedule. Without it, the
+	// header must have the run.
+	Scheduled bool
 }
 
 // Checker checks a job that arrives in parts: the header first, then tasks as
@@ -52,6 +55,7 @@ type Checker struct {
 	dependencies int
 	bytes        int
 	open         *arrayCheck // array of which further parts must follow
+	usesRun      bool
 }
 
 // NewChecker returns a checker for a job with this header, which must not
@@ -103,6 +107,9 @@ func (c *Checker) AddPayloadTask(t PayloadTask) {
 	checked := t.checked()
 	c.check(&checked)
 }
+
+// UsesRun reports whether a task has expressions of the run of a schedule.
+func (c *Checker) UsesRun() bool { return c.usesRun }
 
 // Faulty reports whether a fault was found.
 func (c *Checker) Faulty() bool { return c.total > 0 }

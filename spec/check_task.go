@@ -98,7 +98,13 @@ func (c *Checker) task(t *checkedTask) {
 		return
 	}
 	place.body(t, policies[t.policy])
-	place.refuse(arrayProblem(t.array, t.body, t.payload, policies[t.policy]))
+	if t.body.GetScheduled() {
+		c.usesRun = true
+		if c.header.GetRun() == nil && !c.opt.Scheduled {
+			place.refuse("", problem{"has an expression of the run of a schedule, but the job is not one", "set a schedule (dtaskctl schedule set), or leave the expression out"})
+		}
+	}
+	place.refuse(templateProblem(t.array, t.body, t.payload, policies[t.policy]))
 }
 
 // policyOf returns the policy of a task; nil if it is unknown.

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"maps"
 
 	"github.com/dtask/dtask/internal/array"
@@ -8,26 +9,27 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Expressions in the texts of a job file. In a task with an array, the worker replaces
-// them, and $${{ by ${{. Everywhere else they are errors, so that none becomes a literal
-// text by mistake; in a task, $${{ is replaced while the file is read.
+// Expressions in the texts of a job file. In a task with an array, and in one that has an
+// expression of the run of a schedule, the worker replaces them, and $${{ by ${{. Everywhere
+// else they are errors, so that none becomes a literal text by mistake; in another task,
+// $${{ is replaced while the file is read.
 
 // plainText checks a text in which no expression is possible.
 func plainText(s string) problem {
 	if array.Opens(s) {
-		return problem{"has an expression, which is not possible here", "expressions may stand in command, run, cwd, stdin, inputs, output, env and payload of a task with array"}
+		return problem{"has an expression, which is not possible here", "expressions may stand in command, run, cwd, stdin, inputs, output, env and payload of a task"}
 	}
 	return problem{}
 }
 
-// literal reports the first expression in a task without an array, and replaces $${{.
+// literal reports the first expression in a task that has none, and replaces $${{.
 func literal(b *dtaskv1.TaskBody, p *policy) (field string, bad problem) {
 	plain := func(name string, text *string) {
 		if bad.bad() || !array.Opens(*text) {
 			return
 		}
-		out, err := array.Expand(*text, array.Item{}, false)
-		if err != nil || array.Uses(*text) {
+		out, err := array.Expand(*text, array.Scope{}, false)
+		if err != nil {
 			field, bad = name, problem{"has an expression, but the task has no array", expressionAlone + "; write $${{ for the text ${{"}
 			return
 		}
@@ -50,4 +52,39 @@ func literal(b *dtaskv1.TaskBody, p *policy) (field string, bad problem) {
 		p.env[name] = text
 	}
 	return field, bad
+}
+
+const (
+	scheduledDo    = "the run of a schedule has ${{ scheduled.date }}, ${{ scheduled.at }} and ${{ scheduled.previous }}; write $${{ for the text ${{"
+	scheduledAlone = "write schedule: beside job, such as " + scheduleForm + ", or leave the expression out; write $${{ for the text ${{"
+)
+
+// scheduledTask marks a task that has an expression of the run of a schedule, and reports the
+// first one if the file has no schedule.
+func (r *reader) scheduledTask(b *dtaskv1.TaskBody, p *dtaskv1.TaskPolicy) (field string, bad problem) {
+	templates(b, b.GetPayload(), p, func(name, text string) {
+		if !array.UsesRun(text) {
+			return
+		}
+		b.Scheduled = true
+		if !r.hasSchedule && !bad.bad() {
+			field, bad = name, problem{"has an expression of the run of a schedule, but the file has no schedule", scheduledAlone}
+		}
+	})
+	return field, bad
+}
+
+// scheduledProblem checks a text with ${{ of a task without an array that has an expression of
+// the run of a schedule.
+func scheduledProblem(field, text string) problem {
+	unknown, isUnknown := errors.AsType[*array.UnknownError](array.Check(text))
+	switch {
+	case array.UsesItem(text):
+		return problem{"has an array expression, but the task has no array", expressionAlone}
+	case isUnknown:
+		return problem{unknown.Error(), scheduledDo}
+	case field == "reuse.key":
+		return problem{"has an expression, which is not possible here", "a result is reused by the key as it is written; write one without ${{"}
+	}
+	return problem{}
 }

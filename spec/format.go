@@ -107,14 +107,15 @@ func (f *formatter) task(t *dtaskv1.TaskSpec) (object, error) {
 		return nil, errors.New("unknown policy")
 	}
 	o, b := object{"id": t.GetId()}, t.GetBody()
-	if t.GetArray() == nil {
+	template := t.GetArray() != nil || b.GetScheduled() // its texts have expressions
+	if !template {
 		b = proto.CloneOf(b)
 		taskbody.EachText(b, func(_ string, text *string) { *text = escaped(*text) })
 		if b != nil {
 			b.Payload = []byte(escaped(string(b.GetPayload())))
 		}
 	}
-	formatPolicy(o, f.job.GetHeader().GetPolicies()[t.GetPolicy()], b.GetReuseKey(), t.GetArray() == nil)
+	formatPolicy(o, f.job.GetHeader().GetPolicies()[t.GetPolicy()], b.GetReuseKey(), !template)
 	set(o, "command", b.GetCommand(), len(b.GetCommand()) > 0)
 	set(o, "run", b.GetRun(), b.GetRun() != "")
 	set(o, "inputs", b.GetInputs(), len(b.GetInputs()) > 0)

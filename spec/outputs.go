@@ -21,7 +21,7 @@ type outputSet map[string]string // path → ID of the task
 // add adds the output of a task, if it has one.
 func (s *outputSet) add(id, output string, a *dtaskv1.ArraySpec) problem {
 	switch {
-	case output == "" || a.GetPart() > 0 || a != nil && array.Uses(output):
+	case output == "" || a.GetPart() > 0 || a != nil && array.UsesItem(output):
 		return problem{}
 	case a != nil && tasksOf(a) > 1:
 		return problem{fmt.Sprintf("is the same for all %s tasks of the array", count(int(tasksOf(a)))), "write ${{ index }} into it"} //nolint:gosec // at most MaxTasks

@@ -70,7 +70,7 @@ func (r *reader) parse(root *yaml.Node) (*dtaskv1.JobSpec, error) {
 		return nil, r.err()
 	}
 	// Limits of whole jobs are the checker's.
-	for _, f := range check(job, r.opt.maxPayload(), r.opt.Unfilled) {
+	for _, f := range check(job, CheckOptions{MaxPayload: r.opt.maxPayload(), Scheduled: r.hasSchedule}, r.opt.Unfilled) {
 		r.add(max(root.Line, 1), max(root.Column, 1), f.Where, f.What, f.Do)
 	}
 	if r.total > 0 {
@@ -114,6 +114,7 @@ func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 		r.readWhen(root, t.schedule, "")
 		return nil
 	}
+	r.hasSchedule = t.schedule != nil
 	r.enter("job")
 	job := r.job(t.job.value)
 	r.leave()

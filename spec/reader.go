@@ -34,6 +34,9 @@ type reader struct {
 	// scheduled is set for files that must have a schedule, and schedule is what they have.
 	scheduled bool
 	schedule  *Schedule
+	// hasSchedule is set for files that have a schedule, before it is read: tasks may have
+	// expressions of its runs.
+	hasSchedule bool
 }
 
 // step is a key, or an index if name is empty.

@@ -163,8 +163,11 @@ func (r *reader) template(t *taskParts, n *yaml.Node) {
 		return
 	}
 	p := &dtaskv1.TaskPolicy{ReuseMs: t.policy.reuse, Env: t.policy.env}
-	field, bad := arrayProblem(t.taskBuilder.array, t.body, t.body.GetPayload(), p)
-	if !bad.bad() && t.taskBuilder.array == nil {
+	field, bad := r.scheduledTask(t.body, p)
+	if !bad.bad() {
+		field, bad = templateProblem(t.taskBuilder.array, t.body, t.body.GetPayload(), p)
+	}
+	if !bad.bad() && t.taskBuilder.array == nil && !t.body.GetScheduled() {
 		field, bad = literal(t.body, &t.policy)
 	}
 	if !bad.bad() {

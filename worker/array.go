@@ -20,8 +20,18 @@ func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
 		return failed(&notStartedError{err: err, fatal: true})
 	}
 	of := a.assignment.Extras.GetArray()
-	if of == nil {
+	if of == nil && !template.GetScheduled() {
 		a.body = template
+		return w.runTask(a)
+	}
+	run, err := a.scheduledRun(template)
+	if err != nil {
+		return failed(&notStartedError{err: err, fatal: errors.Is(err, errNoRun)})
+	}
+	if of == nil {
+		if a.body, err = expand(template, array.Scope{Run: run}, false); err != nil {
+			return failed(&notStartedError{err: fmt.Errorf("expanding the task: %w", err), fatal: true})
+		}
 		return w.runTask(a)
 	}
 	defer func() {
@@ -37,7 +47,7 @@ func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
 		if i < len(of.GetItems()) {
 			a.item.JSON = of.GetItems()[i]
 		}
-		body, err := expand(template, *a.item, of.GetJsonPayload())
+		body, err := expand(template, array.Scope{Item: a.item, Run: run}, of.GetJsonPayload())
 		if err != nil {
 			return failed(&notStartedError{err: fmt.Errorf("expanding item %d: %w", index, err), fatal: true})
 		}
@@ -78,19 +88,19 @@ func combined(results []json.RawMessage) []byte {
 	return list
 }
 
-// expand returns the body of an item: the template with its expressions
-// replaced.
-func expand(template *dtaskv1.TaskBody, it array.Item, payloadIsJSON bool) (*dtaskv1.TaskBody, error) {
+// expand returns the body of a task or an item: the template with its
+// expressions replaced.
+func expand(template *dtaskv1.TaskBody, scope array.Scope, payloadIsJSON bool) (*dtaskv1.TaskBody, error) {
 	body := proto.CloneOf(template)
 	var failed error
 	taskbody.EachText(body, func(_ string, text *string) {
-		expanded, err := array.Expand(*text, it, false)
+		expanded, err := array.Expand(*text, scope, false)
 		*text, failed = expanded, errors.Join(failed, err)
 	})
 	if failed != nil {
 		return nil, failed
 	}
-	payload, err := array.Expand(string(body.GetPayload()), it, payloadIsJSON)
+	payload, err := array.Expand(string(body.GetPayload()), scope, payloadIsJSON)
 	if err != nil {
 		return nil, err
 	}

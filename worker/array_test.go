@@ -15,7 +15,7 @@ func TestATemplateIsExpandedForEachItem(t *testing.T) {
 		Payload: []byte(`{"width":"${{ item.width }}"}`),
 	}
 	it := array.Item{Index: 4, JSON: []byte(`{"file":"a b.png","width":640}`)}
-	body, err := expand(template, it, true)
+	body, err := expand(template, array.Scope{Item: &it}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestATemplateIsExpandedForEachItem(t *testing.T) {
 	if template.GetCommand()[1] != "${{ item.file }}" {
 		t.Error("the template was changed")
 	}
-	if _, err := expand(template, array.Item{Index: 4}, true); err == nil {
+	if _, err := expand(template, array.Scope{Item: &array.Item{Index: 4}}, true); err == nil {
 		t.Error("an item without the field: got no error")
 	}
 }

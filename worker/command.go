@@ -168,9 +168,13 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		user = map[string]string{}
 	}
 	maps.Copy(user, a.policy.GetEnv())
-	if a.item != nil {
+	if a.item != nil || a.body.GetScheduled() {
+		scope := array.Scope{Item: a.item}
+		if scope.Run, err = a.scheduledRun(a.body); err != nil {
+			return nil, err
+		}
 		for name, text := range a.policy.GetEnv() {
-			if user[name], err = array.Expand(text, *a.item, false); err != nil {
+			if user[name], err = array.Expand(text, scope, false); err != nil {
 				return nil, fmt.Errorf("expanding %s of the environment: %w", name, err)
 			}
 		}

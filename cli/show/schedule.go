@@ -273,6 +273,8 @@ func scheduledRun(r *dtaskv1.ScheduledRun) string {
 	switch {
 	case r == nil:
 		return ""
+	case r.GetTickMs() != 0 && r.GetRerunOf() != 0:
+		return fmt.Sprintf("%s, tick %s, a rerun of job %d", r.GetSchedule(), absolute(r.GetTickMs()), r.GetRerunOf())
 	case r.GetTickMs() == 0:
 		return r.GetSchedule() + ", started by a user"
 	case r.GetManual():

@@ -37,7 +37,7 @@ func (u *upload) claim(h *dtaskv1.JobHeader) error {
 	if u.scope == auth.DefaultNamespace {
 		h.Namespace = "" // as in clusters that know no namespaces
 	}
-	h.Run = nil // only the run of a schedule has it
+	h.Run = nil // only the run of a schedule has it; see rerun
 	if u.caller.Via == auth.ViaToken || u.caller.Via == auth.ViaKey {
 		own(h, u.caller.Name)
 	}

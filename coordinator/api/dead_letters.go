@@ -173,15 +173,27 @@ func (r *taskReader) payload(ref fsm.TaskRef) []byte {
 	return payload
 }
 
-// expand replaces the expressions in a text of an array's task by the item that the
-// task executes; ok is false for other tasks, and for tasks with several items.
+// expand replaces the expressions in a text of a task by what they stand for: the item that
+// the task executes, and the run of a schedule that its job is. ok is false for tasks without
+// expressions, and for tasks with several items.
 func (r *taskReader) expand(ref fsm.TaskRef, text string, isPayload bool) (expanded string, ok bool) {
+	if !array.Opens(text) {
+		return text, false
+	}
+	var scope array.Scope
+	if taskbody.Encoded(r.st.Body(ref)).Scheduled() {
+		scope.Run = array.RunOf(sequencer.DatedRun(r.job.Header.GetRun()))
+	}
 	a, ok := r.st.ArrayTask(ref)
-	if !ok || a.Chunk > 1 {
+	switch {
+	case !ok && scope.Run != nil:
+		expanded, err := array.Expand(text, scope, false)
+		return expanded, err == nil
+	case !ok || a.Chunk > 1:
 		return text, false
 	}
 	a.Each(func(index uint32, item []byte) {
-		if expanded, err := array.Expand(text, array.Item{Index: index, JSON: item}, isPayload && a.JSON); err == nil {
+		if expanded, err := array.Expand(text, array.Scope{Item: &array.Item{Index: index, JSON: item}, Run: scope.Run}, isPayload && a.JSON); err == nil {
 			text = expanded
 		}
 	})

@@ -69,6 +69,10 @@ func (e *jobEncoder) reset(p *dtaskv1.JobPart) {
 		builder: fsm.NewChunkBuilder(0), scratch: e.scratch[:0], body: e.body, sent: e.sent,
 	}
 	e.hashBytes(e.sent)
+	if p.GetRerunOf() != "" { // other jobs keep their digest
+		e.hashBytes([]byte("rerun"))
+		e.hashBytes([]byte(p.GetRerunOf()))
+	}
 }
 
 // expect reserves memory for the first chunk of a job. Most jobs are small and

@@ -63,9 +63,10 @@ func fullJob() *dtaskv1.JobSpec {
 // notInAWholeJob are fields that only parts of a job have. The client's tests cover
 // them.
 var notInAWholeJob = map[protoreflect.FullName]bool{
-	"dtask.v1.ArraySpec.part":   true,
-	"dtask.v1.JobNeed.ended_as": true, // coordinators set it
-	"dtask.v1.JobHeader.run":    true, // the same
+	"dtask.v1.ArraySpec.part":     true,
+	"dtask.v1.JobNeed.ended_as":   true, // coordinators set it
+	"dtask.v1.JobHeader.run":      true, // the same
+	"dtask.v1.TaskBody.scheduled": true, // only runs of schedules have it: TestTheRunsOfAScheduleWithExpressionsKnowItsTimeZone
 }
 
 // noteFields notes which fields of a message are set, and those of messages in it.

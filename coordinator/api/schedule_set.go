@@ -39,7 +39,7 @@ func (s *schedules) SetSchedule(stream grpc.ClientStreamingServer[dtaskv1.SetSch
 	if err != nil {
 		return err
 	}
-	u := &upload{Server: s.Server, caller: caller(ctx)}
+	u := &upload{Server: s.Server, caller: caller(ctx), isTemplate: true}
 	defer u.release()
 	n, err := s.receive(ctx, u, stream.Recv)
 	if err != nil {
@@ -148,6 +148,8 @@ func (b *scheduleBuilder) begin(m *dtaskv1.SetScheduleRequest) error {
 	switch {
 	case p.GetIdempotencyKey() != "" || p.GetGeneratedKey():
 		return invalid("idempotency_key, generated_key: must be empty; a schedule is set by its name")
+	case p.GetRerunOf() != "":
+		return invalid("rerun_of: must be empty; the runs of a schedule have its ticks")
 	case h.GetName() == "":
 		return invalid("job.name: missing; it is the name of the schedule")
 	case h.GetStartAtMs() != 0:
@@ -183,10 +185,24 @@ func (b *scheduleBuilder) finish() (sequencer.NewSchedule, error) {
 	if !b.ended {
 		return b.out, invalid("part: the stream ended before the last part")
 	}
+	if err := b.setTimezone(); err != nil {
+		return b.out, err
+	}
 	var err error
 	b.out.Submission, err = b.upload.seal()
 	b.out.Namespace = b.upload.header.GetNamespace()
 	return b.out, err
+}
+
+// setTimezone adds the time zone to the template if its tasks have expressions of the run. The
+// state machine adds the rest of the run to it. Other templates stay as they were before there
+// were such expressions.
+func (b *scheduleBuilder) setTimezone() error {
+	if !b.upload.checker.UsesRun() {
+		return nil
+	}
+	b.upload.header.Run = &dtaskv1.ScheduledRun{Timezone: cmp.Or(b.out.Zone, "UTC")}
+	return b.upload.encoder.header(b.upload.header)
 }
 
 // checkLevel refuses schedules that a replica of an earlier version would not know.

@@ -32,6 +32,11 @@ type upload struct {
 	held    int64       // bytes of Server.uploads
 	idle    *time.Timer // runs while the job waits for a part
 	started bool
+	// isTemplate is set for the job of a schedule.
+	isTemplate bool
+	// isRerun is set if the header has the run of another job. It is not shared with the next
+	// job, which has not asked for it.
+	isRerun bool
 	header  *dtaskv1.JobHeader // of this job or the previous one; nil: none
 	scope   string             // namespace of that job
 	refusal error              // why no new job may have this header; jobs that are stored may
@@ -67,8 +72,8 @@ func (u *upload) add(p *dtaskv1.JobPart) error {
 		if err := u.begin(p); err != nil {
 			return err
 		}
-	} else if p.GetHeader() != nil || p.GetIdempotencyKey() != "" || p.GetTotal() != 0 || p.GetGeneratedKey() {
-		return invalid("header, idempotency_key, generated_key, total: must be in the first part only")
+	} else if p.GetHeader() != nil || p.GetIdempotencyKey() != "" || p.GetTotal() != 0 || p.GetGeneratedKey() || p.GetRerunOf() != "" {
+		return invalid("header, idempotency_key, generated_key, total, rerun_of: must be in the first part only")
 	}
 	if p.GetColumns() != nil && len(p.GetTasks()) > 0 {
 		return invalid("columns: tasks and columns are mutually exclusive")
@@ -129,14 +134,14 @@ func (u *upload) begin(p *dtaskv1.JobPart) error {
 // results of its check.
 func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 	if p.GetHeader() == nil {
-		if u.header == nil {
+		if u.header == nil || u.isRerun || p.GetRerunOf() != "" {
 			return invalid("header: missing; send it in the first part")
 		}
 		u.encoder.again(p)
 		u.checker.Next(p.GetTotal())
 		return nil
 	}
-	u.header = nil // until this one is accepted
+	u.header, u.isRerun = nil, p.GetRerunOf() != "" // until this one is accepted
 	// The digest covers what was sent: coordinators with other defaults must
 	// recognize the same job.
 	if err := u.encoder.begin(p); err != nil {
@@ -149,9 +154,12 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 	for _, n := range p.GetHeader().GetNeeds() {
 		n.EndedAs = dtaskv1.JobState_JOB_STATE_UNSPECIFIED // whatever the caller says
 	}
-	u.checker = spec.NewChecker(p.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: p.GetTotal(), Readable: true})
+	u.checker = spec.NewChecker(p.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: p.GetTotal(), Readable: true, Scheduled: u.isTemplate || u.isRerun})
 	if u.refusal = u.checkLevel(p.GetHeader()); u.refusal == nil {
 		u.refusal = u.checkWebhook(p.GetHeader().GetWebhook())
+	}
+	if u.refusal == nil && u.isRerun {
+		u.refusal = u.rerun(p.GetHeader(), p.GetRerunOf())
 	}
 	if u.refusal == nil {
 		u.refusal = u.checkQueue(p.GetHeader())

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -161,7 +162,7 @@ func (c *contextBuilder) context(id fsm.JobID) uint32 {
 	}
 	job, _ := c.st.Job(id)
 	h := job.Header
-	context := &dtaskv1.JobContext{Job: uint64(id), JobName: h.GetName(), Env: h.GetEnv(), Priority: h.GetPriority(), Owner: h.GetOwner(), Namespace: h.GetNamespace(), Run: h.GetRun()}
+	context := &dtaskv1.JobContext{Job: uint64(id), JobName: h.GetName(), Env: h.GetEnv(), Priority: h.GetPriority(), Owner: h.GetOwner(), Namespace: h.GetNamespace(), Run: sequencer.DatedRun(h.GetRun())}
 	if job.Header != c.header {
 		c.header, c.headerSize = job.Header, proto.Size(context)
 	}

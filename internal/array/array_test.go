@@ -82,20 +82,63 @@ func TestExpressionsStandForTheItem(t *testing.T) {
 		{`["${{ item }}","<${{ item }}>"]`, word, true, `["a \"b\"","<a \"b\">"]`},
 		{`["\"${{ index }}\""]`, ranged, true, `["\"17\""]`},
 	} {
-		if got, err := Expand(c.text, c.it, c.isJSON); err != nil || got != c.want {
+		if got, err := Expand(c.text, Scope{Item: &c.it}, c.isJSON); err != nil || got != c.want {
 			t.Errorf("%s: got %s, %v; want %s", c.text, got, err, c.want)
 		}
 	}
 	for _, text := range []string{"${{ x }}", "${{ item", "${{ item. }}", "${{ item.a b }}", "${{}}"} {
-		if _, err := Expand(text, object, false); err == nil || Check(text) == nil {
+		if _, err := Expand(text, Scope{Item: &object}, false); err == nil || Check(text) == nil {
 			t.Errorf("%s is known", text)
 		}
 	}
-	if _, err := Expand("${{ item.size }}", object, false); err == nil {
+	if _, err := Expand("${{ item.size }}", Scope{Item: &object}, false); err == nil {
 		t.Error("a field that is not there is given")
 	}
-	if !Uses("x ${{ item.a }}") || Uses("$${{ item }} ${{ github.ref }}") {
-		t.Error("Uses is wrong about what is an expression")
+	if !UsesItem("x ${{ item.a }}") || UsesItem("$${{ item }} ${{ github.ref }} ${{ scheduled.at }}") {
+		t.Error("UsesItem is wrong about what is an expression of an item")
+	}
+}
+
+func TestExpressionsStandForTheRunOfASchedule(t *testing.T) {
+	t.Parallel()
+	run := &Run{At: "2026-03-28T01:30:00Z", Date: "2026-03-28"}
+	item := &Item{Index: 3}
+	for _, c := range []struct {
+		text   string
+		scope  Scope
+		isJSON bool
+		want   string
+	}{
+		{"${{ scheduled.date }} at ${{scheduled.at}} after (${{ scheduled.previous }})", Scope{Run: run}, false, "2026-03-28 at 2026-03-28T01:30:00Z after ()"},
+		{"$${{ scheduled.date }}", Scope{Run: run}, false, "${{ scheduled.date }}"},
+		{"${{ scheduled.date }}/${{ index }}", Scope{Item: item, Run: run}, false, "2026-03-28/3"},
+		{`{"day":"${{ scheduled.date }}","n":"${{ item }}","all":"is ${{ scheduled.previous }}"}`, Scope{Item: item, Run: run}, true, `{"day":"2026-03-28","n":3,"all":"is "}`},
+	} {
+		if got, err := Expand(c.text, c.scope, c.isJSON); err != nil || got != c.want {
+			t.Errorf("%s: got %s, %v; want %s", c.text, got, err, c.want)
+		}
+	}
+	for text, scope := range map[string]Scope{"${{ scheduled.date }}": {Item: item}, "${{ index }}": {Run: run}, "${{ scheduled.day }}": {Run: run}, "${{ scheduled }}": {Run: run}} {
+		if got, err := Expand(text, scope, false); err == nil {
+			t.Errorf("%s: got %s, want an error", text, got)
+		}
+	}
+	if !UsesRun("x ${{ scheduled.date }}") || UsesRun("$${{ scheduled.at }} ${{ item.a }} ${{ scheduled.day }}") {
+		t.Error("UsesRun is wrong about what is an expression of a run")
+	}
+}
+
+func TestARunWithoutATickHasEmptyValues(t *testing.T) {
+	t.Parallel()
+	if got := RunOf(&dtaskv1.ScheduledRun{Schedule: "x", Manual: true, Timezone: "UTC"}); *got != (Run{}) {
+		t.Errorf("got %+v", got)
+	}
+	got := RunOf(&dtaskv1.ScheduledRun{TickMs: 1_790_000_000_000, PreviousMs: 1_789_999_940_000, Date: "2026-09-21"})
+	if want := (Run{At: "2026-09-21T14:13:20Z", Previous: "2026-09-21T14:12:20Z", Date: "2026-09-21"}); *got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if RunOf(nil) != nil {
+		t.Error("a job that is not the run of a schedule has values")
 	}
 }
 

@@ -36,6 +36,12 @@ func textOf(encoded []byte) string {
 	return string(encoded)
 }
 
+// Scope has what the expressions of a task can refer to.
+type Scope struct {
+	Item *Item // nil: the task is not of an array
+	Run  *Run  // nil: the job is not the run of a schedule
+}
+
 // UnknownError reports an unknown expression between ${{ and }}.
 type UnknownError struct{ Text string }
 
@@ -58,7 +64,7 @@ func (e *FieldError) Error() string {
 // part is a text of a template and the expression that follows it.
 type part struct {
 	text       string
-	expression string // "index", "item" or "item.FIELD"; empty: the template ends
+	expression string // such as "item.FIELD"; empty: the template ends
 	whole      bool   // the expression is a whole JSON string; its quotes are not in the texts
 }
 
@@ -105,7 +111,10 @@ func clip(text string) string {
 	return text
 }
 
-func known(expression string) bool {
+func known(expression string) bool { return ofItem(expression) || ofRun(expression) }
+
+// ofItem reports whether an expression is about the item of an array.
+func ofItem(expression string) bool {
 	field, isField := strings.CutPrefix(expression, "item.")
 	return expression == "index" || expression == "item" || isField && field != "" && !strings.ContainsAny(field, " \t\r\n{}\"'\\")
 }
@@ -121,15 +130,20 @@ func Check(text string) error {
 	return err
 }
 
-// Uses reports whether a text contains a known expression.
-func Uses(text string) bool {
+// UsesItem reports whether a text contains an expression about the item of an array.
+func UsesItem(text string) bool { return uses(text, ofItem) }
+
+// UsesRun reports whether a text contains an expression about the run of a schedule.
+func UsesRun(text string) bool { return uses(text, ofRun) }
+
+func uses(text string, of func(expression string) bool) bool {
 	for {
 		before, rest, found := strings.Cut(text, opening)
 		if !found {
 			return false
 		}
 		inside, _, ended := strings.Cut(rest, closing)
-		if ended && !strings.HasSuffix(before, "$") && known(strings.TrimSpace(inside)) {
+		if ended && !strings.HasSuffix(before, "$") && of(strings.TrimSpace(inside)) {
 			return true
 		}
 		text = rest
@@ -181,8 +195,9 @@ func Replace(text string, value func(expression string) (string, bool)) (out str
 }
 
 // Expand replaces the expressions of a template, which is JSON if isJSON is
-// set. Errors are [*UnknownError] and [*FieldError].
-func Expand(text string, it Item, isJSON bool) (string, error) {
+// set. Errors are [*UnknownError], also for an expression about an item or a run that the
+// scope does not have, and [*FieldError].
+func Expand(text string, scope Scope, isJSON bool) (string, error) {
 	if !strings.Contains(text, opening) {
 		return text, nil
 	}
@@ -196,7 +211,7 @@ func Expand(text string, it Item, isJSON bool) (string, error) {
 		if p.expression == "" {
 			break
 		}
-		encoded, err := it.value(p.expression)
+		encoded, err := scope.value(p.expression)
 		if err != nil {
 			return "", err
 		}
@@ -222,6 +237,18 @@ func insideJSON(text string) string {
 }
 
 // value returns the JSON value of an expression.
+func (s Scope) value(expression string) ([]byte, error) {
+	switch {
+	case s.Item != nil && ofItem(expression):
+		return s.Item.value(expression)
+	case s.Run != nil && ofRun(expression):
+		text, _ := s.Run.value(expression)
+		return []byte(strconv.Quote(text)), nil // dates and times are quoted in JSON as in Go
+	}
+	return nil, &UnknownError{Text: opening + " " + expression + " " + closing}
+}
+
+// value returns the JSON value of an expression about an item.
 func (it Item) value(expression string) ([]byte, error) {
 	if expression == "index" || it.JSON == nil && expression == "item" {
 		return strconv.AppendUint(nil, uint64(it.Index), 10), nil

@@ -65,9 +65,10 @@ type JobConcurrency struct {
 // JobRun is a run of a schedule.
 type JobRun struct {
 	Schedule   string  `json:"schedule"`
-	TickAt     *string `json:"tick_at"`     // the time that it runs for; null: none
-	PreviousAt *string `json:"previous_at"` // the time that the run before it was for; null: none
-	Manual     bool    `json:"manual"`      // a user started it, for a tick or not
+	TickAt     *string `json:"tick_at"`            // the time that it runs for; null: none
+	PreviousAt *string `json:"previous_at"`        // the time that the run before it was for; null: none
+	Manual     bool    `json:"manual"`             // a user started it, for a tick or not
+	RerunOf    string  `json:"rerun_of,omitempty"` // the job whose times it has
 }
 
 // JobNeed is a job that another one needs.
@@ -149,6 +150,9 @@ func NewJob(j *dtaskv1.Job) Job {
 	}
 	if r := j.GetRun(); r != nil {
 		doc.Run = &JobRun{Schedule: r.GetSchedule(), TickAt: optionalTime(r.GetTickMs()), PreviousAt: optionalTime(r.GetPreviousMs()), Manual: r.GetManual()}
+		if r.GetRerunOf() != 0 {
+			doc.Run.RerunOf = strconv.FormatUint(r.GetRerunOf(), 10)
+		}
 	}
 	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
 		doc.Outcome = JobState(j.GetOutcome())

@@ -28,6 +28,8 @@ const (
 	outputField   protowire.Number = 4
 	payloadField  protowire.Number = 5
 	reuseKeyField protowire.Number = 6
+
+	scheduledField protowire.Number = 9
 )
 
 // payloadTag precedes the payload in an encoded body.
@@ -55,7 +57,7 @@ func Append(b []byte, body *dtaskv1.TaskBody) ([]byte, error) {
 
 func hasOnlyPayload(body *dtaskv1.TaskBody) bool {
 	return len(body.GetCommand()) == 0 && body.GetRun() == "" && len(body.GetInputs()) == 0 && body.GetOutput() == "" &&
-		body.GetReuseKey() == "" && body.GetCwd() == "" && body.GetStdin() == "" && len(body.ProtoReflect().GetUnknown()) == 0
+		body.GetReuseKey() == "" && body.GetCwd() == "" && body.GetStdin() == "" && !body.GetScheduled() && len(body.ProtoReflect().GetUnknown()) == 0
 }
 
 // Decode decodes an encoded body into an empty one, which may share its
@@ -115,6 +117,26 @@ func (e Encoded) Output() string { return string(e.field(outputField)) }
 // ReuseKey returns the key under which the task's result is remembered.
 func (e Encoded) ReuseKey() string { return string(e.field(reuseKeyField)) }
 
+// Scheduled reports whether workers replace the expressions of a task that has no array.
+func (e Encoded) Scheduled() bool {
+	for b := e; len(b) > 0; {
+		number, kind, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return false
+		}
+		if number == scheduledField && kind == protowire.VarintType {
+			v, n := protowire.ConsumeVarint(b[tag:])
+			return n > 0 && v != 0
+		}
+		size := protowire.ConsumeFieldValue(number, kind, b[tag:])
+		if size < 0 {
+			return false
+		}
+		b = b[tag+size:]
+	}
+	return false
+}
+
 // Executor returns "command" or "run" if the task has the field of that name;
 // empty if a handler executes the task.
 func (e Encoded) Executor() string {
@@ -152,9 +174,9 @@ func (e Encoded) field(want protowire.Number) (value []byte) {
 	return value
 }
 
-// EachText calls f for each text of a body in which expressions of an array
-// may stand, with the name of its field in a job file. The payload is not
-// among them: its expressions depend on whether it is JSON.
+// EachText calls f for each text of a body in which expressions may stand, with
+// the name of its field in a job file. The payload is not among them: its
+// expressions depend on whether it is JSON.
 func EachText(body *dtaskv1.TaskBody, f func(field string, text *string)) {
 	if body == nil {
 		return

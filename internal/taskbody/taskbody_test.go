@@ -31,6 +31,8 @@ func set(t *testing.T, body *dtaskv1.TaskBody, field protoreflect.FieldDescripto
 		value = protoreflect.ValueOfString("value of " + string(field.Name()))
 	case protoreflect.BytesKind:
 		value = protoreflect.ValueOfBytes([]byte("value of " + field.Name()))
+	case protoreflect.BoolKind:
+		value = protoreflect.ValueOfBool(true)
 	default:
 		t.Fatalf("the test can't set field %s of kind %s", field.Name(), field.Kind())
 	}
@@ -141,6 +143,9 @@ func TestSingleFieldsAreReadFromEncodedBodies(t *testing.T) {
 	if got := e.ReuseKey(); got != body.GetReuseKey() {
 		t.Errorf("reuse key %q, want %q", got, body.GetReuseKey())
 	}
+	if !e.Scheduled() || Encoded(marshal(t, &dtaskv1.TaskBody{Run: "r", Payload: []byte("p")})).Scheduled() {
+		t.Error("scheduled is read wrongly")
+	}
 	for want, body := range map[string]*dtaskv1.TaskBody{
 		"":        {Payload: []byte("p"), Output: "o", Inputs: []string{"i"}},
 		"command": {Command: []string{"c"}, Payload: []byte("p")},
@@ -160,7 +165,7 @@ func TestSingleFieldsOfOddEncodings(t *testing.T) {
 		t.Errorf("of two payloads %q was read, want the last", got)
 	}
 	for _, malformed := range []Encoded{{0x2a, 5, 'p'}, {0x80}, {0x2a, 1, 'p', 0x12}} {
-		if malformed.Payload() != nil || malformed.Output() != "" || malformed.Executor() != "" {
+		if malformed.Payload() != nil || malformed.Output() != "" || malformed.Executor() != "" || malformed.Scheduled() {
 			t.Errorf("malformed body %x isn't read as empty", malformed)
 		}
 	}

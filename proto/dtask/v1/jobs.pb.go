@@ -600,12 +600,20 @@ func (x *JobConcurrency) GetOverlap() ScheduleOverlap {
 
 // ScheduledRun is what a job knows of the schedule that started it.
 type ScheduledRun struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Schedule      string                 `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`                        // its name; its namespace is that of the job
-	ScheduleId    uint64                 `protobuf:"varint,2,opt,name=schedule_id,json=scheduleId,proto3" json:"schedule_id,omitempty"` // its number
-	TickMs        int64                  `protobuf:"varint,3,opt,name=tick_ms,json=tickMs,proto3" json:"tick_ms,omitempty"`             // the time that it runs for; 0 = none: it was started by hand
-	PreviousMs    int64                  `protobuf:"varint,4,opt,name=previous_ms,json=previousMs,proto3" json:"previous_ms,omitempty"` // the time that the run before it was for; 0 = none
-	Manual        bool                   `protobuf:"varint,5,opt,name=manual,proto3" json:"manual,omitempty"`                           // started by hand, for a time or not
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Schedule   string                 `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`                        // its name; its namespace is that of the job
+	ScheduleId uint64                 `protobuf:"varint,2,opt,name=schedule_id,json=scheduleId,proto3" json:"schedule_id,omitempty"` // its number
+	TickMs     int64                  `protobuf:"varint,3,opt,name=tick_ms,json=tickMs,proto3" json:"tick_ms,omitempty"`             // the time that it runs for; 0 = none: it was started by hand
+	PreviousMs int64                  `protobuf:"varint,4,opt,name=previous_ms,json=previousMs,proto3" json:"previous_ms,omitempty"` // the time that the run before it was for; 0 = none
+	Manual     bool                   `protobuf:"varint,5,opt,name=manual,proto3" json:"manual,omitempty"`                           // started by hand, for a time or not
+	// The time zone of the schedule; empty: no task has scheduled.
+	Timezone string `protobuf:"bytes,6,opt,name=timezone,proto3" json:"timezone,omitempty"`
+	// The job that this one is a rerun of. It has the times of that job, and does not count as
+	// a run of the schedule. 0 = none.
+	RerunOf uint64 `protobuf:"varint,8,opt,name=rerun_of,json=rerunOf,proto3" json:"rerun_of,omitempty"`
+	// In JobContext only: the date of tick_ms in the time zone, YYYY-MM-DD. Empty: there is no
+	// time zone or no time, or the coordinator doesn't know the time zone.
+	Date          string `protobuf:"bytes,7,opt,name=date,proto3" json:"date,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -673,6 +681,27 @@ func (x *ScheduledRun) GetManual() bool {
 		return x.Manual
 	}
 	return false
+}
+
+func (x *ScheduledRun) GetTimezone() string {
+	if x != nil {
+		return x.Timezone
+	}
+	return ""
+}
+
+func (x *ScheduledRun) GetRerunOf() uint64 {
+	if x != nil {
+		return x.RerunOf
+	}
+	return 0
+}
+
+func (x *ScheduledRun) GetDate() string {
+	if x != nil {
+		return x.Date
+	}
+	return ""
 }
 
 // JobNeed is a job that another one needs.
@@ -1459,15 +1488,19 @@ func (x *ArrayRange) GetStep() uint32 {
 // TaskBody is the part of a task that only its executor reads. At most one of command
 // and run is set, and neither if the policy has a type.
 type TaskBody struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Command       []string               `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`                   // argument list
-	Run           string                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`                           // shell text
-	Inputs        []string               `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`                     // paths, file:// or object URLs
-	Output        string                 `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`                     // path or URL; published only if the attempt succeeds
-	Payload       []byte                 `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`                   // at most 64 KiB by default
-	ReuseKey      string                 `protobuf:"bytes,6,opt,name=reuse_key,json=reuseKey,proto3" json:"reuse_key,omitempty"` // 1–256 bytes if the policy has reuse_ms, else empty
-	Cwd           string                 `protobuf:"bytes,7,opt,name=cwd,proto3" json:"cwd,omitempty"`                           // absolute path of a command's working directory; empty = a directory of its own
-	Stdin         string                 `protobuf:"bytes,8,opt,name=stdin,proto3" json:"stdin,omitempty"`                       // absolute path or file:// URL of a command's standard input; empty = the only input, or the payload
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Command  []string               `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`                   // argument list
+	Run      string                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`                           // shell text
+	Inputs   []string               `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`                     // paths, file:// or object URLs
+	Output   string                 `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`                     // path or URL; published only if the attempt succeeds
+	Payload  []byte                 `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`                   // at most 64 KiB by default
+	ReuseKey string                 `protobuf:"bytes,6,opt,name=reuse_key,json=reuseKey,proto3" json:"reuse_key,omitempty"` // 1–256 bytes if the policy has reuse_ms, else empty
+	Cwd      string                 `protobuf:"bytes,7,opt,name=cwd,proto3" json:"cwd,omitempty"`                           // absolute path of a command's working directory; empty = a directory of its own
+	Stdin    string                 `protobuf:"bytes,8,opt,name=stdin,proto3" json:"stdin,omitempty"`                       // absolute path or file:// URL of a command's standard input; empty = the only input, or the payload
+	// The body, or the env of its policy, has expressions of the run of a schedule, such as
+	// ${{ scheduled.date }}: workers replace all expressions, and $${{, also in a task without
+	// an array. The job must be the run of a schedule, or its template.
+	Scheduled     bool `protobuf:"varint,9,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1558,6 +1591,13 @@ func (x *TaskBody) GetStdin() string {
 	return ""
 }
 
+func (x *TaskBody) GetScheduled() bool {
+	if x != nil {
+		return x.Scheduled
+	}
+	return false
+}
+
 type SubmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1,000, together at most 1 MiB.
@@ -1624,7 +1664,11 @@ type JobPart struct {
 	// The next tasks, in order. An array counts as many tasks as it has.
 	Tasks []*TaskSpec `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// The next tasks, in order; excludes tasks.
-	Columns       *TaskColumns `protobuf:"bytes,8,opt,name=columns,proto3" json:"columns,omitempty"`
+	Columns *TaskColumns `protobuf:"bytes,8,opt,name=columns,proto3" json:"columns,omitempty"`
+	// In the first part only, with a header: the job is a rerun of this job, the run of a schedule
+	// in the same namespace, which the caller may read. It gets the same run, and does not count
+	// as a run of the schedule. Empty: not a rerun.
+	RerunOf       string `protobuf:"bytes,9,opt,name=rerun_of,json=rerunOf,proto3" json:"rerun_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1713,6 +1757,13 @@ func (x *JobPart) GetColumns() *TaskColumns {
 		return x.Columns
 	}
 	return nil
+}
+
+func (x *JobPart) GetRerunOf() string {
+	if x != nil {
+		return x.RerunOf
+	}
+	return ""
 }
 
 // TaskColumns are tasks that are not arrays: one entry per task in each column. They take
@@ -6593,7 +6644,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x0eJobConcurrency\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x123\n" +
-	"\aoverlap\x18\x03 \x01(\x0e2\x19.dtask.v1.ScheduleOverlapR\aoverlap\"\x9d\x01\n" +
+	"\aoverlap\x18\x03 \x01(\x0e2\x19.dtask.v1.ScheduleOverlapR\aoverlap\"\xe8\x01\n" +
 	"\fScheduledRun\x12\x1a\n" +
 	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1f\n" +
 	"\vschedule_id\x18\x02 \x01(\x04R\n" +
@@ -6601,7 +6652,10 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\atick_ms\x18\x03 \x01(\x03R\x06tickMs\x12\x1f\n" +
 	"\vprevious_ms\x18\x04 \x01(\x03R\n" +
 	"previousMs\x12\x16\n" +
-	"\x06manual\x18\x05 \x01(\bR\x06manual\"}\n" +
+	"\x06manual\x18\x05 \x01(\bR\x06manual\x12\x1a\n" +
+	"\btimezone\x18\x06 \x01(\tR\btimezone\x12\x19\n" +
+	"\brerun_of\x18\b \x01(\x04R\arerunOf\x12\x12\n" +
+	"\x04date\x18\a \x01(\tR\x04date\"}\n" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
@@ -6686,7 +6740,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"ArrayRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\rR\x04last\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\rR\x04step\"\xc5\x01\n" +
+	"\x04step\x18\x03 \x01(\rR\x04step\"\xe3\x01\n" +
 	"\bTaskBody\x12\x18\n" +
 	"\acommand\x18\x01 \x03(\tR\acommand\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\tR\x03run\x12\x16\n" +
@@ -6695,9 +6749,10 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\apayload\x18\x05 \x01(\fR\apayload\x12\x1b\n" +
 	"\treuse_key\x18\x06 \x01(\tR\breuseKey\x12\x10\n" +
 	"\x03cwd\x18\a \x01(\tR\x03cwd\x12\x14\n" +
-	"\x05stdin\x18\b \x01(\tR\x05stdin\"8\n" +
+	"\x05stdin\x18\b \x01(\tR\x05stdin\x12\x1c\n" +
+	"\tscheduled\x18\t \x01(\bR\tscheduled\"8\n" +
 	"\rSubmitRequest\x12'\n" +
-	"\x05parts\x18\x01 \x03(\v2\x11.dtask.v1.JobPartR\x05parts\"\x9b\x02\n" +
+	"\x05parts\x18\x01 \x03(\v2\x11.dtask.v1.JobPartR\x05parts\"\xb6\x02\n" +
 	"\aJobPart\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12+\n" +
@@ -6706,7 +6761,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\rgenerated_key\x18\x05 \x01(\bR\fgeneratedKey\x12\x14\n" +
 	"\x05total\x18\x06 \x01(\rR\x05total\x12(\n" +
 	"\x05tasks\x18\a \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\x12/\n" +
-	"\acolumns\x18\b \x01(\v2\x15.dtask.v1.TaskColumnsR\acolumns\"\x8d\x02\n" +
+	"\acolumns\x18\b \x01(\v2\x15.dtask.v1.TaskColumnsR\acolumns\x12\x19\n" +
+	"\brerun_of\x18\t \x01(\tR\arerunOf\"\x8d\x02\n" +
 	"\vTaskColumns\x12\x19\n" +
 	"\bid_sizes\x18\x01 \x03(\rR\aidSizes\x12\x10\n" +
 	"\x03ids\x18\x02 \x01(\fR\x03ids\x12\x1a\n" +
