@@ -29,7 +29,11 @@ func newFakeQueues() fakeQueues {
 func (f *fakeLeader) queueNamed(name string) (*dtaskv1.Queue, error) {
 	i := slices.IndexFunc(f.queues, func(q *dtaskv1.Queue) bool { return q.GetName() == name })
 	if i < 0 {
-		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, fmt.Sprintf("queue %q not found; did you mean \"etl\"?", name))
+		meant := ""
+		if name == "elt" {
+			meant = `; did you mean "etl"?`
+		}
+		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, fmt.Sprintf("queue %q not found%s", name, meant))
 	}
 	return f.queues[i], nil
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -137,5 +138,35 @@ func TestLimitsNeedTheLevelOfAllReplicas(t *testing.T) {
 	_, err := r.send(t.Context(), request("early", h, task("a")))
 	if err == nil || !strings.Contains(err.Error(), "limits require 3: finish the upgrade") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What a user can do about an unknown name is the hint of the command; the error is the same
+// for every client.
+func TestANameThatIsNearNoOtherIsJustNotFound(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	show := func(name string) error {
+		_, err := r.limits.ListLimits(t.Context(), &dtaskv1.ListLimitsRequest{Name: name})
+		return err
+	}
+	_, deleted := r.limits.DeleteLimit(t.Context(), &dtaskv1.DeleteLimitRequest{Name: "nope"})
+	_, queue := r.queues.ListQueues(t.Context(), &dtaskv1.ListQueuesRequest{Name: "nope"})
+	job := r.submit(t, "moved", task("a"))
+	_, moved := r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: formatJobID(job), Queue: "nope", IdempotencyKey: "move"})
+	for _, x := range []struct {
+		err  error
+		want string
+	}{
+		{show("nope"), `limit "nope" not found`},
+		{show("bd"), `limit "bd" not found; did you mean "db"?`},
+		{deleted, `limit "nope" not found`},
+		{queue, `queue "nope" not found`},
+		{moved, `queue "nope" not found`},
+	} {
+		wantError(t, x.err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+		if got := status.Convert(x.err).Message(); got != x.want {
+			t.Errorf("got %q, want %q", got, x.want)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -155,23 +154,24 @@ func (s *queues) explainQueue(err error, name string, version uint32) error {
 
 // queueNotFound names the queue that was probably meant.
 func queueNotFound(st *fsm.State, name string) error {
-	return notFound("queue %s not found; %s", quote(name), otherQueue(st, name))
+	return notFoundNear("queue", name, nearQueue(st, name))
 }
 
-// otherQueue suggests what to write instead of the name of an unknown queue.
-func otherQueue(st *fsm.State, name string) string {
-	names := func(yield func(string) bool) {
+// nearQueue returns the name of the queue that was probably meant; empty if none is near.
+func nearQueue(st *fsm.State, name string) string {
+	return nearest.Name(name, func(yield func(string) bool) {
 		for q := range st.Queues() {
 			if !yield(q.Name) {
 				return
 			}
 		}
 		yield(fsm.DefaultQueue)
-	}
-	if near := nearest.Name(name, names); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
-	return "dtaskctl queue list shows the queues"
+	})
+}
+
+// otherQueue suggests what to write instead of the name of an unknown queue.
+func otherQueue(st *fsm.State, name string) string {
+	return cmp.Or(didYouMean(nearQueue(st, name)), "dtaskctl queue list shows the queues")
 }
 
 // checkQueue refuses a job whose queue is unknown, or unknown to replicas of an earlier
