@@ -19,7 +19,7 @@ func newFakeQueues() fakeQueues {
 		{
 			Name: "etl", Version: 3, SetBy: "alice", CreatedAt: noon.UnixMilli(), ChangedAt: noon.UnixMilli(),
 			Settings: &dtaskv1.QueueSettings{
-				Weight: 3, MaxRunning: 200, Max: map[string]int64{"gpu": 4000}, Require: map[string]string{"pool": "etl"}, SubmitRateMilli: 2500, SubmitBurst: 10,
+				Weight: 3, MaxRunning: 200, Max: map[string]int64{"gpu": 4000}, Require: map[string]string{"pool": "etl"}, SubmitRate: 150, SubmitPeriodMs: 60_000, SubmitBurst: 10,
 			},
 			Running: 7, WaitP50Us: 2_000, WaitP99Us: 12_000,
 		},

@@ -170,3 +170,25 @@ func TestANameThatIsNearNoOtherIsJustNotFound(t *testing.T) {
 		}
 	}
 }
+
+// The bounds of a rate stand in spec and in fsm, which don't import each other.
+func TestTheLargestRatesThatMayBeSetAreThoseOfTheState(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	set := func(rate, period, burst uint32) error {
+		limit := &dtaskv1.LimitSettings{Rate: rate, PeriodMs: period, Burst: burst}
+		queue := &dtaskv1.QueueSettings{SubmitRate: rate, SubmitPeriodMs: period, SubmitBurst: burst}
+		_, err := r.limits.SetLimit(t.Context(), &dtaskv1.SetLimitRequest{Name: "db", Settings: limit})
+		_, other := r.queues.SetQueue(t.Context(), &dtaskv1.SetQueueRequest{Name: "web", Settings: queue})
+		if status.Code(err) != status.Code(other) {
+			t.Errorf("%d in %d ms, %d at once: limit %v, queue %v", rate, period, burst, err, other)
+		}
+		return err
+	}
+	if err := set(fsm.MaxRate, fsm.MaxRatePeriodMS, fsm.MaxRateBurst); err != nil {
+		t.Errorf("the largest: %v", err)
+	}
+	for _, x := range [][3]uint32{{fsm.MaxRate + 1, 1, 1}, {1, fsm.MaxRatePeriodMS + 1, 1}, {1, 1, fsm.MaxRateBurst + 1}, {0, 1, 0}, {1, 0, 1}} {
+		wantError(t, set(x[0], x[1], x[2]), codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+	}
+}

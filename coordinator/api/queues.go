@@ -39,8 +39,8 @@ func (s *queues) SetQueue(ctx context.Context, r *dtaskv1.SetQueueRequest) (*dta
 
 // storedQueue returns checked settings in the form in which they are stored.
 func storedQueue(q *dtaskv1.QueueSettings) fsm.QueueSettings {
-	s := fsm.QueueSettings{Weight: max(q.GetWeight(), 1), MaxRunning: q.GetMaxRunning(), RateMilli: q.GetSubmitRateMilli(), Burst: q.GetSubmitBurst()}
-	if s.RateMilli > 0 {
+	s := fsm.QueueSettings{Weight: max(q.GetWeight(), 1), MaxRunning: q.GetMaxRunning(), Rate: q.GetSubmitRate(), PeriodMS: q.GetSubmitPeriodMs(), Burst: q.GetSubmitBurst()}
+	if s.Rate > 0 {
 		s.Burst = max(s.Burst, 1)
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.GetMax())) {
@@ -199,7 +199,7 @@ func (u *upload) checkQueue(h *dtaskv1.JobHeader) error {
 }
 
 func showQueue(q *fsm.Queue) *dtaskv1.Queue {
-	s := &dtaskv1.QueueSettings{Weight: q.Weight, MaxRunning: q.MaxRunning, SubmitRateMilli: q.RateMilli, SubmitBurst: q.Burst}
+	s := &dtaskv1.QueueSettings{Weight: q.Weight, MaxRunning: q.MaxRunning, SubmitRate: q.Rate, SubmitPeriodMs: q.PeriodMS, SubmitBurst: q.Burst}
 	for _, r := range q.Max {
 		if s.Max == nil {
 			s.Max = make(map[string]int64, len(q.Max))
