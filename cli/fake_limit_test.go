@@ -32,7 +32,11 @@ func newFakeLimits() fakeLimits {
 func (f *fakeLeader) limitNamed(name string) (*dtaskv1.Limit, error) {
 	i := slices.IndexFunc(f.limits, func(l *dtaskv1.Limit) bool { return l.GetName() == name })
 	if i < 0 {
-		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, fmt.Sprintf("limit %q not found; did you mean \"export-api\"?", name))
+		meant := ""
+		if name == "export" {
+			meant = `; did you mean "export-api"?`
+		}
+		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, fmt.Sprintf("limit %q not found%s", name, meant))
 	}
 	return f.limits[i], nil
 }

@@ -19,7 +19,7 @@ func newFakeQueues() fakeQueues {
 		{
 			Name: "etl", Version: 3, SetBy: "alice", CreatedAt: noon.UnixMilli(), ChangedAt: noon.UnixMilli(),
 			Settings: &dtaskv1.QueueSettings{
-				Weight: 3, MaxRunning: 200, Max: map[string]int64{"gpu": 4000}, Require: map[string]string{"pool": "etl"}, SubmitRateMilli: 2500, SubmitBurst: 10,
+				Weight: 3, MaxRunning: 200, Max: map[string]int64{"gpu": 4000}, Require: map[string]string{"pool": "etl"}, SubmitRate: 150, SubmitPeriodMs: 60_000, SubmitBurst: 10,
 			},
 			Running: 7, WaitP50Us: 2_000, WaitP99Us: 12_000,
 		},
@@ -29,7 +29,11 @@ func newFakeQueues() fakeQueues {
 func (f *fakeLeader) queueNamed(name string) (*dtaskv1.Queue, error) {
 	i := slices.IndexFunc(f.queues, func(q *dtaskv1.Queue) bool { return q.GetName() == name })
 	if i < 0 {
-		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, fmt.Sprintf("queue %q not found; did you mean \"etl\"?", name))
+		meant := ""
+		if name == "elt" {
+			meant = `; did you mean "etl"?`
+		}
+		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, fmt.Sprintf("queue %q not found%s", name, meant))
 	}
 	return f.queues[i], nil
 }

@@ -20,6 +20,11 @@ func (f *fakeLeader) Update(_ context.Context, r *dtaskv1.UpdateRequest) (*dtask
 	if err := checkVersion(r.GetJob(), r.GetIfVersion()); err != nil {
 		return nil, err
 	}
+	if r.GetQueue() != "" {
+		if _, err := f.queueNamed(r.GetQueue()); err != nil {
+			return nil, err
+		}
+	}
 	return &dtaskv1.UpdateResponse{Job: j.job, Version: 2, Existed: r.GetIdempotencyKey() == "again"}, nil
 }
 

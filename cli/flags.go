@@ -49,6 +49,14 @@ func bindP[T any](fl *pflag.FlagSet, p *T, name, shorthand, initial, help string
 	fl.VarP(v, name, shorthand, help)
 }
 
+// maxBurst is how many jobs or tasks a rate allows at once at most.
+const maxBurst = 1_000_000
+
+// bindRate adds a flag with a rate.
+func bindRate(fl *pflag.FlagSet, p *spec.Rate, name, what string) {
+	bind(fl, p, name, "", "maximum `RATE` of "+what+" per second, minute, hour or day, such as 50/s or 1000/h (default: unlimited)", spec.ParseRate)
+}
+
 // bindEnum adds a flag with a few values, of which the first is the default.
 func bindEnum[T ~string](cmd *cobra.Command, fl *pflag.FlagSet, p *T, name, shorthand, help string, values ...T) {
 	names := make([]string, len(values))

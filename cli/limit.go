@@ -39,7 +39,7 @@ func (a *app) onLimit(do func(ctx context.Context, c *client.Client, name string
 
 func newLimitSet(a *app) *cobra.Command {
 	var version uint32
-	var rate string
+	var rate spec.Rate
 	s := &dtaskv1.LimitSettings{}
 	cmd := &cobra.Command{
 		Use:   "set NAME",
@@ -60,18 +60,12 @@ tenant/acme.`,
 		Args: oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case s.GetRunning() == 0 && rate == "":
+			case s.GetRunning() == 0 && rate.N == 0:
 				return usagef("--running or --rate is required: a limit without them would allow everything")
-			case s.GetBurst() > 0 && rate == "":
+			case s.GetBurst() > 0 && rate.N == 0:
 				return usagef("--burst requires --rate")
 			}
-			if rate != "" {
-				n, period, err := spec.ParseRate(rate)
-				if err != nil {
-					return usagef("invalid --rate: %w", err)
-				}
-				s.Rate, s.PeriodMs = n, period
-			}
+			s.Rate, s.PeriodMs = rate.N, rate.PeriodMS
 			if err := spec.CheckLimit(args[0], s); err != nil {
 				return usagef("invalid limit: %w", err)
 			}
@@ -89,8 +83,8 @@ tenant/acme.`,
 	}
 	fl := cmd.Flags()
 	bind(fl, &s.Running, "running", "", "maximum `N` of tasks that run at once (default: unlimited)", integer[uint32](1, math.MaxInt32))
-	fl.StringVar(&rate, "rate", "", "maximum `RATE` of starts per second, minute, hour or day, such as 50/s or 1000/h (default: unlimited)")
-	bind(fl, &s.Burst, "burst", "", "maximum `N` of tasks that start at once (default: 1; requires --rate)", integer[uint32](1, 1_000_000))
+	bindRate(fl, &rate, "rate", "starts")
+	bind(fl, &s.Burst, "burst", "", "maximum `N` of tasks that start at once (default: 1; requires --rate)", integer[uint32](1, maxBurst))
 	bind(fl, &version, "if-version", "", "set only if the limit has this `VERSION`", integer[uint32](1, math.MaxUint32))
 	return cmd
 }

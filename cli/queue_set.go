@@ -19,6 +19,7 @@ func newQueueSet(a *app) *cobra.Command {
 	var (
 		s            dtaskv1.QueueSettings
 		most, labels pairs
+		rate         spec.Rate
 		version      uint32
 	)
 	cmd := &cobra.Command{
@@ -33,9 +34,13 @@ While several queues have tasks waiting, each gets the share of the cluster that
 weight has among theirs.`,
 		Example: `  dtaskctl queue set etl --weight 3 --max-running 200
   dtaskctl queue set ml --max gpu=4 --require pool=ml
-  dtaskctl queue set web --submit-rate 50 --submit-burst 100 --if-version 2`,
+  dtaskctl queue set web --submit-rate 50/s --submit-burst 100 --if-version 2`,
 		Args: oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if s.GetSubmitBurst() > 0 && rate.N == 0 {
+				return usagef("--submit-burst requires --submit-rate")
+			}
+			s.SubmitRate, s.SubmitPeriodMs = rate.N, rate.PeriodMS
 			s.Require, s.Max = labels.values, nil
 			for name, text := range most.values {
 				amount, err := spec.ParseAmount(name, text)
@@ -72,8 +77,8 @@ weight has among theirs.`,
 	bind(fl, &s.MaxRunning, "max-running", "", "maximum `N` of running tasks (default: unlimited)", integer[uint32](1, math.MaxInt32))
 	fl.Var(&most, "max", "maximum of a resource that running tasks take, `NAME=AMOUNT`, such as gpu=4 or memory=64GiB (repeatable)")
 	fl.Var(&labels, "require", "label that tasks of the queue require of a worker, `NAME=VALUE` (repeatable)")
-	bind(fl, &s.SubmitRateMilli, "submit-rate", "", "maximum `RATE` of submissions in jobs per second, such as 50 or 0.5 (default: unlimited)", spec.ParseSubmitRate)
-	bind(fl, &s.SubmitBurst, "submit-burst", "", "maximum `N` of jobs submitted at once (default: 1; requires --submit-rate)", integer[uint32](1, math.MaxInt32))
+	bindRate(fl, &rate, "submit-rate", "submissions")
+	bind(fl, &s.SubmitBurst, "submit-burst", "", "maximum `N` of jobs submitted at once (default: 1; requires --submit-rate)", integer[uint32](1, maxBurst))
 	bind(fl, &version, "if-version", "", "set only if the queue has this `VERSION`", integer[uint32](1, math.MaxUint32))
 	return cmd
 }

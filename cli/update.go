@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -90,6 +91,9 @@ combined with other changes.
 			one := proto.CloneOf(r)
 			one.Job, one.Task, one.IfVersion, one.IdempotencyKey = t.job, t.task, p.ifVersion, p.keyOf(n, total)
 			done, err := c.Update(ctx, one)
+			if r.GetQueue() != "" && errors.Is(err, client.ErrNotFound) {
+				err = withHint(err, "dtaskctl queue list shows the queues, and dtaskctl list the jobs")
+			}
 			if err != nil {
 				return changed{}, err
 			}

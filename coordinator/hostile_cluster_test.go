@@ -16,6 +16,7 @@ import (
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/auth"
+	"github.com/dtask/dtask/internal/timescale"
 	"github.com/dtask/dtask/internal/tlsconf"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
@@ -23,16 +24,20 @@ import (
 
 const (
 	// hostileTimeout bounds every wait; it guards against hanging and measures nothing.
-	hostileTimeout = time.Minute
+	hostileTimeout = 5 * time.Minute
 	// calmTimeout is how long a call of a well-behaved client may take during an attack, on
-	// a machine that runs the cluster, the attackers and other tests.
+	// a machine that runs the cluster, the attackers and other tests; times the time scale.
 	calmTimeout = 30 * time.Second
+	// patience is the time scale of a cluster on a machine that other tests load for longer
+	// than an election takes.
+	patience timescale.Factor = 4
 )
 
 // attacked is a cluster of three with TLS, and the port of its leader.
 type attacked struct {
 	*testing.T
 	leader, address string
+	scale           timescale.Factor
 	dirs            []string // data directories
 	trust           tlsconf.Trust
 	token           auth.Token
@@ -54,6 +59,12 @@ func (o opened) Listen(context.Context, string) (net.Listener, error) { return o
 // starve the heartbeats for as long as that, and other tests may.
 func newAttacked(t *testing.T) *attacked {
 	t.Helper()
+	return newScaled(t, 1)
+}
+
+// newScaled starts a cluster whose times are multiplied by a factor.
+func newScaled(t *testing.T, scale timescale.Factor) *attacked {
+	t.Helper()
 	ca, err := tlsconf.NewCA(tlsconf.NewClusterID(), time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +83,7 @@ func newAttacked(t *testing.T) *attacked {
 		}
 		cfg := Config{
 			ID: id, DataDir: filepath.Join(dir, id), TLSDir: filepath.Join(dir, id+".tls"), MinFree: new(MinFree),
-			Logger: slog.New(slog.DiscardHandler), RaftHeartbeat: 3 * time.Second,
+			Logger: slog.New(slog.DiscardHandler), RaftHeartbeat: scale.Scale(3 * time.Second), TimeScale: scale,
 		}
 		port, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
@@ -84,7 +95,7 @@ func newAttacked(t *testing.T) *attacked {
 		cfg.Listen, cfg.Seams.Network = port.Addr().String(), opened{newTCP(), port}
 		peers, cfgs = append(peers, Peer{ID: id, Address: cfg.Listen}), append(cfgs, cfg)
 	}
-	a := &attacked{T: t, trust: tlsconf.Trust{Roots: ca.Roots}, ca: ca}
+	a := &attacked{T: t, scale: scale, trust: tlsconf.Trust{Roots: ca.Roots}, ca: ca}
 	ctx, stop := context.WithCancel(context.Background()) //nolint:usetesting // ended below
 	var running sync.WaitGroup
 	t.Cleanup(func() {
@@ -208,6 +219,9 @@ func (a *attacked) under(name string, attack func(t *testing.T)) {
 		attack(t)
 		close(over)
 		calm.Wait()
+		if calls == 1 { // the one after the attack
+			t.Error("no call was answered during the attack")
+		}
 		t.Logf("%d calls during the attack, the slowest took %s", calls, slowest.Round(time.Millisecond))
 		if after := a.status(); after.GetLeader() != before.GetLeader() || after.GetTerm() != before.GetTerm() {
 			t.Errorf("the leader changed: %s of term %d, then %s of term %d", before.GetLeader(), before.GetTerm(), after.GetLeader(), after.GetTerm())
@@ -218,7 +232,7 @@ func (a *attacked) under(name string, attack func(t *testing.T)) {
 // work is what well-behaved clients do: a change, a read that the leader confirms, and
 // another connection.
 func (a *attacked) work(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, calmTimeout)
+	ctx, cancel := context.WithTimeout(ctx, a.scale.Scale(calmTimeout))
 	defer cancel()
 	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "calm"})
 	if err != nil {
@@ -231,13 +245,19 @@ func (a *attacked) work(ctx context.Context) error {
 	return errors.Join(err, a.connects(ctx))
 }
 
-// connects completes a handshake of another client.
+// connects completes a handshake of another client. Like every client it dials again: on a
+// loaded machine a handshake may take longer than the coordinator waits for it.
 func (a *attacked) connects(ctx context.Context) error {
-	conn, err := (&tls.Dialer{Config: a.trust.Config(nil, nil)}).DialContext(ctx, "tcp", a.address)
-	if err != nil {
-		return err
+	for {
+		conn, err := (&tls.Dialer{Config: a.trust.Config(nil, nil)}).DialContext(ctx, "tcp", a.address)
+		if err == nil {
+			_ = conn.Close() // the coordinator may have closed it, since nothing follows
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
 	}
-	return conn.Close()
 }
 
 // spare is how many connections to this process an attack may open: each takes two of the

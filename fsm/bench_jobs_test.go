@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"testing"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // Jobs of ten tasks, as many in an entry as arrive together under load.
@@ -56,6 +58,44 @@ func BenchmarkSmallJobs(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/lots/smallJobs, "µs/job")
+		})
+	}
+}
+
+// BenchmarkJobsThatWait reads 10,000 jobs as a listing does: without a concurrency key, and
+// with as many jobs of each key as may wait and run. Each of these names those before it.
+func BenchmarkJobsThatWait(b *testing.B) {
+	const total = 10_000
+	for name, limit := range map[string]uint32{"without_key": 0, "key_of_100": 1, "key_of_1099": 1000} {
+		b.Run(name, func(b *testing.B) {
+			s := New()
+			s.level.current = MaxLevel
+			for id := JobID(1); id <= total; id++ {
+				p := plan(nil)
+				if limit > 0 {
+					key := fmt.Sprintf("key-%d", int(id-1)/int(limit+maxWaitingJobs))
+					p = gatedAt(p, jobTimes{shared: &dtaskv1.JobConcurrency{Key: key, Limit: limit, Overlap: dtaskv1.ScheduleOverlap(OverlapWaitAll)}})
+				}
+				ops := p.submit(id, fmt.Sprint("job ", id), 1)
+				if limit > 0 {
+					ops = submitGated(id, fmt.Sprint("job ", id), p)
+				}
+				if limit > 0 && uint32(id-1)%(limit+maxWaitingJobs) < limit {
+					ops = append(ops, &OpenGate{Job: id})
+				}
+				if r := s.Apply(Entry{NowMS: 1000, Ops: ops}, nil); r != Accepted {
+					b.Fatal(r)
+				}
+			}
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				for job := range s.Jobs(0) {
+					n += len(job.WaitsFor)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/total, "ns/job")
+			b.ReportMetric(float64(n)/float64(b.N)/total, "named/job")
 		})
 	}
 }

@@ -109,18 +109,63 @@ func (s *State) leaveKey(j *job) {
 	}
 }
 
-// waitsFor returns the jobs that a gated job waits for: those that its key lets run, and the
-// earlier ones that wait for it and may start now.
-func (s *State) waitsFor(j *job) (list []JobID) {
-	if !j.hasKey() {
-		return nil
-	}
-	for _, id := range s.KeyJobs(ConcurrencyKey(j.header)) {
-		if x := s.jobs.get(id); x.gate == gateOpened || x.id < j.id && !x.waiting() && startMS(x.header, x.submitted) <= s.now {
-			list = append(list, id)
+// keyWaits are the jobs with a concurrency key that others with it may wait for.
+type keyWaits struct {
+	list   []JobID // those that run, and those that may start now; ascending
+	opened []JobID // those that run
+}
+
+// keyWaits finds the jobs that others with a key may wait for.
+func (s *State) keyWaits(key string) *keyWaits {
+	open := s.KeyJobs(key)
+	w := &keyWaits{list: make([]JobID, 0, len(open))}
+	for _, id := range open {
+		switch x := s.jobs.get(id); {
+		case x.gate == gateOpened:
+			w.list, w.opened = append(w.list, id), append(w.opened, id)
+		case !x.waiting() && startMS(x.header, x.submitted) <= s.now:
+			w.list = append(w.list, id)
 		}
 	}
-	return list
+	return w
+}
+
+// of returns the jobs that a gated job waits for: those that its key lets run, and the earlier
+// ones that wait for it and may start now. Shared: never change it.
+func (w *keyWaits) of(id JobID) []JobID {
+	at, _ := slices.BinarySearch(w.list, id)
+	later, _ := slices.BinarySearch(w.opened, id)
+	if later == len(w.opened) {
+		return w.list[:at:at]
+	}
+	return slices.Concat(w.list[:at], w.opened[later:])
+}
+
+// jobWaits finds what jobs wait for while they are read: for the jobs of one key it reads its
+// jobs once. It must not outlive a change of the state.
+type jobWaits struct {
+	s     *State
+	byKey map[string]*keyWaits
+}
+
+// maxKeptWaits is how many keys a jobWaits keeps, of at most 1,099 jobs each.
+const maxKeptWaits = 256
+
+// of returns what a job waits for. Shared: never change it.
+func (w *jobWaits) of(j *job) []JobID {
+	if !j.gated() || !j.hasKey() {
+		return nil
+	}
+	key := ConcurrencyKey(j.header)
+	known := w.byKey[key]
+	if known == nil {
+		known = w.s.keyWaits(key)
+		if w.byKey == nil || len(w.byKey) >= maxKeptWaits {
+			w.byKey = make(map[string]*keyWaits)
+		}
+		w.byKey[key] = known
+	}
+	return known.of(j.id)
 }
 
 // restoreKeys finds the jobs of each key in a state that was read from a snapshot.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -161,4 +163,40 @@ func TestTheRunsOfAScheduleHaveAKey(t *testing.T) {
 	if r := s.Apply(Entry{NowMS: 1000, Ops: setOf(1, sharing(OverlapWait, 1), nil)}, nil); r != Malformed {
 		t.Errorf("a schedule whose rule is not that of its jobs: got %v", r)
 	}
+}
+
+// What a job waits for is the same whether it is read alone or in a list, and as each pair of
+// jobs decides it: a job waits for those that run, and for those before it that may start.
+func TestJobsInAListWaitForTheSameAsAlone(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		s := gatedState(t)
+		for i := range rapid.IntRange(1, 12).Draw(r, "jobs") {
+			times := jobTimes{shared: &dtaskv1.JobConcurrency{
+				Key: rapid.SampledFrom([]string{"deploy", "test"}).Draw(r, "key"), Limit: 2, Overlap: dtaskv1.ScheduleOverlap(OverlapWaitAll),
+			}}
+			times.startAfter = rapid.SampledFrom([]int64{0, 60_000}).Draw(r, "after")
+			p := gatedAt(plan(nil), times)
+			if reason := s.Apply(Entry{NowMS: 1000, Ops: submitGated(JobID(i+1), fmt.Sprint("job ", i), p)}, nil); reason != Accepted {
+				t.Fatal(reason)
+			}
+		}
+		now := rapid.SampledFrom([]int64{1000, 70_000}).Draw(r, "now")
+		for _, id := range rapid.SliceOfN(rapid.Uint64Range(1, 12), 0, 4).Draw(r, "opened") {
+			s.Apply(Entry{NowMS: now, Ops: []Op{&OpenGate{Job: JobID(id)}}}, nil)
+		}
+		for job := range s.Jobs(0) {
+			var want []JobID
+			for _, id := range s.KeyJobs(ConcurrencyKey(job.Header)) {
+				other, _ := s.Job(id)
+				if job.Gated && (!other.Gated || id < job.ID && other.StartMS() <= s.now) {
+					want = append(want, id)
+				}
+			}
+			alone, _ := s.Job(job.ID)
+			if !slices.Equal(job.WaitsFor, want) || !slices.Equal(alone.WaitsFor, want) {
+				t.Fatalf("job %d waits for %v in a list and for %v alone, want %v", job.ID, job.WaitsFor, alone.WaitsFor, want)
+			}
+		}
+	})
 }

@@ -143,7 +143,7 @@ func examples() []Op {
 		&SetClusterName{Name: "eu-prod-1"},
 		&SetQueue{
 			Name: "etl", QueueSettings: QueueSettings{
-				Weight: 300, MaxRunning: 200, Max: []Resource{{"cpu", 1 << 40}, {"gpu", 4000}}, Require: []Label{{"pool", "etl"}}, RateMilli: 2500, Burst: 70000,
+				Weight: 300, MaxRunning: 200, Max: []Resource{{"cpu", 1 << 40}, {"gpu", 4000}}, Require: []Label{{"pool", "etl"}}, Rate: 2500, PeriodMS: 60_000, Burst: 70000,
 			},
 			Pause: QueuePause{AtMS: 1_700_000_004_012, By: "bob", Reason: "new disk"}, By: "alice", IfVersion: 7, AtMS: 1_700_000_004_013,
 		},

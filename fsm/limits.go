@@ -48,6 +48,19 @@ const (
 	maxQueueText        = 16 << 10 // settings of a queue, encoded
 )
 
+// MaxRate, MaxRatePeriodMS and MaxRateBurst bound the rate of a limit or a queue, so that their
+// products fit into 63 bits.
+const (
+	MaxRate         = 10_000_000
+	MaxRatePeriodMS = 24 * 60 * 60 * 1000
+	MaxRateBurst    = 1_000_000
+)
+
+// malformedRate reports whether settings are neither those of a rate nor all 0.
+func malformedRate(n, periodMS, burst uint32) bool {
+	return (n == 0) != (periodMS == 0) || (n == 0) != (burst == 0) || n > MaxRate || periodMS > MaxRatePeriodMS || burst > MaxRateBurst
+}
+
 // MaxQueueWeight is the largest weight of a queue.
 const MaxQueueWeight = 10_000
 

@@ -20,14 +20,6 @@ type LimitSettings struct {
 	Burst    uint32 // starts at once; 0 without a rate
 }
 
-// MaxLimitRate, MaxLimitPeriodMS and MaxLimitBurst bound the settings of a rate, so that their
-// products fit into 63 bits.
-const (
-	MaxLimitRate     = 10_000_000
-	MaxLimitPeriodMS = 24 * 60 * 60 * 1000
-	MaxLimitBurst    = 1_000_000
-)
-
 func (l *LimitSettings) fields(c *coder) {
 	number(c, &l.Running)
 	number(c, &l.Rate)
@@ -36,8 +28,7 @@ func (l *LimitSettings) fields(c *coder) {
 }
 
 func (l *LimitSettings) malformed() bool {
-	return l.Running == 0 && l.Rate == 0 || (l.Rate == 0) != (l.PeriodMS == 0) || (l.Rate == 0) != (l.Burst == 0) ||
-		l.Rate > MaxLimitRate || l.PeriodMS > MaxLimitPeriodMS || l.Burst > MaxLimitBurst
+	return l.Running == 0 && l.Rate == 0 || malformedRate(l.Rate, l.PeriodMS, l.Burst)
 }
 
 // NamedLimit bounds the attempts of all tasks that use it. One with a name that ends in /*

@@ -13,7 +13,7 @@ func (g *generator) limit() Op {
 	op := &SetLimit{Name: name, IfVersion: version, By: "alice", AtMS: int64(1 + g.choose(1000))}
 	op.Running = uint32(g.choose(3))
 	if g.choose.one(2) {
-		op.Rate, op.PeriodMS, op.Burst = uint32(1+g.choose(2)), []uint32{1000, 0, MaxLimitPeriodMS + 1}[g.odd(1, 3)], uint32(1+g.choose(2))
+		op.Rate, op.PeriodMS, op.Burst = uint32(1+g.choose(2)), []uint32{1000, 0, MaxRatePeriodMS + 1}[g.odd(1, 3)], uint32(1+g.choose(2))
 	}
 	return op
 }

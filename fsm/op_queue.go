@@ -52,7 +52,7 @@ func (o *SetQueue) apply(s *State, _ *Effects) Reason {
 func (o *SetQueue) changesNothing(q *Queue) bool {
 	a, b := o.QueueSettings, q.QueueSettings
 	return o.Pause == q.Pause && slices.Equal(a.Max, b.Max) && slices.Equal(a.Require, b.Require) && a.Weight == b.Weight &&
-		a.MaxRunning == b.MaxRunning && a.RateMilli == b.RateMilli && a.Burst == b.Burst
+		a.MaxRunning == b.MaxRunning && a.Rate == b.Rate && a.PeriodMS == b.PeriodMS && a.Burst == b.Burst
 }
 
 // DeleteQueue removes a queue. The default one returns to its initial settings.

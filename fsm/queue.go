@@ -23,8 +23,9 @@ type QueueSettings struct {
 	MaxRunning uint32     // attempts at once; 0 = unlimited
 	Max        []Resource // the most that attempts may hold, in thousandths; ascending by name
 	Require    []Label    // added to those that its tasks require; ascending by key
-	RateMilli  uint32     // jobs per 1,000 seconds that may be submitted; 0 = unlimited
-	Burst      uint32     // jobs at once; 0 without RateMilli
+	Rate       uint32     // jobs that may be submitted in each period; 0 = unlimited
+	PeriodMS   uint32     // 0 without a rate
+	Burst      uint32     // jobs at once; 0 without a rate
 }
 
 func (q *QueueSettings) fields(c *coder) {
@@ -32,7 +33,8 @@ func (q *QueueSettings) fields(c *coder) {
 	number(c, &q.MaxRunning)
 	c.resources(&q.Max)
 	c.labels(&q.Require)
-	number(c, &q.RateMilli)
+	number(c, &q.Rate)
+	number(c, &q.PeriodMS)
 	number(c, &q.Burst)
 }
 
@@ -47,7 +49,7 @@ func (q *QueueSettings) malformed() bool {
 		}
 		return true
 	}
-	return q.Weight == 0 || q.Weight > MaxQueueWeight || (q.RateMilli == 0) != (q.Burst == 0) || len(e.b) > maxQueueText ||
+	return q.Weight == 0 || q.Weight > MaxQueueWeight || malformedRate(q.Rate, q.PeriodMS, q.Burst) || len(e.b) > maxQueueText ||
 		slices.ContainsFunc(q.Max, func(r Resource) bool { return r.Name == "" || r.Amount <= 0 }) ||
 		slices.ContainsFunc(q.Require, func(l Label) bool { return l.Key == "" }) ||
 		!ascending(len(q.Max), func(i int) bool { return q.Max[i-1].Name < q.Max[i].Name }) ||

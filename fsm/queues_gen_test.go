@@ -21,7 +21,7 @@ func (g *generator) queue(s *State) Op {
 		Require:    [][]Label{nil, {{"pool", "etl"}}, {{"", "x"}}, {{"a", "1"}, {"a", "2"}}}[g.odd(2, 4)],
 	}}
 	if g.choose.one(3) {
-		o.RateMilli, o.Burst = 500, uint32(1+g.odd(2, 3)-1)
+		o.Rate, o.PeriodMS, o.Burst = 500, []uint32{1000, 0, MaxRatePeriodMS + 1}[g.odd(1, 3)], uint32(1+g.odd(2, 3)-1)
 	}
 	if g.choose.one(3) {
 		o.Pause = QueuePause{AtMS: g.at(s), By: "bob", Reason: g.text()}

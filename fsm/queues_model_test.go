@@ -45,7 +45,7 @@ func (w *model) setQueue(op *SetQueue) string {
 		}
 	}
 	p := op.Pause
-	if badModelName(op.Name) || op.Weight < 1 || op.Weight > 10_000 || op.RateMilli > 0 && op.Burst == 0 || op.RateMilli == 0 && op.Burst > 0 ||
+	if badModelName(op.Name) || op.Weight < 1 || op.Weight > 10_000 || op.Rate > 0 && (op.Burst == 0 || op.PeriodMS == 0 || op.PeriodMS > 86_400_000) || op.Rate == 0 && op.Burst+op.PeriodMS > 0 ||
 		op.AtMS < 1 || p.AtMS == 0 && (p.By != "" || p.Reason != "") || len(p.Reason) > maxText {
 		return "malformed"
 	}

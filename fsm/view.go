@@ -37,7 +37,7 @@ type Job struct {
 	NeedEnds    []JobState        // by need of the header: how that job ended; 0 = it had not; shared: never change it
 	Waiting     bool              // for a job of them
 	Gated       bool              // no ordinary task is ready before the leader opens the job's gate
-	WaitsFor    []JobID           // jobs with its concurrency key that a gated job waits for, ascending
+	WaitsFor    []JobID           // jobs with its concurrency key that a gated job waits for, ascending. Shared: never change it
 
 	updates *updates
 }
@@ -74,14 +74,13 @@ func (s *State) Job(id JobID) (Job, bool) {
 	if j == nil {
 		return Job{}, false
 	}
-	return s.viewJob(j), true
+	return (&jobWaits{s: s}).view(j), true
 }
 
-func (s *State) viewJob(j *job) Job {
+// view returns a job with what it waits for.
+func (w *jobWaits) view(j *job) Job {
 	v := j.view()
-	if v.Gated {
-		v.WaitsFor = s.waitsFor(j)
-	}
+	v.WaitsFor = w.of(j)
 	return v
 }
 
@@ -105,13 +104,14 @@ func (s *State) Jobs(below JobID) iter.Seq[Job] {
 		below = s.nextJob
 	}
 	return func(yield func(Job) bool) {
+		waits := &jobWaits{s: s}
 		at, found := s.jobs.find(uint64(below-1) / jobPageSize)
 		if !found {
 			at-- // the page below
 		}
 		for ; at >= 0; at-- {
 			for _, j := range slices.Backward(s.jobs.pages[at].jobs[:]) {
-				if j != nil && j.id < below && j.state != JobUploading && !yield(s.viewJob(j)) {
+				if j != nil && j.id < below && j.state != JobUploading && !yield(waits.view(j)) {
 					return
 				}
 			}

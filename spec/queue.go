@@ -16,8 +16,6 @@ const (
 	// maxQueueText bounds the names and values of a queue together: fewer than fit into the
 	// state.
 	maxQueueText = 14 << 10 // bytes
-	// maxSubmitBurst bounds the jobs that may be submitted to a queue at once.
-	maxSubmitBurst = 1_000_000
 )
 
 // queueProblem returns what is wrong with the name of a queue.
@@ -54,12 +52,7 @@ func CheckQueue(name string, q *dtaskv1.QueueSettings) error {
 	if text > maxQueueText {
 		add("max and require", problem{fmt.Sprintf("have %d bytes of names and values", text), fmt.Sprintf("must be at most %d", maxQueueText)})
 	}
-	if q.GetSubmitBurst() > maxSubmitBurst {
-		add("submit_burst", problem{fmt.Sprintf("%d is out of range", q.GetSubmitBurst()), fmt.Sprintf("must be 1 to %d", maxSubmitBurst)})
-	}
-	if q.GetSubmitBurst() > 0 && q.GetSubmitRateMilli() == 0 {
-		add("submit_burst", problem{"requires submit_rate", "set both"})
-	}
+	faults = append(faults, rateFaults("submit_", q.GetSubmitRate(), q.GetSubmitPeriodMs(), q.GetSubmitBurst())...)
 	if len(faults) > 0 {
 		return faults
 	}
@@ -75,20 +68,6 @@ func ParseAmount(resource, text string) (int64, error) {
 	}
 	v, p := thousandths(text)
 	return v, asError(p)
-}
-
-// ParseSubmitRate parses a number of jobs per second, in thousandths.
-func ParseSubmitRate(text string) (uint32, error) {
-	v, p := thousandths(text)
-	switch {
-	case p.bad():
-		return 0, asError(p)
-	case v == 0:
-		return 0, fmt.Errorf("%s lets no job be submitted; leave it out for an unlimited rate", quote(text))
-	case v > maxSubmitBurst*1000:
-		return 0, fmt.Errorf("%s is out of range; must be at most %d", quote(text), maxSubmitBurst)
-	}
-	return uint32(v), nil //nolint:gosec // at most 10^9
 }
 
 // QueuePosition returns where a job file names a queue: line and column from 1, or 0 if it

@@ -40,22 +40,10 @@ func CheckLimit(name string, l *dtaskv1.LimitSettings) error {
 		}
 	}
 	add("name", limitNameProblem(name))
-	switch {
-	case l.GetRate() == 0 && l.GetPeriodMs()+l.GetBurst() > 0:
-		add("rate", problem{"missing", "set it beside its period and burst"})
-	case l.GetRunning() == 0 && l.GetRate() == 0:
+	if l.GetRunning()+l.GetRate()+l.GetPeriodMs()+l.GetBurst() == 0 {
 		add("running", problem{"missing, as is a rate: the limit would allow everything", "set one of them, or both"})
-	case l.GetRate() > 0 && l.GetPeriodMs() == 0:
-		add("period_ms", problem{"missing", "set the period of the rate, such as 1000"})
 	}
-	atMost := func(where string, got, most uint32) {
-		if got > most {
-			add(where, problem{fmt.Sprintf("%d is out of range", got), fmt.Sprintf("must be at most %d", most)})
-		}
-	}
-	atMost("rate", l.GetRate(), maxRate)
-	atMost("period_ms", l.GetPeriodMs(), maxRatePeriod)
-	atMost("burst", l.GetBurst(), maxBurst)
+	faults = append(faults, rateFaults("", l.GetRate(), l.GetPeriodMs(), l.GetBurst())...)
 	if len(faults) > 0 {
 		return faults
 	}

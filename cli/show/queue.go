@@ -9,6 +9,7 @@ import (
 
 	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
 )
 
 // Queues adds a table of queues.
@@ -53,8 +54,8 @@ func (p *Printer) Queue(q *dtaskv1.Queue) {
 		p.field("at most", fmt.Sprintf("%s of %s", amountOf(s.GetMax()[name]), name))
 	}
 	p.field("require", formatLabels(s.GetRequire()))
-	if s.GetSubmitRateMilli() > 0 {
-		p.field("submit", fmt.Sprintf("%s jobs per second, %s at once", amountOf(int64(s.GetSubmitRateMilli())), Count(s.GetSubmitBurst())))
+	if s.GetSubmitRate() > 0 {
+		p.field("submit", fmt.Sprintf("%s, %s at once", spec.FormatRate(s.GetSubmitRate(), s.GetSubmitPeriodMs()), Count(s.GetSubmitBurst())))
 	}
 	if q.GetChangedAt() != 0 {
 		p.field("set", strings.TrimSpace(p.ago(q.GetChangedAt())+by(q.GetSetBy())))

@@ -106,6 +106,23 @@ func notFound(format string, args ...any) error {
 	return &Error{Kind: KindNotFound, Message: fmt.Sprintf(format, args...)}
 }
 
+// notFoundNear is for an unknown name, with the one that was probably meant, if any. How to
+// list the names differs by client: dtaskctl adds its command as a hint.
+func notFoundNear(what, name, near string) error {
+	if near == "" {
+		return notFound("%s %s not found", what, quote(name))
+	}
+	return notFound("%s %s not found; %s", what, quote(name), didYouMean(near))
+}
+
+// didYouMean suggests a name; empty without one.
+func didYouMean(near string) string {
+	if near == "" {
+		return ""
+	}
+	return "did you mean " + quote(near) + "?"
+}
+
 // conflict is for a job, task or worker whose state does not allow the call.
 func conflict(format string, args ...any) error {
 	return &Error{Kind: KindEnded, Message: fmt.Sprintf(format, args...)}

@@ -14,6 +14,9 @@ func showGate(shown *dtaskv1.Job, j *fsm.Job) {
 	if !j.Gated {
 		return
 	}
+	if len(j.WaitsFor) > 0 {
+		shown.WaitsFor = make([]string, 0, len(j.WaitsFor))
+	}
 	for _, id := range j.WaitsFor {
 		shown.WaitsFor = append(shown.WaitsFor, formatJobID(id))
 	}

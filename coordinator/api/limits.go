@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -124,22 +125,23 @@ func (s *limits) explainLimit(err error, name string, version uint32) error {
 
 // limitNotFound names the limit that was probably meant.
 func limitNotFound(st *fsm.State, name string) error {
-	return notFound("limit %s not found; %s", quote(name), otherLimit(st, name))
+	return notFoundNear("limit", name, nearLimit(st, name))
 }
 
-// otherLimit suggests what to write instead of the name of an unknown limit.
-func otherLimit(st *fsm.State, name string) string {
-	near := nearest.Name(name, func(yield func(string) bool) {
+// nearLimit returns the name of the limit that was probably meant; empty if none is near.
+func nearLimit(st *fsm.State, name string) string {
+	return nearest.Name(name, func(yield func(string) bool) {
 		for l := range st.NamedLimits() {
 			if !yield(l.Name) {
 				return
 			}
 		}
 	})
-	if near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
-	return "dtaskctl limit list shows the limits"
+}
+
+// otherLimit suggests what to write instead of the name of an unknown limit.
+func otherLimit(st *fsm.State, name string) string {
+	return cmp.Or(didYouMean(nearLimit(st, name)), "dtaskctl limit list shows the limits")
 }
 
 // checkUses refuses a job with a task that uses an unknown limit, or one that replicas of an

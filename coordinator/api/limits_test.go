@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -137,5 +138,57 @@ func TestLimitsNeedTheLevelOfAllReplicas(t *testing.T) {
 	_, err := r.send(t.Context(), request("early", h, task("a")))
 	if err == nil || !strings.Contains(err.Error(), "limits require 3: finish the upgrade") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What a user can do about an unknown name is the hint of the command; the error is the same
+// for every client.
+func TestANameThatIsNearNoOtherIsJustNotFound(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	show := func(name string) error {
+		_, err := r.limits.ListLimits(t.Context(), &dtaskv1.ListLimitsRequest{Name: name})
+		return err
+	}
+	_, deleted := r.limits.DeleteLimit(t.Context(), &dtaskv1.DeleteLimitRequest{Name: "nope"})
+	_, queue := r.queues.ListQueues(t.Context(), &dtaskv1.ListQueuesRequest{Name: "nope"})
+	job := r.submit(t, "moved", task("a"))
+	_, moved := r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: formatJobID(job), Queue: "nope", IdempotencyKey: "move"})
+	for _, x := range []struct {
+		err  error
+		want string
+	}{
+		{show("nope"), `limit "nope" not found`},
+		{show("bd"), `limit "bd" not found; did you mean "db"?`},
+		{deleted, `limit "nope" not found`},
+		{queue, `queue "nope" not found`},
+		{moved, `queue "nope" not found`},
+	} {
+		wantError(t, x.err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+		if got := status.Convert(x.err).Message(); got != x.want {
+			t.Errorf("got %q, want %q", got, x.want)
+		}
+	}
+}
+
+// The bounds of a rate stand in spec and in fsm, which don't import each other.
+func TestTheLargestRatesThatMayBeSetAreThoseOfTheState(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	set := func(rate, period, burst uint32) error {
+		limit := &dtaskv1.LimitSettings{Rate: rate, PeriodMs: period, Burst: burst}
+		queue := &dtaskv1.QueueSettings{SubmitRate: rate, SubmitPeriodMs: period, SubmitBurst: burst}
+		_, err := r.limits.SetLimit(t.Context(), &dtaskv1.SetLimitRequest{Name: "db", Settings: limit})
+		_, other := r.queues.SetQueue(t.Context(), &dtaskv1.SetQueueRequest{Name: "web", Settings: queue})
+		if status.Code(err) != status.Code(other) {
+			t.Errorf("%d in %d ms, %d at once: limit %v, queue %v", rate, period, burst, err, other)
+		}
+		return err
+	}
+	if err := set(fsm.MaxRate, fsm.MaxRatePeriodMS, fsm.MaxRateBurst); err != nil {
+		t.Errorf("the largest: %v", err)
+	}
+	for _, x := range [][3]uint32{{fsm.MaxRate + 1, 1, 1}, {1, fsm.MaxRatePeriodMS + 1, 1}, {1, 1, fsm.MaxRateBurst + 1}, {0, 1, 0}, {1, 0, 1}} {
+		wantError(t, set(x[0], x[1], x[2]), codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 	}
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -40,8 +39,8 @@ func (s *queues) SetQueue(ctx context.Context, r *dtaskv1.SetQueueRequest) (*dta
 
 // storedQueue returns checked settings in the form in which they are stored.
 func storedQueue(q *dtaskv1.QueueSettings) fsm.QueueSettings {
-	s := fsm.QueueSettings{Weight: max(q.GetWeight(), 1), MaxRunning: q.GetMaxRunning(), RateMilli: q.GetSubmitRateMilli(), Burst: q.GetSubmitBurst()}
-	if s.RateMilli > 0 {
+	s := fsm.QueueSettings{Weight: max(q.GetWeight(), 1), MaxRunning: q.GetMaxRunning(), Rate: q.GetSubmitRate(), PeriodMS: q.GetSubmitPeriodMs(), Burst: q.GetSubmitBurst()}
+	if s.Rate > 0 {
 		s.Burst = max(s.Burst, 1)
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.GetMax())) {
@@ -155,23 +154,24 @@ func (s *queues) explainQueue(err error, name string, version uint32) error {
 
 // queueNotFound names the queue that was probably meant.
 func queueNotFound(st *fsm.State, name string) error {
-	return notFound("queue %s not found; %s", quote(name), otherQueue(st, name))
+	return notFoundNear("queue", name, nearQueue(st, name))
 }
 
-// otherQueue suggests what to write instead of the name of an unknown queue.
-func otherQueue(st *fsm.State, name string) string {
-	names := func(yield func(string) bool) {
+// nearQueue returns the name of the queue that was probably meant; empty if none is near.
+func nearQueue(st *fsm.State, name string) string {
+	return nearest.Name(name, func(yield func(string) bool) {
 		for q := range st.Queues() {
 			if !yield(q.Name) {
 				return
 			}
 		}
 		yield(fsm.DefaultQueue)
-	}
-	if near := nearest.Name(name, names); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
-	return "dtaskctl queue list shows the queues"
+	})
+}
+
+// otherQueue suggests what to write instead of the name of an unknown queue.
+func otherQueue(st *fsm.State, name string) string {
+	return cmp.Or(didYouMean(nearQueue(st, name)), "dtaskctl queue list shows the queues")
 }
 
 // checkQueue refuses a job whose queue is unknown, or unknown to replicas of an earlier
@@ -199,7 +199,7 @@ func (u *upload) checkQueue(h *dtaskv1.JobHeader) error {
 }
 
 func showQueue(q *fsm.Queue) *dtaskv1.Queue {
-	s := &dtaskv1.QueueSettings{Weight: q.Weight, MaxRunning: q.MaxRunning, SubmitRateMilli: q.RateMilli, SubmitBurst: q.Burst}
+	s := &dtaskv1.QueueSettings{Weight: q.Weight, MaxRunning: q.MaxRunning, SubmitRate: q.Rate, SubmitPeriodMs: q.PeriodMS, SubmitBurst: q.Burst}
 	for _, r := range q.Max {
 		if s.Max == nil {
 			s.Max = make(map[string]int64, len(q.Max))

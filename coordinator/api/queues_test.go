@@ -63,8 +63,10 @@ func TestSettingsThatMakeNoSenseAreRefused(t *testing.T) {
 		"weight: 10001 is out of range":     {Weight: 10_001},
 		"max.gpu: a quota of 0 or less":     {Max: map[string]int64{"gpu": 0}},
 		"max.mem: a quota of 0 or less":     {Max: map[string]int64{"mem": -1}},
-		"submit_burst: requires":            {SubmitBurst: 3},
-		"submit_burst: 2000000 is out":      {SubmitRateMilli: 1, SubmitBurst: 2_000_000},
+		"submit_rate: missing":              {SubmitBurst: 3},
+		"submit_period_ms: missing":         {SubmitRate: 3},
+		"submit_rate: 10000001 is out":      {SubmitRate: 10_000_001, SubmitPeriodMs: 1000},
+		"submit_burst: 2000000 is out":      {SubmitRate: 1, SubmitPeriodMs: 1000, SubmitBurst: 2_000_000},
 		"require.a b: invalid name \"a b\"": {Require: map[string]string{"a b": "x"}},
 	} {
 		_, err := r.queues.SetQueue(t.Context(), &dtaskv1.SetQueueRequest{Name: "etl", Settings: s})

@@ -12,11 +12,9 @@ type bucket struct {
 	at       time.Time // up to which units were added
 }
 
-// milliBucket returns a full bucket for a number of tokens in each 1,000 seconds.
-func milliBucket(tokens, burst uint32, now time.Time) *bucket {
-	k := &bucket{perMicro: int64(tokens), token: int64(1_000 * time.Second / time.Microsecond), burst: int64(burst), at: now}
-	k.units = k.full()
-	return k
+// newBucket returns an empty bucket for a rate.
+func newBucket(rate, periodMS, burst uint32, at time.Time) bucket {
+	return bucket{perMicro: int64(rate), token: int64(periodMS) * 1_000, burst: int64(burst), at: at}
 }
 
 func (k *bucket) full() int64 { return k.burst * k.token }

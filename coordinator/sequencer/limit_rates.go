@@ -35,11 +35,6 @@ type limitBucket struct {
 // batches per second that a high rate causes.
 const grantInterval = 5 * time.Millisecond
 
-// newLimitBucket returns an empty bucket for a rate.
-func newLimitBucket(l fsm.LimitSettings, at time.Time) bucket {
-	return bucket{perMicro: int64(l.Rate), token: int64(l.PeriodMS) * 1_000, burst: int64(l.Burst), at: at}
-}
-
 // use gives the scheduler the tokens of a limit that a class uses.
 func (r *limitRates) use(use string, l fsm.LimitSettings) {
 	if l.Rate == 0 {
@@ -56,7 +51,7 @@ func (r *limitRates) use(use string, l fsm.LimitSettings) {
 // add makes the bucket of a use. It was dropped when it was full, or is empty since the begin
 // of the term.
 func (r *limitRates) add(use string, l fsm.LimitSettings) *limitBucket {
-	k := &limitBucket{bucket: newLimitBucket(l, r.since), use: use}
+	k := &limitBucket{bucket: newBucket(l.Rate, l.PeriodMS, l.Burst, r.since), use: use}
 	if r.set[fsm.LimitOf(use)] {
 		k.units = k.full()
 	}
@@ -75,7 +70,7 @@ func (r *limitRates) number(k *limitBucket) {
 
 // grant sets the tokens of a use in the scheduler, and adds a timer if it has no token.
 func (r *limitRates) grant(k *limitBucket) {
-	r.sched.SetTokens(k.use, uint32(k.whole())) //nolint:gosec // at most MaxLimitBurst
+	r.sched.SetTokens(k.use, uint32(k.whole())) //nolint:gosec // at most MaxRateBurst
 	if k.whole() > 0 || k.timed {
 		return
 	}
@@ -126,7 +121,7 @@ func (r *limitRates) changed(now time.Time, name string, old, to fsm.LimitSettin
 		}
 		k.refill(now)
 		whole := min(k.whole(), int64(to.Burst))
-		k.bucket = newLimitBucket(to, now)
+		k.bucket = newBucket(to.Rate, to.PeriodMS, to.Burst, now)
 		k.units = whole * k.token
 		r.number(k) // a timer of the former rate may be far away
 	}

@@ -48,13 +48,14 @@ func (q *queues) rebuild(b *batch) {
 func (q *queues) mirror(b *batch, x *fsm.Queue) {
 	q.sched.SetQueue(schedulerQueue(x.Name), queueSettings(x))
 	q.policies.setRequired(x.Name, x.Require)
-	if x.RateMilli == 0 {
+	if x.Rate == 0 {
 		delete(q.buckets, x.Name)
 		return
 	}
-	to := milliBucket(x.RateMilli, x.Burst, b.now)
-	if k := q.buckets[x.Name]; k == nil || k.perMicro != to.perMicro || k.burst != to.burst {
-		q.buckets[x.Name] = to
+	to := newBucket(x.Rate, x.PeriodMS, x.Burst, b.now)
+	to.units = to.full()
+	if k := q.buckets[x.Name]; k == nil || k.perMicro != to.perMicro || k.token != to.token || k.burst != to.burst {
+		q.buckets[x.Name] = &to
 	}
 }
 

@@ -332,7 +332,7 @@ func TestTheSubmissionRateOfAQueueHolds(t *testing.T) {
 		c := newCluster(t)
 		s, _ := c.lead()
 		atQueueLevel(t, s)
-		mustSetQueue(t, s, "web", fsm.QueueSettings{RateMilli: 500, Burst: 2})
+		mustSetQueue(t, s, "web", fsm.QueueSettings{Rate: 30, PeriodMS: 60_000, Burst: 2})
 		submit := func(key string) error {
 			x := queued(key, "web", 1).submission()
 			x.Queue = "web"

@@ -57,7 +57,7 @@ func (x *simQueues) act(t *simTerm) {
 	case n < 3:
 		to := fsm.QueueSettings{Weight: 1 + c.rng.Uint32N(4), MaxRunning: c.rng.Uint32N(2) * (1 + c.rng.Uint32N(4))}
 		if c.chance(20) {
-			to.RateMilli, to.Burst = 1000, 5
+			to.Rate, to.PeriodMS, to.Burst = 1, 1000, 5
 		}
 		if c.chance(25) {
 			to.Max = []fsm.Resource{{Name: "cpu", Amount: 2000 + c.rng.Int64N(2000)}}

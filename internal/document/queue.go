@@ -32,12 +32,13 @@ type Queue struct {
 
 // QueueSettings are the settings of a queue.
 type QueueSettings struct {
-	Weight          uint32            `json:"weight"`
-	MaxRunning      uint32            `json:"max_running"` // 0 = unlimited
-	Max             map[string]int64  `json:"max"`         // in thousandths of a unit
-	Require         map[string]string `json:"require"`
-	SubmitRateMilli uint32            `json:"submit_rate_milli"` // jobs per 1,000 seconds; 0 = unlimited
-	SubmitBurst     uint32            `json:"submit_burst"`
+	Weight         uint32            `json:"weight"`
+	MaxRunning     uint32            `json:"max_running"` // 0 = unlimited
+	Max            map[string]int64  `json:"max"`         // in thousandths of a unit
+	Require        map[string]string `json:"require"`
+	SubmitRate     uint32            `json:"submit_rate"`      // jobs in each period; 0 = unlimited
+	SubmitPeriodMS uint32            `json:"submit_period_ms"` // 0 without a rate
+	SubmitBurst    uint32            `json:"submit_burst"`
 }
 
 // PausedQueue is a queue that was paused or resumed.
@@ -69,7 +70,7 @@ func NewQueue(q *dtaskv1.Queue) Queue {
 func newQueueSettings(s *dtaskv1.QueueSettings) QueueSettings {
 	doc := QueueSettings{
 		Weight: s.GetWeight(), MaxRunning: s.GetMaxRunning(), Max: s.GetMax(), Require: s.GetRequire(),
-		SubmitRateMilli: s.GetSubmitRateMilli(), SubmitBurst: s.GetSubmitBurst(),
+		SubmitRate: s.GetSubmitRate(), SubmitPeriodMS: s.GetSubmitPeriodMs(), SubmitBurst: s.GetSubmitBurst(),
 	}
 	if doc.Max == nil {
 		doc.Max = map[string]int64{}

@@ -32,12 +32,13 @@ type QueueSettings struct {
 	// unit, each above 0.
 	Max map[string]int64 `protobuf:"bytes,3,rep,name=max,proto3" json:"max,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// Labels that its tasks require in addition to their own.
-	Require map[string]string `protobuf:"bytes,4,rep,name=require,proto3" json:"require,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Jobs that may be submitted per 1,000 seconds; 0 = unlimited.
-	SubmitRateMilli uint32 `protobuf:"varint,5,opt,name=submit_rate_milli,json=submitRateMilli,proto3" json:"submit_rate_milli,omitempty"`
-	SubmitBurst     uint32 `protobuf:"varint,6,opt,name=submit_burst,json=submitBurst,proto3" json:"submit_burst,omitempty"` // jobs at once; 0 = 1 with submit_rate_milli
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	Require     map[string]string `protobuf:"bytes,4,rep,name=require,proto3" json:"require,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	SubmitBurst uint32            `protobuf:"varint,6,opt,name=submit_burst,json=submitBurst,proto3" json:"submit_burst,omitempty"` // jobs at once, at most a million; 0 = 1 with submit_rate
+	// Jobs that may be submitted in each period; 0 = unlimited. At most 10 million.
+	SubmitRate     uint32 `protobuf:"varint,7,opt,name=submit_rate,json=submitRate,proto3" json:"submit_rate,omitempty"`
+	SubmitPeriodMs uint32 `protobuf:"varint,8,opt,name=submit_period_ms,json=submitPeriodMs,proto3" json:"submit_period_ms,omitempty"` // at most a day; 0 without submit_rate
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *QueueSettings) Reset() {
@@ -98,16 +99,23 @@ func (x *QueueSettings) GetRequire() map[string]string {
 	return nil
 }
 
-func (x *QueueSettings) GetSubmitRateMilli() uint32 {
+func (x *QueueSettings) GetSubmitBurst() uint32 {
 	if x != nil {
-		return x.SubmitRateMilli
+		return x.SubmitBurst
 	}
 	return 0
 }
 
-func (x *QueueSettings) GetSubmitBurst() uint32 {
+func (x *QueueSettings) GetSubmitRate() uint32 {
 	if x != nil {
-		return x.SubmitBurst
+		return x.SubmitRate
+	}
+	return 0
+}
+
+func (x *QueueSettings) GetSubmitPeriodMs() uint32 {
+	if x != nil {
+		return x.SubmitPeriodMs
 	}
 	return 0
 }
@@ -763,21 +771,23 @@ var File_dtask_v1_queues_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_queues_proto_rawDesc = "" +
 	"\n" +
-	"\x15dtask/v1/queues.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"\xff\x02\n" +
+	"\x15dtask/v1/queues.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"\xa4\x03\n" +
 	"\rQueueSettings\x12\x16\n" +
 	"\x06weight\x18\x01 \x01(\rR\x06weight\x12\x1f\n" +
 	"\vmax_running\x18\x02 \x01(\rR\n" +
 	"maxRunning\x122\n" +
 	"\x03max\x18\x03 \x03(\v2 .dtask.v1.QueueSettings.MaxEntryR\x03max\x12>\n" +
-	"\arequire\x18\x04 \x03(\v2$.dtask.v1.QueueSettings.RequireEntryR\arequire\x12*\n" +
-	"\x11submit_rate_milli\x18\x05 \x01(\rR\x0fsubmitRateMilli\x12!\n" +
-	"\fsubmit_burst\x18\x06 \x01(\rR\vsubmitBurst\x1a6\n" +
+	"\arequire\x18\x04 \x03(\v2$.dtask.v1.QueueSettings.RequireEntryR\arequire\x12!\n" +
+	"\fsubmit_burst\x18\x06 \x01(\rR\vsubmitBurst\x12\x1f\n" +
+	"\vsubmit_rate\x18\a \x01(\rR\n" +
+	"submitRate\x12(\n" +
+	"\x10submit_period_ms\x18\b \x01(\rR\x0esubmitPeriodMs\x1a6\n" +
 	"\bMaxEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a:\n" +
 	"\fRequireEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb6\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x05\x10\x06\"\xb6\x03\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x123\n" +
