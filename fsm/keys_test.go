@@ -1,12 +1,16 @@
 package fsm
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"unsafe"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
 
@@ -75,6 +79,15 @@ func TestTheKeyTableIsAForkableMap(t *testing.T) {
 					f.own = new(ownership)
 				}
 			case 4:
+				if rapid.Bool().Draw(rt, "as a frame") {
+					batch := make([]keySlot, 0, 50)
+					for i := range cap(batch) {
+						more, k := fmt.Sprint("n", 50*step+i%40), key{job: JobID(step + i)} //nolint:gosec // few
+						batch, f.twin[more] = append(batch, keySlot{hash: hashOf(more), name: more, key: k}), k
+					}
+					f.table.load(f.own, batch)
+					break
+				}
 				for i := range 50 { // so that shards grow
 					more, k := fmt.Sprint("n", 50*step+i), key{job: JobID(step)} //nolint:gosec // few
 					f.table.set(f.own, more, k)
@@ -94,4 +107,61 @@ func TestTheKeyTableIsAForkableMap(t *testing.T) {
 			same(rt, f)
 		}
 	})
+}
+
+// Keys that share a shard are in several frames, and some of them in no slot.
+func TestASnapshotHasAllKeysInOrder(t *testing.T) {
+	t.Parallel()
+	s := New()
+	s.nextJob = 1 << 20
+	for i, name := range append(atOneHome(3*maxProbes), manyKeys(2*keysPerFrame)...) {
+		s.keys.set(s.own, name, key{job: JobID(i + 1), expires: int64(i), version: submittedVersion}) //nolint:gosec // few
+	}
+	if s.keys.shards[shardOf("0")].overflow == nil {
+		t.Fatal("all keys are in slots")
+	}
+	written := snapshotOf(t, s)
+	read, err := ReadSnapshot(bytes.NewReader(written))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shard := range shardCount {
+		got, want := read.keys.appendSorted(nil, shard), s.keys.appendSorted(nil, shard)
+		if !slices.EqualFunc(got, want, func(a, b namedKey) bool { return a.name == b.name && *a.key == *b.key }) {
+			t.Errorf("shard %d has %d other keys than the %d written", shard, len(got), len(want))
+		}
+		if !slices.IsSortedFunc(want, func(a, b namedKey) int { return strings.Compare(a.name, b.name) }) {
+			t.Errorf("shard %d is not sorted", shard)
+		}
+	}
+	if again := snapshotOf(t, read); !bytes.Equal(again, written) {
+		t.Error("it is written differently after it was read")
+	}
+}
+
+// manyKeys returns names of the shard of "0".
+func manyKeys(n int) (names []string) {
+	for i := 0; len(names) < n; i++ {
+		if name := fmt.Sprint("m", i); shardOf(name) == shardOf("0") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A snapshot that ends within its keys leaves no goroutine that waits for more.
+func TestNoGoroutineOutlivesADamagedSnapshot(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	s := New()
+	s.nextJob = 1 << 20
+	for i := range 5000 {
+		s.keys.set(s.own, fmt.Sprint("k", i), key{job: JobID(i + 1), version: submittedVersion}) //nolint:gosec // few
+	}
+	written := snapshotOf(t, s)
+	for cut := 1; cut < len(written); cut += 5000 {
+		if _, err := ReadSnapshot(bytes.NewReader(written[:cut])); err == nil {
+			t.Errorf("%d bytes of %d were read", cut, len(written))
+		}
+	}
+	goleak.VerifyNone(t, before)
 }

@@ -20,6 +20,8 @@ func ReadSnapshot(r io.Reader) (*State, error) { return readSnapshot(r, MaxLevel
 // readSnapshot is ReadSnapshot for a build that supports levels up to highest.
 func readSnapshot(r io.Reader, highest Level) (*State, error) {
 	f := frameReader{r: bufio.NewReaderSize(r, readBuffer), s: New()}
+	f.keyLoader = newKeyLoader(f.s.own)
+	defer f.keyLoader.end() // also after an error
 	s, err := f.state(highest)
 	if err != nil {
 		return nil, fmt.Errorf("reading snapshot: %w", err)
@@ -32,9 +34,10 @@ func readSnapshot(r io.Reader, highest Level) (*State, error) {
 const readBuffer = 16 << 10
 
 type frameReader struct {
-	r      *bufio.Reader
-	s      *State
-	frames uint64
+	r         *bufio.Reader
+	s         *State
+	keyLoader *keyLoader
+	frames    uint64
 }
 
 // next reads a frame and verifies its checksum.
@@ -117,7 +120,7 @@ func (f *frameReader) state(highest Level) (*State, error) {
 		case frameWorker:
 			f.worker(d)
 		case frameKeys:
-			f.keys(d)
+			f.loadKeys(d)
 		case frameNotifications:
 			f.notifications(d)
 		case frameResults:
@@ -178,6 +181,8 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 		return nil, err
 	}
 	s.workers.held = s.workers.countHeld(&s.jobs)
+	f.keyLoader.end()
+	s.keys = f.keyLoader.keys
 	s.restoreNeeds()
 	s.restoreKeys()
 	if err := s.Check(); err != nil {
@@ -200,18 +205,6 @@ func (f *frameReader) worker(d *decoder) {
 	w.fields(&coder{d: d})
 	f.s.workers.list = append(f.s.workers.list, w)
 	f.s.workers.names.set(f.s.own, w.Name, w.ID)
-}
-
-func (f *frameReader) keys(d *decoder) {
-	c := coder{d: d}
-	for range d.count() {
-		var name string
-		var k key
-		if k.fields(&c, &name); d.err != nil {
-			return
-		}
-		f.s.keys.set(f.s.own, name, k)
-	}
 }
 
 func (f *frameReader) job(d *decoder) error {
