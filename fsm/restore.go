@@ -37,6 +37,7 @@ type frameReader struct {
 	r         *bufio.Reader
 	s         *State
 	keyLoader *keyLoader
+	scratch   []byte // memory for frames of keys, which keep none of it
 	frames    uint64
 }
 
@@ -50,7 +51,14 @@ func (f *frameReader) next() (frameKind, *decoder, error) {
 	if n > maxFrame {
 		return 0, nil, fmt.Errorf("frame %d: invalid length %d", f.frames, n)
 	}
-	b, err := f.read(int(n) + 4)
+	into := []byte(nil)
+	if frameKind(head[0]) == frameKeys {
+		into = f.scratch
+	}
+	b, err := f.read(into, int(n)+4)
+	if frameKind(head[0]) == frameKeys {
+		f.scratch = b
+	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("frame %d: %w", f.frames, unexpected(err))
 	}
@@ -63,11 +71,15 @@ func (f *frameReader) next() (frameKind, *decoder, error) {
 	return frameKind(head[0]), &decoder{b: body}, nil
 }
 
-// read reads n bytes. Memory grows with the bytes that arrive, not with the
-// length that is claimed.
-func (f *frameReader) read(n int) ([]byte, error) {
+// read reads n bytes, into the memory of b if that is enough to begin with. Memory grows
+// with the bytes that arrive, not with the length that is claimed.
+func (f *frameReader) read(b []byte, n int) ([]byte, error) {
 	const step = 256 << 10
-	b := make([]byte, min(n, step))
+	if first := min(n, max(step, cap(b))); first <= cap(b) {
+		b = b[:first]
+	} else {
+		b = make([]byte, first)
+	}
 	if _, err := io.ReadFull(f.r, b); err != nil {
 		return nil, err
 	}
