@@ -143,6 +143,7 @@ func (m *keys) appendSorted(list []namedKey, shard int) []namedKey {
 			list = append(list, namedKey{s.slots[i].name, &s.slots[i].key})
 		}
 	}
+	// unordered: sorted below
 	for name, k := range s.overflow {
 		list = append(list, namedKey{name, &k})
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"unsafe"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
 
@@ -79,15 +78,6 @@ func TestTheKeyTableIsAForkableMap(t *testing.T) {
 					f.own = new(ownership)
 				}
 			case 4:
-				if rapid.Bool().Draw(rt, "as a frame") {
-					batch := make([]keySlot, 0, 50)
-					for i := range cap(batch) {
-						more, k := fmt.Sprint("n", 50*step+i%40), key{job: JobID(step + i)} //nolint:gosec // few
-						batch, f.twin[more] = append(batch, keySlot{hash: hashOf(more), name: more, key: k}), k
-					}
-					f.table.load(f.own, batch)
-					break
-				}
 				for i := range 50 { // so that shards grow
 					more, k := fmt.Sprint("n", 50*step+i), key{job: JobID(step)} //nolint:gosec // few
 					f.table.set(f.own, more, k)
@@ -147,21 +137,4 @@ func manyKeys(n int) (names []string) {
 		}
 	}
 	return names
-}
-
-// A snapshot that ends within its keys leaves no goroutine that waits for more.
-func TestNoGoroutineOutlivesADamagedSnapshot(t *testing.T) {
-	before := goleak.IgnoreCurrent()
-	s := New()
-	s.nextJob = 1 << 20
-	for i := range 5000 {
-		s.keys.set(s.own, fmt.Sprint("k", i), key{job: JobID(i + 1), version: submittedVersion}) //nolint:gosec // few
-	}
-	written := snapshotOf(t, s)
-	for cut := 1; cut < len(written); cut += 5000 {
-		if _, err := ReadSnapshot(bytes.NewReader(written[:cut])); err == nil {
-			t.Errorf("%d bytes of %d were read", cut, len(written))
-		}
-	}
-	goleak.VerifyNone(t, before)
 }

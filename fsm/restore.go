@@ -20,8 +20,6 @@ func ReadSnapshot(r io.Reader) (*State, error) { return readSnapshot(r, MaxLevel
 // readSnapshot is ReadSnapshot for a build that supports levels up to highest.
 func readSnapshot(r io.Reader, highest Level) (*State, error) {
 	f := frameReader{r: bufio.NewReaderSize(r, readBuffer), s: New()}
-	f.keyLoader = newKeyLoader(f.s.own)
-	defer f.keyLoader.end() // also after an error
 	s, err := f.state(highest)
 	if err != nil {
 		return nil, fmt.Errorf("reading snapshot: %w", err)
@@ -34,11 +32,10 @@ func readSnapshot(r io.Reader, highest Level) (*State, error) {
 const readBuffer = 16 << 10
 
 type frameReader struct {
-	r         *bufio.Reader
-	s         *State
-	keyLoader *keyLoader
-	scratch   []byte // memory for frames of keys, which keep none of it
-	frames    uint64
+	r       *bufio.Reader
+	s       *State
+	scratch []byte // memory for frames of keys, which keep none of it
+	frames  uint64
 }
 
 // next reads a frame and verifies its checksum.
@@ -132,7 +129,7 @@ func (f *frameReader) state(highest Level) (*State, error) {
 		case frameWorker:
 			f.worker(d)
 		case frameKeys:
-			f.loadKeys(d)
+			f.keys(d)
 		case frameNotifications:
 			f.notifications(d)
 		case frameResults:
@@ -193,8 +190,6 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 		return nil, err
 	}
 	s.workers.held = s.workers.countHeld(&s.jobs)
-	f.keyLoader.end()
-	s.keys = f.keyLoader.keys
 	s.restoreNeeds()
 	s.restoreKeys()
 	if err := s.Check(); err != nil {
@@ -217,6 +212,28 @@ func (f *frameReader) worker(d *decoder) {
 	w.fields(&coder{d: d})
 	f.s.workers.list = append(f.s.workers.list, w)
 	f.s.workers.names.set(f.s.own, w.Name, w.ID)
+}
+
+// minKeySize is the length of the shortest key in a snapshot: a byte for each field, and the
+// digest.
+const minKeySize = 5 + 16
+
+// keys reads the keys of a frame, which are mostly all or none of those of a shard.
+func (f *frameReader) keys(d *decoder) {
+	c, n := coder{d: d}, d.count()
+	most := len(d.b) / minKeySize
+	for i := range n {
+		var name string
+		var k key
+		if k.fields(&c, &name); d.err != nil {
+			return
+		}
+		hash := hashOf(name)
+		if i == 0 {
+			f.s.keys.shard(f.s.own, hash).reserve(min(n, most))
+		}
+		f.s.keys.setHashed(f.s.own, hash, name, k)
+	}
 }
 
 func (f *frameReader) job(d *decoder) error {
