@@ -24,6 +24,7 @@ func (r *replica) openHistory() (err error) {
 	r.history, err = history.Open(history.Config{
 		Path: filepath.Join(r.cfg.DataDir, historyName), Logger: r.log,
 		MaxJobs: r.cfg.HistoryJobs, MaxBytes: r.cfg.HistoryBytes, Sources: r.historySources, Summarize: api.Summarize,
+		ImportAfter: r.opened,
 	})
 	if err == nil {
 		r.machine.ArchiveTo(r.history)

@@ -35,6 +35,7 @@ type replica struct {
 	cfg      Config
 	log      *slog.Logger
 	started  time.Time
+	opened   chan struct{} // closed when node is set
 	dir      *directory
 	security *security // nil: plaintext
 	access   *access.Registry
@@ -77,7 +78,7 @@ type replica struct {
 // newReplica makes the parts that need no port.
 func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.CancelCauseFunc) *replica {
 	r := &replica{
-		cfg: cfg, log: cfg.Logger, started: time.Now(), dir: dir, machine: fsm.NewMachine(), totals: sequencer.NewTotals(),
+		cfg: cfg, log: cfg.Logger, started: time.Now(), opened: make(chan struct{}), dir: dir, machine: fsm.NewMachine(), totals: sequencer.NewTotals(),
 		alarms: new(membership.Alarms),
 		stop:   stop, fatals: make(chan *FatalError, 1),
 	}

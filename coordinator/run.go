@@ -158,6 +158,7 @@ func (r *replica) consensus(ctx context.Context) error {
 		return &startError{err}
 	}
 	r.node.Store(node)
+	close(r.opened)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		duty := r.cfg.Seams.Duty

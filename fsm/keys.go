@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // key is the meaning of an idempotency key.
@@ -73,8 +74,9 @@ func (m *keys) get(name string) (key, bool) {
 }
 
 // set stores or replaces a key.
-func (m *keys) set(own *ownership, name string, k key) {
-	hash := hashOf(name)
+func (m *keys) set(own *ownership, name string, k key) { m.setHashed(own, hashOf(name), name, k) }
+
+func (m *keys) setHashed(own *ownership, hash uint32, name string, k key) {
 	s := m.shard(own, hash)
 	at, ok := s.find(hash, name)
 	if ok {
@@ -86,9 +88,7 @@ func (m *keys) set(own *ownership, name string, k key) {
 		return
 	}
 	m.n++
-	if 4*(s.n+1) > 3*len(s.slots) {
-		s.grow()
-	}
+	s.reserve(1)
 	s.put(keySlot{hash, true, name, k})
 }
 
@@ -124,6 +124,31 @@ func (m *keys) scan(shard int) iter.Seq2[string, key] {
 			}
 		}
 	}
+}
+
+// namedKey is a key and its name.
+type namedKey struct {
+	name string
+	key  *key // must not be changed
+}
+
+// appendSorted appends the keys of one shard, by name.
+func (m *keys) appendSorted(list []namedKey, shard int) []namedKey {
+	if m.shards == nil {
+		return list
+	}
+	s := &m.shards[shard]
+	for i := range s.slots {
+		if s.slots[i].used {
+			list = append(list, namedKey{s.slots[i].name, &s.slots[i].key})
+		}
+	}
+	// unordered: sorted below
+	for name, k := range s.overflow {
+		list = append(list, namedKey{name, &k})
+	}
+	slices.SortFunc(list, func(a, b namedKey) int { return strings.Compare(a.name, b.name) })
+	return list
 }
 
 // shard returns the shard of a hash for changing.
@@ -182,10 +207,21 @@ func (s *keyShard) put(k keySlot) {
 	s.overflow[k.name] = k.key
 }
 
-// grow doubles the number of slots.
-func (s *keyShard) grow() {
+// reserve makes space for more keys: a quarter of the slots stays free.
+func (s *keyShard) reserve(more int) {
+	slots := max(minSlots, len(s.slots))
+	for 4*(s.n+more) > 3*slots {
+		slots *= 2
+	}
+	if slots > len(s.slots) {
+		s.grow(slots)
+	}
+}
+
+// grow changes the number of slots to a higher one.
+func (s *keyShard) grow(slots int) {
 	old := s.slots
-	s.slots, s.n = make([]keySlot, max(minSlots, 2*len(old))), 0
+	s.slots, s.n = make([]keySlot, slots), 0
 	for i := range old {
 		if old[i].used {
 			s.put(old[i])

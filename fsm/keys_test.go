@@ -1,9 +1,12 @@
 package fsm
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -94,4 +97,44 @@ func TestTheKeyTableIsAForkableMap(t *testing.T) {
 			same(rt, f)
 		}
 	})
+}
+
+// Keys that share a shard are in several frames, and some of them in no slot.
+func TestASnapshotHasAllKeysInOrder(t *testing.T) {
+	t.Parallel()
+	s := New()
+	s.nextJob = 1 << 20
+	for i, name := range append(atOneHome(3*maxProbes), manyKeys(2*keysPerFrame)...) {
+		s.keys.set(s.own, name, key{job: JobID(i + 1), expires: int64(i), version: submittedVersion}) //nolint:gosec // few
+	}
+	if s.keys.shards[shardOf("0")].overflow == nil {
+		t.Fatal("all keys are in slots")
+	}
+	written := snapshotOf(t, s)
+	read, err := ReadSnapshot(bytes.NewReader(written))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shard := range shardCount {
+		got, want := read.keys.appendSorted(nil, shard), s.keys.appendSorted(nil, shard)
+		if !slices.EqualFunc(got, want, func(a, b namedKey) bool { return a.name == b.name && *a.key == *b.key }) {
+			t.Errorf("shard %d has %d other keys than the %d written", shard, len(got), len(want))
+		}
+		if !slices.IsSortedFunc(want, func(a, b namedKey) int { return strings.Compare(a.name, b.name) }) {
+			t.Errorf("shard %d is not sorted", shard)
+		}
+	}
+	if again := snapshotOf(t, read); !bytes.Equal(again, written) {
+		t.Error("it is written differently after it was read")
+	}
+}
+
+// manyKeys returns names of the shard of "0".
+func manyKeys(n int) (names []string) {
+	for i := 0; len(names) < n; i++ {
+		if name := fmt.Sprint("m", i); shardOf(name) == shardOf("0") {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -32,9 +32,10 @@ func readSnapshot(r io.Reader, highest Level) (*State, error) {
 const readBuffer = 16 << 10
 
 type frameReader struct {
-	r      *bufio.Reader
-	s      *State
-	frames uint64
+	r       *bufio.Reader
+	s       *State
+	scratch []byte // memory for frames of keys, which keep none of it
+	frames  uint64
 }
 
 // next reads a frame and verifies its checksum.
@@ -47,7 +48,14 @@ func (f *frameReader) next() (frameKind, *decoder, error) {
 	if n > maxFrame {
 		return 0, nil, fmt.Errorf("frame %d: invalid length %d", f.frames, n)
 	}
-	b, err := f.read(int(n) + 4)
+	into := []byte(nil)
+	if frameKind(head[0]) == frameKeys {
+		into = f.scratch
+	}
+	b, err := f.read(into, int(n)+4)
+	if frameKind(head[0]) == frameKeys {
+		f.scratch = b
+	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("frame %d: %w", f.frames, unexpected(err))
 	}
@@ -60,11 +68,15 @@ func (f *frameReader) next() (frameKind, *decoder, error) {
 	return frameKind(head[0]), &decoder{b: body}, nil
 }
 
-// read reads n bytes. Memory grows with the bytes that arrive, not with the
-// length that is claimed.
-func (f *frameReader) read(n int) ([]byte, error) {
+// read reads n bytes, into the memory of b if that is enough to begin with. Memory grows
+// with the bytes that arrive, not with the length that is claimed.
+func (f *frameReader) read(b []byte, n int) ([]byte, error) {
 	const step = 256 << 10
-	b := make([]byte, min(n, step))
+	if first := min(n, max(step, cap(b))); first <= cap(b) {
+		b = b[:first]
+	} else {
+		b = make([]byte, first)
+	}
 	if _, err := io.ReadFull(f.r, b); err != nil {
 		return nil, err
 	}
@@ -202,15 +214,25 @@ func (f *frameReader) worker(d *decoder) {
 	f.s.workers.names.set(f.s.own, w.Name, w.ID)
 }
 
+// minKeySize is the length of the shortest key in a snapshot: a byte for each field, and the
+// digest.
+const minKeySize = 5 + 16
+
+// keys reads the keys of a frame, which are mostly all or none of those of a shard.
 func (f *frameReader) keys(d *decoder) {
-	c := coder{d: d}
-	for range d.count() {
+	c, n := coder{d: d}, d.count()
+	most := len(d.b) / minKeySize
+	for i := range n {
 		var name string
 		var k key
 		if k.fields(&c, &name); d.err != nil {
 			return
 		}
-		f.s.keys.set(f.s.own, name, k)
+		hash := hashOf(name)
+		if i == 0 {
+			f.s.keys.shard(f.s.own, hash).reserve(min(n, most))
+		}
+		f.s.keys.setHashed(f.s.own, hash, name, k)
 	}
 }
 

@@ -44,6 +44,9 @@ const (
 	frameNamedLimits
 )
 
+// keysPerFrame is the maximum number of keys of a frame.
+const keysPerFrame = 4096
+
 // maxFrame limits the memory that a damaged length can allocate.
 const maxFrame = 16 << 20
 
@@ -192,17 +195,11 @@ func (w *Worker) fields(c *coder) {
 }
 
 func (f *frameWriter) keys(s *State) {
+	var sorted []namedKey // memory for those of a shard
 	for shard := range shardCount {
-		var names []string
-		for name := range s.keys.scan(shard) {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for part := range slices.Chunk(names, 4096) {
-			list(&f.c, &part, func(name *string) {
-				k, _ := s.keys.get(*name)
-				k.fields(&f.c, name)
-			})
+		sorted = s.keys.appendSorted(sorted[:0], shard)
+		for part := range slices.Chunk(sorted, keysPerFrame) {
+			list(&f.c, &part, func(n *namedKey) { n.key.fields(&f.c, &n.name) })
 			f.frame(frameKeys)
 		}
 	}

@@ -56,6 +56,9 @@ type Config struct {
 	// ImportRate is how many bytes of a restored backup are imported per second; default
 	// 8 MiB.
 	ImportRate int
+	// ImportAfter is closed when the import may begin: until then, the state is read, and the
+	// cluster answers nothing. nil: at once.
+	ImportAfter <-chan struct{}
 	// ScrubDelay is how long after the start the file is checked first, ScrubInterval
 	// the time from the start of a check to the next, and ScrubRate how many bytes of
 	// records are checked per second; defaults 1 min, 24 h, 1 MiB.
@@ -73,6 +76,11 @@ func (c *Config) defaults() {
 	c.FetchInterval = cmp.Or(c.FetchInterval, 2*time.Second)
 	c.FetchBytes = cmp.Or(c.FetchBytes, 4<<20)
 	c.ImportRate = cmp.Or(c.ImportRate, importRate)
+	if c.ImportAfter == nil {
+		begun := make(chan struct{})
+		close(begun)
+		c.ImportAfter = begun
+	}
 	c.ScrubDelay = cmp.Or(c.ScrubDelay, time.Minute)
 	c.ScrubInterval = cmp.Or(c.ScrubInterval, 24*time.Hour)
 	c.ScrubRate = cmp.Or(c.ScrubRate, 1<<20)

@@ -144,7 +144,13 @@ func (h *History) importJobs(ctx context.Context, f *importFile, g gap) (closed,
 	if read {
 		return false, true
 	}
+	select {
+	case <-h.cfg.ImportAfter:
+	case <-ctx.Done():
+		return false, false
+	}
 	limit := rate.NewLimiter(rate.Limit(h.cfg.ImportRate), h.cfg.ImportRate)
+	limit.AllowN(time.Now(), h.cfg.ImportRate) // no burst at the start of a cluster
 	fetched, start := fetcher{h: h, gap: g, limit: limit, imports: true}, time.Now()
 	complete, err := fetched.fetch(ctx, importSource{f, h})
 	if err == nil {

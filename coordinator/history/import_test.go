@@ -88,6 +88,24 @@ func TestJobsAreReadBeforeTheyAreImported(t *testing.T) {
 	}
 }
 
+// The import must not take time from the start of a cluster.
+func TestTheImportBeginsWhenItMay(t *testing.T) {
+	t.Parallel()
+	l := filled(t, 60)
+	path, snapshot := l.restored()
+	begin := make(chan struct{})
+	r := l.replica(Config{Path: path, ImportAfter: begin}).restore(snapshot)
+	for i := range 5 { // the writer works already
+		l.do(&fsm.Archive{Items: []fsm.JobID{l.submit(shape{name: fmt.Sprint("n", i), state: fsm.JobCompleted})}})
+	}
+	r.apply().sync().check(queries...)
+	if s := r.Stats(); s.Jobs != 5 || s.ToImport != 60 {
+		t.Errorf("got %+v", s)
+	}
+	close(begin)
+	r.wantImported(65, queries...)
+}
+
 func TestJobsAreReadWhileTheyAreImported(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 100)

@@ -50,21 +50,25 @@ type openedBackup struct {
 	file      *os.File
 	with      backup.Identities // that can read it; nil: none
 	encrypted bool
-	sum       digest   // of all that was read of the file
+	sum       digest   // of all that was read of an encrypted file
 	history   bool     // it has the history, in the file or in segments
 	segments  []string // paths of the segments that a state in a set needs
 }
 
-// digest counts and hashes what was read.
+// digest counts what was read, and hashes it unless it is off.
 type digest struct {
 	hash.Hash
 
 	bytes uint64
+	off   bool
 }
 
 // Write implements io.Writer.
 func (d *digest) Write(b []byte) (int, error) {
 	d.bytes += uint64(len(b))
+	if d.off {
+		return len(b), nil
+	}
 	return d.Hash.Write(b)
 }
 
@@ -92,7 +96,8 @@ func openBackup(path, identities string) (*openedBackup, error) {
 		return nil, fmt.Errorf("opening backup: %w", err)
 	}
 	b := &openedBackup{file: file, with: with, sum: digest{Hash: sha256.New()}}
-	err = b.readManifest(io.TeeReader(file, &b.sum))
+	err = b.readManifest(io.TeeReader(file, &b.sum), backup.NewReader)
+	b.sum.off = !b.encrypted // its Reader hashes the same bytes
 	switch {
 	case err != nil:
 	case set != nil:
@@ -107,25 +112,25 @@ func openBackup(path, identities string) (*openedBackup, error) {
 	return b, nil
 }
 
-// again begins to read the file from its beginning, at the same time as b does; nil if that is
-// not possible, as for a pipe.
+// again begins to read the state from the beginning of the file, at the same time as b reads
+// the whole file; nil if that is not possible, as for a pipe.
 func (b *openedBackup) again() (*openedBackup, error) {
 	info, err := b.file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, err
 	}
 	other := &openedBackup{file: b.file, with: b.with, history: b.history, segments: b.segments}
-	return other, b.explain(other.readManifest(io.NewSectionReader(b.file, 0, math.MaxInt64)))
+	return other, b.explain(other.readManifest(io.NewSectionReader(b.file, 0, math.MaxInt64), backup.NewStateReader))
 }
 
 // readManifest begins to read what the file has.
-func (b *openedBackup) readManifest(file io.Reader) error {
+func (b *openedBackup) readManifest(file io.Reader, read func(io.Reader) (*backup.Reader, error)) error {
 	plain, encrypted, err := backup.Decrypt(file, b.with)
 	if err != nil {
 		return err
 	}
 	b.encrypted = encrypted
-	if b.Reader, err = backup.NewReader(plain); err != nil {
+	if b.Reader, err = read(plain); err != nil {
 		return err
 	}
 	if m := b.Manifest(); fsm.Level(m.Level) > fsm.MaxLevel {
@@ -259,9 +264,12 @@ func InspectBackup(path, identities string) (report *BackupReport, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m := b.Manifest()
+	m, sum := b.Manifest(), totals.Whole[:]
+	if b.encrypted {
+		sum = b.sum.Sum(nil)
+	}
 	r := &BackupReport{
-		File: b.file.Name(), Encrypted: b.encrypted, HistoryFiles: append([]string{}, b.segments...), Bytes: totals.Bytes, SHA256: hex.EncodeToString(b.sum.Sum(nil)), ClusterID: m.ClusterID, ServerID: m.ServerID,
+		File: b.file.Name(), Encrypted: b.encrypted, HistoryFiles: append([]string{}, b.segments...), Bytes: totals.Bytes, SHA256: hex.EncodeToString(sum), ClusterID: m.ClusterID, ServerID: m.ServerID,
 		CreatedAt: m.CreatedAt.UTC().Format(time.RFC3339Nano), Version: m.Version, Index: m.Index, Term: m.Term, Epoch: m.Epoch, Level: m.Level,
 		Members: []Member{}, Jobs: map[string]int{}, History: b.history, HistoryJobs: totals.Jobs,
 	}

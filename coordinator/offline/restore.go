@@ -146,8 +146,8 @@ func build(ctx context.Context, cfg RestoreConfig, b *openedBackup, dir string) 
 	server := Member{ID: cfg.Server, Address: cfg.Address, Voter: true}
 	machine, changed, path := (*fsm.Machine)(nil), fsm.Restored{}, filepath.Join(dir, historyName)
 	incomplete := []string{}
-	jobs, err := readBoth(ctx, cfg, b, path, func(read func()) (err error) {
-		if machine, err = b.readState(); err != nil {
+	jobs, err := readBoth(ctx, cfg, b, path, func(from *openedBackup, read func()) (err error) {
+		if machine, err = from.readState(); err != nil {
 			return err
 		}
 		read()

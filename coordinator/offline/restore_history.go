@@ -11,27 +11,28 @@ import (
 )
 
 // readBoth reads the whole backup, and writes the file from which the history file at path
-// will import its jobs, while readState reads the state from b. It returns the number of these
-// jobs. The file is read twice, at the same time: most of it is the history.
-func readBoth(ctx context.Context, cfg RestoreConfig, b *openedBackup, path string, readState func(read func()) error) (jobs uint64, err error) {
+// will import its jobs, while readState reads the state. It returns the number of these jobs.
+// The file is read twice, at the same time: most of it is the history.
+func readBoth(ctx context.Context, cfg RestoreConfig, b *openedBackup, path string, readState func(from *openedBackup, read func()) error) (jobs uint64, err error) {
 	group, ctx := errgroup.WithContext(ctx)
-	keep := func(from *openedBackup) {
+	keep := func() {
 		group.Go(func() (err error) {
-			jobs, err = keepHistory(ctx, cfg, from, path)
+			jobs, err = keepHistory(ctx, cfg, b, path)
 			return err
 		})
 	}
-	other, err := b.again()
+	b.sum.off = true // nobody asks for it
+	state, err := b.again()
 	if err != nil {
 		return 0, err
 	}
 	read := func() {}
-	if other != nil {
-		keep(other)
+	if state != nil {
+		keep()
 	} else {
-		read = func() { keep(b) } // after the state, which comes first
+		state, read = b, keep // after the state, which comes first
 	}
-	group.Go(func() error { return readState(read) })
+	group.Go(func() error { return readState(state, read) })
 	err = group.Wait()
 	return jobs, err
 }

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -91,6 +92,41 @@ func TestABackupIsReadAsItWasWritten(t *testing.T) {
 		if _, err := r.Finish(nil); err != nil {
 			t.Errorf("%s: without reading the state: %v", name, err)
 		}
+	}
+}
+
+func TestTheSumOfTheWholeFileIsKnown(t *testing.T) {
+	t.Parallel()
+	for _, chunks := range [][]Chunk{nil, someJobs} {
+		file, _, _ := sample(t, chunks...)
+		_, _, _, totals, err := readAll(bytes.NewReader(file))
+		if err != nil || totals.Whole != sha256.Sum256(file) {
+			t.Errorf("got %x, %v, want %x", totals.Whole, err, sha256.Sum256(file))
+		}
+	}
+}
+
+// A reader of the state checks each frame, and doesn't claim that the backup is complete.
+func TestAReaderOfTheStateDoesNotFinish(t *testing.T) {
+	t.Parallel()
+	file, state, want := sample(t, someJobs...)
+	r, err := NewStateReader(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(r.State())
+	if err != nil || !bytes.Equal(got, state) || !reflect.DeepEqual(r.Manifest(), want) {
+		t.Errorf("got %d bytes of state, %v", len(got), err)
+	}
+	if _, err := r.Finish(nil); err == nil {
+		t.Error("it has checked the whole backup")
+	}
+	file[len(file)/2] ^= 1
+	if r, err = NewStateReader(bytes.NewReader(file)); err == nil {
+		_, err = io.ReadAll(r.State())
+	}
+	if !errors.Is(err, ErrDamaged) {
+		t.Errorf("a changed byte: %v", err)
 	}
 }
 

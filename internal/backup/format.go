@@ -111,4 +111,5 @@ type Totals struct {
 	StateBytes uint64            `json:"state_bytes"`
 	Jobs       uint64            `json:"history_jobs"`
 	SHA256     [sha256.Size]byte `json:"-"` // of all bytes before the end frame
+	Whole      [sha256.Size]byte `json:"-"` // SHA-256 of all bytes, decrypted; set by Reader
 }

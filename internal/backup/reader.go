@@ -20,7 +20,7 @@ const readBuffer = 64 << 10
 // to be what was written when Finish has succeeded.
 type Reader struct {
 	from     *bufio.Reader
-	sum      hash.Hash
+	sum      hash.Hash // nil: see NewStateReader
 	manifest Manifest
 
 	state    []byte // of the current frame, not read yet
@@ -36,8 +36,14 @@ type Reader struct {
 }
 
 // NewReader reads the manifest of a backup.
-func NewReader(from io.Reader) (*Reader, error) {
-	r := &Reader{from: bufio.NewReaderSize(from, readBuffer), sum: sha256.New()}
+func NewReader(from io.Reader) (*Reader, error) { return newReader(from, sha256.New()) }
+
+// NewStateReader is NewReader for a reader of the state alone, while another one reads the
+// whole backup and checks its SHA-256: Finish fails.
+func NewStateReader(from io.Reader) (*Reader, error) { return newReader(from, nil) }
+
+func newReader(from io.Reader, sum hash.Hash) (*Reader, error) {
+	r := &Reader{from: bufio.NewReaderSize(from, readBuffer), sum: sum}
 	start := make([]byte, len(magic))
 	if err := r.full(start); err != nil && !errors.Is(err, ErrTruncated) {
 		return nil, err
@@ -45,7 +51,7 @@ func NewReader(from io.Reader) (*Reader, error) {
 	if string(start) != magic {
 		return nil, fmt.Errorf("%w: it starts with %q, want %q", ErrNotBackup, start, magic)
 	}
-	r.sum.Write(start)
+	r.count(start)
 	if err := r.next(); err != nil {
 		return nil, err
 	}
@@ -98,11 +104,18 @@ func (r *Reader) next() error {
 	}
 	r.kind, r.contents = frameKind(head[0]), body
 	if r.kind != frameEnd {
-		r.sum.Write(head)
-		r.sum.Write(b)
+		r.count(head)
+		r.count(b)
 		r.frames++
 	}
 	return nil
+}
+
+// count adds bytes to the SHA-256.
+func (r *Reader) count(b []byte) {
+	if r.sum != nil {
+		r.sum.Write(b)
+	}
 }
 
 // State returns the bytes of the state. They end with io.EOF, and must be read before
@@ -151,6 +164,9 @@ func (r *Reader) nextState() bool {
 // that the backup is complete and unchanged. A chunk's data are valid until take returns. take
 // may be nil.
 func (r *Reader) Finish(take func(Chunk) error) (Totals, error) {
+	if r.sum == nil {
+		return Totals{}, errors.New("reading backup: a reader of the state can't check the whole backup")
+	}
 	for r.nextState() {
 		r.state = nil // what was not read is skipped
 	}
@@ -203,6 +219,9 @@ func (r *Reader) end(chunks uint64) error {
 	if !bytes.Equal(r.totals.SHA256[:], b[16:]) {
 		return damaged("its SHA-256 does not match")
 	}
+	r.count(r.head[:])
+	r.count(r.frame[:endLen+frameTail])
+	r.sum.Sum(r.totals.Whole[:0])
 	r.totals.Bytes = r.read
 	_, err := r.from.ReadByte()
 	switch {

@@ -53,7 +53,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "snapshots-depend-on-map-order",
-			Edits:  []Edit{{"fsm/snapshot.go", "\t\tslices.Sort(names)\n", "\t\tif len(names) > 1<<30 {\n\t\t\tslices.Sort(names)\n\t\t}\n"}},
+			Edits:  []Edit{{"fsm/keys.go", "\tslices.SortFunc(list,", "\tslices.SortFunc(list[:min(len(list), 0)],"}},
 			Caught: []Checker{snapshots},
 		},
 		{
