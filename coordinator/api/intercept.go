@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"runtime/debug"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/tap"
@@ -62,9 +63,22 @@ func (s *Server) handle(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return err
 }
 
-// enter authenticates a call, and refuses one that is not allowed before it has a
+// enter is admitCall for gRPC, which calls it in the goroutine that reads from the connection.
+// A stack that has grown rarely shrinks, and a worker's connection stays open for weeks with
+// one stream: that stream is admitted on another stack.
+func (s *Server) enter(ctx context.Context, info *tap.Info) (entered context.Context, err error) {
+	if info.FullMethodName != dtaskv1.WorkerService_Sessions_FullMethodName {
+		return s.admitCall(ctx, info)
+	}
+	var admitted sync.WaitGroup
+	admitted.Go(func() { entered, err = s.admitCall(ctx, info) }) //nolint:fatcontext // once
+	admitted.Wait()
+	return entered, err
+}
+
+// admitCall authenticates a call, and refuses one that is not allowed before it has a
 // goroutine and before its message is decoded.
-func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
+func (s *Server) admitCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	entered, err := s.authenticate(ctx, info.FullMethodName)
 	if err == nil && s.cfg.Enter != nil {
 		entered, err = s.cfg.Enter(entered, info.FullMethodName)

@@ -33,9 +33,10 @@
 // Config.Authorize decides about every hello which labels and namespaces the worker is
 // granted (grant.go).
 //
-// Each stream has two goroutines: the gRPC handler, which receives, and one
-// that sends. Each session has one that waits for its end, and one while
-// reports wait. The handler waits for those of its sessions, but not for the
-// sender: only the handler's return unblocks a Send to a worker that does not
-// read.
+// Goroutines cost memory, mostly for their stacks, and most sessions are idle. Each
+// stream has one: the gRPC handler, which receives. Another one sends, and ends
+// when there has been nothing to send for a moment. A session has one while it
+// is being opened, while reports wait, and while it is being closed. The handler
+// waits for those of its sessions, but not for the sender: only the handler's
+// return unblocks a Send to a worker that does not read.
 package session

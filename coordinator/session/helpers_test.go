@@ -82,9 +82,11 @@ func newHouse(t *testing.T, change ...func(*session.Config)) *house {
 			return nil
 		},
 		Machine: m, Logger: slog.New(slog.DiscardHandler),
-		Guard: func(_ context.Context, call func() error) error {
+		Guard: func(ctx context.Context, call func() error) error {
 			err := call()
-			h.ended <- err
+			if err != nil || ctx.Err() != nil { // otherwise it is open now
+				h.ended <- err
+			}
 			return err
 		},
 	}

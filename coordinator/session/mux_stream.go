@@ -53,10 +53,9 @@ func (s *Service) Sessions(stream dtaskv1.WorkerService_SessionsServer) error {
 			m.turn.end()
 		}
 	}()
-	go func() { // ends when this handler has returned: see the package comment
-		defer cancel()
-		_ = m.out.Run(ctx, m.pack, stream.Send) // the process is gone; its workers reconnect
-	}()
+	// It ends when this handler has returned: see the package comment. If it fails, the
+	// process is gone; its workers reconnect.
+	m.out.Start(ctx, m.pack, stream.Send, func(error) { cancel() })
 	m.receive(ctx)
 	return ending(stream.Context())
 }
@@ -115,13 +114,34 @@ func (m *muxStream) open(ctx context.Context, number uint32, present int) *strea
 	m.slots[number] = slot
 	m.mu.Unlock()
 	m.service.serving.Add(1)
-	m.sessions.Go(func() {
-		defer m.service.serving.Add(-1)
-		defer cancel(nil)
-		//nolint:contextcheck // the session's context is the slot's
-		m.end(number, m.service.cfg.Guard(ctx, func() error { return m.service.serve(slot, turn) }))
-	})
+	m.sessions.Add(1)      // until finish
+	go m.begin(slot, turn) //nolint:contextcheck // the session's context is the slot's
 	return slot
+}
+
+// begin opens the session of a slot. No goroutine waits for its end: thousands of sessions
+// are open, and most are idle.
+func (m *muxStream) begin(slot *streamSlot, turn *turn) {
+	var x *session
+	err := m.service.cfg.Guard(slot.ctx, func() (err error) {
+		x, err = m.service.begin(slot, turn)
+		return err
+	})
+	if x == nil {
+		m.finish(slot, err)
+		return
+	}
+	context.AfterFunc(slot.ctx, func() {
+		m.finish(slot, m.service.cfg.Guard(slot.ctx, func() error { return m.service.close(x) }))
+	})
+}
+
+// finish ends the session of a slot with the status of its end.
+func (m *muxStream) finish(slot *streamSlot, err error) {
+	defer m.sessions.Done()
+	defer m.service.serving.Add(-1)
+	defer slot.cancel(nil)
+	m.end(slot.number, err)
 }
 
 // admit returns the turn of a new session. The first session uses that of the

@@ -59,8 +59,8 @@ type Config struct {
 	// where to go. Optional.
 	AwaitSuccessor func(ctx context.Context, term uint64)
 
-	// Guard runs a session and converts its error or panic into a gRPC status,
-	// as an interceptor does for a call. Optional.
+	// Guard runs the opening of a session, and its end, and converts an error or a panic
+	// into a gRPC status, as an interceptor does for a call. Optional.
 	Guard func(ctx context.Context, call func() error) error
 }
 
@@ -153,56 +153,74 @@ func (s *Service) enter() (*turn, error) {
 	return t, err
 }
 
-// serve runs one session until it ends, and returns the reason.
-func (s *Service) serve(slot *streamSlot, t *turn) error {
+// begin opens a session. It returns nil, and why, if the session ended before it was open.
+func (s *Service) begin(slot *streamSlot, t *turn) (opened *session, err error) {
 	defer t.end()
 	ctx := slot.ctx
 	if err := t.wait(ctx); err != nil || ctx.Err() != nil {
-		return err
+		return nil, err
 	}
 	leader, err := s.awaitTerm(ctx)
 	if leader == nil {
-		return err
+		return nil, err
 	}
 	select {
 	case <-leader.Ready():
 	case <-ctx.Done():
-		return nil
+		return nil, nil //nolint:nilnil // the worker is gone
 	case <-time.After(s.cfg.HelloTimeout):
-		return &sequencer.BusyError{What: "leader is not ready", RetryAfter: 100 * time.Millisecond}
+		return nil, &sequencer.BusyError{What: "leader is not ready", RetryAfter: 100 * time.Millisecond}
 	}
 	first, err := slot.awaitHello(s.cfg.HelloTimeout, t)
 	if err != nil || first == nil {
-		return err
+		return nil, err
 	}
 	x := newSession(s, leader, slot)
 	h := first.GetHello()
 	welcome, err := x.attach(ctx, first)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
-		s.unregister(x)
-		leader.Detach(x.worker, x)
+		if opened == nil {
+			s.detach(x)
+		}
 	}()
 	s.register(ctx, x)
 	if _, err := s.authorize(ctx, h); err != nil {
-		return err
+		return nil, err
 	}
-	log := s.cfg.Logger.With("worker", h.GetName(), "worker_id", uint32(x.worker))
-	log.InfoContext(ctx, "session opened", "slots", h.GetSlots(), "held", len(h.GetHeld()), "term", leader.Term())
+	s.logOf(x).InfoContext(ctx, "session opened", "slots", h.GetSlots(), "held", len(h.GetHeld()), "term", leader.Term())
 	t.end()
 	x.welcome(welcome, first.GetHeartbeat())
 	x.noteTrust(first.GetTrust())
 	x.offerTrust()
 	slot.start(x, first)
-	<-ctx.Done()
-	err = ending(ctx)
-	log.InfoContext(ctx, "session ended", "reason", fmt.Sprint(err))
+	return x, nil
+}
+
+// close takes an open session out of service after its context has ended, and returns the
+// reason.
+func (s *Service) close(x *session) error {
+	defer s.detach(x)
+	ctx := x.slot.ctx
+	err := ending(ctx)
+	s.logOf(x).InfoContext(ctx, "session ended", "reason", fmt.Sprint(err))
 	if errors.Is(err, sequencer.ErrTermEnded) {
-		s.cfg.AwaitSuccessor(slot.m.stream.Context(), leader.Term())
+		s.cfg.AwaitSuccessor(x.slot.m.stream.Context(), x.leader.Term())
 	}
 	return err
+}
+
+// detach makes a worker one without a session, unless it has another one.
+func (s *Service) detach(x *session) {
+	s.unregister(x)
+	x.leader.Detach(x.worker, x)
+}
+
+// logOf returns the log of a session.
+func (s *Service) logOf(x *session) *slog.Logger {
+	return s.cfg.Logger.With("worker", x.name, "worker_id", uint32(x.worker))
 }
 
 // endedPollInterval is how often AwaitEnded counts the sessions.

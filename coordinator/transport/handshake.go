@@ -46,6 +46,7 @@ type security struct {
 	// computing are the turns of handshakes that compute: twice as many as processors. The
 	// rest of the replica must run while thousands of peers connect.
 	computing *turns.Turns
+	config    *tls.Config               // of all connections, to begin with
 	counts    map[string]*atomic.Uint64 // by result; the map is never modified
 	limiter   loglimit.Limiter
 }
@@ -58,35 +59,39 @@ func newSecurity(p tlsconf.Peering) *security {
 	for _, result := range handshakeResults {
 		s.counts[result] = new(atomic.Uint64)
 	}
+	s.config = &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: s.configForClient}
 	return s
+}
+
+// configForClient is GetConfigForClient of the connections of secure. A configuration lives
+// as long as its connections, so that they share what they can.
+func (s *security) configForClient(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	gate, ok := hello.Conn.(*gatedConn)
+	if !ok {
+		return nil, errors.New("transport: the connection is not from the mux")
+	}
+	gate.hear()
+	cfg, err := s.peering.GetConfigForClient(hello)
+	if err != nil {
+		return nil, err
+	}
+	gate.offered = true
+	if verify := cfg.VerifyConnection; verify != nil { // it is the connection's own
+		cfg.VerifyConnection = func(state tls.ConnectionState) error {
+			err := verify(state)
+			gate.refused = err != nil
+			return err
+		}
+	}
+	return cfg, nil
 }
 
 // secure does the server's side of the handshake on a connection that has a deadline, and
 // calls heard when the peer has said something.
 func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
-	gate := &gatedConn{Conn: turns.NewConn(raw, m.security.computing, time.Now().Add(sniffTimeout)), recording: true}
-	var offered, refused bool // the handshake is in this goroutine only
+	gate := &gatedConn{Conn: turns.NewConn(raw, m.security.computing, time.Now().Add(sniffTimeout)), recording: true, heard: heard}
 	before := m.security.peering.Source()
-	conn := tls.Server(gate, &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			heard()
-			gate.recording, gate.recorded = false, nil
-			cfg, err := m.security.peering.GetConfigForClient(hello)
-			if err != nil {
-				return nil, err
-			}
-			offered = true
-			if verify := cfg.VerifyConnection; verify != nil {
-				cfg.VerifyConnection = func(state tls.ConnectionState) error {
-					err := verify(state)
-					refused = err != nil
-					return err
-				}
-			}
-			return cfg, nil
-		},
-	})
+	conn := tls.Server(gate, m.security.config)
 	err := conn.Handshake() //nolint:noctx // raw has a deadline, and Mux.close closes it
 	gate.Finish()
 	state := conn.ConnectionState()
@@ -96,7 +101,7 @@ func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
 		// written before fits into the socket's buffer, so that this does not wait.
 		_ = conn.CloseWrite()
 	}
-	result := classifyHandshake(err, offered, refused)
+	result := classifyHandshake(err, gate.offered, gate.refused)
 	m.security.counts[result].Add(1)
 	switch result {
 	case handshakeOK:
@@ -192,8 +197,18 @@ func (c *secureConn) proven() (p proof, err error) {
 // hello; without a hello, the peer may speak plaintext.
 type gatedConn struct {
 	*turns.Conn
-	recording bool // changed by the goroutine of the handshake
+	recording bool // changed by the goroutine of the handshake, as what follows
 	recorded  []byte
+	heard     func() // called when the peer has said hello; nil after that
+
+	offered bool // the peer's hello was accepted
+	refused bool // the peer's certificate was not
+}
+
+// hear notes that the peer has said hello.
+func (c *gatedConn) hear() {
+	c.heard()
+	c.recording, c.recorded, c.heard = false, nil, nil
 }
 
 // Read implements net.Conn.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Queue holds the sources, of type S, that are polled for the next message, and
@@ -24,6 +25,7 @@ type Queue[S, I, M any] struct {
 	sources  []S
 	deferred bool // some of sources came with AddDeferred
 	items    []I
+	start    func() // starts a sender after Start, unless one runs or has failed; nil: none may start
 }
 
 // New returns an empty queue.
@@ -36,8 +38,9 @@ func New[S, I, M any]() *Queue[S, I, M] {
 func (q *Queue[S, I, M]) Add(s S) {
 	q.mu.Lock()
 	q.sources = append(q.sources, s)
+	start := q.takeStart()
 	q.mu.Unlock()
-	q.wake()
+	q.wake(start)
 }
 
 // AddDeferred is Add without waking Run. A call of Flush must follow, when all
@@ -54,10 +57,14 @@ func (q *Queue[S, I, M]) Flush() {
 	q.mu.Lock()
 	deferred := q.deferred
 	q.deferred = false
+	var start func()
+	if deferred {
+		start = q.takeStart()
+	}
 	q.mu.Unlock()
 	if deferred {
 		q.immediate.Store(true)
-		q.wake()
+		q.wake(start)
 	}
 }
 
@@ -65,14 +72,86 @@ func (q *Queue[S, I, M]) Flush() {
 func (q *Queue[S, I, M]) AddItem(item I) {
 	q.mu.Lock()
 	q.items = append(q.items, item)
+	start := q.takeStart()
 	q.mu.Unlock()
-	q.wake()
+	q.wake(start)
 }
 
-func (q *Queue[S, I, M]) wake() {
+// wake wakes the sender, or starts one.
+func (q *Queue[S, I, M]) wake(start func()) {
 	select {
 	case q.wakeup <- struct{}{}:
 	default: // the channel holds a token already
+	}
+	if start != nil {
+		start()
+	}
+}
+
+// takeStart returns what starts a sender, once; nil if none has to be started. The caller
+// holds mu.
+func (q *Queue[S, I, M]) takeStart() (start func()) {
+	start, q.start = q.start, nil
+	return start
+}
+
+// linger is how long a sender of Start waits for more before it ends. Starting another one
+// costs about a microsecond.
+const linger = 10 * time.Millisecond
+
+// Start is Run in a goroutine that exists only while there is something to send: there may
+// be thousands of idle queues. If send fails, failed is called, and nothing more is sent.
+// It is called once, instead of Run.
+func (q *Queue[S, I, M]) Start(ctx context.Context, pack func(sources []S, items []I) (m *M, turns int), send func(*M) error, failed func(error)) {
+	var start func()
+	start = func() {
+		go func() {
+			for {
+				if err := q.runUntilIdle(ctx, pack, send); err != nil {
+					failed(err)
+					return
+				}
+				if ctx.Err() != nil || q.retire(start) {
+					return
+				}
+			}
+		}()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.start = start; len(q.sources)+len(q.items) > 0 {
+		q.takeStart()()
+	}
+}
+
+// retire lets the next one who adds something start another sender. It fails if something
+// has been added: Add and the others then wake this sender.
+func (q *Queue[S, I, M]) retire(start func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.sources)+len(q.items) > 0 {
+		return false
+	}
+	q.start = start
+	return true
+}
+
+// runUntilIdle is Run until nothing has been added for a while.
+func (q *Queue[S, I, M]) runUntilIdle(ctx context.Context, pack func(sources []S, items []I) (m *M, turns int), send func(*M) error) error {
+	idle := time.NewTimer(linger)
+	defer idle.Stop()
+	for {
+		select {
+		case <-q.wakeup:
+		case <-idle.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+		if err := q.sendAll(pack, send); err != nil {
+			return err
+		}
+		idle.Reset(linger)
 	}
 }
 
@@ -85,15 +164,20 @@ func (q *Queue[S, I, M]) Run(ctx context.Context, pack func(sources []S, items [
 		case <-ctx.Done():
 			return nil
 		}
-		if !q.immediate.Swap(false) {
-			// Yield once: what other goroutines add meanwhile shares the
-			// message.
-			runtime.Gosched()
-		}
-		if err := q.Drain(pack, send); err != nil {
+		if err := q.sendAll(pack, send); err != nil {
 			return err
 		}
 	}
+}
+
+// sendAll sends everything after a wake-up.
+func (q *Queue[S, I, M]) sendAll(pack func(sources []S, items []I) (m *M, turns int), send func(*M) error) error {
+	if !q.immediate.Swap(false) {
+		// Yield once: what other goroutines add meanwhile shares the
+		// message.
+		runtime.Gosched()
+	}
+	return q.Drain(pack, send)
 }
 
 // Drain sends messages until the queue is empty.

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 type message []string
@@ -146,4 +149,71 @@ func TestEverySourceIsPolledAsOftenAsItWasAdded(t *testing.T) {
 			t.Errorf("source %d was polled %d times, want %d", s, turns[fmt.Sprint(s)], times)
 		}
 	}
+}
+
+// An idle queue keeps no goroutine: the bubble of the test would not end with one.
+func TestAnIdleQueueHasNoSender(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sent [][]string
+		q := New[struct{}, string, []string]()
+		q.AddItem("before")
+		q.Start(context.Background(), func(_ []struct{}, items []string) (*[]string, int) { return &items, 0 }, //nolint:usetesting // it must not end
+			func(m *[]string) error { sent = append(sent, *m); return nil }, func(err error) { t.Error(err) })
+		for _, item := range []string{"first", "second", "third"} {
+			time.Sleep(time.Minute) // the sender before has ended
+			q.AddItem(item)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if want := [][]string{{"before"}, {"first"}, {"second"}, {"third"}}; !reflect.DeepEqual(sent, want) {
+			t.Errorf("sent %v, want %v", sent, want)
+		}
+	})
+}
+
+// Whatever is added while a sender ends is sent.
+func TestNothingIsLostWhenSendersEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		total := 0
+		q := New[struct{}, int, []int]()
+		q.Start(ctx, func(_ []struct{}, items []int) (*[]int, int) { return &items, 0 },
+			func(m *[]int) error { total += len(*m); return nil }, func(err error) { t.Error(err) })
+		var adders sync.WaitGroup
+		for pause := range 40 { // around the time for which a sender waits for more
+			adders.Go(func() {
+				for i := range 100 {
+					time.Sleep(time.Duration(pause) * time.Millisecond)
+					q.AddItem(i)
+				}
+			})
+		}
+		adders.Wait()
+		synctest.Wait()
+		if total != 4000 {
+			t.Errorf("sent %d items, want 4000", total)
+		}
+	})
+}
+
+func TestAfterAFailureNothingIsSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		var sends int
+		var failures []error
+		q := New[struct{}, int, []int]()
+		q.Start(t.Context(), func(_ []struct{}, items []int) (*[]int, int) { return &items, 0 },
+			func(*[]int) error { sends++; return broken }, func(err error) { failures = append(failures, err) })
+		for i := range 3 {
+			q.AddItem(i)
+			synctest.Wait()
+		}
+		if sends != 1 || len(failures) != 1 || !errors.Is(failures[0], broken) {
+			t.Errorf("%d messages, failures %v", sends, failures)
+		}
+	})
 }

@@ -145,10 +145,14 @@ func TestClientsRefuseServersThatTheirCADidNotCertify(t *testing.T) {
 	}
 	byKey, byRoot := Trust{Keys: [][32]byte{KeyHash(ca.Cert)}}, Trust{Roots: ca.roots()}
 	forged := replica(t, other, ReplicaRequest{ServerID: "n1"})
-	mixed := *forged // a proxy sends the real CA after its own certificate
-	mixed.pair.Certificate = [][]byte{forged.pair.Certificate[0], ca.Cert.Raw}
-	notReplica := *forged
-	notReplica.pair = worker
+	withPair := func(pair tls.Certificate) *Replica {
+		r := *forged
+		r.pair = pair
+		r.grpc = r.serverConfig(ProtocolGRPC)
+		return &r
+	}
+	mixed := forged.pair // a proxy sends the real CA after its own certificate
+	mixed.Certificate = [][]byte{forged.pair.Certificate[0], ca.Cert.Raw}
 	for name, c := range map[string]struct {
 		trust  Trust
 		server *Replica
@@ -156,8 +160,8 @@ func TestClientsRefuseServersThatTheirCADidNotCertify(t *testing.T) {
 	}{
 		"another CA, by hash":       {byKey, forged, []string{hashText(KeyHash(ca.Cert)), hashText(KeyHash(other.Cert)), "intercepts"}},
 		"another CA, by file":       {byRoot, forged, []string{hashText(KeyHash(ca.Cert)), hashText(KeyHash(other.Cert)), "intercepts"}},
-		"the CA of another's leaf":  {byKey, &mixed, []string{"intercepts"}},
-		"certificate of no replica": {byRoot, &notReplica, []string{"not the certificate of a replica"}},
+		"the CA of another's leaf":  {byKey, withPair(mixed), []string{"intercepts"}},
+		"certificate of no replica": {byRoot, withPair(worker), []string{"not the certificate of a replica"}},
 		"nothing is trusted":        {Trust{}, forged, []string{"intercepts"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -245,5 +249,19 @@ func TestSessionsAreNotResumed(t *testing.T) {
 	}}
 	if connect(t, server, client); cache.tickets.Load() == 0 {
 		t.Error("no ticket is seen although they are on")
+	}
+}
+
+// Thousands of workers are connected at once: none of them has a configuration of its own.
+func TestConnectionsOfClientsShareAConfiguration(t *testing.T) {
+	t.Parallel()
+	p := peering(replica(t, newTestCA(t), ReplicaRequest{ServerID: "n1"}))
+	hello := &tls.ClientHelloInfo{SupportedProtos: []string{ProtocolGRPC}}
+	first, err := p.GetConfigForClient(hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := p.GetConfigForClient(hello); err != nil || second != first {
+		t.Errorf("got another configuration, %v", err)
 	}
 }

@@ -21,7 +21,8 @@ type Replica struct {
 
 	chain []*x509.Certificate // of Cert, with its root
 	pair  tls.Certificate
-	sum   [32]byte // of the files' contents
+	grpc  *tls.Config // of the server's side; read only
+	sum   [32]byte    // of the files' contents
 }
 
 // LoadReplica reads tls.crt, tls.key and ca.crt of a directory. They must belong
@@ -92,6 +93,7 @@ func newReplica(certs []*x509.Certificate, key crypto.Signer, roots []*x509.Cert
 	for _, cert := range presented(chain, roots) {
 		r.pair.Certificate = append(r.pair.Certificate, cert.Raw)
 	}
+	r.grpc = r.serverConfig(ProtocolGRPC)
 	return r, nil
 }
 

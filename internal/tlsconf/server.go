@@ -38,23 +38,19 @@ type Peering struct {
 
 // GetConfigForClient chooses the configuration of a connection to the port that Raft and
 // gRPC share, by the protocol that the client offers. It is the only field that the
-// configuration of the listener needs.
+// configuration of the listener needs. The caller may change the result only for
+// ProtocolRaft: connections of gRPC share one, because there may be thousands.
 func (p Peering) GetConfigForClient(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	current := p.Source()
 	if slices.Contains(hello.SupportedProtos, ProtocolRaft) {
 		cfg := current.serverConfig(ProtocolRaft)
-		cfg.ClientAuth = tls.RequestClientCert // a peer without one is refused by the check, too
 		cfg.VerifyConnection = p.verifyDialer(current)
 		return cfg, nil
 	}
 	// Other protocols are refused by package tls, except that a client that offers none, or
 	// HTTP/1.1 only, completes the handshake without one. So scanners can examine the port.
 	// The caller refuses a connection without a protocol.
-	cfg := current.serverConfig(ProtocolGRPC)
-	// A certificate proves the possession of its key. Whose key it is, and what that one
-	// may do, is decided above: keys of workers are self-signed.
-	cfg.ClientAuth = tls.RequestClientCert
-	return cfg, nil
+	return current.grpc, nil
 }
 
 // HTTPConfig is the configuration of the port for metrics and health.
@@ -62,7 +58,9 @@ func (p Peering) HTTPConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, NextProtos: []string{"http/1.1"},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return p.Source().serverConfig("http/1.1"), nil
+			cfg := p.Source().serverConfig("http/1.1")
+			cfg.ClientAuth = tls.NoClientCert
+			return cfg, nil
 		},
 	}
 }
@@ -74,6 +72,9 @@ func (r *Replica) serverConfig(protocol string) *tls.Config {
 		DynamicRecordSizingDisabled: fullRecords,
 		// A resumed session outlives a change of the CAs, and saves a third of 0.7 ms.
 		SessionTicketsDisabled: true,
+		// A certificate proves the possession of its key. Whose key it is, and what that one
+		// may do, is decided above: keys of workers are self-signed.
+		ClientAuth: tls.RequestClientCert,
 	}
 }
 
