@@ -275,6 +275,7 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 		}
 	}
 	row("handovers of limits", "%d", report.Handed)
+	row("gates and schedules", "%s", report.Gates)
 	row("stored logs", "%s", report.Depth)
 	row("lost", "%d", check.Count(report.Faults, check.Lost))
 	row("duplicated", "%d", check.Count(report.Faults, check.Duplicated))

@@ -3,7 +3,6 @@ package check
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dtask/dtask/test/cluster/ledger"
@@ -52,7 +51,7 @@ func (a *account) limits() {
 // before.
 func (a *account) stopped(worker string, at time.Duration) bool {
 	return slices.ContainsFunc(a.harms, func(h ledger.Harm) bool {
-		return h.Worker == worker && strings.Contains(h.Cause, "sigstop") && h.From <= at && (h.Until == 0 || at <= h.Until)
+		return h.Worker == worker && h.Cause == ledger.Stopped && h.From <= at && (h.Until == 0 || at <= h.Until)
 	})
 }
 

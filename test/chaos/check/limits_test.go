@@ -10,7 +10,7 @@ import (
 
 func TestALimitThatIsHeldTwiceIsFound(t *testing.T) {
 	t.Parallel()
-	stop := ledger.Harm{Worker: "w1", From: 45, Until: 59, Cause: "worker-sigstop"}
+	stop := ledger.Harm{Worker: "w1", From: 45, Until: 59, Cause: ledger.Stopped}
 	for name, test := range map[string]struct {
 		uses   []string
 		second time.Duration // start of b; a runs from 30 to 40
@@ -23,7 +23,7 @@ func TestALimitThatIsHeldTwiceIsFound(t *testing.T) {
 		"an overlap of two limits":          {[]string{"db", "tenant/a"}, 50, 55, nil, 2},
 		"an overlap without a limit":        {nil, 50, 55, nil, 0},
 		"the first holder is stopped":       {[]string{"db"}, 50, 55, []ledger.Harm{stop}, 0},
-		"another worker is stopped":         {[]string{"db"}, 50, 55, []ledger.Harm{{Worker: "w2", From: 45, Until: 59, Cause: "worker-sigstop"}}, 1},
+		"another worker is stopped":         {[]string{"db"}, 50, 55, []ledger.Harm{{Worker: "w2", From: 45, Until: 59, Cause: ledger.Stopped}}, 1},
 		"the first holder is disconnected":  {[]string{"db"}, 50, 55, []ledger.Harm{{Worker: "w1", From: 45, Until: 59, Cause: "workers-cut-off"}}, 1},
 		"the first holder was killed early": {[]string{"db"}, 50, 0, nil, 0},
 	} {

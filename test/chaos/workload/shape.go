@@ -32,6 +32,10 @@ type shape struct {
 	queue string
 	// uses chooses the limits of its tasks; nil: none.
 	uses func(random *rand.Rand) []string
+	// gate chooses what keeps its tasks from starting; nil: nothing does.
+	gate func(random *rand.Rand) *check.Gate
+	// ticked makes tasks take longer than a part of their schedule's ticks are apart.
+	ticked bool
 	// held makes tasks take longer than a leader waits for a worker.
 	held bool
 }
@@ -135,6 +139,9 @@ func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1
 	if s.uses != nil {
 		plan.Uses = s.uses(random)
 	}
+	if s.gate != nil {
+		plan.Gate = s.gate(random)
+	}
 	job, err := spec.Parse("workload", []byte(w.file(random, s, plan)), spec.Options{})
 	if err != nil {
 		return nil, plan, fmt.Errorf("building job of shape %s: %w", s.name, err)
@@ -143,12 +150,27 @@ func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1
 	return job, plan, err
 }
 
-// file returns the job file of a plan. Its tasks take up to a tenth of a second, or
-// longer if slow.
+// file returns the job file of a plan.
 func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
+	job := map[string]any{"name": plan.Name, "on_failure": "continue"}
+	if s.queue != "" {
+		job["queue"] = s.queue
+	}
+	if plan.Gate != nil {
+		gated(job, plan.Gate)
+	}
+	return cluster.JobFileWith(job, w.taskFiles(random, s, plan)...)
+}
+
+// taskFiles returns the tasks of a plan. They take up to a tenth of a second, or longer if
+// slow.
+func (w *Workload) taskFiles(random *rand.Rand, s shape, plan check.Plan) []cluster.TaskFile {
 	most := int64(120)
 	if s.slow {
 		most = 2500
+	}
+	if s.ticked {
+		most = 1200
 	}
 	if s.held {
 		most = 8000
@@ -173,11 +195,7 @@ func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 		}
 		files = append(files, file.After(t.After...))
 	}
-	job := map[string]any{"name": plan.Name, "on_failure": "continue"}
-	if s.queue != "" {
-		job["queue"] = s.queue
-	}
-	return cluster.JobFileWith(job, files...)
+	return files
 }
 
 // digest identifies what is submitted.
