@@ -34,10 +34,9 @@ func (a *account) gates() {
 	for key, runs := range a.keyed() {
 		for i := range runs {
 			for k := i + 1; k < len(runs) && runs[k].Start < runs[i].End; k++ {
-				x, y := &runs[i], &runs[k]
+				x, y := runs[i], runs[k]
 				if x.Job != y.Job && !a.stopped(x.Worker, y.Start) && !a.stopped(y.Worker, y.Start) {
-					a.faults.add(Unexpected, "concurrency key "+key, "two jobs ran: job %s task %s %s and job %s task %s %s",
-						x.Job, x.Task, show(runs[i:i+1]), y.Job, y.Task, show(runs[k:k+1]))
+					a.faults.add(Unexpected, "concurrency key "+key, "two jobs ran: %s", showHolders([]ledger.Run{x, y}))
 				}
 			}
 		}

@@ -17,8 +17,10 @@ type Plan struct {
 	Name  string        `json:"name"` // of the job; unique among plans
 	Shape string        `json:"shape"`
 	Tasks []PlannedTask `json:"tasks"`
-	Uses  []string      `json:"uses,omitempty"` // limits of all its tasks, each of 1
-	Gate  *Gate         `json:"gate,omitempty"`
+	Uses  []string      `json:"uses,omitempty"` // limits of all its tasks
+	// Holders is how many may hold each of its limits at a time; 0 = one.
+	Holders int   `json:"holders,omitempty"`
+	Gate    *Gate `json:"gate,omitempty"`
 	// Every makes it the plan of each run of a schedule with its name: without a key, and
 	// not unique.
 	Every time.Duration `json:"every,omitempty"`

@@ -32,6 +32,10 @@ type shape struct {
 	queue string
 	// uses chooses the limits of its tasks; nil: none.
 	uses func(random *rand.Rand) []string
+	// holders is how many tasks may hold each of its limits; 0 = one.
+	holders int
+	// handed makes tasks mostly very short.
+	handed bool
 	// gate chooses what keeps its tasks from starting; nil: nothing does.
 	gate func(random *rand.Rand) *check.Gate
 	// ticked makes tasks take longer than a part of their schedule's ticks are apart.
@@ -137,7 +141,7 @@ func once(random *rand.Rand) []check.PlannedTask {
 func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1.JobSpec, check.Plan, error) {
 	plan := check.Plan{Key: key, Name: name, Shape: s.name, Tasks: s.make(random)}
 	if s.uses != nil {
-		plan.Uses = s.uses(random)
+		plan.Uses, plan.Holders = s.uses(random), s.holders
 	}
 	if s.gate != nil {
 		plan.Gate = s.gate(random)
@@ -178,6 +182,9 @@ func (w *Workload) taskFiles(random *rand.Rand, s shape, plan check.Plan) []clus
 	files := make([]cluster.TaskFile, 0, len(plan.Tasks))
 	for _, t := range plan.Tasks {
 		work := 1 + random.Int64N(most)
+		if s.handed {
+			work = handedWork(random)
+		}
 		file := cluster.TaskFile{"id": t.ID, "retry": map[string]any{"max": t.Retries, "initial": "50ms", "max_delay": "400ms"}}
 		if s.commands {
 			file = w.cfg.Programs.Mark(t.ID, w.cfg.Ledger, time.Duration(10*work)*time.Millisecond).With("retry", file["retry"])

@@ -39,6 +39,8 @@ type Config struct {
 	Patience time.Duration
 	// Pause is the maximum delay of a client between two jobs. Default 400 ms.
 	Pause time.Duration
+	// Handovers makes the traffic many short tasks with limits, and nothing else.
+	Handovers bool
 }
 
 // A Workload is the traffic of one run.
@@ -98,6 +100,9 @@ func (w *Workload) Close() error {
 // Run lets all clients work until the given time, and waits for the jobs in progress
 // until ctx is done.
 func (w *Workload) Run(ctx, until context.Context) error {
+	if w.cfg.Handovers {
+		return w.runHandovers(ctx, until)
+	}
 	var group sync.WaitGroup
 	if len(w.clients) > 0 {
 		o := &operator{w: w, random: rand.New(rand.NewPCG(w.cfg.Seed, operatorNumber))}

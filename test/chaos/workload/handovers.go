@@ -1,0 +1,82 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/test/chaos/check"
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// Limits of the traffic of handovers: of 1, except the pool.
+const (
+	poolLimit   = "pool"
+	poolHolders = 3
+)
+
+// handedLimits are what tasks use: limits with a number of their own, and keys of one.
+func handedLimits() []string {
+	return []string{"lock-a", "lock-b", "lock-c", "lock-d", "tenant/a", "tenant/b", "tenant/c", "tenant/d", poolLimit}
+}
+
+const (
+	// usersOfLimit submit jobs that use one limit, so that tasks always wait for it.
+	usersOfLimit = 2
+	// longTasks is how many tasks there are for each one that lasts longer than a leader
+	// waits for a worker: a limit may be given away only after the worker's lease.
+	longTasks = 150
+)
+
+// runHandovers lets users submit jobs of short tasks with limits until the given time, and
+// waits for those in progress until ctx is done.
+func (w *Workload) runHandovers(ctx, until context.Context) error {
+	for name, n := range map[string]uint32{"lock-a": 1, "lock-b": 1, "lock-c": 1, "lock-d": 1, tenantLimit: 1, poolLimit: poolHolders} {
+		err := cluster.Until(until, "limit "+name+" is set", time.Minute, func(ctx context.Context) error {
+			_, err := w.clients[0].SetLimit(ctx, name, &dtaskv1.LimitSettings{Running: n}, 0)
+			return err //nolint:wrapcheck // the caller wraps it
+		})
+		if err != nil {
+			return fmt.Errorf("setting limits: %w", err)
+		}
+	}
+	var group sync.WaitGroup
+	for i := range usersOfLimit * len(handedLimits()) {
+		shapes := []shape{handedShape(i % len(handedLimits()))}
+		one := &user{w: w, c: w.clients[i%len(w.clients)], number: i, random: rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+i))), shapes: shapes}
+		group.Go(func() { one.run(ctx, until) })
+	}
+	group.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.problem
+}
+
+// handedShape is a job of the tasks of one limit. Every eighth job of most limits uses the next
+// one, too.
+func handedShape(i int) shape {
+	all := handedLimits()
+	s := shape{name: "handed", weight: 1, handed: true}
+	s.make = func(random *rand.Rand) []check.PlannedTask { return numbered(40 + random.IntN(60)) }
+	s.uses = func(random *rand.Rand) []string {
+		if i+2 < len(all) && random.IntN(8) == 0 {
+			return all[i : i+2]
+		}
+		return all[i : i+1]
+	}
+	if all[i] == poolLimit {
+		s.holders = poolHolders
+	}
+	return s
+}
+
+// handedWork returns how long a task holds its limits.
+func handedWork(random *rand.Rand) int64 {
+	if random.IntN(longTasks) == 0 {
+		return 4000 + random.Int64N(4000)
+	}
+	return 1 + random.Int64N(10)
+}
