@@ -15,15 +15,18 @@ import (
 const (
 	// minHandovers is how often limits must go from one task to another in a run.
 	minHandovers = 10_000
-	// firstKills is how many leaders are killed first, while all workers are fine: each next
-	// leader knows at once what runs.
-	firstKills = 5
+	// firstKills is how many leaders are killed first, while no worker was lost for some time:
+	// each next leader knows at once what runs, and must count it.
+	firstKills = 4
+	// joined is how long a worker is new: a leader that is elected meanwhile waits for a lease,
+	// because it does not know what an earlier process of the worker runs.
+	joined = 65 * time.Second
 	// handoversLimit is how long handovers may take to resume after everything was healed. It
-	// is a guard: a leader that does not know what an earlier process of a worker runs waits
-	// for a lease of 30 s.
-	handoversLimit = 2 * time.Minute
+	// is a guard: a leader that is elected soon after a worker was lost waits for a lease of
+	// 30 s.
+	handoversLimit = 5 * time.Minute
 	// calm is how long nothing is broken then.
-	calm = 10 * time.Second
+	calm = 25 * time.Second
 )
 
 // Faults of TestALimitIsNeverHeldTwice. Those of workers hold up a few limits for a lease,
@@ -37,33 +40,36 @@ var (
 )
 
 // TestALimitIsNeverHeldTwice gives workers many short tasks with limits, most of which are 1,
-// and breaks workers, then leaders and the network, and then nothing, until each can be sure
-// that the limits are used again. Each task records when it begins and ends.
+// kills leaders, and then breaks workers, then leaders and links, and then nothing until the
+// limits are used again. Each task records when it begins and ends.
 func TestALimitIsNeverHeldTwice(t *testing.T) {
 	if os.Getenv(suiteVariable) != "limits" {
 		t.Skip("make chaos-limits runs this")
 	}
 	o := defaults(t, 5)
 	o.Disks, o.Handovers, o.Kills = false, true, firstKills
-	o.Workers, o.Safety, o.MinKinds, o.MinHandovers = 5, 15*time.Second, 5, minHandovers
+	o.Workers, o.Safety, o.MinKinds, o.MinHandovers = 4, 12*time.Second, 5, minHandovers
 	o.Faults = slices.Concat(workersOfLimits, leadersOfLimits)
 	r := startRun(t, o)
 	began := time.Now()
-	trouble := r.breakLeaders(t)
+	trouble := r.killLeadersOfLimits(t.Context())
 	for trouble == nil && time.Since(began) < o.For {
 		trouble = r.breakLimits(t.Context())
 	}
 	r.judge(t, trouble)
 }
 
-// breakLeaders kills leaders in a row.
-func (r *run) breakLeaders(t *testing.T) error {
-	t.Helper()
-	out, err := r.world.KillLeaders(t.Context(), r.o.Kills, func() int64 { return r.work.Tally().Ended })
+// killLeadersOfLimits kills leaders in a row while limits are used and all workers are known.
+func (r *run) killLeadersOfLimits(ctx context.Context) error {
+	if err := cluster.Pause(ctx, joined); err != nil {
+		return err //nolint:wrapcheck // the error is complete
+	}
+	out, err := r.world.KillLeaders(ctx, r.o.Kills, func() int64 { return r.work.Tally().Ended })
 	if out != nil {
 		r.out.Add(out)
+		r.world.Log("%d leaders killed in a row; killed → work resumed under another leader, and the killed one is back: %s", len(out.Steps), tookOf(out.Steps))
 	}
-	return err
+	return err //nolint:wrapcheck // the error is complete
 }
 
 // breakLimits breaks workers, and then leaders and links, and returns when limits are handed

@@ -44,7 +44,7 @@ func (a *account) held() map[string]*limit {
 }
 
 // limits checks that at no time more executions hold a limit than may. A stopped process
-// cannot end what it executes when its lease ends: only its fencing token keeps it out.
+// can't end what it executes when its lease ends, and executes nothing.
 func (a *account) limits() {
 	for use, l := range a.held() {
 		var holders []ledger.Run // when the next one starts

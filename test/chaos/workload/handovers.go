@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,12 +21,14 @@ const (
 
 // handedLimits are what tasks use: limits with a number of their own, and keys of one.
 func handedLimits() []string {
-	return []string{"lock-a", "lock-b", "lock-c", "lock-d", "tenant/a", "tenant/b", "tenant/c", "tenant/d", poolLimit}
+	var all []string
+	for c := 'a'; c <= 'h'; c++ {
+		all = append(all, "lock-"+string(c), "tenant/"+string(c), "tenant/"+string(c)+string(c))
+	}
+	return append(all, poolLimit)
 }
 
 const (
-	// usersOfLimit submit jobs that use one limit, so that tasks always wait for it.
-	usersOfLimit = 2
 	// longTasks is how many tasks there are for each one that lasts longer than a leader
 	// waits for a worker: a limit may be given away only after the worker's lease.
 	longTasks = 150
@@ -34,7 +37,13 @@ const (
 // runHandovers lets users submit jobs of short tasks with limits until the given time, and
 // waits for those in progress until ctx is done.
 func (w *Workload) runHandovers(ctx, until context.Context) error {
-	for name, n := range map[string]uint32{"lock-a": 1, "lock-b": 1, "lock-c": 1, "lock-d": 1, tenantLimit: 1, poolLimit: poolHolders} {
+	limits := map[string]uint32{tenantLimit: 1, poolLimit: poolHolders}
+	for _, name := range handedLimits() {
+		if strings.HasPrefix(name, "lock-") {
+			limits[name] = 1
+		}
+	}
+	for name, n := range limits {
 		err := cluster.Until(until, "limit "+name+" is set", time.Minute, func(ctx context.Context) error {
 			_, err := w.clients[0].SetLimit(ctx, name, &dtaskv1.LimitSettings{Running: n}, 0)
 			return err //nolint:wrapcheck // the caller wraps it
@@ -44,8 +53,8 @@ func (w *Workload) runHandovers(ctx, until context.Context) error {
 		}
 	}
 	var group sync.WaitGroup
-	for i := range usersOfLimit * len(handedLimits()) {
-		shapes := []shape{handedShape(i % len(handedLimits()))}
+	for i := range handedLimits() {
+		shapes := []shape{handedShape(i)}
 		one := &user{w: w, c: w.clients[i%len(w.clients)], number: i, random: rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+i))), shapes: shapes}
 		group.Go(func() { one.run(ctx, until) })
 	}
@@ -60,7 +69,7 @@ func (w *Workload) runHandovers(ctx, until context.Context) error {
 func handedShape(i int) shape {
 	all := handedLimits()
 	s := shape{name: "handed", weight: 1, handed: true}
-	s.make = func(random *rand.Rand) []check.PlannedTask { return numbered(40 + random.IntN(60)) }
+	s.make = func(random *rand.Rand) []check.PlannedTask { return numbered(80 + random.IntN(80)) }
 	s.uses = func(random *rand.Rand) []string {
 		if i+2 < len(all) && random.IntN(8) == 0 {
 			return all[i : i+2]
