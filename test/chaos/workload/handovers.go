@@ -2,12 +2,14 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/dtask/dtask/client"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/test/chaos/check"
 	"github.com/dtask/dtask/test/cluster"
@@ -32,10 +34,12 @@ const (
 	// longTasks is how many tasks there are for each one that lasts longer than a leader
 	// waits for a worker: a limit may be given away only after the worker's lease.
 	longTasks = 150
+	// cancelledWithin is how long the jobs in progress may take to be cancelled. It is a guard.
+	cancelledWithin = 2 * time.Minute
 )
 
-// runHandovers lets users submit jobs of short tasks with limits until the given time, and
-// waits for those in progress until ctx is done.
+// runHandovers lets users submit jobs of short tasks with limits until the given time. Then it
+// cancels those in progress: if leaders have changed often, they would wait for leases.
 func (w *Workload) runHandovers(ctx, until context.Context) error {
 	limits := map[string]uint32{tenantLimit: 1, poolLimit: poolHolders}
 	for _, name := range handedLimits() {
@@ -59,9 +63,26 @@ func (w *Workload) runHandovers(ctx, until context.Context) error {
 		group.Go(func() { one.run(ctx, until) })
 	}
 	group.Wait()
+	if err := cluster.Until(ctx, "jobs in progress are cancelled", cancelledWithin, w.cancelOpen); err != nil {
+		return fmt.Errorf("ending the handovers: %w", err)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.problem
+}
+
+// cancelOpen cancels all jobs that have not ended.
+func (w *Workload) cancelOpen(ctx context.Context) error {
+	u := &user{w: w, c: w.clients[0], number: operatorNumber}
+	for job, err := range u.c.Jobs(ctx, client.JobFilter{States: openStates()}) {
+		if err != nil {
+			return fmt.Errorf("listing jobs: %w", err)
+		}
+		if err := u.cancelOnce(ctx, job.GetId(), ""); err != nil && !errors.Is(err, client.ErrConflict) { // else it has ended meanwhile
+			return err
+		}
+	}
+	return nil
 }
 
 // handedShape is a job of the tasks of one limit. Every eighth job of most limits uses the next

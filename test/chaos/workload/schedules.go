@@ -104,12 +104,12 @@ func (k *timekeeper) run(ctx, until context.Context) {
 			x.all = !x.all
 			_ = k.set(until, x)
 		case 5:
-			_ = k.read(until, x, nil)
+			_, _ = k.read(until, x)
 			_ = k.remove(until, x)
 			_ = k.set(until, x)
 		}
 		for _, x := range k.all {
-			_ = k.read(until, x, nil)
+			_, _ = k.read(until, x)
 		}
 	}
 	for _, x := range k.all {
@@ -120,24 +120,32 @@ func (k *timekeeper) run(ctx, until context.Context) {
 	}
 }
 
-// finish waits until a schedule fires that is set anew, and pauses it.
+// finish sets a schedule again, waits until it fires, and pauses it.
 func (k *timekeeper) finish(ctx context.Context, x *plannedSchedule) error {
-	return errors.Join(
-		k.until(ctx, "deleting schedule "+x.name, func(ctx context.Context) error { return k.remove(ctx, x) }),
-		k.until(ctx, "setting schedule "+x.name, func(ctx context.Context) error { return k.set(ctx, x) }),
-		k.until(ctx, "schedule "+x.name+" fires", func(ctx context.Context) error {
-			fired := false
-			err := k.read(ctx, x, func(ticks []history.Tick) {
-				fired = slices.ContainsFunc(ticks, func(t history.Tick) bool { return t.Became == history.TickRan })
-			})
-			if err == nil && !fired {
-				err = errors.New("no tick of it has run")
-			}
+	for _, step := range []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"deleting schedule " + x.name, func(ctx context.Context) error { return k.remove(ctx, x) }},
+		{"setting schedule " + x.name, func(ctx context.Context) error { return k.set(ctx, x) }},
+		{"schedule " + x.name + " fires", func(ctx context.Context) error { return k.fired(ctx, x) }},
+		{"pausing schedule " + x.name, func(ctx context.Context) error { return k.pause(ctx, x) }},
+		{"reading schedule " + x.name, func(ctx context.Context) error { _, err := k.read(ctx, x); return err }},
+	} {
+		if err := k.until(ctx, step.what, step.do); err != nil {
 			return err
-		}),
-		k.until(ctx, "pausing schedule "+x.name, func(ctx context.Context) error { return k.pause(ctx, x) }),
-		k.until(ctx, "reading schedule "+x.name, func(ctx context.Context) error { return k.read(ctx, x, nil) }),
-	)
+		}
+	}
+	return nil
+}
+
+// fired returns nil if a tick of a schedule has run.
+func (k *timekeeper) fired(ctx context.Context, x *plannedSchedule) error {
+	ticks, err := k.read(ctx, x)
+	if err == nil && !slices.ContainsFunc(ticks, func(t history.Tick) bool { return t.Became == history.TickRan }) {
+		err = errors.New("no tick of it has run")
+	}
+	return err
 }
 
 // change makes a call that changes a schedule.
@@ -184,7 +192,7 @@ func (k *timekeeper) remove(ctx context.Context, x *plannedSchedule) error {
 }
 
 // read reads what became of the last ticks of a schedule.
-func (k *timekeeper) read(ctx context.Context, x *plannedSchedule, see func([]history.Tick)) error {
+func (k *timekeeper) read(ctx context.Context, x *plannedSchedule) ([]history.Tick, error) {
 	c, err := k.w.call(history.Call{Client: timekeeperNumber, Kind: history.ReadSchedule, Schedule: x.name}, func(c *history.Call) error {
 		got, err := k.c.Schedule(ctx, client.ScheduleName{Name: x.name}, 1, client.ReadOptions{})
 		if err != nil {
@@ -196,10 +204,7 @@ func (k *timekeeper) read(ctx context.Context, x *plannedSchedule, see func([]hi
 		}
 		return nil
 	})
-	if err == nil && see != nil {
-		see(c.Ticks)
-	}
-	return err
+	return c.Ticks, err
 }
 
 var decisions = map[dtaskv1.ScheduleDecision]history.Decision{

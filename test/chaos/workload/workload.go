@@ -336,6 +336,10 @@ func (w *Workload) Killed(ctx context.Context, dir string, after time.Duration) 
 // errKilled is the error of a call whose client was killed.
 var errKilled = errors.New("client killed")
 
+func openStates() []dtaskv1.JobState {
+	return []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING}
+}
+
 // Open returns the number of jobs that have not ended. Those are cancelled that would start
 // only much later: they were submitted under a leader whose clock was wrong.
 func (w *Workload) Open(ctx context.Context) (int, error) {
@@ -345,14 +349,13 @@ func (w *Workload) Open(ctx context.Context) (int, error) {
 	}
 	defer func() { _ = c.Close() }()
 	n := 0
-	states := []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING}
 	u := &user{w: w, c: c, number: timekeeperNumber}
-	for job, err := range c.Jobs(ctx, client.JobFilter{States: states}) {
+	for job, err := range c.Jobs(ctx, client.JobFilter{States: openStates()}) {
 		if err != nil {
 			return 0, fmt.Errorf("listing jobs: %w", err)
 		}
 		if job.GetScheduledUntil() > time.Now().Add(time.Minute).UnixMilli() {
-			u.cancelOnce(ctx, job.GetId(), "")
+			_ = u.cancelOnce(ctx, job.GetId(), "") // the caller tries again
 		}
 		n++
 	}
