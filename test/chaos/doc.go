@@ -11,8 +11,9 @@
 // workload), judged by all checkers (package check). make chaos-old-copies brings back old copies
 // of data directories, which a cluster can only report. make chaos-commands kills
 // supervisors, workers and leaders under 10,000 short commands that leave behind what
-// they can. make chaos-saturated expects that nothing healthy is replaced on saturated
-// processors. make chaos-measure measures the time without completions after losses.
+// they can. make chaos-limits hands limits of 1 from task to task 10,000 times. make
+// chaos-saturated expects that nothing healthy is replaced on saturated processors. make
+// chaos-measure measures the time without completions after losses.
 //
 // Clusters have TLS, tokens and keys of workers by default or for every second seed, as
 // docs/testing.md lists.

@@ -15,6 +15,7 @@ type proof struct {
 	kinds       int      // of faults that fired
 	leaderKills int
 	tasks       int64 // acknowledged
+	handovers   int   // of limits
 }
 
 // tooLittle lists the minimums that a run did not reach: a checker that finds
@@ -30,13 +31,14 @@ func tooLittle(o *options, p *proof) (missing []string) {
 	below(p.kinds < o.MinKinds, "%d kinds of faults fired, want %d", p.kinds, o.MinKinds)
 	below(p.leaderKills < o.MinLeaderKills, "%d leaders were killed, want %d", p.leaderKills, o.MinLeaderKills)
 	below(p.tasks < int64(o.MinTasks), "%d tasks were acknowledged, want %d", p.tasks, o.MinTasks)
+	below(p.handovers < o.MinHandovers, "limits went from one task to another %d times, want %d", p.handovers, o.MinHandovers)
 	return missing
 }
 
 func TestARunBelowAMinimumFails(t *testing.T) {
 	t.Parallel()
-	o := &options{MinRate: 3, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000}
-	fine := proof{rate: 3, kinds: 30, leaderKills: 60, tasks: 10_000}
+	o := &options{MinRate: 3, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000, MinHandovers: 10_000}
+	fine := proof{rate: 3, kinds: 30, leaderKills: 60, tasks: 10_000, handovers: 10_000}
 	if missing := tooLittle(o, &fine); len(missing) > 0 {
 		t.Errorf("a run at its minimums: got missing %q, want none", missing)
 	}
@@ -45,6 +47,7 @@ func TestARunBelowAMinimumFails(t *testing.T) {
 		"links from [n1 to n2]":        func(p *proof) { p.unused = []string{"n1 to n2"} },
 		"29 kinds of faults":           func(p *proof) { p.kinds = 29 },
 		"59 leaders were killed":       func(p *proof) { p.leaderKills = 59 },
+		"one task to another 9999":     func(p *proof) { p.handovers = 9999 },
 		"9999 tasks were acknowledged": func(p *proof) { p.tasks = 9999 },
 	} {
 		p := fine

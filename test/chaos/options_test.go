@@ -20,7 +20,7 @@ import (
 // Environment variables that select what runs. Those of a run are printed as its
 // replay line.
 const (
-	suiteVariable   = "DTASK_CHAOS"         // smoke, kills, measure, old-copies, soak, commands or saturated
+	suiteVariable   = "DTASK_CHAOS"         // smoke, kills, measure, old-copies, soak, commands, saturated or limits
 	seedVariable    = "DTASK_CHAOS_SEED"    // a number
 	minutesVariable = "DTASK_CHAOS_MINUTES" // duration in minutes
 	faultsVariable  = "DTASK_CHAOS_FAULTS"  // kinds or names, separated by commas
@@ -46,15 +46,18 @@ type options struct {
 	Clients int            `json:"clients"`
 	Disks   bool           `json:"disks"` // replicas have disks that can break
 	TLS     bool           `json:"tls"`   // and tokens, keys of workers
-	Safety  time.Duration  `json:"safety"`
-	Pace    time.Duration  `json:"pace"`
-	Most    time.Duration  `json:"most"`
+	// Handovers makes the traffic short tasks with limits, and nothing else.
+	Handovers bool          `json:"handovers"`
+	Safety    time.Duration `json:"safety"`
+	Pace      time.Duration `json:"pace"`
+	Most      time.Duration `json:"most"`
 
 	// Minimums: a run below them proves too little and fails.
 	MinKinds       int     `json:"min_kinds"`
 	MinLeaderKills int     `json:"min_leader_kills"`
 	MinTasks       int     `json:"min_tasks"`
 	MinRate        float64 `json:"min_rate"` // successful calls per second, outages included
+	MinHandovers   int     `json:"min_handovers"`
 }
 
 // number reads a variable; it may be missing.

@@ -85,7 +85,7 @@ func startRun(t *testing.T, o options) *run {
 	r.recorder, err = history.Open(filepath.Join(dir, check.HistoryFile))
 	clustertest.Must(t, err)
 	r.work, err = workload.New(workload.Config{
-		Seed: o.Seed, Clients: o.Clients, Client: r.c.ClientConfig(), Env: r.c.Env, Programs: r.c.Programs, Ledger: book, Recorder: r.recorder,
+		Seed: o.Seed, Clients: o.Clients, Client: r.c.ClientConfig(), Env: r.c.Env, Programs: r.c.Programs, Ledger: book, Recorder: r.recorder, Handovers: o.Handovers,
 		Dial: func(ctx context.Context, number int, addr string) (net.Conn, error) {
 			return r.net.Dial(ctx, r.net.Groups[number%len(r.net.Groups)], addr)
 		},
@@ -210,7 +210,7 @@ func (r *run) judge(t *testing.T, trouble error) {
 		t.Logf("first error: %v", trouble)
 	}
 	r.record(report, lasted, diverged)
-	r.floors(t, lasted)
+	r.floors(t, lasted, report)
 }
 
 // settle returns when everything is up and every job has ended.
@@ -275,6 +275,7 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 		}
 	}
 	row("handovers of limits", "%d", report.Handed)
+	row("gates and schedules", "%s", report.Gates)
 	row("stored logs", "%s", report.Depth)
 	row("lost", "%d", check.Count(report.Faults, check.Lost))
 	row("duplicated", "%d", check.Count(report.Faults, check.Duplicated))
@@ -306,11 +307,11 @@ func (r *run) record(report check.Report, lasted time.Duration, diverged int) {
 }
 
 // floors fails a run that proved too little.
-func (r *run) floors(t *testing.T, lasted time.Duration) {
+func (r *run) floors(t *testing.T, lasted time.Duration, report check.Report) {
 	t.Helper()
 	for _, missing := range tooLittle(&r.o, &proof{
 		rate: r.work.Rate(r.began, r.began.Add(lasted)), unused: r.net.Unused(), kinds: len(r.out.Fired),
-		leaderKills: r.world.Tally().LeaderKills, tasks: r.work.Tally().Tasks,
+		leaderKills: r.world.Tally().LeaderKills, tasks: r.work.Tally().Tasks, handovers: report.Handed,
 	}) {
 		t.Errorf("%s: this proves little", missing)
 	}

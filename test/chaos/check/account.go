@@ -27,6 +27,8 @@ func Account(r Record) []Fault {
 	a.jobs()
 	a.phantoms()
 	a.limits()
+	a.gates()
+	a.ticks()
 	return a.faults
 }
 
@@ -60,6 +62,9 @@ func newAccount(r Record) *account {
 	for i := range r.Finals {
 		f := &r.Finals[i]
 		a.finals[f.ID] = f
+		if f.Run != nil {
+			continue
+		}
 		if other := a.named[f.Name]; other != nil {
 			a.faults.add(Duplicated, f.Name, "jobs %s and %s are one submission", other.ID, f.ID)
 		}
@@ -112,7 +117,7 @@ func (a *account) submissions() {
 
 // jobs checks that each job ended as planned.
 func (a *account) jobs() {
-	for _, f := range a.named {
+	for _, f := range a.finals {
 		p := a.plans[f.Name]
 		if p == nil {
 			continue
@@ -150,7 +155,9 @@ func (a *account) job(p *Plan, f *Final) {
 			a.faults.add(Lost, at.String(), "missing")
 			continue
 		}
-		a.ending(at, &p.Tasks[i], t, shown)
+		if !a.gateEnded(p, t) {
+			a.ending(at, &p.Tasks[i], t, shown)
+		}
 		a.executions(at, &p.Tasks[i], t)
 	}
 }

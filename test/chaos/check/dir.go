@@ -32,6 +32,7 @@ type Report struct {
 	Repeats int // of them, those of an attempt above the first
 	Depth   Depth
 	Handed  int // handovers of limits
+	Gates   Gates
 }
 
 // Dir runs all checkers on the directory of a run whose processes have
@@ -41,7 +42,7 @@ func Dir(dir string) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Calls: len(r.Calls), Handed: Handovers(r)}
+	report := Report{Calls: len(r.Calls), Handed: Handovers(r), Gates: CountGates(r)}
 	for _, run := range ledger.Runs(r.Lines) {
 		report.Runs++
 		if run.Attempt > 1 {

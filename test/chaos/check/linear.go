@@ -115,7 +115,7 @@ func partition(a *account) (jobs, tasks, keys map[string][]porcupine.Operation) 
 	}
 	idOf := make(map[string]string) // key → id; existing jobs show which unknown submissions took effect
 	for _, f := range a.finals {
-		if p := a.plans[f.Name]; p != nil {
+		if p := a.plans[f.Name]; p != nil && f.Run == nil {
 			idOf[p.Key] = f.ID
 		}
 	}
@@ -131,6 +131,8 @@ func partition(a *account) (jobs, tasks, keys map[string][]porcupine.Operation) 
 	for _, c := range a.calls {
 		s := step{call: c, what: calls}
 		switch {
+		case c.Schedule != "":
+			continue // Account judges it
 		case c.Kind == history.Stale:
 			continue // promises nothing about order
 		case c.Kind == history.Read && c.Verdict == history.Unknown:
@@ -216,7 +218,7 @@ func (s state) next(o step) (bool, state) {
 		return s.cancel(c)
 	case history.Read:
 		return s.read(c)
-	case history.Stale:
+	case history.Stale, history.SetSchedule, history.PauseSchedule, history.ResumeSchedule, history.DeleteSchedule, history.ReadSchedule:
 	}
 	return false, s
 }
@@ -347,6 +349,7 @@ func describe(input, _ any) string {
 		return fmt.Sprintf("submit key %s body %s → %s job %s", c.Key, c.Body, outcome, c.Job)
 	case history.Cancel:
 		return fmt.Sprintf("cancel %s → %s", strings.TrimSuffix(c.Job+"/"+c.Task, "/"), outcome)
+	case history.SetSchedule, history.PauseSchedule, history.ResumeSchedule, history.DeleteSchedule, history.ReadSchedule:
 	case history.Read, history.Stale:
 		return fmt.Sprintf("read %s → %s %s, attempt %d, %d completed", strings.TrimSuffix(c.Job+"/"+c.Task, "/"), outcome, c.State, c.Attempt, c.Count)
 	}

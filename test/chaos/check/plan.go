@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 )
 
 // A Plan is a job that a client intended to submit.
@@ -16,7 +17,21 @@ type Plan struct {
 	Name  string        `json:"name"` // of the job; unique among plans
 	Shape string        `json:"shape"`
 	Tasks []PlannedTask `json:"tasks"`
-	Uses  []string      `json:"uses,omitempty"` // limits of all its tasks, each of 1
+	Uses  []string      `json:"uses,omitempty"` // limits of all its tasks
+	// Holders is how many may hold each of its limits at a time; 0 = one.
+	Holders int   `json:"holders,omitempty"`
+	Gate    *Gate `json:"gate,omitempty"`
+	// Every makes it the plan of each run of a schedule with its name: without a key, and
+	// not unique.
+	Every time.Duration `json:"every,omitempty"`
+}
+
+// A Gate is what keeps the tasks of a job from starting. Its fields are optional.
+type Gate struct {
+	After   time.Duration `json:"after,omitempty"`   // after its submission
+	Expires time.Duration `json:"expires,omitempty"` // it is cancelled then, if no task has started
+	Key     string        `json:"key,omitempty"`     // concurrency key with a limit of 1
+	Overlap string        `json:"overlap,omitempty"` // rule of the key
 }
 
 // A PlannedTask is one task of a Plan. Every task writes to the ledger.
@@ -35,6 +50,13 @@ type Final struct {
 	State     string      `json:"state"`
 	Completed int         `json:"completed"` // tasks_completed
 	Tasks     []FinalTask `json:"tasks"`
+	Run       *TickRun    `json:"run,omitempty"` // unset: a client submitted it
+}
+
+// A TickRun is what a job knows of the schedule that started it.
+type TickRun struct {
+	ID uint64 `json:"id"` // of the schedule: another one after the schedule was deleted
+	At int64  `json:"at"` // the tick, in ms
 }
 
 // A FinalTask is a task of a Final.
@@ -43,6 +65,7 @@ type FinalTask struct {
 	State   string `json:"state"`
 	Attempt int    `json:"attempt"`
 	Worker  string `json:"worker,omitempty"`
+	Error   string `json:"error,omitempty"` // of the last failure, or why it was cancelled
 }
 
 func (t FinalTask) completed() bool { return t.State == "completed" || t.State == "aggregated" }

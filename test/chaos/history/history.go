@@ -23,6 +23,12 @@ const (
 	Cancel Kind = "cancel" // cancel Job, or its Task
 	Read   Kind = "read"   // read Job, linearizable; with Task, that task
 	Stale  Kind = "stale"  // read Job at any replica
+
+	SetSchedule    Kind = "set schedule" // make or replace Schedule
+	PauseSchedule  Kind = "pause schedule"
+	ResumeSchedule Kind = "resume schedule"
+	DeleteSchedule Kind = "delete schedule"
+	ReadSchedule   Kind = "read schedule" // and its last outcomes, linearizable
 )
 
 // Verdict is how a call ended.
@@ -61,7 +67,29 @@ type Call struct {
 	Already bool   `json:"already,omitempty"` // the answer reported a repetition: already cancelled or submitted
 	Tasks   int    `json:"tasks,omitempty"`   // of a submission
 	Count   int    `json:"count,omitempty"`   // number of completed tasks that was read
+
+	Schedule string `json:"schedule,omitempty"` // the subject of a call about a schedule
+	Created  int64  `json:"created,omitempty"`  // when the schedule that was read was first set, by its leader's clock
+	Ticks    []Tick `json:"ticks,omitempty"`    // what was read of its last ticks, the oldest first
 }
+
+// A Tick is what happened to a tick of a schedule.
+type Tick struct {
+	At      int64    `json:"at"` // ms
+	Became  Decision `json:"became"`
+	Job     string   `json:"job,omitempty"`
+	Earlier int      `json:"earlier,omitempty"` // missed ticks before it that were skipped with it; 1,000 = at least
+}
+
+// Decision is what a tick became.
+type Decision string
+
+// The decisions.
+const (
+	TickRan    Decision = "ran"
+	TickOpen   Decision = "open"   // skipped because of an earlier run
+	TickMissed Decision = "missed" // skipped
+)
 
 // Reasons of failures.
 const (

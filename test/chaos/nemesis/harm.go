@@ -13,7 +13,7 @@ import (
 const reaction = 10 * time.Second
 
 // Harms returns which workers the faults have harmed so far, and when. The faults of
-// replicas alone harm no worker.
+// replicas alone harm no worker. The harm to the clocks has their name in place of a worker's.
 func (w *World) Harms() []ledger.Harm {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,6 +35,7 @@ func (w *World) beginHarmLocked(fault string, things []string, at time.Duration)
 		switch {
 		case t == WorkerLinks:
 			h.Worker = ""
+		case t == Clocks:
 		case w.Cluster == nil || w.Cluster.Worker(t) == nil:
 			continue
 		}

@@ -47,7 +47,7 @@ func killWorker(ctx context.Context, w *World, hold time.Duration) error {
 // zombie stops a worker for longer than its liveness timeout: its tasks are assigned
 // to others, and then it resumes.
 func zombie(ctx context.Context, w *World, hold time.Duration) error {
-	k, release, err := w.takeWorker("SIGSTOP")
+	k, release, err := w.takeWorker(ledger.Stopped)
 	if err != nil {
 		return err
 	}

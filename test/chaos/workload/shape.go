@@ -32,6 +32,14 @@ type shape struct {
 	queue string
 	// uses chooses the limits of its tasks; nil: none.
 	uses func(random *rand.Rand) []string
+	// holders is how many tasks may hold each of its limits; 0 = one.
+	holders int
+	// handed makes tasks mostly very short.
+	handed bool
+	// gate chooses what keeps its tasks from starting; nil: nothing does.
+	gate func(random *rand.Rand) *check.Gate
+	// ticked makes tasks take longer than a part of their schedule's ticks are apart.
+	ticked bool
 	// held makes tasks take longer than a leader waits for a worker.
 	held bool
 }
@@ -133,7 +141,10 @@ func once(random *rand.Rand) []check.PlannedTask {
 func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1.JobSpec, check.Plan, error) {
 	plan := check.Plan{Key: key, Name: name, Shape: s.name, Tasks: s.make(random)}
 	if s.uses != nil {
-		plan.Uses = s.uses(random)
+		plan.Uses, plan.Holders = s.uses(random), s.holders
+	}
+	if s.gate != nil {
+		plan.Gate = s.gate(random)
 	}
 	job, err := spec.Parse("workload", []byte(w.file(random, s, plan)), spec.Options{})
 	if err != nil {
@@ -143,12 +154,27 @@ func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1
 	return job, plan, err
 }
 
-// file returns the job file of a plan. Its tasks take up to a tenth of a second, or
-// longer if slow.
+// file returns the job file of a plan.
 func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
+	job := map[string]any{"name": plan.Name, "on_failure": "continue"}
+	if s.queue != "" {
+		job["queue"] = s.queue
+	}
+	if plan.Gate != nil {
+		gated(job, plan.Gate)
+	}
+	return cluster.JobFileWith(job, w.taskFiles(random, s, plan)...)
+}
+
+// taskFiles returns the tasks of a plan. They take up to a tenth of a second, or longer if
+// slow.
+func (w *Workload) taskFiles(random *rand.Rand, s shape, plan check.Plan) []cluster.TaskFile {
 	most := int64(120)
 	if s.slow {
 		most = 2500
+	}
+	if s.ticked {
+		most = 1200
 	}
 	if s.held {
 		most = 8000
@@ -156,6 +182,9 @@ func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 	files := make([]cluster.TaskFile, 0, len(plan.Tasks))
 	for _, t := range plan.Tasks {
 		work := 1 + random.Int64N(most)
+		if s.handed {
+			work = handedWork(random)
+		}
 		file := cluster.TaskFile{"id": t.ID, "retry": map[string]any{"max": t.Retries, "initial": "50ms", "max_delay": "400ms"}}
 		if s.commands {
 			file = w.cfg.Programs.Mark(t.ID, w.cfg.Ledger, time.Duration(10*work)*time.Millisecond).With("retry", file["retry"])
@@ -173,11 +202,7 @@ func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 		}
 		files = append(files, file.After(t.After...))
 	}
-	job := map[string]any{"name": plan.Name, "on_failure": "continue"}
-	if s.queue != "" {
-		job["queue"] = s.queue
-	}
-	return cluster.JobFileWith(job, files...)
+	return files
 }
 
 // digest identifies what is submitted.

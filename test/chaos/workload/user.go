@@ -147,17 +147,23 @@ func (u *user) cancel(ctx, until context.Context, id string, plan check.Plan) {
 		u.readTask(ctx, id, task)
 	}
 	for range 1 + u.random.IntN(2) {
-		_, _ = u.w.call(history.Call{Client: u.number, Kind: history.Cancel, Job: id, Task: task}, func(c *history.Call) error {
-			already, err := u.c.Cancel(ctx, id, task, "by the workload")
-			c.Already = already
-			return err //nolint:wrapcheck // recorded in any case
-		})
+		_ = u.cancelOnce(ctx, id, task) // a failure is recorded and doesn't stop the user
 	}
 	if task == "" {
 		_, _ = u.read(ctx, id, false)
 	} else {
 		u.readTask(ctx, id, task)
 	}
+}
+
+// cancelOnce cancels a job or a task.
+func (u *user) cancelOnce(ctx context.Context, id, task string) error {
+	_, err := u.w.call(history.Call{Client: u.number, Kind: history.Cancel, Job: id, Task: task}, func(c *history.Call) error {
+		already, err := u.c.Cancel(ctx, id, task, "by the workload")
+		c.Already = already
+		return err //nolint:wrapcheck // recorded in any case
+	})
+	return err
 }
 
 // end waits for the end of a job, and reads the job then and occasionally before.

@@ -39,6 +39,8 @@ type Config struct {
 	Patience time.Duration
 	// Pause is the maximum delay of a client between two jobs. Default 400 ms.
 	Pause time.Duration
+	// Handovers makes the traffic many short tasks with limits, and nothing else.
+	Handovers bool
 }
 
 // A Workload is the traffic of one run.
@@ -98,6 +100,9 @@ func (w *Workload) Close() error {
 // Run lets all clients work until the given time, and waits for the jobs in progress
 // until ctx is done.
 func (w *Workload) Run(ctx, until context.Context) error {
+	if w.cfg.Handovers {
+		return w.runHandovers(ctx, until)
+	}
 	var group sync.WaitGroup
 	if len(w.clients) > 0 {
 		o := &operator{w: w, random: rand.New(rand.NewPCG(w.cfg.Seed, operatorNumber))}
@@ -105,17 +110,27 @@ func (w *Workload) Run(ctx, until context.Context) error {
 			return err
 		}
 		group.Go(func() { o.run(ctx, until) })
+		s := newTimekeeper(w)
+		if err := s.prepare(until); err != nil {
+			return err
+		}
+		group.Go(func() { s.run(ctx, until) })
 	}
 	for i, c := range w.clients {
 		random := rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+i)))
 		one := &user{w: w, c: c, number: i, random: random, shapes: shapes()}
 		group.Go(func() { one.run(ctx, until) })
 	}
-	for i := range min(limitedUsers, len(w.clients)) {
-		number := len(w.clients) + i
-		one := &user{w: w, c: w.clients[i], number: number, random: rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+number))), shapes: limitedShapes()}
-		group.Go(func() { one.run(ctx, until) })
+	number := len(w.clients)
+	others := func(many int, shapes []shape) {
+		for i := range min(many, len(w.clients)) {
+			one := &user{w: w, c: w.clients[i], number: number, random: rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+number))), shapes: shapes}
+			group.Go(func() { one.run(ctx, until) })
+			number++
+		}
 	}
+	others(limitedUsers, limitedShapes())
+	others(gatedUsers, gatedShapes())
 	group.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,6 +212,9 @@ func verdict(err error) (history.Verdict, string) {
 		reason = history.NotFound
 	case errors.Is(err, client.ErrConflict):
 		reason = history.Conflict
+		if strings.Contains(err.Error(), "rule for overlaps") {
+			reason = history.Other // of concurrency keys; the idempotency key belongs to no other job
+		}
 	}
 	detail, ok := errors.AsType[*client.Error](err)
 	if !ok || detail.Unknown || detail.Kind == nil {
@@ -214,11 +232,14 @@ func (w *Workload) Finals(ctx context.Context) ([]check.Final, error) {
 			return nil, fmt.Errorf("listing jobs: %w", err)
 		}
 		f := check.Final{ID: job.GetId(), Name: job.GetName(), State: jobState(job), Completed: int(job.GetTasksCompleted())}
+		if run := job.GetRun(); run != nil {
+			f.Run = &check.TickRun{ID: run.GetScheduleId(), At: run.GetTickMs()}
+		}
 		for t, err := range c.Tasks(ctx, f.ID, client.TaskFilter{}) {
 			if err != nil {
 				return nil, fmt.Errorf("listing the tasks of job %s: %w", f.ID, err)
 			}
-			f.Tasks = append(f.Tasks, check.FinalTask{ID: t.GetId(), State: taskState(t), Attempt: int(t.GetAttempt()), Worker: t.GetWorker()})
+			f.Tasks = append(f.Tasks, check.FinalTask{ID: t.GetId(), State: taskState(t), Attempt: int(t.GetAttempt()), Worker: t.GetWorker(), Error: t.GetError()})
 		}
 		finals = append(finals, f)
 	}
@@ -276,9 +297,10 @@ func (w *Workload) Probe(ctx context.Context) error {
 
 // proberNumber and the others are client numbers outside the range of the others.
 const (
-	proberNumber   = 1000
-	killedNumber   = 1001
-	operatorNumber = 1002
+	proberNumber     = 1000
+	killedNumber     = 1001
+	operatorNumber   = 1002
+	timekeeperNumber = 1003
 )
 
 // Killed starts dtaskctl to submit a job, and kills it after a delay.
@@ -314,7 +336,12 @@ func (w *Workload) Killed(ctx context.Context, dir string, after time.Duration) 
 // errKilled is the error of a call whose client was killed.
 var errKilled = errors.New("client killed")
 
-// Open returns the number of jobs that have not ended.
+func openStates() []dtaskv1.JobState {
+	return []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING}
+}
+
+// Open returns the number of jobs that have not ended. Those are cancelled that would start
+// only much later: they were submitted under a leader whose clock was wrong.
 func (w *Workload) Open(ctx context.Context) (int, error) {
 	c, err := client.New(w.settings())
 	if err != nil {
@@ -322,10 +349,13 @@ func (w *Workload) Open(ctx context.Context) (int, error) {
 	}
 	defer func() { _ = c.Close() }()
 	n := 0
-	states := []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING}
-	for _, err := range c.Jobs(ctx, client.JobFilter{States: states}) {
+	u := &user{w: w, c: c, number: timekeeperNumber}
+	for job, err := range c.Jobs(ctx, client.JobFilter{States: openStates()}) {
 		if err != nil {
 			return 0, fmt.Errorf("listing jobs: %w", err)
+		}
+		if job.GetScheduledUntil() > time.Now().Add(time.Minute).UnixMilli() {
+			_ = u.cancelOnce(ctx, job.GetId(), "") // the caller tries again
 		}
 		n++
 	}

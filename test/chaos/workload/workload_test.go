@@ -2,6 +2,7 @@ package workload
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/dtask/dtask/test/cluster"
@@ -10,7 +11,7 @@ import (
 func TestEveryShapeIsAValidJob(t *testing.T) {
 	t.Parallel()
 	w := &Workload{cfg: Config{Programs: cluster.Programs{Dir: "/bin"}, Ledger: "/ledger"}}
-	for _, s := range append(shapes(), limitedShapes()...) {
+	for _, s := range slices.Concat(shapes(), limitedShapes(), gatedShapes()) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for range 20 {
 			job, plan, err := w.build(random, s, "name", "key")

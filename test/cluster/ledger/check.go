@@ -33,8 +33,12 @@ type Harm struct {
 	Execution string        `json:"execution,omitempty"` // the only one that was harmed; "": all of the worker
 	From      time.Duration `json:"from"`
 	Until     time.Duration `json:"until,omitempty"` // 0: forever
-	Cause     string        `json:"cause,omitempty"` // for readers
+	Cause     string        `json:"cause,omitempty"` // Stopped, or any other text for readers
 }
+
+// Stopped is the cause of a harm to a worker whose process is stopped: it can't end what it
+// executes.
+const Stopped = "SIGSTOP"
 
 // Harmed reports whether one of the harms explains that another attempt of a run's task
 // began at a time, possibly before the run itself.
