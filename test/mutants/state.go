@@ -83,7 +83,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "at-most-once-is-repeated",
-			Edits:  []Edit{{"fsm/op_fail.go", `if j.records.at(h.Index).startLogged {`, `if j.records.at(h.Index).startLogged && lost {`}},
+			Edits:  []Edit{{"fsm/op_fail.go", `if j.records.at(h.Index).marks.startLogged() {`, `if j.records.at(h.Index).marks.startLogged() && lost {`}},
 			Caught: []Checker{{Package: "./fsm", Run: "AtMostOnce"}, twins},
 		},
 		{
