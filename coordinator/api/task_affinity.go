@@ -8,26 +8,45 @@ import (
 
 // keyWorker returns the name of the worker that the affinity of a task chooses now, as far as
 // the replicated state has the workers: the leader leaves out those that are up and not
-// connected, too. It is empty without an affinity or such a worker. The tasks of one policy
-// have one worker, which is chosen once.
-func (r *taskReader) keyWorker(ref fsm.TaskRef) string {
-	number, ok := r.st.PolicyNumber(ref)
-	if !ok || r.job.Policy(number).GetAffinity() == "" {
+// connected, too. It is empty without an affinity or such a worker. Of several alternatives it
+// is that of the one which the task takes or, if it is pending, of the first one that any
+// worker could run.
+func (r *taskReader) keyWorker(t *fsm.Task) (name string) {
+	p := r.job.Policy(t.Policy)
+	if p.GetAffinity() == "" {
 		return ""
 	}
-	name, known := r.homes[number]
-	if !known {
-		name = chooseKeyWorker(r.st, r.job.Header, r.job.Policy(number))
-		if r.homes == nil {
-			r.homes = make(map[uint32]string)
-		}
-		r.homes[number] = name
+	first, last := t.Alternative, t.Alternative
+	if t.State == fsm.Pending {
+		first, last = 0, uint8(len(p.GetAlternatives())) //nolint:gosec // at most fsm.MaxAlternatives
+	}
+	for n := first; n <= last && name == ""; n++ {
+		name = r.home(home{t.Policy, n}, p)
 	}
 	return name
 }
 
-func chooseKeyWorker(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) string {
-	required := requirements(st, h, p)
+// A home is what tasks have in common that have one worker of a key.
+type home struct {
+	policy      uint32 // its number
+	alternative uint8
+}
+
+// home returns the worker of a key, which is chosen once.
+func (r *taskReader) home(at home, p *dtaskv1.TaskPolicy) string {
+	name, known := r.homes[at]
+	if !known {
+		name = chooseKeyWorker(r.st, r.job.Header, p, resourcesTaken(p, at.alternative))
+		if r.homes == nil {
+			r.homes = make(map[home]string)
+		}
+		r.homes[at] = name
+	}
+	return name
+}
+
+func chooseKeyWorker(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy, resources map[string]int64) string {
+	required := append(requirements(st, h, p), resourceRequirements(resources)...)
 	var ids []fsm.WorkerID
 	for w := range st.Workers() {
 		if w.State == fsm.WorkerUp && w.Slots > 0 && !w.Drains() && meetsAll(w, required) {

@@ -53,3 +53,44 @@ func TestTasksShowTheWorkerOfTheirKey(t *testing.T) {
 	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{1: {2: {Attempt: 1, Spilled: sequencer.Affinity{Worker: home, Permille: 1250}}}}
 	check("by the leader that assigned it", name)
 }
+
+// With alternatives, a key has the worker of the first one that any worker could run, until the
+// task takes one.
+func TestThePendingTaskShowsTheWorkerOfItsFirstPossibleAlternative(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	h := header("x")
+	p := h.GetPolicies()[0]
+	p.Affinity, p.Resources = "ann", map[string]int64{"gpu": 1000}
+	p.Alternatives = []*dtaskv1.ResourceList{{Resources: map[string]int64{"cpu": 4000}}}
+	if _, err := r.send(t.Context(), request("k", h, task("a"))); err != nil {
+		t.Fatal(err)
+	}
+	key := func() string {
+		t.Helper()
+		pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pages[0].GetTasks()[0].GetKeyWorker()
+	}
+	register := func(name, resource string) {
+		t.Helper()
+		fork, _ := r.machine.Fork()
+		r.leader.op(t, &fsm.RegisterWorker{
+			ID: fork.NextWorker(), Name: name, Incarnation: testInstance, Slots: 4, Resources: []fsm.Resource{{Name: resource, Amount: 8000}}, Version: "v", Address: "host",
+		})
+	}
+	if got := key(); got != "" {
+		t.Errorf("without workers: got %q", got)
+	}
+	register("cores", "cpu")
+	if got := key(); got != "cores" {
+		t.Errorf("without a GPU: got %q, want cores", got)
+	}
+	register("gpus", "gpu")
+	if got := key(); got != "gpus" {
+		t.Errorf("with a GPU: got %q, want gpus", got)
+	}
+}

@@ -138,7 +138,7 @@ type taskReader struct {
 	job      fsm.Job
 	observed map[uint32]sequencer.Observation
 	reasons  map[uint32]string // why tasks are pending, by policy
-	homes    map[uint32]string // the workers of their keys, likewise
+	homes    map[home]string   // the workers of their keys
 
 	dependencies, results, history bool
 }
@@ -200,7 +200,7 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 		r.showSpilled(shown, o.Spilled)
 	}
 	if t.State == fsm.Pending || t.State == fsm.Assigned {
-		shown.KeyWorker = r.keyWorker(ref)
+		shown.KeyWorker = r.keyWorker(&t)
 	}
 	if r.dependencies {
 		shown.Dependencies, shown.Conditions = r.st.Dependencies(ref), fsm.ProtoConditions(r.st.Conditions(ref))
