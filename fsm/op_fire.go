@@ -120,8 +120,8 @@ func (s *State) run(x *Schedule, key string, run *dtaskv1.ScheduledRun, fx *Effe
 }
 
 // appendRun appends to an encoded header what that of a run has in addition. Fields that
-// follow an encoded message are merged into it: a template may have the time zone of the run. The bytes are part of the digest, and those
-// of package proto may be others in another version.
+// follow an encoded message are merged into it: a template may have the time zone of the run.
+// The bytes are part of the digest, and those of package proto may be others in another version.
 func appendRun(b []byte, run *dtaskv1.ScheduledRun, concurrency *dtaskv1.JobConcurrency) []byte {
 	const ofRun, schedule, scheduleID, tick, previous, manual, ofConcurrency, concurrencyKey, overlap = 14, 1, 2, 3, 4, 5, 19, 1, 3
 	varint := func(b []byte, field protowire.Number, v uint64) []byte {
