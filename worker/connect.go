@@ -67,6 +67,11 @@ func (f *finder) address() string {
 	return addr
 }
 
+// again makes the next session one with the same coordinator. It was the leader when the worker
+// left it: another one would only name it, after a handshake that thousands of workers would
+// make at the same time.
+func (f *finder) again(addr string) { f.next = addr }
+
 // avoids reports whether an address is not worth a try yet: it hung moments
 // ago, and would cost another timeout. Replicas that have not noticed may still
 // name it as the leader.

@@ -75,7 +75,10 @@ func (w *Worker) keepLatest() {
 	}
 	// The workers of a cluster learn of a change at the same time.
 	time.AfterFunc(rand.N(maxReconnectDelay), func() { //nolint:gosec // spread, not secrecy
-		if w.secured.CloseUntrusted() > 0 {
+		w.leaves.Store(true)
+		if w.secured.CloseUntrusted() == 0 {
+			w.leaves.Store(false)
+		} else {
 			w.log.Info("connecting again: the certificate of the coordinator is of a dropped CA")
 		}
 	})

@@ -3,10 +3,12 @@ package worker
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,14 +43,29 @@ func TestAWorkerStoresTheCAsOfItsClusterAndReportsThem(t *testing.T) {
 	}
 }
 
-// The session ends with its connection, and what the worker runs continues.
+// The session ends with its connection, and what the worker runs continues. The coordinator was
+// the leader, so that the worker tries no other one.
 func TestAWorkerConnectsAgainWhenTheCAOfItsConnectionIsDropped(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	defer n.stopAll()
 	j := n.listenTLS(t, "n1:1")
+	join := j.join
+	j.join = func(r *dtaskv1.JoinRequest) (*dtaskv1.JoinResponse, error) {
+		resp, err := join(r)
+		resp.Addresses = append(resp.Addresses, "n2:1")
+		return resp, err
+	}
+	var others atomic.Int32
 	started, finish := make(chan struct{}), make(chan struct{})
 	b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: t.TempDir()}, func(w *Worker) {
+		dial := w.dial
+		w.dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			if addr == "n2:1" {
+				others.Add(1)
+			}
+			return dial(ctx, addr)
+		}
 		w.Handle("wait", func(ctx context.Context, _ *Task) ([]byte, error) {
 			close(started)
 			select {
@@ -74,6 +91,9 @@ func TestAWorkerConnectsAgainWhenTheCAOfItsConnectionIsDropped(t *testing.T) {
 	l = <-j.sessions
 	if want := tlsconf.BundleHash(next.Roots); !bytes.Equal(l.hello.GetTrust(), want[:]) {
 		t.Errorf("it trusts %x, want %x", l.hello.GetTrust(), want)
+	}
+	if n := others.Load(); n != 0 {
+		t.Errorf("it dialed another coordinator %d times", n)
 	}
 	if held := l.hello.GetHello().GetHeld(); len(held) != 1 {
 		t.Errorf("it holds %v, want the attempt that it runs", held)

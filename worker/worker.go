@@ -51,6 +51,7 @@ type Worker struct {
 	member      *membership                     // nil: the worker has not joined by a join string
 	trust       atomic.Pointer[tlsconf.Trust]   // of a member, as it is stored
 	secured     *tlsconf.OpenConns              // of a member, with coordinators
+	leaves      atomic.Bool                     // a session ends because the worker closes its connection
 	key         atomic.Pointer[tls.Certificate] // of a member
 	latest      atomic.Pointer[membership]      // to be stored
 	storing     sync.Mutex                      // held while the membership is stored
@@ -300,6 +301,9 @@ func (w *Worker) sessions(ctx context.Context) error {
 				"coordinator", addr, "cluster", cluster, "expected", w.fence.clusterID())
 		}
 		pause := f.after(addr, welcomed, err)
+		if w.leaves.Swap(false) && welcomed {
+			f.again(addr)
+		}
 		level := slog.LevelDebug
 		if welcomed || time.Since(complained) > searchLogInterval {
 			level, complained = slog.LevelWarn, time.Now()
