@@ -107,6 +107,31 @@ func TestAKeyIsFreeWhenNothingOfItsJobRuns(t *testing.T) {
 	}
 }
 
+// The end of the replaced job seems an hour old to the new leader, whose clock is wrong.
+func TestAKeyIsNotFreeForALeaderWhoseClockIsAhead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, clock := newCluster(t), new(wallClock)
+		s, end := c.lead()
+		raiseToSchedules(t, s)
+		w := attachWorker(t, s, "w", "a", 8, hold)
+		mustSubmit(t, s, sharing("first", 1, fsm.OverlapReplace))
+		w.await("the first job", func() bool { return len(w.held) == 1 })
+		second := mustSubmit(t, s, sharing("second", 1, fsm.OverlapReplace))
+		w.await("the stop", func() bool { return len(w.stops) == 1 })
+		_ = end()
+		clock.add(time.Hour)
+		c.config = func(cfg *sequencer.Config) {
+			cfg.WallClock, cfg.ClockAgrees = clock.now, func() bool { return false }
+		}
+		c.lead()
+		pass(time.Second) // the worker has not reported yet
+		if job := c.job(second); !job.Gated {
+			t.Error("the second job has started before the worker has reported to the new leader")
+		}
+	})
+}
+
 func TestAnAttemptThatNeverStopsDoesNotKeepAKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

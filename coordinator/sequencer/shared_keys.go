@@ -36,6 +36,9 @@ func newSharedKeys() sharedKeys {
 // rebuildEnded takes a job that had ended before the term, also if it was retried since.
 func (k *sharedKeys) rebuildEnded(b *batch, job *fsm.Job) {
 	key, ago := fsm.ConcurrencyKey(job.Header), b.entry.NowMS()-max(job.EndedMS, job.RevivedMS)
+	if !b.cfg.ClockAgrees() {
+		ago = 0 // by a clock that is ahead, it seems older than it is
+	}
 	if left := b.cfg.StopTimeout - time.Duration(max(ago, 0))*time.Millisecond; key != "" && left > 0 {
 		k.doubts[key] = b.now.Add(b.cfg.StopTimeout)
 	}
