@@ -137,6 +137,9 @@ func (s *Scheduler) changed(l *namedLimit, wasFull bool) {
 	}
 }
 
+// UsesLimits reports whether attempts of a class count towards named limits.
+func (s *Scheduler) UsesLimits(id ClassID) bool { return len(s.classes[id].limits) > 0 }
+
 // SetTokens gives a limit a rate: tasks that use it start only while it has tokens, and each
 // takes one. The caller adds those of the time that passes. A limit that no class uses is
 // ignored: set it after Class.

@@ -148,8 +148,11 @@ func (t *workerTable) reconcile(b *batch, w *worker, h Hello) (stop []fsm.Attemp
 	for _, a := range h.Held {
 		present[a] = true
 		if w.held.find(a) == nil {
-			task, _ := b.view.Task(a.TaskRef)
+			task, known := b.view.Task(a.TaskRef)
 			t.hold(b, w, held{AttemptRef: a}, task.StartLogged)
+			if !known {
+				t.settling.unknown(b)
+			}
 		}
 		x := w.held.find(a)
 		if !b.view.Live(fsm.HeldAttempt{AttemptRef: a, Worker: w.id}) {
@@ -163,11 +166,11 @@ func (t *workerTable) reconcile(b *batch, w *worker, h Hello) (stop []fsm.Attemp
 		h := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
 		switch {
 		case present[a]:
-		case w.held.find(a).unconfirmed && (startLogged(b.view, h) || t.isLimited(b.view, h)):
+		case w.held.find(a).unconfirmed && t.needsLease(b.view, w, w.held.find(a)):
 			// An earlier process under this name may run it until its lease
 			// ends.
+			t.leases.start(b, h, w.held.find(a).class, false)
 			t.forget(w, a)
-			t.leases.start(b, h, false)
 		default:
 			t.release(b, w, a, false)
 		}

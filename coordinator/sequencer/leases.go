@@ -27,13 +27,12 @@ type lease struct {
 	until  time.Time // a timer of an earlier lease of the attempt may fire before
 }
 
-// start starts the lease of an attempt.
-func (l *leases) start(b *batch, h fsm.HeldAttempt, lost bool) {
+// start starts the lease of an attempt, whose job may not be in the state any more. The class
+// is that with which a worker held it, and still does.
+func (l *leases) start(b *batch, h fsm.HeldAttempt, class scheduler.ClassID, lost bool) {
 	until := b.now.Add(l.duration)
-	p := l.policies.of(b.view, h.TaskRef)
-	class := l.policies.classOfAttempt(b.view, h.TaskRef, p)
 	l.sched.Reserve(class)
-	l.byRef[h.AttemptRef] = lease{worker: h.Worker, until: until, class: class, lost: lost, keeps: len(p.demand.Uses) > 0}
+	l.byRef[h.AttemptRef] = lease{worker: h.Worker, until: until, class: class, lost: lost, keeps: l.sched.UsesLimits(class)}
 	l.timers.add(timer{at: until, kind: timerLease, task: h.TaskRef, attempt: h.Attempt})
 }
 

@@ -154,6 +154,15 @@ func (x *settling) attached(b *batch, id fsm.WorkerID) {
 	}
 }
 
+// unknown records that a worker holds an attempt of a job that is not in the state any more: an
+// earlier leader has stopped it, and it may count towards any limit until it has ended.
+func (x *settling) unknown(b *batch) {
+	if x.pending != nil {
+		x.until = b.now.Add(x.cfg.Lease)
+		x.timers.add(timer{at: x.until, kind: timerSettled})
+	}
+}
+
 // removed records that a worker is gone. If it had no session in this term, what it holds is
 // not known until its leases end.
 func (x *settling) removed(b *batch, id fsm.WorkerID) {

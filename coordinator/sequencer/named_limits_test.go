@@ -148,6 +148,47 @@ func TestACancelledAttemptOfALostWorkerCountsUntilItsLeaseEnds(t *testing.T) {
 	}
 }
 
+// What a worker runs of a job that ended is not in the state as soon as the job is only in the
+// history.
+func TestAnAttemptOfAnArchivedJobCountsUntilItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	for _, newLeader := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t)
+			c.config = func(cfg *sequencer.Config) { cfg.KeepJobs = 1 }
+			s, end := c.lead()
+			atQueueLevel(t, s)
+			mustSetLimit(t, s, "db", atMost(1))
+			id := mustSubmit(t, s, using("k", 1, "db"))
+			w := attachWorker(t, s, "w1", "a", 1, keep)
+			c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
+			ended := []fsm.JobID{id, mustSubmit(t, s, spec{key: "a", n: 1}), mustSubmit(t, s, spec{key: "b", n: 1})}
+			for _, job := range ended {
+				if _, err := s.CancelJob(t.Context(), job, "no"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.await("the job is archived", func() bool { return c.job(id).ID == 0 })
+			next := mustSubmit(t, s, using("next", 1, "db"))
+			if newLeader {
+				_ = end()
+				s, _ = c.lead()
+				w = attachWorker(t, s, "w1", "a", 1, keep, fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id}, Attempt: 1})
+			}
+			w.fallSilent()
+			attachWorker(t, s, "w2", "b", 4, keep)
+			<-time.After(20 * time.Second)
+			if c.assigned(next) != 0 {
+				t.Fatalf("new leader %v: the next task starts within the lease", newLeader)
+			}
+			<-time.After(30 * time.Second)
+			if c.assigned(next) != 1 {
+				t.Errorf("new leader %v: the next task does not start after the lease", newLeader)
+			}
+		})
+	}
+}
+
 func TestAChangedLimitTakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -79,7 +79,7 @@ func (t *workerTable) rebuild(w *fsm.Worker) {
 func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) {
 	w := t.byID[h.Worker]
 	if w == nil {
-		t.leases.start(b, h, true)
+		t.leases.start(b, h, t.policies.classOfAttempt(b.view, h.TaskRef, t.policies.of(b.view, h.TaskRef)), true)
 		return
 	}
 	t.hold(b, w, held{AttemptRef: h.AttemptRef, unconfirmed: true}, started)
@@ -186,10 +186,11 @@ func startLogged(v *fsm.State, h fsm.HeldAttempt) bool {
 	return ok && t.StartLogged && v.Live(h)
 }
 
-// isLimited reports whether an attempt counts towards a named limit, also if it has ended:
-// its worker may still run it until its lease ends.
-func (t *workerTable) isLimited(v *fsm.State, h fsm.HeldAttempt) bool {
-	return len(t.policies.of(v, h.TaskRef).demand.Uses) > 0
+// needsLease reports whether an attempt may run until its lease ends, and matters until then:
+// it must not be repeated, or counts towards a named limit. The latter does so even if its job
+// has ended and is not in the state any more.
+func (t *workerTable) needsLease(v *fsm.State, w *worker, x *held) bool {
+	return t.sched.UsesLimits(x.class) || startLogged(v, fsm.HeldAttempt{AttemptRef: x.AttemptRef, Worker: w.id})
 }
 
 // remove removes a worker whose process is gone or unreachable. Attempts that
@@ -202,9 +203,9 @@ func (t *workerTable) remove(b *batch, w *worker) {
 	}
 	mayHaveRun := w.held.oldest(slots)
 	for _, a := range w.held.sorted() {
-		if h := (fsm.HeldAttempt{AttemptRef: a, Worker: w.id}); startLogged(b.view, h) || t.isLimited(b.view, h) {
-			t.leases.start(b, h, mayHaveRun[a])
-			t.stopped(w.held.find(a))
+		if x := w.held.find(a); t.needsLease(b.view, w, x) {
+			t.leases.start(b, fsm.HeldAttempt{AttemptRef: a, Worker: w.id}, x.class, mayHaveRun[a])
+			t.stopped(x)
 			continue
 		}
 		t.release(b, w, a, mayHaveRun[a])

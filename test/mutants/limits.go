@@ -8,10 +8,14 @@ func inLimits() []Mutant {
 		{
 			Name: "an-attempt-on-a-lost-worker-leaves-its-limit",
 			Edits: []Edit{{
-				"coordinator/sequencer/workers.go", "startLogged(b.view, h) || t.isLimited(b.view, h) {\n			t.leases.start(b, h, mayHaveRun[a])",
-				"startLogged(b.view, h) {\n			t.leases.start(b, h, mayHaveRun[a])",
+				"coordinator/sequencer/workers.go", "return t.sched.UsesLimits(x.class) || startLogged(", "return startLogged(",
 			}},
 			Caught: []Checker{simulation},
+		},
+		{
+			Name:   "a-new-leader-ignores-attempts-of-unknown-jobs",
+			Edits:  []Edit{{"coordinator/sequencer/attach.go", "			if !known {\n				t.settling.unknown(b)\n			}\n", "			_ = known\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAnAttemptOfAnArchivedJob"}},
 		},
 		{
 			Name:   "a-cancelled-attempt-on-a-lost-worker-leaves-its-limit",
