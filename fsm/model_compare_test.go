@@ -488,7 +488,7 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 				t.Fatalf("task %v: ended, but changed from %+v to %+v", at, before, now)
 			case seen && before.State.Terminal() && !now.State.Terminal() && len(ops) == 1:
 				want := before
-				want.State, want.EndedMS, want.Failures, want.Losses, want.StartLogged, want.Alternative = Pending, 0, 0, 0, false, 0
+				want.State, want.EndedMS, want.Failures, want.Losses, want.StartLogged = Pending, 0, 0, 0, false
 				want.Pending = now.Pending // its dependencies may be revived too
 				switch {
 				case now.Pending > 0 || now.Cleanup && j.Outcome == 0 || !now.Cleanup && j.Gated:

@@ -121,7 +121,8 @@ func (s *State) reviveTask(j *job, i uint32, fx *Effects) {
 		r = s.makeReady(j, i, fx)
 	}
 	r.note = past
-	r.failures, r.losses, r.marks, r.cause = 0, 0, 0, causeOther
+	r.failures, r.losses, r.cause = 0, 0, causeOther
+	r.marks &^= markStartLogged // a worker may still stop the last attempt, which takes its alternative
 	s.mixRecord(r)
 }
 

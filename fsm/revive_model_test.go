@@ -121,7 +121,7 @@ func (w *model) revive(op *Revive) string {
 		}
 		t.result, t.outSHA, t.outSize, t.accepted = "", "", 0, 0
 		t.reused = ""
-		t.state, t.err, t.ended, t.failures, t.losses, t.begun, t.alternative, t.byUser = "blocked", "", 0, 0, 0, false, 0, false
+		t.state, t.err, t.ended, t.failures, t.losses, t.begun, t.byUser = "blocked", "", 0, 0, 0, false, false
 		t.skipped = false
 		if n := len(t.past); n > 0 {
 			t.err = t.past[n-1].Error

@@ -195,6 +195,11 @@ func (p *policyTable) classOf(v *fsm.State, ref fsm.TaskRef, x *policy) schedule
 	return id
 }
 
+// classInstead returns the class of an attempt whose job has moved, in place of a former one.
+func (p *policyTable) classInstead(v *fsm.State, ref fsm.TaskRef, former scheduler.ClassID) scheduler.ClassID {
+	return p.sched.Alternative(p.classOf(v, ref, p.of(v, ref)), p.sched.AlternativeOf(former))
+}
+
 // queueOf returns the name of the queue of a job that has tasks in the scheduler.
 func (p *policyTable) queueOf(id fsm.JobID) string {
 	if j := p.jobs[id]; j != nil && len(j.list) > 0 {
@@ -203,15 +208,18 @@ func (p *policyTable) queueOf(id fsm.JobID) string {
 	return fsm.DefaultQueue
 }
 
-// classOfAttempt returns the class of the last attempt of a task: that of the alternative
-// which it takes.
-func (p *policyTable) classOfAttempt(v *fsm.State, ref fsm.TaskRef, x *policy) scheduler.ClassID {
-	class := p.classOf(v, ref, x)
+// classOfAttempt returns the class of an attempt: that of the alternative which it takes. The
+// state has only that of the last attempt of a task. An earlier one, which a worker still
+// stops, counts as if it took the first alternative.
+func (p *policyTable) classOfAttempt(v *fsm.State, a fsm.AttemptRef, x *policy) scheduler.ClassID {
+	class := p.classOf(v, a.TaskRef, x)
 	if len(x.demand.Alternatives) == 0 {
 		return class
 	}
-	t, _ := v.Task(ref)
-	return p.sched.Alternative(class, t.Alternative)
+	if t, _ := v.Task(a.TaskRef); t.Attempt == a.Attempt {
+		return p.sched.Alternative(class, t.Alternative)
+	}
+	return class
 }
 
 // remove removes a job that has ended, and its classes.

@@ -124,7 +124,7 @@ func (t *workerTable) moved(b *batch, jobs map[fsm.JobID]bool) {
 			if !jobs[x.Job] {
 				continue
 			}
-			class := t.policies.classOfAttempt(b.view, x.TaskRef, t.policies.of(b.view, x.TaskRef))
+			class := t.policies.classInstead(b.view, x.TaskRef, x.class)
 			t.sched.Occupy(scheduler.WorkerID(w.id), class, x.priority) // first: it does not free the slot
 			t.sched.Release(scheduler.WorkerID(w.id), x.class, x.priority)
 			x.class = class
@@ -139,7 +139,7 @@ func (l *leases) moved(b *batch, jobs map[fsm.JobID]bool) {
 		if !jobs[a.Job] {
 			continue
 		}
-		class := l.policies.classOfAttempt(b.view, a.TaskRef, l.policies.of(b.view, a.TaskRef))
+		class := l.policies.classInstead(b.view, a.TaskRef, x.class)
 		l.sched.Reserve(class)
 		l.sched.Unreserve(x.class)
 		x.class = class

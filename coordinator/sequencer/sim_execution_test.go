@@ -65,7 +65,7 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 	}
 	cpu := int64(0)
 	for a, e := range w.held {
-		if !w.c.forgotten[a.Job] { // the resources of an archived job's attempts, which are being stopped, are unknown
+		if !w.c.forgotten[a.Job] && !w.tookUnknown(a) { // the resources of an archived job's attempts, which are being stopped, are unknown
 			cpu += e.cpu
 		}
 	}
@@ -178,15 +178,25 @@ func (w *simWorker) cordon(on bool) {
 	}
 }
 
+// tookUnknown reports whether a leader does not know which alternative an attempt takes, because
+// its task has a later one.
+func (w *simWorker) tookUnknown(a fsm.AttemptRef) (unknown bool) {
+	w.c.log.truth.Read(func(s *fsm.State, _ uint64) {
+		t, _ := s.Task(a.TaskRef)
+		unknown = t.Attempt != a.Attempt && len(s.Policy(a.TaskRef).GetAlternatives()) > 0
+	})
+	return unknown
+}
+
 // plan decides the outcome of an attempt; nil if its job was archived.
 func (w *simWorker) plan(it fsm.AssignItem) *execution {
 	c := w.c
 	var p *dtaskv1.TaskPolicy
-	taken := uint8(0)
+	cpu := int64(0)
 	c.log.truth.Read(func(s *fsm.State, _ uint64) {
 		p = s.Policy(it.TaskRef)
-		if t, _ := s.Task(it.TaskRef); t.Attempt == it.Attempt {
-			taken = t.Alternative
+		if t, _ := s.Task(it.TaskRef); t.Attempt == it.Attempt { // else it is superseded, and what it took is unknown
+			cpu = cpuOf(p, t.Alternative)
 		}
 	})
 	if p == nil {
@@ -194,7 +204,7 @@ func (w *simWorker) plan(it fsm.AssignItem) *execution {
 	}
 	once := p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
 	x := &execution{
-		atMostOnce: once, asking: once, limited: len(p.GetUses()) > 0 && !once, cpu: cpuOf(p, taken), priority: p.GetPriority(),
+		atMostOnce: once, asking: once, limited: len(p.GetUses()) > 0 && !once, cpu: cpu, priority: p.GetPriority(),
 		chatty: c.chance(70), silent: c.chance(5), outcome: c.outcome(),
 	}
 	switch n := c.rng.IntN(100); {

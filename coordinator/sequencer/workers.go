@@ -79,7 +79,7 @@ func (t *workerTable) rebuild(w *fsm.Worker) {
 func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) {
 	w := t.byID[h.Worker]
 	if w == nil {
-		t.leases.start(b, h, t.policies.classOfAttempt(b.view, h.TaskRef, t.policies.of(b.view, h.TaskRef)), true)
+		t.leases.start(b, h, t.policies.classOfAttempt(b.view, h.AttemptRef, t.policies.of(b.view, h.TaskRef)), true)
 		return
 	}
 	t.hold(b, w, held{AttemptRef: h.AttemptRef, unconfirmed: true}, started)
@@ -88,7 +88,7 @@ func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) 
 // hold adds an attempt that was assigned earlier.
 func (t *workerTable) hold(b *batch, w *worker, x held, started bool) {
 	p := t.policies.of(b.view, x.TaskRef)
-	x.assigned, x.class, x.priority = b.at, t.policies.classOfAttempt(b.view, x.TaskRef, p), p.priority
+	x.assigned, x.class, x.priority = b.at, t.policies.classOfAttempt(b.view, x.AttemptRef, p), p.priority
 	if started {
 		x.started, x.progressed = b.at, b.at
 		w.started++

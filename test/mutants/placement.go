@@ -74,7 +74,7 @@ func inPlacement() []Mutant {
 		},
 		{
 			Name:   "a-new-leader-counts-the-first-alternative",
-			Edits:  []Edit{{"coordinator/sequencer/policies.go", "	return p.sched.Alternative(class, t.Alternative)\n", "	return p.sched.Alternative(class, t.Alternative*0)\n"}},
+			Edits:  []Edit{{"coordinator/sequencer/policies.go", "		return p.sched.Alternative(class, t.Alternative)\n", "		return p.sched.Alternative(class, t.Alternative*0)\n"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAlternativesAreCountedAfterEachChangeOfLeader"}},
 		},
 		{
