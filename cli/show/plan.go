@@ -78,9 +78,14 @@ func amounts(of map[string]int64) (list []string) {
 // classNeeds lists what the tasks of a class need of a worker beside a slot.
 func classNeeds(c *document.PlanClass) string {
 	list := []string{c.Type}
-	list = append(list, amounts(c.Resources)...)
-	for _, other := range c.Alternatives {
-		list[len(list)-1] += " or " + strings.Join(amounts(other), ", ")
+	if len(c.Alternatives) == 0 {
+		list = append(list, amounts(c.Resources)...)
+	} else {
+		alternatives := []string{strings.Join(amounts(c.Resources), " and ")}
+		for _, other := range c.Alternatives {
+			alternatives = append(alternatives, strings.Join(amounts(other), " and "))
+		}
+		list = append(list, strings.Join(alternatives, " or "))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Require)) {
 		list = append(list, name+"="+c.Require[name])
