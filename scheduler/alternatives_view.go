@@ -33,7 +33,7 @@ func (v *TaskView) isOther(a *aheadQueue) bool {
 	return v.queued && v.class.alternatives != nil && a.class != v.class && a.class.first() == v.class.first() && a.priority == v.priority
 }
 
-// before returns how many tasks of the ready queue of the task are before it; known is false
+// listedBefore returns how many tasks of the ready queue of the task are before it; known is false
 // if there are more.
 func (v *TaskView) listedBefore() (n int, known bool) {
 	at := slices.IndexFunc(v.ahead, func(a aheadQueue) bool { return a.class == v.class && a.priority == v.priority })
