@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"maps"
+	"strings"
 
 	"github.com/dtask/dtask/internal/array"
 	"github.com/dtask/dtask/internal/taskbody"
@@ -31,6 +32,9 @@ func literal(b *dtaskv1.TaskBody, p *policy) (field string, bad problem) {
 		out, err := array.Expand(*text, array.Scope{}, false)
 		if err != nil {
 			field, bad = name, problem{"has an expression, but the task has no array", expressionAlone + "; write $${{ for the text ${{"}
+			if unknown, ok := errors.AsType[*array.UnknownError](array.Check(*text)); ok && strings.Contains(unknown.Text, "scheduled.") {
+				bad = problem{unknown.Error(), scheduledDo}
+			}
 			return
 		}
 		*text = out
@@ -57,6 +61,7 @@ func literal(b *dtaskv1.TaskBody, p *policy) (field string, bad problem) {
 const (
 	scheduledDo    = "the run of a schedule has ${{ scheduled.date }}, ${{ scheduled.at }} and ${{ scheduled.previous }}; write $${{ for the text ${{"
 	scheduledAlone = "write schedule: beside job, such as " + scheduleForm + ", or leave the expression out; write $${{ for the text ${{"
+	scheduledFlags = "write a job file with a schedule, and set that: dtaskctl schedule set FILE; write $${{ for the text ${{"
 )
 
 // scheduledTask marks a task that has an expression of the run of a schedule, and reports the
@@ -69,6 +74,9 @@ func (r *reader) scheduledTask(b *dtaskv1.TaskBody, p *dtaskv1.TaskPolicy) (fiel
 		b.Scheduled = true
 		if !r.hasSchedule && !bad.bad() {
 			field, bad = name, problem{"has an expression of the run of a schedule, but the file has no schedule", scheduledAlone}
+			if r.withoutFile {
+				bad = problem{"has an expression of the run of a schedule, which this job is not", scheduledFlags}
+			}
 		}
 	})
 	return field, bad
