@@ -136,15 +136,22 @@ func TestACancelledAttemptOfALostWorkerCountsUntilItsLeaseEnds(t *testing.T) {
 				s, _ = c.lead()
 				attachWorker(t, s, "w2", "b", 4, keep)
 			}
-			<-time.After(15 * time.Second)
-			if c.assigned(next) != 0 {
-				t.Fatalf("%+v: the next task starts within the lease", x)
-			}
-			<-time.After(20 * time.Second)
-			if c.assigned(next) != 1 {
-				t.Errorf("%+v: the next task does not start after the lease", x)
-			}
+			c.mustStartAfterTheLease(next, x)
 		})
+	}
+}
+
+// mustStartAfterTheLease checks that a job waits for the lease of an attempt on a worker that
+// fell silent at most 10 s ago, and no longer than necessary.
+func (c *cluster) mustStartAfterTheLease(id fsm.JobID, of any) {
+	c.t.Helper()
+	<-time.After(15 * time.Second)
+	if c.assigned(id) != 0 {
+		c.t.Fatalf("%+v: the next task starts within the lease", of)
+	}
+	<-time.After(30 * time.Second)
+	if c.assigned(id) != 1 {
+		c.t.Errorf("%+v: the next task does not start after the lease", of)
 	}
 }
 
@@ -178,14 +185,7 @@ func TestAnAttemptOfAnArchivedJobCountsUntilItsLeaseEnds(t *testing.T) {
 			}
 			w.fallSilent()
 			attachWorker(t, s, "w2", "b", 4, keep)
-			<-time.After(20 * time.Second)
-			if c.assigned(next) != 0 {
-				t.Fatalf("new leader %v: the next task starts within the lease", newLeader)
-			}
-			<-time.After(30 * time.Second)
-			if c.assigned(next) != 1 {
-				t.Errorf("new leader %v: the next task does not start after the lease", newLeader)
-			}
+			c.mustStartAfterTheLease(next, map[string]bool{"new leader": newLeader})
 		})
 	}
 }
