@@ -70,6 +70,7 @@ type attempt struct {
 	secrets      *attemptSecrets              // nil: the task names none; used by the executor only
 	programs     *process.Pool                // runs its commands; nil until it is executed
 	spares       *spareDirs                   // of the slot that executes it; used by the executor only
+	gpus         []string                     // those it may use; nil: none has an index
 	begun        bool                         // its handler or command may have started; used by the executor only
 
 	// The table's lock guards the rest, except ctx, which is written before the

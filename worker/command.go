@@ -168,6 +168,13 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		user = map[string]string{}
 	}
 	maps.Copy(user, a.policy.GetEnv())
+	if len(a.gpus) > 0 {
+		for name, value := range w.devices.Environ(a.gpus) {
+			if _, set := user[name]; !set { // on purpose: its task knows better
+				user[name] = value
+			}
+		}
+	}
 	if a.item != nil || a.body.GetScheduled() {
 		scope := array.Scope{Item: a.item}
 		if scope.Run, err = a.scheduledRun(a.body); err != nil {
@@ -191,8 +198,8 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		ArrayIndex: index, ArraySize: a.assignment.Extras.GetArray().GetSize(), Item: item,
 		CheckpointDir: checkpoint, ResultFile: result, JobOutcome: t.JobOutcome, SecretFiles: a.secrets.files(),
 		ScheduledAt: instant(a.jobContext.GetRun().GetTickMs()), ScheduledPrevious: instant(a.jobContext.GetRun().GetPreviousMs()),
-		Resources: a.policy.GetResources(),
-		Path:      os.Getenv("PATH"), Home: home, Login: login, Lang: os.Getenv("LANG"),
+		Resources: a.policy.GetResources(), GPUs: a.gpus,
+		Path: os.Getenv("PATH"), Home: home, Login: login, Lang: os.Getenv("LANG"),
 	}, user)
 	if err != nil {
 		return nil, fmt.Errorf("building the environment: %w", err)

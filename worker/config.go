@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/worker/gpu"
 )
 
 // Limits of one worker.
@@ -79,6 +80,13 @@ type Config struct {
 	// disk: thousandths of a byte). They replace or extend the machine's cpu,
 	// memory and disk.
 	Resources map[string]int64
+	// GPUs are those of this machine that tasks can request as resource gpu: auto (default),
+	// none, or indexes or UUIDs with commas between them, such as 0,1 or amd:0,1. With auto
+	// they are found as [gpu.Find] says. Each attempt gets its own, or a part of one; see
+	// Task.GPUs and, for commands, DTASK_GPUS. It can't be combined with an amount of gpu in
+	// Resources, with which the worker does not choose GPUs. Two workers on a machine must not
+	// have the same.
+	GPUs string
 	// WorkDir is the worker's own directory; two processes cannot share one.
 	// Default: dtask-worker/NAME in $XDG_STATE_HOME or the user's cache
 	// directory; without a Name, the first of HOST, HOST-2, HOST-3, … there
@@ -203,6 +211,7 @@ func (c *Config) Validate() error {
 			problems = append(problems, fmt.Errorf("invalid --resource %q: name must not be empty, amount must not be negative", name))
 		}
 	}
+	problems = append(problems, c.checkGPUs())
 	for key := range c.Labels {
 		if key == "" {
 			problems = append(problems, errors.New("invalid --label: name must not be empty"))
@@ -224,6 +233,17 @@ func (c *Config) Validate() error {
 		problems = append(problems, fmt.Errorf("invalid --log-attempts %d: must be above 0", c.LogAttempts))
 	}
 	return errors.Join(problems...)
+}
+
+// checkGPUs checks the form of GPUs, and that they are not counted as well.
+func (c *Config) checkGPUs() error {
+	if _, counted := c.Resources[gpu.Resource]; counted && c.GPUs != "" && c.GPUs != gpu.Auto {
+		return errors.New("--gpus and --resource gpu are mutually exclusive: --gpus names and counts them")
+	}
+	if err := gpu.Check(c.GPUs); err != nil {
+		return fmt.Errorf("invalid --gpus %q: %w", c.GPUs, err)
+	}
+	return nil
 }
 
 // checkJoinString checks the form and the purpose of the join string.

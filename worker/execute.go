@@ -27,6 +27,11 @@ func (w *Worker) slot() {
 // execute runs an attempt and returns its outcome. The attempt table decides
 // whether a stop came first.
 func (w *Worker) execute(a *attempt) *dtaskv1.Outcome {
+	returnGPUs, err := w.takeGPUs(a)
+	if err != nil {
+		return failed(&notStartedError{err: err}) // if it was stopped, the attempt table replaces it
+	}
+	defer returnGPUs()
 	if a.policy.GetHeartbeatTimeoutMs() > 0 {
 		defer w.attempts.watchHeartbeat(a)()
 	}
@@ -110,6 +115,7 @@ func (w *Worker) task(t *Task, a *attempt, inputs []string, out *output) {
 		ID: a.assignment.ID, Index: a.task,
 		Attempt: a.ref.attempt, Failures: a.assignment.Failures,
 		Resources:    a.policy.GetResources(),
+		GPUs:         a.gpus,
 		FencingToken: a.token,
 		Worker:       w.name,
 		Payload:      a.body.GetPayload(),

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"maps"
 	"math"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dtask/dtask/worker/gpu"
 )
 
 // machineResources returns this machine's cpu, memory, and free disk space at
@@ -39,9 +42,20 @@ func thousandths(count, unit uint64) int64 {
 	return int64(count * unit * 1000) //nolint:gosec // bounded by the line above
 }
 
-// offered returns the machine's resources, overridden by the configured ones.
-func offered(c *Config) map[string]int64 {
-	offer := machineResources(c.WorkDir)
-	maps.Copy(offer, c.Resources)
-	return offer
+// offer sets what the worker offers: the machine's resources with its GPUs, overridden by the
+// configured ones. GPUs of Config.Resources are a number only: no attempt gets an index.
+func (w *Worker) offer(ctx context.Context) {
+	w.resources = machineResources(w.cfg.WorkDir)
+	if _, counted := w.cfg.Resources[gpu.Resource]; !counted {
+		found, err := gpu.Find(ctx, w.cfg.GPUs)
+		if err != nil {
+			w.log.WarnContext(ctx, "this worker offers no GPUs, because they can't be listed; name them with --gpus", "err", err)
+		}
+		w.devices = found
+	}
+	w.gpus = gpu.NewPool(w.devices)
+	if amount := w.devices.Amount(); amount > 0 {
+		w.resources[gpu.Resource] = amount
+	}
+	maps.Copy(w.resources, w.cfg.Resources)
 }

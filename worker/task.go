@@ -46,6 +46,10 @@ type Task struct {
 	// Resources are what the attempt takes of the worker, in thousandths, by name; of several
 	// alternatives, the chosen one. A handler must not change the map.
 	Resources map[string]int64
+	// GPUs are those that the attempt may use: indexes from 0, or UUIDs. Of a part of a GPU,
+	// other attempts use the rest. Nil if the task requests none, or if the worker knows only
+	// their number.
+	GPUs []string
 
 	chunked bool // the attempt executes several items
 	attempt *attempt

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dtask/dtask/internal/taskbody"
 	"github.com/dtask/dtask/internal/tlsconf"
+	"github.com/dtask/dtask/worker/gpu"
 	"github.com/dtask/dtask/worker/logs"
 	"github.com/dtask/dtask/worker/process"
 )
@@ -58,8 +59,10 @@ type Worker struct {
 	incarnation string                          // distinguishes this process from all others that had this name
 	host        string
 	resources   map[string]int64
-	types       []string // of tasks that it handles
-	debug       bool     // debug logging is enabled
+	devices     gpu.Devices // the GPUs among the resources that have an index
+	gpus        *gpu.Pool   // gives them to attempts
+	types       []string    // of tasks that it handles
+	debug       bool        // debug logging is enabled
 	ran         atomic.Bool
 	hurry       chan struct{} // closed by Hurry
 	hurried     sync.Once
@@ -106,7 +109,6 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	_, _ = rand.Read(id) // never fails
 	w.incarnation = hex.EncodeToString(id)
 	w.host, _ = os.Hostname() // empty: the worker has no label host
-	w.resources = offered(&w.cfg)
 	w.attempts = newAttemptTable(cfg.Slots)
 	w.lease.ended = func() {
 		w.log.Warn("lease ended; stopping at-most-once attempts and those with limits")
@@ -174,6 +176,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	w.offer(ctx)
 	if err := w.openDir(ctx); err != nil {
 		return err
 	}
@@ -224,7 +227,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer w.removals.Wait()
 
 	w.log.InfoContext(ctx, "worker started", "version", w.cfg.Version, "slots", w.cfg.Slots, "types", w.types,
-		"resources", w.resources, "labels", w.cfg.Labels, "secrets", w.secrets.announced(), "run_as", w.cfg.RunAs, "incarnation", w.incarnation, "work_dir", w.dirs.root)
+		"resources", w.resources, "gpus", w.devices.IDs, "labels", w.cfg.Labels, "secrets", w.secrets.announced(), "run_as", w.cfg.RunAs, "incarnation", w.incarnation, "work_dir", w.dirs.root)
 	for {
 		refused, err := w.runNamed(ctx, base)
 		if refused == nil {

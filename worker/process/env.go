@@ -53,6 +53,8 @@ type Vars struct {
 	// written as cpu=2 memory=1073741824: sorted, in units, memory and disk in bytes.
 	Resources map[string]int64
 
+	GPUs []string // DTASK_GPUS: the GPUs that it may use, with commas between them
+
 	SecretFiles map[string]string // DTASK_SECRET_NAME_FILE: paths by the name of the secret
 
 	Login string // USER and LOGNAME; omitted if empty
@@ -149,6 +151,7 @@ func (v *Vars) addTo(env map[string]string) {
 	for name, value := range map[string]string{
 		"DTASK_ITEM":           v.Item,
 		"DTASK_RESOURCES":      resourcesText(v.Resources),
+		"DTASK_GPUS":           strings.Join(v.GPUs, ","),
 		"DTASK_INPUT":          v.Input,
 		"DTASK_OUTPUT":         v.Output,
 		"DTASK_CHECKPOINT_DIR": v.CheckpointDir,

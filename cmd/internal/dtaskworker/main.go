@@ -20,6 +20,7 @@ import (
 	"github.com/dtask/dtask/internal/tlsconf"
 	"github.com/dtask/dtask/worker"
 	"github.com/dtask/dtask/worker/builtin"
+	"github.com/dtask/dtask/worker/gpu"
 	"github.com/dtask/dtask/worker/process"
 )
 
@@ -130,7 +131,8 @@ func command(stderr io.Writer) *cobra.Command {
 	f.IntVar(&s.worker.Slots, "slots", 0, "concurrent attempts, 1–65535 (default: the number of CPUs)")
 	f.IntVar(&s.worker.Prefetch, "prefetch", -1, "most attempts that wait at the worker for a slot while tasks are short (0 = none, -1 = 32 for each slot)")
 	f.StringToStringVar(&s.worker.Labels, "label", nil, "label KEY=VALUE that tasks can require (repeatable)")
-	f.StringToStringVar(&s.resources, "resource", nil, "resource NAME=AMOUNT that tasks can request, such as gpu=2 or memory=8GiB (repeatable; default: cpu, memory and disk of this machine)")
+	f.StringToStringVar(&s.resources, "resource", nil, "resource NAME=AMOUNT that tasks can request, such as license=2 or memory=8GiB (repeatable; default: cpu, memory and disk of this machine)")
+	f.StringVar(&s.worker.GPUs, "gpus", gpu.Auto, "GPUs that tasks can request as resource gpu: auto, none, or their indexes or UUIDs, such as 0,1 or amd:0,1")
 	f.StringVar(&s.worker.WorkDir, "work-dir", "", "work directory of this worker only (default: dtask-worker/NAME in $XDG_STATE_HOME or the user's cache directory; without --name, the first one there that no process uses)")
 	f.DurationVar(&s.worker.DrainTimeout, "drain-timeout", 30*time.Second, "time for running attempts to finish after SIGTERM (0 = stop them immediately)")
 	f.DurationVar(&s.worker.CheckpointInterval, "checkpoint-interval", 5*time.Second, "minimum time between two checkpoints of an attempt (0 = no minimum)")

@@ -51,6 +51,8 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 		"bad level":      {[]string{"--join", "a:1", "--log-level", "loud"}, "--log-level"},
 		"bad format":     {[]string{"--join", "a:1", "--log-format", "xml"}, "--log-format"},
 		"bad resource":   {[]string{"--join", "a:1", "--resource", "gpu=some"}, "--resource gpu=some"},
+		"bad GPUs":       {[]string{"--join", "a:1", "--gpus", "0,0"}, `invalid --gpus "0,0": duplicate 0`},
+		"GPUs twice":     {[]string{"--join", "a:1", "--gpus", "0,1", "--resource", "gpu=2"}, "--gpus and --resource gpu are mutually exclusive"},
 		"bad file":       {[]string{"--join", "a:1", "--config", file}, `did you mean "slots"?`},
 	} {
 		t.Run(name, func(t *testing.T) {
