@@ -35,7 +35,7 @@ func (o keyOrder) compare(other keyOrder) int {
 func orderOf(name []byte) keyOrder { return keyOrder{hashOf(name) % shardCount, name} }
 
 // readEncoded reads a frame of keys and keeps it as it is. It returns false if a key is not
-// behind the one before it, so that it could be there twice.
+// behind the one before it, so that it could be a duplicate.
 func (e *encodedKeys) readEncoded(d *decoder) (n int, ordered bool) {
 	frame := encodedFrame{contents: d.b}
 	for name := range frameKeyList(d, &n) {

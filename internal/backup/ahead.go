@@ -107,7 +107,7 @@ func (a *ahead) Read(b []byte) (int, error) {
 // stop ends the goroutine, after the read that it is in.
 func (a *ahead) stop() {
 	close(a.quit)
-	for range a.blocks { //nolint:revive // until it is closed
+	for range a.blocks { // until it is closed
 	}
 }
 
