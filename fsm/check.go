@@ -92,8 +92,10 @@ func (s *State) checkJobs() error {
 }
 
 func (s *State) checkJob(j *job) error {
-	if k, ok := s.keys.get(j.key); j.state == JobUploading && (!ok || k.job != j.id) {
-		return errors.New("upload without its key")
+	if j.state == JobUploading {
+		if k, ok := s.keys.get(j.key); !ok || k.job != j.id {
+			return errors.New("upload without its key")
+		}
 	}
 	counted := job{ordinary: j.ordinary}
 	pending := make([]uint32, j.records.n)

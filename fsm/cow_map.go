@@ -25,7 +25,7 @@ type cowShard[V any] struct {
 }
 
 // hashOf is the FNV-1a hash of a key.
-func hashOf(key string) uint32 {
+func hashOf[K ~string | ~[]byte](key K) uint32 {
 	h := uint32(2166136261)
 	for i := range len(key) {
 		h = (h ^ uint32(key[i])) * 16777619

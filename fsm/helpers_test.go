@@ -410,7 +410,7 @@ func snapshotOf(tb testing.TB, s *State) []byte {
 // restored reads a snapshot of a cluster at any level.
 func restored(tb testing.TB, snapshot []byte) *State {
 	tb.Helper()
-	s, err := readSnapshot(bytes.NewReader(snapshot), math.MaxUint32)
+	s, err := readSnapshot(bytes.NewReader(snapshot), math.MaxUint32, false)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -35,6 +35,8 @@ type keys struct {
 	own    *ownership
 	shards *[shardCount]keyShard
 	n      int
+
+	encoded *encodedKeys // instead of shards; nil: none
 }
 
 // keyShard is an open-addressing table: a key is in the first free slot after
@@ -62,6 +64,9 @@ const (
 
 func (m *keys) get(name string) (key, bool) {
 	if m.shards == nil {
+		if m.encoded != nil {
+			return m.encoded.get(name)
+		}
 		return key{}, false
 	}
 	hash := hashOf(name)
@@ -77,6 +82,9 @@ func (m *keys) get(name string) (key, bool) {
 func (m *keys) set(own *ownership, name string, k key) { m.setHashed(own, hashOf(name), name, k) }
 
 func (m *keys) setHashed(own *ownership, hash uint32, name string, k key) {
+	if m.encoded != nil {
+		m.decode(own)
+	}
 	s := m.shard(own, hash)
 	at, ok := s.find(hash, name)
 	if ok {
@@ -93,6 +101,9 @@ func (m *keys) setHashed(own *ownership, hash uint32, name string, k key) {
 }
 
 func (m *keys) delete(own *ownership, name string) {
+	if m.encoded != nil {
+		m.decode(own)
+	}
 	hash := hashOf(name)
 	s := m.shard(own, hash)
 	if at, ok := s.find(hash, name); ok {
@@ -108,6 +119,9 @@ func (m *keys) delete(own *ownership, name string) {
 // scan iterates over one shard, in no order.
 func (m *keys) scan(shard int) iter.Seq2[string, key] {
 	return func(yield func(string, key) bool) {
+		if m.encoded != nil {
+			m.encoded.scan(shard, yield)
+		}
 		if m.shards == nil {
 			return
 		}
@@ -269,22 +283,38 @@ func (m *keys) ExpiredKeys(part int, nowMS int64, limit int) []string {
 // check checks the job of each key. The key of a sealed job outlives it.
 func (m *keys) check(jobs *jobTable, next JobID) error {
 	n := 0
-	for shard := range shardCount {
-		for name, k := range m.scan(shard) {
+	if m.encoded != nil {
+		for name, k := range m.encoded.all() {
 			n++
-			j := jobs.get(k.job)
-			switch {
-			case name == "" || k.job == 0 || k.job >= next:
-				return fmt.Errorf("key %q of job %d is out of range", name, k.job)
-			case j != nil && (k.version <= submittedVersion && j.key != name || k.sealed() == (j.state == JobUploading)):
-				return fmt.Errorf("key %q does not match its job %d", name, k.job)
-			case j == nil && !k.sealed():
-				return fmt.Errorf("key %q of a missing upload", name)
+			if err := checkKey(name, k, jobs, next); err != nil {
+				return err
+			}
+		}
+	} else {
+		for shard := range shardCount {
+			for name, k := range m.scan(shard) {
+				n++
+				if err := checkKey(name, &k, jobs, next); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	if n != m.n {
 		return fmt.Errorf("%d keys, counted %d", n, m.n)
+	}
+	return nil
+}
+
+func checkKey[N string | []byte](name N, k *key, jobs *jobTable, next JobID) error {
+	j := jobs.get(k.job)
+	switch {
+	case len(name) == 0 || k.job == 0 || k.job >= next:
+		return fmt.Errorf("key %q of job %d is out of range", name, k.job)
+	case j != nil && (k.version <= submittedVersion && j.key != string(name) || k.sealed() == (j.state == JobUploading)):
+		return fmt.Errorf("key %q does not match its job %d", name, k.job)
+	case j == nil && !k.sealed():
+		return fmt.Errorf("key %q of a missing upload", name)
 	}
 	return nil
 }

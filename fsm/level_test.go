@@ -20,7 +20,7 @@ func newLaterMachine() *Machine {
 
 // readLaterSnapshot is ReadSnapshot of a later build.
 func readLaterSnapshot(b []byte) (*State, error) {
-	return readSnapshot(bytes.NewReader(b), laterLevel)
+	return readSnapshot(bytes.NewReader(b), laterLevel, false)
 }
 
 // atLevel returns the state of a cluster at a level.

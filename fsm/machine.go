@@ -266,11 +266,26 @@ func (m *Machine) Restore(r io.Reader) error {
 // machine does not change until take is called, at most once, which swaps in
 // the new state.
 func (m *Machine) PrepareRestore(r io.Reader) (take func(), err error) {
+	return m.prepareRestore(r, false)
+}
+
+// RestoreToRewrite is Restore for a state that is only checked, or written again with few
+// changes. It is faster and needs less memory, but looking up a key takes long, and the first
+// change of a key makes up for all of them.
+func (m *Machine) RestoreToRewrite(r io.Reader) error {
+	take, err := m.prepareRestore(r, true)
+	if err == nil {
+		take()
+	}
+	return err
+}
+
+func (m *Machine) prepareRestore(r io.Reader, rewritten bool) (take func(), err error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, fmt.Errorf("reading snapshot: %w", unexpected(err))
 	}
-	s, err := readSnapshot(r, m.levels)
+	s, err := readSnapshot(r, m.levels, rewritten)
 	if err != nil {
 		return nil, err
 	}

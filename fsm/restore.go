@@ -15,11 +15,12 @@ import (
 // input it returns an error, never part of a state, and it allocates at most
 // a small multiple of the input's length. The error for a level that this build
 // does not support is a *LevelError.
-func ReadSnapshot(r io.Reader) (*State, error) { return readSnapshot(r, MaxLevel) }
+func ReadSnapshot(r io.Reader) (*State, error) { return readSnapshot(r, MaxLevel, false) }
 
-// readSnapshot is ReadSnapshot for a build that supports levels up to highest.
-func readSnapshot(r io.Reader, highest Level) (*State, error) {
-	f := frameReader{r: bufio.NewReaderSize(r, readBuffer), s: New()}
+// readSnapshot is ReadSnapshot for a build that supports levels up to highest. A state that is
+// read to be written again keeps its keys encoded.
+func readSnapshot(r io.Reader, highest Level, rewritten bool) (*State, error) {
+	f := frameReader{r: bufio.NewReaderSize(r, readBuffer), s: New(), rewritten: rewritten}
 	s, err := f.state(highest)
 	if err != nil {
 		return nil, fmt.Errorf("reading snapshot: %w", err)
@@ -34,8 +35,10 @@ const readBuffer = 16 << 10
 type frameReader struct {
 	r       *bufio.Reader
 	s       *State
-	scratch []byte // memory for frames of keys, which keep none of it
+	scratch []byte // memory for frames of keys, which keep none of it unless rewritten
 	frames  uint64
+
+	rewritten bool // see encodedKeys
 }
 
 // next reads a frame and verifies its checksum.
@@ -48,12 +51,12 @@ func (f *frameReader) next() (frameKind, *decoder, error) {
 	if n > maxFrame {
 		return 0, nil, fmt.Errorf("frame %d: invalid length %d", f.frames, n)
 	}
-	into := []byte(nil)
-	if frameKind(head[0]) == frameKeys {
+	into, reused := []byte(nil), frameKind(head[0]) == frameKeys && !f.rewritten
+	if reused {
 		into = f.scratch
 	}
 	b, err := f.read(into, int(n)+4)
-	if frameKind(head[0]) == frameKeys {
+	if reused {
 		f.scratch = b
 	}
 	if err != nil {
@@ -218,8 +221,17 @@ func (f *frameReader) worker(d *decoder) {
 // digest.
 const minKeySize = 5 + 16
 
-// keys reads the keys of a frame, which are mostly all or none of those of a shard.
+// keys reads the keys of a frame.
 func (f *frameReader) keys(d *decoder) {
+	if f.rewritten {
+		f.encodedKeys(d)
+	} else {
+		f.decodeKeys(d)
+	}
+}
+
+// decodeKeys reads the keys of a frame, which are mostly all or none of those of a shard.
+func (f *frameReader) decodeKeys(d *decoder) {
 	c, n := coder{d: d}, d.count()
 	most := len(d.b) / minKeySize
 	for i := range n {

@@ -195,6 +195,13 @@ func (w *Worker) fields(c *coder) {
 }
 
 func (f *frameWriter) keys(s *State) {
+	if e := s.keys.encoded; e != nil {
+		for i := range e.frames {
+			f.e.b = append(f.e.b, e.frames[i].contents...)
+			f.frame(frameKeys)
+		}
+		return
+	}
 	var sorted []namedKey // memory for those of a shard
 	for shard := range shardCount {
 		sorted = s.keys.appendSorted(sorted[:0], shard)
@@ -207,6 +214,11 @@ func (f *frameWriter) keys(s *State) {
 
 func (k *key) fields(c *coder, name *string) {
 	c.str(name)
+	k.meaning(c)
+}
+
+// meaning codes all but the name.
+func (k *key) meaning(c *coder) {
 	number(c, &k.job)
 	c.i64(&k.expires)
 	number(c, &k.version)

@@ -119,7 +119,7 @@ func (a *admin) addTo(ctx context.Context, target backup.Target, keep int) (adde
 func (a *admin) checkState(state io.Reader) error {
 	machine := fsm.NewMachine()
 	machine.SupportLevel(a.cfg.Machine.MaxLevel())
-	return machine.Restore(state)
+	return machine.RestoreToRewrite(state)
 }
 
 // writerUntil is a writer that fails after a context.

@@ -4,15 +4,14 @@ import (
 	"errors"
 	"io"
 	"os"
+
+	"github.com/dtask/dtask/internal/durable"
 )
 
 const (
 	importBuffer = 1 << 20
 	// importQueue is how many buffers may wait for the disk.
 	importQueue = 8
-	// importSync is after how many bytes the file is synced: the disk then works while the
-	// rest is still coming.
-	importSync = 16 << 20
 )
 
 // importOutput writes a file with a goroutine of its own, which finish ends. Not safe for
@@ -42,23 +41,21 @@ func newImportOutput(file *os.File) *importOutput {
 }
 
 func (o *importOutput) run() {
-	unsynced := 0
+	var begun durable.Writeback
 	for w := range o.todo {
 		var err error
 		if w.b == nil {
 			if err = o.file.Truncate(w.cut); err == nil {
 				_, err = o.file.Seek(w.cut, io.SeekStart)
 			}
+			begun.Cut(w.cut)
 		} else {
 			_, err = o.file.Write(w.b)
-			unsynced += len(w.b)
+			begun.Wrote(o.file, len(w.b))
 			select {
 			case o.free <- w.b[:0]:
 			default:
 			}
-		}
-		if err == nil && unsynced >= importSync {
-			unsynced, err = 0, o.file.Sync()
 		}
 		if err != nil {
 			o.done <- err

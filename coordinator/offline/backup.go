@@ -235,7 +235,7 @@ func (b *openedBackup) explain(err error) error {
 // readState reads the state, and checks that it is the one that the manifest describes.
 func (b *openedBackup) readState() (*fsm.Machine, error) {
 	machine, m := fsm.NewMachine(), b.Manifest()
-	if err := machine.Restore(b.State()); err != nil {
+	if err := machine.RestoreToRewrite(b.State()); err != nil {
 		return nil, b.explain(err)
 	}
 	var err error

@@ -205,9 +205,8 @@ func (f *Founding) writeSnapshot() error {
 	if err != nil {
 		return fmt.Errorf("creating snapshot: %w", err)
 	}
-	plain := func(sink raft.SnapshotSink) (io.WriteCloser, error) { return unclosed{sink}, nil }
 	header := snapshotHeader{index: f.Index, term: f.Term, terms: termHistory{from: f.Index + 1}}
-	if err := (&fsmSnapshot{snapshot: f.Snapshot, header: header, writer: plain}).Persist(sink); err != nil {
+	if err := (&fsmSnapshot{snapshot: f.Snapshot, header: header, writer: f.writer}).Persist(sink); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	if err := sink.Close(); err != nil {
@@ -216,8 +215,12 @@ func (f *Founding) writeSnapshot() error {
 	return durable.SyncDir(dir)
 }
 
-// unclosed writes to a sink that its owner closes.
-type unclosed struct{ io.Writer }
-
-// Close implements io.Closer.
-func (unclosed) Close() error { return nil }
+// writer returns the writer for the state of the snapshot: at full speed, because no log is
+// written beside it.
+func (f *Founding) writer(sink raft.SnapshotSink) (io.WriteCloser, error) {
+	file, err := openState(f.Dir, sink)
+	if err != nil {
+		return nil, err
+	}
+	return newWriteBehind(&durable.WritebackWriter{Writer: sink, File: file}), nil
+}

@@ -41,12 +41,21 @@ func newRateLimitedWriter(to io.Writer, file syncCloser, closing <-chan struct{}
 
 // limitSnapshotRate returns the writer for the state of a snapshot.
 func (n *Node) limitSnapshotRate(sink raft.SnapshotSink) (io.WriteCloser, error) {
-	file, err := os.OpenFile(filepath.Join(n.cfg.DataDir, snapshotsDir, sink.ID()+tmpSuffix, stateName), os.O_WRONLY, 0)
+	file, err := openState(n.cfg.DataDir, sink)
 	if err != nil {
-		return nil, fmt.Errorf("opening snapshot file: %w", err)
+		return nil, err
 	}
 	// The sink buffers some KiB; they are synced with the next burst.
 	return newRateLimitedWriter(sink, file, n.closing), nil
+}
+
+// openState opens the file that a sink writes, to sync it.
+func openState(dir string, sink raft.SnapshotSink) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(dir, snapshotsDir, sink.ID()+tmpSuffix, stateName), os.O_WRONLY, 0) //nolint:gosec // in the data directory
+	if err != nil {
+		return nil, fmt.Errorf("opening snapshot file: %w", err)
+	}
+	return file, nil
 }
 
 // Write implements io.Writer. It fails with ErrClosed once the node closes.

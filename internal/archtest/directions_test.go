@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"coordinator/raftnode":   {"coordinator/logstore", "coordinator/membership/datadir", "coordinator/transport", "internal/durable", "internal/loglimit", "internal/timescale", "internal/tlsconf"},
 	"coordinator/leader":     {"internal/timescale"},
 	"coordinator/sequencer":  {"fsm", "scheduler/...", "proto/...", "internal/calendar", "internal/columns", "internal/exitstatus", "internal/timescale", "internal/zoneinfo"},
-	"coordinator/history":    {"fsm", "coordinator/history/...", "proto/...", "internal/mmap"},
+	"coordinator/history":    {"fsm", "coordinator/history/...", "proto/...", "internal/durable", "internal/mmap"},
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/auth", "internal/columns", "internal/sendqueue"},
 	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/audit", "internal/auth", "internal/backup", "internal/calendar", "internal/columns", "internal/nearest", "internal/taskbody", "internal/sendqueue", "internal/statetext"},

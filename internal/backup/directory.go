@@ -111,6 +111,7 @@ func (d *Directory) Create(to Recipients) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	file.Scratch = true // Add copies its parts
 	if err := file.EncryptTo(to); err != nil {
 		file.Discard()
 		return nil, err

@@ -129,17 +129,26 @@ func (f *File) Reread(check Check) (saved Saved, err error) {
 	if err != nil {
 		return saved, fmt.Errorf("reading %s back: %w", f.Path(), durable.Cause(err))
 	}
-	saved.Manifest, saved.SHA256 = r.Manifest(), hex.EncodeToString(sum.Sum(nil))
+	digest := saved.Totals.Whole[:]
+	if saved.Encrypted {
+		digest = sum.Sum(nil)
+	}
+	saved.Manifest, saved.SHA256 = r.Manifest(), hex.EncodeToString(digest)
 	saved.Totals.Bytes = uint64(size) //nolint:gosec // not negative
 	return saved, nil
 }
 
-// reader reads the file from its beginning. What it reads of the file is written to sum.
+// reader reads the file from its beginning. What it reads of an encrypted one is written to
+// sum; the Reader of another one hashes the same bytes.
 func (f *File) reader(sum io.Writer) (r *Reader, encrypted bool, err error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, false, err
 	}
-	plain, encrypted, err := Decrypt(io.TeeReader(f, sum), f.identities())
+	from := io.Reader(f)
+	if f.enc != nil {
+		from = io.TeeReader(f, sum)
+	}
+	plain, encrypted, err := Decrypt(from, f.identities())
 	if err != nil {
 		return nil, encrypted, err
 	}

@@ -20,7 +20,8 @@ const readBuffer = 64 << 10
 // to be what was written when Finish has succeeded.
 type Reader struct {
 	from     *bufio.Reader
-	sum      hash.Hash // nil: see NewStateReader
+	sum      hash.Hash // nil: see NewStateReader; during Finish, ahead has it
+	ahead    *ahead    // nil: frames are hashed as they are read
 	manifest Manifest
 
 	state    []byte // of the current frame, not read yet
@@ -167,6 +168,11 @@ func (r *Reader) Finish(take func(Chunk) error) (Totals, error) {
 	if r.sum == nil {
 		return Totals{}, errors.New("reading backup: a reader of the state can't check the whole backup")
 	}
+	if !r.stateEnd || r.kind != frameEnd { // otherwise the file was read
+		r.ahead = readAhead(r.from, r.sum)
+		defer r.ahead.stop()
+		r.from, r.sum = bufio.NewReaderSize(r.ahead, readBuffer), nil
+	}
 	for r.nextState() {
 		r.state = nil // what was not read is skipped
 	}
@@ -215,13 +221,6 @@ func (r *Reader) end(chunks uint64) error {
 		return damaged("it has %d frames and %d chunks of the history, want %d and %d",
 			r.frames, chunks, binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]))
 	}
-	r.sum.Sum(r.totals.SHA256[:0])
-	if !bytes.Equal(r.totals.SHA256[:], b[16:]) {
-		return damaged("its SHA-256 does not match")
-	}
-	r.count(r.head[:])
-	r.count(r.frame[:endLen+frameTail])
-	r.sum.Sum(r.totals.Whole[:0])
 	r.totals.Bytes = r.read
 	_, err := r.from.ReadByte()
 	switch {
@@ -230,5 +229,20 @@ func (r *Reader) end(chunks uint64) error {
 	case !errors.Is(err, io.EOF):
 		return fmt.Errorf("reading backup: %w", err)
 	}
+	if r.sumUp(); !bytes.Equal(r.totals.SHA256[:], b[16:]) {
+		return damaged("its SHA-256 does not match")
+	}
 	return nil
+}
+
+// sumUp computes the checksums of a file that was read to its end.
+func (r *Reader) sumUp() {
+	if r.ahead != nil {
+		r.totals.SHA256, r.totals.Whole = r.ahead.sums()
+		return
+	}
+	r.sum.Sum(r.totals.SHA256[:0])
+	r.count(r.head[:])
+	r.count(r.frame[:endLen+frameTail])
+	r.sum.Sum(r.totals.Whole[:0])
 }

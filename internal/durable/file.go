@@ -12,8 +12,13 @@ import (
 // stays. It implements io.ReadWriteSeeker. Its errors may name the temporary file; Cause
 // returns them without it. Not safe for concurrent use.
 type File struct {
-	path string
-	temp *os.File // nil after Keep has closed it
+	// Scratch is set for a file that is only read back and then discarded: the system need not
+	// begin to write it to the disk.
+	Scratch bool
+
+	path  string
+	temp  *os.File // nil after Keep has closed it
+	begun Writeback
 }
 
 // CreateFile begins a file under a temporary name in the directory of path, with mode 0600.
@@ -32,8 +37,14 @@ func (f *File) Path() string { return f.path }
 // Read implements io.Reader.
 func (f *File) Read(b []byte) (int, error) { return f.temp.Read(b) }
 
-// Write implements io.Writer.
-func (f *File) Write(b []byte) (int, error) { return f.temp.Write(b) }
+// Write implements io.Writer. It appends: nothing is written after a Seek.
+func (f *File) Write(b []byte) (int, error) {
+	n, err := f.temp.Write(b)
+	if !f.Scratch {
+		f.begun.Wrote(f.temp, n)
+	}
+	return n, err
+}
 
 // Seek implements io.Seeker.
 func (f *File) Seek(offset int64, whence int) (int64, error) { return f.temp.Seek(offset, whence) }
@@ -44,6 +55,7 @@ func (f *File) Restart() error {
 	if err == nil {
 		err = f.temp.Truncate(0)
 	}
+	f.begun.Cut(0)
 	return err
 }
 

@@ -56,6 +56,27 @@ func treeCPU(pid int) (total time.Duration, err error) {
 	return total, nil
 }
 
+// queuedOf returns how long the threads of a process have run so far, and how long they were
+// ready but waited for a processor, which other processes used.
+func queuedOf(pid int) (ran, waited time.Duration, err error) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is valid
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread) //nolint:gosec // of the kernel
+		if err != nil {
+			continue // the thread has ended
+		}
+		var on, queued time.Duration // in ns
+		if _, err := fmt.Sscan(string(text), &on, &queued); err != nil {
+			return 0, 0, fmt.Errorf("reading times of process %d: %w", pid, err)
+		}
+		ran, waited = ran+on, waited+queued
+	}
+	if ran == 0 {
+		return 0, 0, fmt.Errorf("reading times of process %d: the system doesn't count them", pid)
+	}
+	return ran, waited, nil
+}
+
 func timesOf(pid, first int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

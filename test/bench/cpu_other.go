@@ -13,6 +13,9 @@ func cpuOf(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
 // treeCPU requires /proc.
 func treeCPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
 
+// queuedOf requires /proc.
+func queuedOf(int) (ran, waited time.Duration, err error) { return 0, 0, errors.ErrUnsupported }
+
 // residentOf requires /proc.
 func residentOf(int) (float64, error) { return 0, errors.ErrUnsupported }
 

@@ -51,8 +51,13 @@ func latency(ctx context.Context, b *bench) error {
 // latencyAt adds p50 and p99 of tasks that are submitted at a rate.
 func (b *bench) latencyAt(ctx context.Context, c *cluster.Cluster, where string, rate, perJob int, what string) error {
 	f := fleet{workers: fewWorkers, slots: manySlots, rate: rate, perJob: perJob, tasks: int(float64(rate) * b.during.Seconds())}
-	var p50, p99 []float64
+	leader, err := c.AwaitLeader(ctx)
+	if err != nil {
+		return err //nolint:wrapcheck // says what it did
+	}
+	var p50, p99, waiting []float64
 	for range b.rounds {
+		ran, waited, _ := queuedOf(leader.Pid()) // known afterwards, or not at all
 		l, err := b.load(ctx, c, f)
 		if err != nil {
 			return err
@@ -62,9 +67,15 @@ func (b *bench) latencyAt(ctx context.Context, c *cluster.Cluster, where string,
 			return err
 		}
 		p50, p99 = append(p50, half), append(p99, most)
+		if on, queued, err := queuedOf(leader.Pid()); err == nil {
+			waiting = append(waiting, (queued-waited).Seconds()/(on-ran+queued-waited).Seconds())
+		}
 	}
 	setting := fmt.Sprintf("%d tasks/s in jobs of %d for %s, including the call; %s", rate, perJob, b.during, f)
 	b.table.add(what+", "+where+": p50", "ms", setting, p50...)
 	b.table.add(what+", "+where+": p99", "ms", "", p99...)
+	if len(waiting) > 0 {
+		b.table.add("  "+what+", "+where+": leader waits for a processor", "of its time", "threads that could run; the more, the less the latency is that of dtask", waiting...)
+	}
 	return nil
 }

@@ -4,6 +4,16 @@ package mutants
 func inBackup() []Mutant {
 	return []Mutant{
 		{
+			Name:   "the-last-frame-of-keys-is-not-restored",
+			Edits:  []Edit{{"fsm/encoded_keys.go", "	if n > 0 {\n", "	if n == keysPerFrame {\n"}},
+			Caught: []Checker{{Package: "./fsm", Run: "ReadToBeRewritten"}},
+		},
+		{
+			Name:   "a-checksum-lacks-what-was-read-ahead",
+			Edits:  []Edit{{"internal/backup/ahead.go", "	a.sum.Write(b[:covered])\n", ""}},
+			Caught: []Checker{{Package: "./internal/backup", Run: "HashedWithoutItsEndFrame"}},
+		},
+		{
 			Name:   "a-restored-cluster-keeps-its-epoch",
 			Edits:  []Edit{{"fsm/restoration.go", `s.epoch += restoredEpochs // no`, `// no`}},
 			Caught: []Checker{{Package: "./fsm", Run: "RestoredBackupIsANewCluster"}},

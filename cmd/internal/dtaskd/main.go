@@ -28,11 +28,23 @@ import (
 // allocates 0.5 KiB per task.
 const extraGarbage = 64 << 20
 
+// fileGarbage is the same for the commands that build the state of a backup in memory. They
+// end soon, and almost everything that a collection marks is live.
+const fileGarbage = 512 << 20
+
+// garbage returns which of them a command line has.
+func garbage(args []string) int {
+	if len(args) > 0 && (args[0] == "restore" || args[0] == "backup") {
+		return fileGarbage
+	}
+	return extraGarbage
+}
+
 // Main is main of the program: it ends the process.
 func Main() {
 	process.RunSupervisor() // with --dev this binary is a worker, too
 	program.TuneBuffers()
-	program.DeferCollection(extraGarbage)
+	program.DeferCollection(garbage(os.Args[1:]))
 	stop := program.ReturnMemory()
 	code := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
 	stop()
