@@ -117,6 +117,12 @@ type RecordWriter struct {
 
 // Write writes the record of a job and returns its head.
 func (r *RecordWriter) Write(a *ArchivedJob, w io.Writer) (Head, error) {
+	return r.write(a, w, nil)
+}
+
+// write writes a record; without its template, in the place of which it calls
+// template, if that is not nil.
+func (r *RecordWriter) write(a *ArchivedJob, w io.Writer, template func() error) (Head, error) {
 	f, h := &r.f, a.Head()
 	f.flushBytes = 16 << 10
 	f.begin(w, "")
@@ -125,7 +131,12 @@ func (r *RecordWriter) Write(a *ArchivedJob, w io.Writer) (Head, error) {
 	if r.Summarize != nil {
 		f.summary(r.Summarize(a))
 	}
-	f.jobParts(a.job, a.job.chunks)
+	if template == nil {
+		f.chunks(a.job.chunks)
+	} else {
+		f.apart(template)
+	}
+	f.jobRest(a.job)
 	if err := f.finish(); err != nil {
 		return Head{}, fmt.Errorf("writing record of job %d: %w", a.job.id, err)
 	}

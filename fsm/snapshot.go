@@ -285,10 +285,19 @@ func (f *frameWriter) jobHead(j *job, chunks []*Chunk) {
 
 // jobParts writes the frames that the first one announces.
 func (f *frameWriter) jobParts(j *job, chunks []*Chunk) {
-	for _, c := range chunks {
+	f.chunks(chunks)
+	f.jobRest(j)
+}
+
+func (f *frameWriter) chunks(list []*Chunk) {
+	for _, c := range list {
 		f.c.chunk(&c, false)
 		f.frame(frameChunk)
 	}
+}
+
+// jobRest writes the frames that follow the chunks.
+func (f *frameWriter) jobRest(j *job) {
 	for _, p := range j.records.pages {
 		for i := range p.recs {
 			f.e.record(&p.recs[i])

@@ -16,6 +16,10 @@
 // without reading the rest. Config.Summarize makes it, and this package does not know
 // what it means.
 //
+// Runs of a schedule have the same tasks. The part of a record that has them is its
+// template, which is stored once for all runs if it is large: see template.go. Records are
+// whole wherever they leave the file.
+//
 // History is in no snapshot. A replica that restored a snapshot newer than its file
 // has a gap, a range of the log, and reports that it is incomplete until another
 // replica has filled the gap. The same happens to a damaged file: each value has a

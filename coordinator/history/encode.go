@@ -21,15 +21,22 @@ type encoded struct {
 	value []byte // sealed
 	entry index.Entry
 	cost  uint64 // bytes on disk, estimated
+	parts uint32 // without those of the template
+
+	template     *templateRef // nil: the record is whole
+	templateSize uint64       // bytes
+
+	// run is the head of a run of a schedule that was received whole, and may be stored
+	// apart from its template; nil for other jobs.
+	run *fsm.Head
 }
 
-// newEncoded encodes a job whose parts are stored already. data is the whole record,
-// or the head of one that has parts of partBytes in all.
-func newEncoded(p Position, parts uint32, data []byte, head *fsm.Head, partBytes int, memory *arena) encoded {
-	value := memory.bytes(recordHeader + len(data) + format.SumSize)
-	value = storedRecord{index: p.Index, parts: parts, data: data}.append(value)
+// newEncoded encodes a job whose parts, of partBytes in all, are stored already.
+func newEncoded(p Position, s *storedRecord, head *fsm.Head, partBytes int, memory *arena) encoded {
+	s.index = p.Index
+	value := s.append(memory.bytes(s.size() + format.SumSize))
 	value = format.Seal(format.JobKey(p.Job), value)
-	return encoded{Position: p, value: value, entry: memory.entry(head), cost: costOf(head, len(value), partBytes)}
+	return encoded{Position: p, value: value, entry: memory.entry(head), cost: costOf(head, len(value), partBytes), parts: s.parts}
 }
 
 // costOf estimates what a job takes on disk: its keys and values, its share of index
@@ -45,20 +52,38 @@ func costOf(head *fsm.Head, value, parts int) uint64 {
 // have no effect, so that they may be written earlier; the parts of several jobs
 // share a transaction.
 type parts struct {
-	list [][2][]byte // key and sealed value
+	list []partValue
 	size int
 }
 
-func (p *parts) add(id fsm.JobID, part uint32, b []byte) {
-	key := partKey(id, part)
-	p.list, p.size = append(p.list, [2][]byte{key, format.Seal(key, b)}), p.size+len(b)
+// partValue is a part as it is stored.
+type partValue struct{ bucket, key, value []byte }
+
+func (p *parts) add(id fsm.JobID, part uint32, b []byte) { p.addTo(bucketParts, partKey(id, part), b) }
+
+func (p *parts) addTemplate(sum *templateSum, part uint32, b []byte) {
+	p.addTo(bucketTemplateParts, sum.partKey(part), b)
+}
+
+func (p *parts) addTo(bucket, key, b []byte) {
+	p.list, p.size = append(p.list, partValue{bucket, key, format.Seal(key, b)}), p.size+len(b)
+}
+
+// flush stores the parts if they have maxPartsBytes.
+func (p *parts) flush(f *file) error {
+	if p.size < maxPartsBytes {
+		return nil
+	}
+	err := f.update(p.store)
+	*p = parts{}
+	return err
 }
 
 func (p *parts) store(tx *bbolt.Tx) error {
-	bucket := tx.Bucket(bucketParts)
-	bucket.FillPercent = fillPercent
-	for _, kv := range p.list {
-		if err := bucket.Put(kv[0], kv[1]); err != nil {
+	for _, v := range p.list {
+		bucket := tx.Bucket(v.bucket)
+		bucket.FillPercent = fillPercent
+		if err := bucket.Put(v.key, v.value); err != nil {
 			return err
 		}
 	}
@@ -69,21 +94,26 @@ func (p *parts) store(tx *bbolt.Tx) error {
 type encoder struct {
 	records    fsm.RecordWriter
 	head, rest []byte
+	staged     map[templateSum]bool // templates of the current batch whose parts are stored, or in its parts
 }
+
+// begin starts a batch.
+func (e *encoder) begin() { e.staged = nil }
 
 // encode encodes a job. The parts of a long one are added to rest, and written when
 // that has maxPartsBytes.
 func (e *encoder) encode(q queued, memory *arena, rest *parts, f *file) (encoded, error) {
-	id, partBytes := q.job.ID(), 0
-	s := splitter{head: e.head[:0], rest: e.rest[:0], put: func(part uint32, b []byte) error {
-		partBytes += len(b)
-		if rest.add(id, part, b); rest.size < maxPartsBytes {
-			return nil
+	if q.job.MayShare() {
+		if run, ok, err := e.encodeRun(q, memory, rest, f); ok || err != nil {
+			return run, err
 		}
-		err := f.update(rest.store)
-		*rest = parts{}
-		return err
-	}}
+	}
+	id, partBytes := q.job.ID(), 0
+	s := splitter{head: e.head[:0], cutter: cutter{rest: e.rest[:0], put: func(part uint32, b []byte) error {
+		partBytes += len(b)
+		rest.add(id, part, b)
+		return rest.flush(f)
+	}}}
 	head, err := e.records.Write(q.job, &s)
 	if err == nil {
 		err = s.finish()
@@ -95,7 +125,7 @@ func (e *encoder) encode(q queued, memory *arena, rest *parts, f *file) (encoded
 	if !s.long {
 		e.head = s.head
 	}
-	return newEncoded(Position{q.index, id}, s.n, s.head, &head, partBytes, memory), nil
+	return newEncoded(Position{q.index, id}, &storedRecord{parts: s.n, data: s.head}, &head, partBytes, memory), nil
 }
 
 // arena is memory for the values and terms of one transaction, and is dropped after

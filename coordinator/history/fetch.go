@@ -152,7 +152,11 @@ func (f *fetcher) take(ctx context.Context, c Chunk, complete bool) error {
 		if head.ID != c.Job || c.Index > f.gap.To || !f.gap.From.before(c.Position) {
 			return errors.New("a replica sent a job that was not requested")
 		}
-		f.list = append(f.list, newEncoded(c.Position, c.Total, c.Data, &head, f.partBytes, nil))
+		e := newEncoded(c.Position, &storedRecord{parts: c.Total, data: c.Data}, &head, f.partBytes, nil)
+		if head.Header.GetRun() != nil && f.partBytes >= fsm.MinTemplate {
+			e.run = &head
+		}
+		f.list = append(f.list, e)
 		f.last = c.Position
 	}
 	if f.bytes < f.h.cfg.FetchBytes {

@@ -80,7 +80,10 @@ func openDB(path string) (db *bbolt.DB, m meta, err error) {
 			if m, err = loadMeta(tx); err != nil {
 				return err
 			}
-			return createBuckets(tx)
+			if err = createBuckets(tx); err != nil {
+				return err
+			}
+			return removeInterrupted(tx)
 		})
 		if err != nil {
 			_ = db.Close()

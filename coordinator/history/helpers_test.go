@@ -27,7 +27,8 @@ type shape struct {
 	namespace   string
 	labels      map[string]string
 	tasks       int
-	body        int // bytes of each task
+	body        int  // bytes of each task
+	run         bool // of a schedule: with MinTemplate of tasks, it shares them
 	state       fsm.JobState
 }
 
@@ -64,15 +65,28 @@ func (l *clusterLog) index() uint64 { return uint64(len(l.entries)) }
 func (l *clusterLog) submit(s shape) fsm.JobID {
 	var id fsm.JobID
 	l.leader.Read(func(st *fsm.State, _ uint64) { id = st.NextJob() })
-	header, err := proto.MarshalOptions{Deterministic: true}.Marshal(&dtaskv1.JobHeader{
+	h := &dtaskv1.JobHeader{
 		Name: s.name, Owner: s.owner, Namespace: s.namespace, Labels: s.labels, Policies: []*dtaskv1.TaskPolicy{{Type: "t", TimeoutMs: 1000}},
-	})
+	}
+	if s.run {
+		h.Run = &dtaskv1.ScheduledRun{Schedule: s.name, ScheduleId: 1, TickMs: l.now}
+	}
+	header, err := proto.MarshalOptions{Deterministic: true}.Marshal(h)
 	if err != nil {
 		l.tb.Fatal(err)
 	}
 	s.tasks = max(s.tasks, 1)
-	ops := []fsm.Op{&fsm.BeginUpload{ID: id, Key: fmt.Sprintf("key-%d", id), Header: header, Total: uint32(s.tasks)}}
-	sum := uint32(0)
+	ops, sum := upload(id, header, s)
+	l.do(append(ops, &fsm.SealUpload{Job: id, Sum: sum, Digest: [16]byte{byte(id)}})...)
+	s.submitted = l.now
+	l.end(id, s)
+	l.model[id] = s
+	return id
+}
+
+// upload returns the operations that upload a job, and the sum of its chunks.
+func upload(id fsm.JobID, header []byte, s shape) (ops []fsm.Op, sum uint32) {
+	ops = []fsm.Op{&fsm.BeginUpload{ID: id, Key: fmt.Sprintf("key-%d", id), Header: header, Total: uint32(s.tasks)}}
 	for first := 0; first < s.tasks; first += 1000 {
 		b := fsm.NewChunkBuilder(uint32(first))
 		for i := first; i < min(first+1000, s.tasks); i++ {
@@ -82,11 +96,7 @@ func (l *clusterLog) submit(s shape) fsm.JobID {
 		sum = c.Sum(sum)
 		ops = append(ops, &fsm.AddChunk{Job: id, Chunk: c})
 	}
-	l.do(append(ops, &fsm.SealUpload{Job: id, Sum: sum, Digest: [16]byte{byte(id)}})...)
-	s.submitted = l.now
-	l.end(id, s)
-	l.model[id] = s
-	return id
+	return ops, sum
 }
 
 func (l *clusterLog) end(id fsm.JobID, s shape) {

@@ -35,7 +35,7 @@ func TestNothingIsLostOrShownTwice(t *testing.T) {
 					s.labels = map[string]string{"k": fmt.Sprintf("v%d", choose(2)), "x": "y"}
 				}
 				if choose(15) == 0 {
-					s.tasks, s.body = 500, 1000 // long enough for parts
+					s.tasks, s.body, s.run = 500, 1000, choose(2) == 0 // long enough for parts
 				}
 				kept = append(kept, l.submit(s))
 			case 3, 4:
@@ -85,6 +85,9 @@ func filled(t *testing.T, jobs int) *clusterLog {
 		s := shape{name: fmt.Sprintf("n%d", i%3), tasks: 1 + i%3, body: 20, state: endings[i%3], labels: map[string]string{"i": fmt.Sprint(i % 5)}}
 		if i%10 == 5 {
 			s.tasks, s.body = 300, 500
+		}
+		if i%20 == 5 || i%20 == 12 {
+			s.tasks, s.body, s.run = 5, 60_000, true // its template is that of others
 		}
 		id := l.submit(s)
 		l.do(&fsm.Archive{Items: []fsm.JobID{id}})

@@ -111,7 +111,7 @@ func TestJobsAreReadWhileTheyAreImported(t *testing.T) {
 	l := filled(t, 100)
 	path, snapshot := l.restored()
 	committed, checked := make(chan struct{}), make(chan struct{})
-	r := l.recorded(Config{Path: path, FetchBytes: 100_000}, func() {
+	r := l.recorded(Config{Path: path, FetchBytes: 400_000}, func() {
 		committed <- struct{}{}
 		<-checked
 	})

@@ -22,20 +22,33 @@ type meta struct {
 	jobs, bytes  uint64 // bytes: what the jobs take on disk, estimated
 	expireBefore int64  // ms; jobs that finished earlier are dropped
 	gaps         []gap
+	templates    bool // the file has, or had, records that refer to templates
 }
 
-// metaFormat is the format of the whole file. Files of format 4, whose records have no
-// summaries, are read as well; their format changes with the next write. Files of any
-// other format are refused.
+// The format of the whole file. Files of format 4, whose records have no summaries, are read
+// as well; their format changes with the next write. Files of any other format are refused.
+//
+// A file without templates keeps the format that builds before them can read. Runs of
+// schedules exist from feature level 3 on: a cluster that may return to a build without
+// templates has none.
 const (
-	metaFormat   = 5
-	oldestFormat = 4
+	metaFormat      = 6
+	formatTemplates = 6
+	formatSummaries = 5
+	oldestFormat    = 4
 )
+
+func (m *meta) format() byte {
+	if m.templates {
+		return formatTemplates
+	}
+	return formatSummaries
+}
 
 var metaKey = []byte("meta")
 
 func (m *meta) encode() []byte {
-	b := []byte{metaFormat}
+	b := []byte{m.format()}
 	for _, n := range []uint64{m.completeTo, m.jobs, m.bytes, uint64(m.expireBefore), uint64(len(m.gaps))} { //nolint:gosec // bits only
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
@@ -59,7 +72,7 @@ func readMeta(sealed []byte) (m meta, err error) {
 		return m, format.Damaged("its metadata has %d bytes", len(b))
 	}
 	n := func(i int) uint64 { return binary.BigEndian.Uint64(b[1+8*i:]) }
-	m = meta{completeTo: n(0), jobs: n(1), bytes: n(2), expireBefore: int64(n(3))} //nolint:gosec // bits only
+	m = meta{completeTo: n(0), jobs: n(1), bytes: n(2), expireBefore: int64(n(3)), templates: b[0] >= formatTemplates} //nolint:gosec // bits only
 	rest := b[fixed:]
 	if uint64(len(rest)) != n(4)*perGap {
 		return m, format.Damaged("its list of gaps has %d bytes", len(rest))

@@ -7,7 +7,7 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// The buckets of the file; package index has two more.
+// The buckets of the file; template.go and package index have two more each.
 var (
 	bucketJobs  = []byte("jobs")  // job → record or its head, see record.go
 	bucketParts = []byte("parts") // job, number → part of a long record
@@ -15,7 +15,7 @@ var (
 	bucketMeta  = []byte("meta")
 )
 
-var buckets = [][]byte{bucketJobs, bucketParts, bucketOrder, bucketMeta}
+var buckets = [][]byte{bucketJobs, bucketParts, bucketOrder, bucketMeta, bucketTemplates, bucketTemplateParts}
 
 func partKey(id fsm.JobID, part uint32) []byte {
 	return binary.BigEndian.AppendUint32(format.JobKey(id), part)

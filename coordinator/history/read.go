@@ -73,7 +73,7 @@ func (h *History) Summary(id fsm.JobID) (head fsm.Head, summary []byte, err erro
 
 // recordReader reads a record from an offset on.
 func recordReader(tx *bbolt.Tx, id fsm.JobID, s storedRecord, from int) io.Reader {
-	return io.MultiReader(bytes.NewReader(s.data[from:]), &partReader{tx: tx, id: id, parts: s.parts})
+	return io.MultiReader(bytes.NewReader(s.data[from:]), &partReader{tx: tx, id: id, record: s})
 }
 
 // Adopt puts a job into a fork of the state, so that it is read like any other; ok is
@@ -107,8 +107,8 @@ func (h *History) Adopt(st *fsm.State, id fsm.JobID) (ok bool, err error) {
 	return ok, err
 }
 
-// Size returns about how many bytes the record of a job takes in the file; 0 if it is not
-// there.
+// Size returns about how many bytes of the file are read with the record of a job; 0 if it
+// is not there.
 func (h *History) Size(id fsm.JobID) (size int64, err error) {
 	err = h.view(func(tx *bbolt.Tx) error {
 		key := format.JobKey(id)
@@ -117,7 +117,7 @@ func (h *History) Size(id fsm.JobID) (size int64, err error) {
 			return nil
 		}
 		s, err := readRecord(key, b)
-		size = int64(len(s.data)) + int64(s.parts)*partSize
+		size = int64(len(s.data)) + int64(s.allParts())*partSize
 		return err
 	})
 	return size, err
@@ -141,24 +141,24 @@ func (h *History) view(do func(tx *bbolt.Tx) error) error {
 	return nil
 }
 
-// partReader reads the parts of a record.
+// partReader reads the parts of a record, with those of its template.
 type partReader struct {
-	tx    *bbolt.Tx
-	id    fsm.JobID
-	n     uint32 // the current part
-	parts uint32
-	b     []byte
+	tx     *bbolt.Tx
+	id     fsm.JobID
+	record storedRecord
+	n      uint32 // the current part
+	b      []byte
 }
 
 // Read implements io.Reader.
 func (r *partReader) Read(b []byte) (int, error) {
 	for len(r.b) == 0 {
-		if r.n == r.parts {
+		if r.n == r.record.allParts() {
 			return 0, io.EOF
 		}
 		r.n++
 		var err error
-		if r.b, err = readPart(r.tx, r.id, r.n); err != nil {
+		if r.b, err = readAnyPart(r.tx, r.id, &r.record, r.n); err != nil {
 			return 0, err
 		}
 	}

@@ -105,14 +105,14 @@ func readChunks(tx *bbolt.Tx, k, v []byte) (list []Chunk, err error) {
 			return err
 		}
 		p := Position{Index: s.index, Job: head.ID}
-		for part := uint32(1); part <= s.parts; part++ {
-			b, err := readPart(tx, p.Job, part)
+		for part := uint32(1); part <= s.allParts(); part++ {
+			b, err := readAnyPart(tx, p.Job, &s, part)
 			if err != nil {
 				return err
 			}
 			list = append(list, Chunk{Position: p, Number: part, Data: bytes.Clone(b)})
 		}
-		list = append(list, Chunk{Position: p, Total: s.parts, Data: bytes.Clone(s.data)})
+		list = append(list, Chunk{Position: p, Total: s.allParts(), Data: bytes.Clone(s.data)})
 		return nil
 	})
 	return list, err

@@ -56,18 +56,35 @@ func (h *History) scrubAll(ctx context.Context, limit *rate.Limiter) (jobs int, 
 	return s.jobs, nil
 }
 
-// scrubber is one pass through the file, in the order in which jobs left the state.
+// scrubber is one pass through the file, in the order in which jobs left the state. The
+// templates follow.
 type scrubber struct {
 	after     Position
-	part      uint32 // checked parts of the job after that position
-	partBytes int    // their size
+	record    storedRecord // of the job after that position, if some of its parts are checked
+	part      uint32       // checked parts of that job
+	partBytes int          // their size
 	jobs      int
+	jobsDone  bool
+	templates templateScrubber
 	bytes     int // of the last batch
 }
 
 // batch checks up to scrubBatch bytes.
 func (s *scrubber) batch(tx *bbolt.Tx) (more bool, err error) {
 	s.bytes = 0
+	if !s.jobsDone {
+		if more, err = s.batchOfJobs(tx); more || err != nil {
+			return more, err
+		}
+		s.jobsDone = true
+	}
+	if more, err = s.templates.batch(tx, &s.bytes); more || err != nil {
+		return more, err
+	}
+	return false, verifyCount(tx)
+}
+
+func (s *scrubber) batchOfJobs(tx *bbolt.Tx) (more bool, err error) {
 	c := tx.Bucket(bucketOrder).Cursor()
 	for k, v := c.Seek(s.after.key()); k != nil; k, v = c.Next() {
 		p, ok := parsePosition(k)
@@ -87,7 +104,7 @@ func (s *scrubber) batch(tx *bbolt.Tx) (more bool, err error) {
 		s.after, s.part, s.partBytes = p, 0, 0
 		s.jobs++
 	}
-	return false, verifyCount(tx)
+	return false, nil
 }
 
 // verifyCount checks that the file has as many jobs as its metadata states.
@@ -122,6 +139,10 @@ func (s *scrubber) job(tx *bbolt.Tx, p Position, size uint64) (done bool, err er
 		return false, format.Damaged("job %d has log index %d, and %d in the order", p.Job, record.index, p.Index)
 	}
 	s.bytes += len(key) + len(value)
+	if s.part > 0 && !s.record.sameParts(&record) { // it was replaced meanwhile
+		s.part, s.partBytes = 0, 0
+	}
+	s.record = storedRecord{parts: record.parts, template: record.template}
 	for s.part < record.parts {
 		if s.bytes >= scrubBatch {
 			return false, nil
@@ -135,6 +156,9 @@ func (s *scrubber) job(tx *bbolt.Tx, p Position, size uint64) (done bool, err er
 	}
 	if want := costOf(&head, len(value), s.partBytes); size != want {
 		return false, format.Damaged("job %d takes %d bytes, and %d in the order", p.Job, want, size)
+	}
+	if err := verifyReference(tx, &record, p.Job); err != nil {
+		return false, err
 	}
 	return true, verifyJob(tx, &head)
 }

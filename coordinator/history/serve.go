@@ -36,7 +36,7 @@ func (h *History) Serve(ctx context.Context, after Position, to uint64, send fun
 		if rest {
 			upTo = g.From.Index // what follows is not in the file yet
 		}
-		var heads []Chunk
+		var heads []served
 		err := h.view(func(tx *bbolt.Tx) (err error) {
 			heads, err = readHeads(tx, after, upTo)
 			return err
@@ -108,8 +108,15 @@ func (h *History) completeFor(after Position, to uint64) bool {
 	return true
 }
 
+// served is the head of a record that is sent.
+type served struct {
+	Chunk
+
+	record storedRecord // without its data
+}
+
 // readHeads reads up to serveBatch bytes of records, without their parts.
-func readHeads(tx *bbolt.Tx, after Position, to uint64) (list []Chunk, err error) {
+func readHeads(tx *bbolt.Tx, after Position, to uint64) (list []served, err error) {
 	jobs, c, size := tx.Bucket(bucketJobs), tx.Bucket(bucketOrder).Cursor(), 0
 	for k, _ := c.Seek(after.key()); k != nil && size < serveBatch; k, _ = c.Next() {
 		p, ok := parsePosition(k)
@@ -124,22 +131,28 @@ func readHeads(tx *bbolt.Tx, after Position, to uint64) (list []Chunk, err error
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, Chunk{Position: p, Total: s.parts, Data: bytes.Clone(s.data)})
+		list = append(list, served{Chunk{Position: p, Total: s.allParts(), Data: bytes.Clone(s.data)}, storedRecord{parts: s.parts, template: s.template}})
 		size += len(s.data)
 	}
 	return list, nil
 }
 
-// serveJob sends a record, unless it expires meanwhile. The receiver ignores parts without
-// their head.
-func (h *History) serveJob(head Chunk, complete bool, send func(c Chunk, complete bool) error) error {
+// serveJob sends a record, unless it expires or is stored in another form meanwhile. The
+// receiver ignores parts without their head.
+func (h *History) serveJob(head served, complete bool, send func(c Chunk, complete bool) error) error {
 	for part := uint32(1); part <= head.Total; part++ {
 		var b []byte
 		err := h.view(func(tx *bbolt.Tx) error {
-			if tx.Bucket(bucketJobs).Get(format.JobKey(head.Job)) == nil {
+			key := format.JobKey(head.Job)
+			value := tx.Bucket(bucketJobs).Get(key)
+			if value == nil {
 				return nil // it expired in the meantime
 			}
-			found, err := readPart(tx, head.Job, part)
+			now, err := readRecord(key, value)
+			if err != nil || !now.sameParts(&head.record) {
+				return err
+			}
+			found, err := readAnyPart(tx, head.Job, &now, part)
 			b = bytes.Clone(found)
 			return err
 		})
@@ -150,5 +163,5 @@ func (h *History) serveJob(head Chunk, complete bool, send func(c Chunk, complet
 			return err
 		}
 	}
-	return send(head, complete)
+	return send(head.Chunk, complete)
 }

@@ -17,7 +17,11 @@ func (h *History) store(next *meta, rest *parts, list []encoded, memory *arena, 
 		if err := rest.store(tx); err != nil {
 			return err
 		}
-		if err := storeJobs(tx, next, list, memory); err != nil {
+		jobs, err := shareTemplates(tx, next, list)
+		if err != nil {
+			return err
+		}
+		if err := storeJobs(tx, next, jobs, memory); err != nil {
 			return err
 		}
 		if expired, err = h.expire(tx, next, limit); err != nil {
@@ -34,6 +38,9 @@ func (h *History) store(next *meta, rest *parts, list []encoded, memory *arena, 
 // storeJobs stores jobs in a transaction and overwrites those that are stored already.
 // The memory of what it stores must stay until the transaction ends.
 func storeJobs(tx *bbolt.Tx, m *meta, list []encoded, memory *arena) error {
+	if err := storeReferences(tx, m, list); err != nil {
+		return err
+	}
 	jobs, order := tx.Bucket(bucketJobs), tx.Bucket(bucketOrder)
 	jobs.FillPercent, order.FillPercent = fillPercent, fillPercent
 	var removed []index.Entry
@@ -46,7 +53,7 @@ func storeJobs(tx *bbolt.Tx, m *meta, list []encoded, memory *arena) error {
 		key, position = format.AppendJobKey(key[:0], e.Job), e.appendKey(position[:0])
 		if e.Job <= highest {
 			if old := jobs.Get(key); old != nil {
-				entry, _, err := removeJob(tx, m, key, old)
+				entry, err := replaceJob(tx, m, key, old, e)
 				if err != nil {
 					return err
 				}
@@ -71,34 +78,49 @@ func storeJobs(tx *bbolt.Tx, m *meta, list []encoded, memory *arena) error {
 	return x.Add(added)
 }
 
-// removeJob removes a job from the buckets of jobs and order. It leaves the parts,
-// since those of a newer record may be stored already, and the index.
-func removeJob(tx *bbolt.Tx, m *meta, key, value []byte) (entry index.Entry, parts uint32, err error) {
+// replaceJob removes a job of which a newer record is stored next, whose parts and
+// reference are stored already.
+func replaceJob(tx *bbolt.Tx, m *meta, key, value []byte, by *encoded) (index.Entry, error) {
+	entry, s, err := removeJob(tx, m, key, value)
+	if err != nil {
+		return entry, err
+	}
+	if t := s.template; t != nil && (by.template == nil || by.template.sum != t.sum) {
+		if err := removeReference(tx, m, t.sum, by.Job); err != nil {
+			return entry, err
+		}
+	}
+	return entry, removeParts(tx, by.Job, by.parts, s.parts)
+}
+
+// removeJob removes a job from the buckets of jobs and order. It leaves the parts, the
+// reference to a template and the index.
+func removeJob(tx *bbolt.Tx, m *meta, key, value []byte) (entry index.Entry, s storedRecord, err error) {
 	s, head, err := readHead(key, value)
 	if err != nil {
-		return entry, 0, err
+		return entry, s, err
 	}
 	order := tx.Bucket(bucketOrder)
 	position := Position{s.index, head.ID}.key()
 	c := order.Get(position)
 	if len(c) != 8 {
-		return entry, 0, format.Damaged("job %d is missing in the order", head.ID)
+		return entry, s, format.Damaged("job %d is missing in the order", head.ID)
 	}
 	size := binary.BigEndian.Uint64(c)
 	if m.jobs == 0 || m.bytes < size {
-		return entry, 0, format.Damaged("it has more jobs than it counts")
+		return entry, s, format.Damaged("it has more jobs than it counts")
 	}
 	m.jobs, m.bytes = m.jobs-1, m.bytes-size
 	if err := order.Delete(position); err != nil {
-		return entry, 0, err
+		return entry, s, err
 	}
-	return index.NewEntry(&head, nil), s.parts, tx.Bucket(bucketJobs).Delete(key)
+	return index.NewEntry(&head, nil), s, tx.Bucket(bucketJobs).Delete(key)
 }
 
 // expire drops at most limit of the oldest jobs, as long as they are too old or too
 // many.
 func (h *History) expire(tx *bbolt.Tx, m *meta, limit int) (n int, err error) {
-	jobs, parts := tx.Bucket(bucketJobs), tx.Bucket(bucketParts)
+	jobs := tx.Bucket(bucketJobs)
 	var removed []index.Entry
 	for ; n < limit && m.jobs > 0; n++ {
 		k, _ := tx.Bucket(bucketOrder).Cursor().First()
@@ -117,15 +139,18 @@ func (h *History) expire(tx *bbolt.Tx, m *meta, limit int) (n int, err error) {
 				break
 			}
 		}
-		entry, count, err := removeJob(tx, m, key, value)
+		entry, s, err := removeJob(tx, m, key, value)
 		if err != nil {
 			return n, err
 		}
 		removed = append(removed, entry)
-		for part := uint32(1); part <= count; part++ {
-			if err := parts.Delete(partKey(oldest.Job, part)); err != nil {
+		if s.template != nil {
+			if err := removeReference(tx, m, s.template.sum, oldest.Job); err != nil {
 				return n, err
 			}
+		}
+		if err := removeParts(tx, oldest.Job, 0, s.parts); err != nil {
+			return n, err
 		}
 	}
 	return n, index.Open(tx, jobs).Remove(removed)

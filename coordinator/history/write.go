@@ -126,6 +126,7 @@ type batch struct {
 func (h *History) writeBatch() error {
 	b := h.nextBatch()
 	size, memory, rest := 0, new(arena), new(parts)
+	h.encoder.begin()
 	for _, q := range b.queued {
 		if q.job == nil {
 			b.next.completeTo = max(b.next.completeTo, q.index)
