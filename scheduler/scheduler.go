@@ -39,7 +39,7 @@ type Scheduler struct {
 	pages   pages
 	pushes  uint64          // the last seq
 	depth   [Urgent + 1]int // entries by priority
-	byShare heap[*queue]    // queues of which a task may start if a worker has capacity
+	byShare turns[*queue]   // queues of which a task may start if a worker has capacity
 	open    int             // shapes that are not blocked and have listed ready queues
 	blocked []*shape        // in the order in which they were blocked
 	unused  []ClassID       // of recycled classes
