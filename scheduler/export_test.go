@@ -96,8 +96,10 @@ func (s *Scheduler) Check() error {
 	if err := s.checkOrder(); err != nil {
 		return err
 	}
-	if err := checkHeap(&s.byLoad, func(w *worker) int { return w.pos }); err != nil {
-		return fmt.Errorf("workers: %w", err)
+	for i, c := range s.byLoad.items {
+		if c.key != c.load() || c.pos != i || i > 0 && c.before(s.byLoad.items[(i-1)/heapWidth].worker) {
+			return fmt.Errorf("worker %d has the key %+v, position %d, at %d of %+v", c.id, c.key, c.pos, i, s.byLoad.items)
+		}
 	}
 	if s.pack != nil {
 		if err := checkHeap(&s.pack.workers, func(w packed) int { return w.packPos }); err != nil {
@@ -365,7 +367,7 @@ func checkTurns[T ordered[T]](h *turns[T], at func(T) *int32) error {
 		if t.pos != at(t.of) || *t.pos != int32(i) { //nolint:gosec // small
 			return fmt.Errorf("the element at %d has position %d", i, *t.pos)
 		}
-		if i > 0 && t.before(&h.items[(i-1)/4]) {
+		if i > 0 && t.before(&h.items[(i-1)/heapWidth]) {
 			return fmt.Errorf("the element at %d is ordered before its parent", i)
 		}
 	}

@@ -8,9 +8,10 @@ const (
 	smallRuns = 8
 )
 
-// maxSparePages bounds the drained pages of each size that are kept: 212 KiB, enough for
-// a queue around a steady depth to allocate nothing.
-const maxSparePages = 64
+// minSparePages is how many drained pages of each size are kept at least: 212 KiB, enough for
+// a queue around a steady depth to allocate nothing. Beside many ready queues an eighth of
+// the pages in use is kept: each of them drains a page now and then.
+const minSparePages = 64
 
 // An entry is a run of ready tasks, 32 bytes: tasks with consecutive indexes in
 // one job that were pushed one after another. It has no pointer, so that the
@@ -48,8 +49,8 @@ type pages struct{ large, small spares }
 
 // spares are drained pages of one size.
 type spares struct {
-	spare *page
-	n     int
+	spare   *page
+	n, used int
 }
 
 // get returns an empty page for a ready queue with n tasks.
@@ -76,8 +77,9 @@ func (p *pages) put(pg *page) {
 	}
 }
 
-// get returns a drained page, or nil.
+// get returns a drained page, or nil: then the caller makes one.
 func (p *spares) get() *page {
+	p.used++
 	pg := p.spare
 	if pg != nil {
 		p.spare, pg.next = pg.next, nil
@@ -87,10 +89,15 @@ func (p *spares) get() *page {
 }
 
 func (p *spares) put(pg *page) {
+	p.used--
 	pg.next = nil
-	if p.n < maxSparePages {
+	switch most := max(minSparePages, p.used/8); {
+	case p.n < most:
 		p.spare, pg.next = pg, p.spare
 		p.n++
+	case p.n > most: // fewer pages are in use than before
+		p.spare = p.spare.next
+		p.n--
 	}
 }
 

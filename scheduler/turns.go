@@ -1,5 +1,8 @@
 package scheduler
 
+// heapWidth is the number of children of each element of turns and of a loadOrder.
+const heapWidth = 4
+
 // A turns orders queues, or the owners of a queue, by their keys: it is a heap whose elements
 // have their keys beside them, and four children each. With 100 queues of 100 owners, most of
 // a comparison's time is the wait for memory: with the keys in the queues and owners, as in
@@ -60,7 +63,7 @@ func (h *turns[T]) lower(at int32, key *orderKey) {
 
 // init restores the order after the change of any keys.
 func (h *turns[T]) init() {
-	for pos := len(h.items)/4 + 1; pos >= 0; pos-- {
+	for pos := len(h.items)/heapWidth + 1; pos >= 0; pos-- {
 		if pos < len(h.items) {
 			h.down(pos)
 		}
@@ -70,7 +73,7 @@ func (h *turns[T]) init() {
 func (h *turns[T]) up(pos int) {
 	x := h.items[pos]
 	for pos > 0 {
-		parent := (pos - 1) / 4
+		parent := (pos - 1) / heapWidth
 		if !x.before(&h.items[parent]) {
 			break
 		}
@@ -84,11 +87,11 @@ func (h *turns[T]) up(pos int) {
 func (h *turns[T]) down(pos int) bool {
 	x, from := h.items[pos], pos
 	for {
-		child := 4*pos + 1
+		child := heapWidth*pos + 1
 		if child >= len(h.items) {
 			break
 		}
-		for next := child + 1; next < min(4*pos+5, len(h.items)); next++ {
+		for next := child + 1; next < min(heapWidth*pos+1+heapWidth, len(h.items)); next++ {
 			if h.items[next].before(&h.items[child]) {
 				child = next
 			}
