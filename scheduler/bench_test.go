@@ -193,6 +193,9 @@ func BenchmarkNextWithQueues(b *testing.B) {
 	} {
 		b.Run(x.name, func(b *testing.B) {
 			plain, crowded := newSteady(scheduler.Demand{}, scheduler.Capacity{}), newCrowded(x.queues, x.owners, x.waiting)
+			for range x.waiting / 2 { // until what was pushed first has started, page by page
+				crowded.step()
+			}
 			benchmarkPair(b, "queues", plain.step, crowded.step)
 		})
 	}
@@ -235,6 +238,44 @@ func BenchmarkNextFull(b *testing.B) {
 		}
 		if _, ok := st.s.Next(st.valid); ok {
 			b.Fatal("the cluster is not full")
+		}
+	}
+}
+
+// BenchmarkNextBesideBlocked is a full cluster of two shapes: one task of each ends and the next
+// ones start. 10,000 owners wait for the few workers with a GPU, and hold less than the owner of
+// the other tasks: all of them are before it, so that each step takes them out of the order and
+// puts them back.
+func BenchmarkNextBesideBlocked(b *testing.B) {
+	const owners = 10_000
+	gpu := []scheduler.Quantity{{Name: "gpu", Amount: 1000}}
+	s := scheduler.New(1)
+	for id := range scheduler.WorkerID(10) {
+		s.AddWorker(id+1, scheduler.Capacity{Slots: 8, Resources: gpu})
+	}
+	small := s.Class(scheduler.Demand{Owner: "small"})
+	s.PushRun(task(0), 1<<30, small, scheduler.Normal)
+	for i := range owners {
+		s.PushRun(scheduler.TaskRef{Job: uint64(i + 2)}, 1<<20, s.Class(scheduler.Demand{Owner: fmt.Sprint(i), Resources: gpu}), scheduler.Normal) //nolint:gosec // small
+	}
+	running := map[bool][]scheduler.Assignment{} // by whether they are small
+	fill := func() (started int) {
+		for a, ok := s.Next(nil); ok; a, ok = s.Next(nil) {
+			running[a.Class == small] = append(running[a.Class == small], a)
+			started++
+		}
+		return started
+	}
+	fill()
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, which := range []bool{false, true} {
+			ended := running[which][0]
+			running[which] = running[which][1:]
+			s.Release(ended.Worker, ended.Class, ended.Priority)
+		}
+		if fill() != 2 {
+			b.Fatal("not one task of each shape has started")
 		}
 	}
 }

@@ -291,7 +291,7 @@ func (v *TaskView) changeDemand() (list []Change) {
 	for i := range v.class.labels {
 		c := v.class.copyDemand()
 		c.labels = slices.Delete(slices.Clone(c.labels), i, i+1)
-		rest := c.demand
+		rest := *c.demand
 		rest.Labels = slices.Delete(slices.Clone(rest.Labels), i, i+1)
 		c.pooled = pooled(&rest)
 		if v.placed(c) {

@@ -24,8 +24,8 @@ type class struct {
 
 	queues [Urgent + 1]readyQueue // by priority; 0 stays empty
 
-	demand Demand // normal form, for View
-	key    string // in Scheduler.classOf
+	demand *Demand // normal form, for View
+	key    string  // in Scheduler.classOf
 }
 
 // A group bounds the attempts of a class, together with those of its alternatives.
@@ -112,7 +112,8 @@ func (s *Scheduler) classFor(d *Demand, lists [][]Quantity, number uint8) (c *cl
 		return s.classes[id], false
 	}
 	c = s.newClass()
-	c.demand, c.number, c.key = *d, number, string(s.key)
+	kept := *d
+	c.demand, c.number, c.key = &kept, number, string(s.key)
 	c.flow, c.shape = s.flow(d), s.shape(s.key[:end], d)
 	c.affinity = newAffinity(d)
 	c.flow.classes++

@@ -96,8 +96,10 @@ func (s *Scheduler) Check() error {
 	if err := s.checkOrder(); err != nil {
 		return err
 	}
-	if err := checkHeap(&s.byLoad, func(w *worker) int { return w.pos }); err != nil {
-		return fmt.Errorf("workers: %w", err)
+	for i, c := range s.byLoad.items {
+		if c.key != c.load() || c.pos != i || i > 0 && c.before(s.byLoad.items[(i-1)/heapWidth].worker) {
+			return fmt.Errorf("worker %d has the key %+v, position %d, at %d of %+v", c.id, c.key, c.pos, i, s.byLoad.items)
+		}
 	}
 	if s.pack != nil {
 		if err := checkHeap(&s.pack.workers, func(w packed) int { return w.packPos }); err != nil {
@@ -178,7 +180,7 @@ func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
 		return nil
 	case (q.pos >= 0) != (q.n > 0 && q.parked == listable):
 		return fmt.Errorf("has %d tasks, parked %d, is listed: %v", q.n, q.parked, q.pos >= 0)
-	case q.pos >= 0 && (q.oldest != q.front().seq || c.flow.levels[q.priority].ready.items[q.pos] != q):
+	case q.pos >= 0 && (q.oldest != q.front().seq || c.flow.levels[q.priority].ready.items[q.pos] != readyAge{q.oldest, q}):
 		return fmt.Errorf("key %d, front %d", q.oldest, q.front().seq)
 	case q.parked == byShape && (!c.blocked || !slices.Contains(c.parked, q) || q.n > 0 && !slices.Contains(c.flow.queue.blocked, q)):
 		return errors.New("is parked although its shape is not blocked, or in no list")
@@ -200,13 +202,14 @@ func (s *Scheduler) checkOrder() error {
 	for name, q := range s.queues {
 		some := false
 		for p := Low; p <= Urgent; p++ {
-			if err := checkHeap(&q.ready[p], func(l *level) int { return l.pos }); err != nil {
+			h := &q.ready[p]
+			if err := checkTurns(h, func(f *flow) *int32 { return &f.pos[p] }); err != nil {
 				return fmt.Errorf("owners of queue %q: %w", name, err)
 			}
-			some = some || len(q.ready[p].items) > 0
-			for _, l := range q.ready[p].items {
-				now := s.ownerKey(l.flow)
-				if len(q.ready[p].items) > 1 && !s.reshare && now.before(&l.order) {
+			some = some || len(h.items) > 0
+			for i := range h.items {
+				now := s.ownerKey(h.items[i].of)
+				if len(h.items) > 1 && !s.reshare && now.before(&h.items[i].key) {
 					return fmt.Errorf("queue %q: the key of an owner is above the present one", name)
 				}
 			}
@@ -215,27 +218,27 @@ func (s *Scheduler) checkOrder() error {
 			return fmt.Errorf("queue %q is listed: %v", name, q.pos >= 0)
 		}
 		now := s.queueKey(q)
-		if q.pos >= 0 && len(s.byShare.items) > 1 && !s.reshare && now.before(&q.order) {
+		if q.pos >= 0 && len(s.byShare.items) > 1 && !s.reshare && now.before(&s.byShare.items[q.pos].key) {
 			return fmt.Errorf("queue %q: its key is above the present one", name)
 		}
-		if err := checkHeap(&q.byAge, func(f *flow) int { return f.agePos }); err != nil {
+		if err := checkHeap(&q.byAge, func(f flowAge) int { return int(f.agePos) }); err != nil {
 			return fmt.Errorf("ages of queue %q: %w", name, err)
 		}
 		for _, f := range q.flows {
 			for p := Low; p <= Urgent; p++ {
 				l := &f.levels[p]
-				if (l.pos >= 0) != (len(l.ready.items) > 0) {
-					return fmt.Errorf("queue %q: an owner is listed: %v, with %d ready queues", name, l.pos >= 0, len(l.ready.items))
+				if (f.pos[p] >= 0) != (len(l.ready.items) > 0) {
+					return fmt.Errorf("queue %q: an owner is listed: %v, with %d ready queues", name, f.pos[p] >= 0, len(l.ready.items))
 				}
-				if err := checkHeap(&l.ready, func(r *readyQueue) int { return r.pos }); err != nil {
+				if err := checkHeap(&l.ready, func(r readyAge) int { return int(r.pos) }); err != nil {
 					return fmt.Errorf("ready queues of queue %q: %w", name, err)
 				}
 				for _, r := range l.ready.items {
 					listed[r.class.shape]++
 				}
 			}
-			if r := f.oldest(); r != nil && (f.agePos < 0 || f.age > r.oldest) {
-				return fmt.Errorf("queue %q: age %d, oldest %d", name, f.age, r.oldest)
+			if r := f.oldest(); r != nil && (f.agePos < 0 || q.byAge.items[f.agePos].age > r.oldest) {
+				return fmt.Errorf("queue %q: the age of an owner is above that of its oldest task, %d", name, r.oldest)
 			}
 		}
 		if k := q.kept; k != nil && (k.worker.kept != k || !slices.Contains(s.reservations, k)) {
@@ -254,7 +257,7 @@ func (s *Scheduler) checkOrder() error {
 	if open != s.open {
 		return fmt.Errorf("%d shapes are open, counted %d", open, s.open)
 	}
-	return checkHeap(&s.byShare, func(q *queue) int { return q.pos })
+	return checkTurns(&s.byShare, func(q *queue) *int32 { return &q.pos })
 }
 
 func (s *Scheduler) checkWorkers() error {
@@ -358,7 +361,20 @@ func (u *usage) equals(want *usage) error {
 	return nil
 }
 
-func checkHeap[T ordered[T]](h *heap[T], at func(T) int) error {
+func checkTurns[T ordered[T]](h *turns[T], at func(T) *int32) error {
+	for i := range h.items {
+		t := &h.items[i]
+		if t.pos != at(t.of) || *t.pos != int32(i) { //nolint:gosec // small
+			return fmt.Errorf("the element at %d has position %d", i, *t.pos)
+		}
+		if i > 0 && t.before(&h.items[(i-1)/heapWidth]) {
+			return fmt.Errorf("the element at %d is ordered before its parent", i)
+		}
+	}
+	return nil
+}
+
+func checkHeap[T positioned[T]](h *heap[T], at func(T) int) error {
 	for i, x := range h.items {
 		if at(x) != i {
 			return fmt.Errorf("the element at %d has position %d", i, at(x))
@@ -416,7 +432,7 @@ func (s *Scheduler) checkAffinity() error {
 
 // someListed reports whether the order has a ready queue for which the ones of a part wait.
 func (s *Scheduler) someListed(p *affinityPart) bool {
-	return slices.ContainsFunc(p.level.ready.items, func(r *readyQueue) bool {
+	return slices.ContainsFunc(p.level.ready.items, func(r readyAge) bool {
 		return r.class.shape == p.shape && r.class.affinity != nil && s.keyWorker(r.class) == p.worker
 	})
 }

@@ -23,18 +23,16 @@ const (
 func (s *Scheduler) firstQueue() *queue {
 	h := &s.byShare
 	for len(h.items) > 1 {
-		q := h.items[0]
-		now := s.queueKey(q)
-		if now == q.order {
-			return q
+		now := s.queueKey(h.items[0].of)
+		if now == h.items[0].key {
+			break
 		}
-		q.order = now
-		h.down(0)
+		h.raise(now)
 	}
 	if len(h.items) == 0 {
 		return nil
 	}
-	return h.items[0]
+	return h.items[0].of
 }
 
 // firstReady returns the ready queue whose turn it is within a queue, or nil.
@@ -42,16 +40,14 @@ func (s *Scheduler) firstReady(q *queue) *readyQueue {
 	for p := Urgent; p >= Low; p-- {
 		h := &q.ready[p]
 		for len(h.items) > 1 {
-			l := h.items[0]
-			now := s.ownerKey(l.flow)
-			if now == l.order {
+			now := s.ownerKey(h.items[0].of)
+			if now == h.items[0].key {
 				break
 			}
-			l.order = now
-			h.down(0)
+			h.raise(now)
 		}
 		if len(h.items) > 0 {
-			return h.items[0].ready.items[0]
+			return h.items[0].of.levels[p].ready.items[0].readyQueue
 		}
 	}
 	return nil
@@ -62,7 +58,7 @@ func (s *Scheduler) firstReady(q *queue) *readyQueue {
 // up to date when the flow is at the front.
 func (s *Scheduler) oldestReady(q *queue) *readyQueue {
 	for len(q.byAge.items) > 0 {
-		f := q.byAge.items[0]
+		f := &q.byAge.items[0]
 		r := f.oldest()
 		switch {
 		case r == nil:
@@ -80,8 +76,8 @@ func (s *Scheduler) oldestReady(q *queue) *readyQueue {
 // oldest returns the listed ready queue with the oldest task of a flow, or nil.
 func (f *flow) oldest() (best *readyQueue) {
 	for p := Low; p <= Urgent; p++ {
-		if h := &f.levels[p].ready; len(h.items) > 0 && (best == nil || h.items[0].oldest < best.oldest) {
-			best = h.items[0]
+		if h := &f.levels[p].ready; len(h.items) > 0 && (best == nil || h.items[0].age < best.oldest) {
+			best = h.items[0].readyQueue
 		}
 	}
 	return best
@@ -103,19 +99,16 @@ func (s *Scheduler) lowered(f *flow) {
 		return
 	}
 	if q.pos >= 0 && len(s.byShare.items) > 1 {
-		if now := s.queueKey(q); now.before(&q.order) {
-			q.order = now
-			s.byShare.up(q.pos)
-		}
+		now := s.queueKey(q)
+		s.byShare.lower(q.pos, &now)
 	}
 	if len(q.byAge.items) < 2 {
 		return
 	}
 	now := s.ownerKey(f)
 	for p := Low; p <= Urgent; p++ {
-		if l := &f.levels[p]; l.pos >= 0 && now.before(&l.order) {
-			l.order = now
-			q.ready[p].up(l.pos)
+		if pos := f.pos[p]; pos >= 0 {
+			q.ready[p].lower(pos, &now)
 		}
 	}
 }
@@ -125,13 +118,16 @@ func (s *Scheduler) rekey() {
 	s.reshare = false
 	// unordered: each queue is independent of the others
 	for _, q := range s.queues {
-		q.order = s.queueKey(q)
 		for p := Low; p <= Urgent; p++ {
-			for _, l := range q.ready[p].items {
-				l.order = s.ownerKey(l.flow)
+			h := &q.ready[p]
+			for i := range h.items {
+				h.items[i].key = s.ownerKey(h.items[i].of)
 			}
-			q.ready[p].init()
+			h.init()
 		}
+	}
+	for i := range s.byShare.items {
+		s.byShare.items[i].key = s.queueKey(s.byShare.items[i].of)
 	}
 	s.byShare.init()
 }
@@ -145,18 +141,19 @@ func (s *Scheduler) relist(r *readyQueue) {
 	l := &r.class.flow.levels[r.priority]
 	switch listed := r.n > 0 && r.parked == listable; {
 	case listed && r.pos >= 0:
-		if r.oldest = r.front().seq; len(l.ready.items) > 1 {
-			l.ready.fix(r.pos)
+		r.oldest = r.front().seq
+		if l.ready.items[r.pos].age = r.oldest; len(l.ready.items) > 1 {
+			l.ready.fix(int(r.pos))
 		}
 	case listed:
 		r.oldest = r.front().seq
-		l.ready.push(r)
+		l.ready.push(readyAge{r.oldest, r})
 		if sh := r.class.shape; sh.list(1) {
 			s.open++
 		}
 		s.listed(l, r)
 	case r.pos >= 0:
-		l.ready.remove(r.pos)
+		l.ready.remove(int(r.pos))
 		if sh := r.class.shape; sh.list(-1) {
 			s.open--
 		}
@@ -171,35 +168,28 @@ func (s *Scheduler) relist(r *readyQueue) {
 
 // listed puts a level into the order after a ready queue was listed there.
 func (s *Scheduler) listed(l *level, r *readyQueue) {
-	f, q := l.flow, l.flow.queue
+	f, q, p := l.flow, l.flow.queue, r.priority
 	switch {
 	case f.agePos < 0:
-		f.age = r.oldest
-		q.byAge.push(f)
-	case r.oldest < f.age:
-		f.age = r.oldest
-		q.byAge.up(f.agePos)
+		q.byAge.push(flowAge{r.oldest, f})
+	case r.oldest < q.byAge.items[f.agePos].age:
+		q.byAge.items[f.agePos].age = r.oldest
+		q.byAge.up(int(f.agePos))
 	}
-	if l.pos >= 0 {
+	if f.pos[p] >= 0 {
 		return
 	}
-	h := &q.ready[r.priority]
-	switch len(h.items) {
-	case 0: // there is nothing to compare with
-	case 1: // nothing was compared with it
-		h.items[0].order = s.ownerKey(h.items[0].flow)
-		fallthrough
-	default:
-		l.order = s.ownerKey(f)
+	h := &q.ready[p]
+	if len(h.items) == 1 { // nothing was compared with it
+		h.items[0].key = s.ownerKey(h.items[0].of)
 	}
-	h.push(l)
+	h.push(s.ownerKey(f), f, &f.pos[p])
 	s.relistQueue(q)
 }
 
 func (s *Scheduler) unlisted(l *level, p Priority) {
-	q := l.flow.queue
-	q.ready[p].remove(l.pos)
-	s.relistQueue(q)
+	l.flow.queue.ready[p].remove(l.flow.pos[p])
+	s.relistQueue(l.flow.queue)
 }
 
 // relistQueue puts a queue into the order if tasks of it may start, or out of it.
@@ -207,15 +197,11 @@ func (s *Scheduler) relistQueue(q *queue) {
 	some := len(q.ready[Low].items)+len(q.ready[Normal].items)+len(q.ready[High].items)+len(q.ready[Urgent].items) > 0
 	switch listed := some && !q.paused && !q.full(); {
 	case listed && q.pos < 0:
-		switch len(s.byShare.items) {
-		case 0: // there is nothing to compare with
-		case 1: // nothing was compared with it
-			s.byShare.items[0].order = s.queueKey(s.byShare.items[0])
-			fallthrough
-		default:
-			q.order = s.queueKey(q)
+		h := &s.byShare
+		if len(h.items) == 1 { // nothing was compared with it
+			h.items[0].key = s.queueKey(h.items[0].of)
 		}
-		s.byShare.push(q)
+		h.push(s.queueKey(q), q, &q.pos)
 	case !listed && q.pos >= 0:
 		s.byShare.remove(q.pos)
 		s.passOver(q)

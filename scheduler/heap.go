@@ -1,16 +1,16 @@
 package scheduler
 
-// An ordered is an element of a heap. before is a strict total order. setPos
-// tells the element its position in the heap, -1 after it was removed.
-type ordered[T any] interface {
-	before(T) bool
+// A positioned is an element of a heap. setPos tells the element its position in the heap, -1
+// after it was removed.
+type positioned[T any] interface {
+	ordered[T]
 	setPos(pos int)
 }
 
 // A heap is a binary min-heap whose elements know their positions, so that a
 // changed element is found without a search. container/heap would box every
 // element.
-type heap[T ordered[T]] struct{ items []T }
+type heap[T positioned[T]] struct{ items []T }
 
 func (h *heap[T]) push(x T) {
 	h.items = append(h.items, x)

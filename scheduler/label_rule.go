@@ -262,7 +262,7 @@ func (v *TaskView) dropRules() (list []Change) {
 	for i, r := range v.class.demand.Rules {
 		c := v.class.copyDemand()
 		c.rules = slices.Delete(slices.Clone(c.rules), i, i+1)
-		rest := c.demand
+		rest := *c.demand
 		rest.Rules = slices.Delete(slices.Clone(rest.Rules), i, i+1)
 		c.pooled = pooled(&rest)
 		if v.placed(c) {

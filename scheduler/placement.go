@@ -42,8 +42,7 @@ func (s *Scheduler) walk(c *shape, avoid WorkerID) (found *worker, decided bool)
 			}
 			found = v.worker
 		}
-		s.visit(2*v.pos + 1)
-		s.visit(2*v.pos + 2)
+		s.visitChildren(v.pos)
 	}
 	return nil, false
 }
@@ -58,9 +57,15 @@ type visit struct {
 func (v visit) before(o visit) bool { return v.worker.before(o.worker) }
 func (visit) setPos(int)            {}
 
+func (s *Scheduler) visitChildren(pos int) {
+	for child := heapWidth*pos + 1; child <= heapWidth*pos+heapWidth; child++ {
+		s.visit(child)
+	}
+}
+
 func (s *Scheduler) visit(pos int) {
 	if pos < len(s.byLoad.items) {
-		s.search.push(visit{s.byLoad.items[pos], pos})
+		s.search.push(visit{s.byLoad.items[pos].worker, pos})
 	}
 }
 
@@ -90,7 +95,7 @@ func (s *Scheduler) eligible(c *shape) []*worker {
 
 // hasCapacity reports whether any worker takes new tasks of any class.
 func (s *Scheduler) hasCapacity() bool {
-	return len(s.byLoad.items) > 0 && !s.byLoad.items[0].full()
+	return len(s.byLoad.items) > 0 && !s.byLoad.items[0].key.full
 }
 
 // occupy takes what the class needs from a worker.

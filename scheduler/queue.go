@@ -1,6 +1,9 @@
 package scheduler
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // A Queue is the settings of a queue. The zero value is that of a queue that was not set:
 // weight 1, without quotas.
@@ -28,11 +31,10 @@ type queue struct {
 	held   usage           // by attempts of its tasks, also those that no worker is known to hold
 	flows  map[owner]*flow // never ranged over
 	keyed  heap[keyAge]    // ready queues that wait for the workers of their keys, oldest first
-	byAge  heap[*flow]     // flows with listed ready queues, and some without: see oldestReady
+	byAge  heap[flowAge]   // flows with listed ready queues, and some without: see oldestReady
 	turn   uint32          // starts since the last one by age
 	served uint64          // number of its last start
-	order  orderKey        // the key in Scheduler.byShare
-	pos    int             // in Scheduler.byShare; -1 if no task of it may start
+	pos    int32           // in Scheduler.byShare; -1 if no task of it may start
 	passed uint64          // number of the last start when it was added to Scheduler.passed
 	passes bool            // it is in Scheduler.passed
 	wants  bool            // it is in Scheduler.wants
@@ -45,7 +47,7 @@ type queue struct {
 
 	blocked []*readyQueue // those that are parked because of their shape, and some that were
 
-	ready [Urgent + 1]heap[*level] // by priority: levels with listed ready queues
+	ready [Urgent + 1]turns[*flow] // by priority: flows with listed ready queues
 }
 
 type quota struct {
@@ -56,24 +58,29 @@ type quota struct {
 // An owner names a flow within a queue.
 type owner struct{ namespace, name string }
 
-// A flow has the ready tasks of one owner in one queue. Shares are counted for it.
+// A flow has the ready tasks of one owner in one queue. Shares are counted for it. What each
+// start and each end reads is first.
 type flow struct {
 	queue   *queue
+	held    usage
+	served  uint64            // number of its last start
+	pos     [Urgent + 1]int32 // by priority: in queue.ready; -1 if nothing is listed
+	agePos  int32             // in queue.byAge; -1 if absent
+	levels  [Urgent + 1]level
 	owner   owner
 	classes int // that exist
-	held    usage
-	served  uint64 // number of its last start
-	levels  [Urgent + 1]level
-	age     uint64 // key in queue.byAge: at most the seq of its oldest listed task
-	agePos  int    // -1 if absent
 }
 
 // A level has the ready queues of one flow and priority.
 type level struct {
 	flow  *flow
-	ready heap[*readyQueue] // listed ones, that with the oldest task first
-	order orderKey          // the key in queue.ready: see orderKey
-	pos   int               // in queue.ready; -1 if nothing is listed
+	ready heap[readyAge] // listed ones, that with the oldest task first
+}
+
+// A flowAge is a flow in the order of age. Its age is at most the seq of its oldest listed task.
+type flowAge struct {
+	age uint64
+	*flow
 }
 
 // An orderKey orders queues, and the owners of a queue: by share, and among equals the
@@ -89,36 +96,19 @@ type orderKey struct {
 	served uint64
 }
 
-func (k *orderKey) before(o *orderKey) bool {
-	if c := compareShares(k.share, k.weight, o.share, o.weight); c != 0 {
-		return c < 0
+func (k *orderKey) compare(o *orderKey) int {
+	if k.share.total != o.share.total || k.weight != o.weight {
+		return cmp.Or(compareShares(k.share, k.weight, o.share, o.weight), cmp.Compare(k.served, o.served))
 	}
-	return k.served < o.served
+	// Mostly: shares of slots.
+	return cmp.Or(cmp.Compare(k.share.amount, o.share.amount), cmp.Compare(k.served, o.served))
 }
 
-func (q *queue) before(o *queue) bool {
-	switch {
-	case q.order.before(&o.order):
-		return true
-	case o.order.before(&q.order):
-		return false
-	}
-	return q.name < o.name
-}
+func (k *orderKey) before(o *orderKey) bool { return k.compare(o) < 0 }
 
-func (q *queue) setPos(pos int) { q.pos = pos }
+func (q *queue) before(o *queue) bool { return q.name < o.name }
 
-func (l *level) before(o *level) bool {
-	switch {
-	case l.order.before(&o.order):
-		return true
-	case o.order.before(&l.order):
-		return false
-	}
-	return l.flow.owner.before(o.flow.owner)
-}
-
-func (l *level) setPos(pos int) { l.pos = pos }
+func (f *flow) before(o *flow) bool { return f.owner.before(o.owner) }
 
 func (o owner) before(x owner) bool {
 	if o.namespace != x.namespace {
@@ -127,14 +117,14 @@ func (o owner) before(x owner) bool {
 	return o.name < x.name
 }
 
-func (f *flow) before(o *flow) bool {
+func (f flowAge) before(o flowAge) bool {
 	if f.age != o.age {
 		return f.age < o.age
 	}
 	return f.owner.before(o.owner) // both are older than what they have
 }
 
-func (f *flow) setPos(pos int) { f.agePos = pos }
+func (f flowAge) setPos(pos int) { f.agePos = int32(pos) } //nolint:gosec // G115: owners are far fewer
 
 // full reports whether a quota lets no further task of the queue start.
 func (q *queue) full() bool { return q.limit > 0 && q.held.slots >= uint64(q.limit) }
@@ -217,7 +207,7 @@ func (s *Scheduler) flow(d *Demand) *flow {
 	if f == nil {
 		f = &flow{queue: q, owner: o, agePos: -1}
 		for p := Low; p <= Urgent; p++ {
-			f.levels[p] = level{flow: f, pos: -1}
+			f.levels[p].flow, f.pos[p] = f, -1
 		}
 		q.flows[o] = f
 	}
@@ -231,7 +221,7 @@ func (s *Scheduler) removeClass(f *flow) {
 		return
 	}
 	if f.agePos >= 0 {
-		f.queue.byAge.remove(f.agePos)
+		f.queue.byAge.remove(int(f.agePos))
 	}
 	delete(f.queue.flows, f.owner)
 	s.forget(f.queue)

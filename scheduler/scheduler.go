@@ -27,7 +27,7 @@ type Scheduler struct {
 	sorted  []*worker            // the same workers, by id
 	version uint64               // number of changes of the workers and their capacity
 	offers  offerList            // of a version, for TaskViews
-	byLoad  heap[*worker]        // workers that accept tasks and have slots, least loaded first
+	byLoad  loadOrder            // workers that accept tasks and have slots, least loaded first
 	pack    *packOrder           // the same workers, while a class with Pack uses it
 	search  heap[visit]          // scratch space of walk
 	waiting int                  // attempts that wait for a slot
@@ -39,7 +39,7 @@ type Scheduler struct {
 	pages   pages
 	pushes  uint64          // the last seq
 	depth   [Urgent + 1]int // entries by priority
-	byShare heap[*queue]    // queues of which a task may start if a worker has capacity
+	byShare turns[*queue]   // queues of which a task may start if a worker has capacity
 	open    int             // shapes that are not blocked and have listed ready queues
 	blocked []*shape        // in the order in which they were blocked
 	unused  []ClassID       // of recycled classes

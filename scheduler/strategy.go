@@ -92,8 +92,7 @@ func (s *Scheduler) walkChoice(x *choice) (w *worker, decided bool) {
 		case x.takes(w):
 			return w, true
 		}
-		s.visit(2*v.pos + 1)
-		s.visit(2*v.pos + 2)
+		s.visitChildren(v.pos)
 	}
 	return nil, false
 }
@@ -147,7 +146,7 @@ func (s *Scheduler) pickRandom(x *choice, few bool) *worker {
 		if few || len(items) == 0 {
 			break
 		}
-		switch w := items[s.random.Below(uint64(len(items)))]; {
+		switch w := items[s.random.Below(uint64(len(items)))].worker; {
 		case !x.takes(w):
 		case first == nil:
 			first = w

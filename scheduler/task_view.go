@@ -233,14 +233,21 @@ type scanner struct {
 // runs calls f with each run of a queue, oldest first, until it returns false or nothing
 // may be read any more.
 func (r *scanner) runs(q *readyQueue, f func(e *entry) bool) {
-	at := q.first
+	read := func(e *entry) bool {
+		r.left--
+		return r.left >= 0 && f(e)
+	}
+	if q.n == 0 || !read(&q.first) {
+		return
+	}
+	at := q.at
 	for p := q.head; p != nil; p, at = p.next, 0 {
-		end := len(p.runs)
+		end := int32(len(p.runs)) //nolint:gosec // G115: few
 		if p == q.tail {
-			end = q.last
+			end = q.end
 		}
 		for ; at < end; at++ {
-			if r.left--; r.left < 0 || !f(&p.runs[at]) {
+			if !read(&p.runs[at]) {
 				return
 			}
 		}

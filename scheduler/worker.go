@@ -41,24 +41,6 @@ type holding struct {
 	n     uint32 // > 0
 }
 
-// before orders workers for placement: those that are not full first, then by
-// load, compared as fractions, then by turn. Both workers must have slots.
-func (w *worker) before(o *worker) bool {
-	if full := w.full(); full != o.full() {
-		return !full
-	}
-	a, b := uint64(w.used)*uint64(o.slots), uint64(o.used)*uint64(w.slots)
-	if a != b {
-		return a < b
-	}
-	if w.turn != o.turn {
-		return w.turn < o.turn
-	}
-	return w.id < o.id
-}
-
-func (w *worker) setPos(pos int) { w.pos = pos }
-
 // ranked reports whether the worker may get any task, whatever its free capacity.
 func (w *worker) ranked() bool { return w.pos >= 0 }
 
