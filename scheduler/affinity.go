@@ -82,28 +82,71 @@ func (s *Scheduler) keyWorker(c *class) *worker {
 		return a.worker
 	}
 	a.epoch, a.worker = s.affinity.epoch, nil
-	list, best, at := s.homes(c.shape), uint64(0), 0
-	for i, seed := range list.seeds {
-		if x := score(a.hash, seed); x > best {
-			best, at = x, i
-		}
-	}
-	if len(list.workers) > 0 {
-		a.worker = list.workers[at]
+	if list := s.homes(c.shape); len(list.workers) > 0 {
+		a.worker = list.workers[highest(a.hash, list.seeds)]
 	}
 	return a.worker
 }
 
-// hasCapacityFor reports whether the worker of a key can start a task of a shape now. Tasks with a
-// key are never prefetched.
-func (w *worker) hasCapacityFor(c *shape) bool {
+// highest returns the position of the seed with the highest score for a key. It takes four at a
+// time, so that the loop itself costs less.
+func highest(key uint64, seeds []uint64) (at int) {
+	best, i := uint64(0), 0
+	for ; i+4 <= len(seeds); i += 4 {
+		four := seeds[i : i+4 : i+4]
+		if x := score(key, four[0]); x > best {
+			best, at = x, i
+		}
+		if x := score(key, four[1]); x > best {
+			best, at = x, i+1
+		}
+		if x := score(key, four[2]); x > best {
+			best, at = x, i+2
+		}
+		if x := score(key, four[3]); x > best {
+			best, at = x, i+3
+		}
+	}
+	for ; i < len(seeds); i++ {
+		if x := score(key, seeds[i]); x > best {
+			best, at = x, i
+		}
+	}
+	return at
+}
+
+// startsNow reports whether the worker has a free slot for a task of a shape, and what else it
+// needs.
+func (w *worker) startsNow(c *shape) bool {
 	return w.ranked() && w.used < w.slots && w.fitsWithSlot(c)
+}
+
+// prefetchesKeyed reports whether the worker of keys that has no free slot may prefetch more of
+// their tasks: not more than it has slots while another worker is idle, where they could spill.
+func (w *worker) prefetchesKeyed(idle bool) bool { return !idle || w.waiting < w.slots }
+
+// takes reports whether the worker of a key takes a task of a shape now. If it doesn't because
+// another worker is idle, spill asks again when none is.
+func (s *Scheduler) takes(w *worker, c *shape) bool {
+	switch {
+	case !w.ranked() || !w.fits(c):
+		return false
+	case w.used < w.slots || w.prefetchesKeyed(s.someIdle()):
+		return true
+	}
+	s.affinity.bound = true
+	return false
+}
+
+// someIdle reports whether a worker has a free slot.
+func (s *Scheduler) someIdle() bool {
+	return len(s.byLoad.items) > 0 && s.byLoad.items[0].used < s.byLoad.items[0].slots
 }
 
 // findFor is findWorker with the key of the class: its worker is first.
 func (s *Scheduler) findFor(c *class, avoid WorkerID) *worker {
 	if c.affinity != nil {
-		if w := s.keyWorker(c); w != nil && w.id != avoid && w.hasCapacityFor(c.shape) {
+		if w := s.keyWorker(c); w != nil && w.id != avoid && s.takes(w, c.shape) {
 			return w
 		}
 	}
@@ -114,7 +157,7 @@ func (s *Scheduler) findFor(c *class, avoid WorkerID) *worker {
 // task that avoids this worker does not, nor does one that may spill.
 func (s *Scheduler) awaits(r *readyQueue, e *entry) bool {
 	w := s.keyWorker(r.class)
-	return w != nil && w.id != e.avoid && !w.hasCapacityFor(r.class.shape) && !r.wait.mayStart(s.affinity.round, e.seq)
+	return w != nil && w.id != e.avoid && !s.takes(w, r.class.shape) && !r.wait.mayStart(s.affinity.round, e.seq)
 }
 
 // overtakableFor is overtakable for a class: a task with a key overtakes only at its worker.
@@ -133,7 +176,7 @@ type KeyWorker struct {
 	Worker WorkerID // 0: the class has no affinity, or no usable worker could run it
 	// Load is what runs on the worker and waits for it, in thousandths of its slots.
 	Load uint64
-	// Busy: it can't start a task of the class now.
+	// Busy: it can't start a task of the class now, only prefetch one at most.
 	Busy bool
 }
 
@@ -145,7 +188,7 @@ func (s *Scheduler) KeyWorker(id ClassID) KeyWorker {
 		return KeyWorker{}
 	}
 	load := (uint64(w.used) + uint64(w.awaited)) * 1000 / uint64(max(w.slots, 1)) //nolint:gosec // not negative
-	return KeyWorker{Worker: w.id, Load: load, Busy: !w.hasCapacityFor(c.shape)}
+	return KeyWorker{Worker: w.id, Load: load, Busy: !w.startsNow(c.shape)}
 }
 
 // KeyWorker returns the worker of the task's affinity. Its Busy is false for a task that does

@@ -409,6 +409,7 @@ func TestPrefetchingDoesNotDelayTasksWithAKey(t *testing.T) {
 // An affinityModel is the slow and obvious form for tasks that need one slot: see next.
 type affinityModel struct {
 	slots, held map[scheduler.WorkerID]int
+	prefetch    map[scheduler.WorkerID]int
 	up          map[scheduler.WorkerID]bool
 	ready       []modelKeyed // by age
 	starts      int          // since the last turn by age
@@ -426,6 +427,41 @@ func (m *affinityModel) free(id scheduler.WorkerID) bool {
 	return m.up[id] && m.held[id] < m.slots[id]
 }
 
+func (m *affinityModel) anyFree() bool {
+	for id := range m.up {
+		if m.free(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// fits reports whether a worker has a free slot, or may prefetch a task.
+func (m *affinityModel) fits(id scheduler.WorkerID) bool {
+	return m.up[id] && m.slots[id] > 0 && m.held[id] < m.slots[id]+m.prefetch[id]
+}
+
+// takes reports whether a worker takes a task of its keys: while another one is idle, not more
+// of them wait there than it has slots.
+func (m *affinityModel) takes(id scheduler.WorkerID) bool {
+	return m.free(id) || m.fits(id) && (!m.anyFree() || m.held[id] < 2*m.slots[id])
+}
+
+// mayRun reports whether a worker is one of those that a task may be assigned to: the worker of
+// its key if home is set, and else one with a free slot if there is any, but the one to avoid only
+// if no other fits.
+func (m *affinityModel) mayRun(t modelKeyed, home, id scheduler.WorkerID) bool {
+	if home != 0 {
+		return id == home
+	}
+	for other := range m.up {
+		if other != t.avoid && (id == t.avoid && m.fits(other) || !m.free(id) && m.free(other)) {
+			return false
+		}
+	}
+	return m.fits(id)
+}
+
 // home returns the worker of a key; 0 without one.
 func (m *affinityModel) home(key string) (best scheduler.WorkerID) {
 	for id, up := range m.up {
@@ -438,7 +474,10 @@ func (m *affinityModel) home(key string) (best scheduler.WorkerID) {
 
 // overloaded reports whether too many tasks wait for a worker. All tasks with a key wait.
 func (m *affinityModel) overloaded(id scheduler.WorkerID) bool {
-	mine, all, slots := 0, 0, 0
+	mine, all, slots := max(0, m.held[id]-m.slots[id]), 0, 0
+	for other := range m.up {
+		all += max(0, m.held[other]-m.slots[other])
+	}
 	for _, t := range m.ready {
 		if h := m.home(t.key); h != 0 {
 			all++
@@ -461,11 +500,11 @@ func (m *affinityModel) follows(i int) bool {
 
 // next returns the task that must start, and whether it must start on the worker of its key.
 func (m *affinityModel) next(old int64) (best int, home scheduler.WorkerID) {
-	anyFree := false
+	idle, some := m.anyFree(), false
 	for id := range m.up {
-		anyFree = anyFree || m.free(id)
+		some = some || m.fits(id)
 	}
-	if !anyFree {
+	if !some {
 		return -1, 0
 	}
 	best = -1
@@ -480,12 +519,12 @@ func (m *affinityModel) next(old int64) (best int, home scheduler.WorkerID) {
 			continue
 		}
 		if h == 0 || h == t.avoid || m.starts%16 == 15 {
-			if best = i; h != 0 && h != t.avoid && m.free(h) {
+			if best = i; h != 0 && h != t.avoid && m.takes(h) {
 				home = h
 			} else {
 				home = 0
 			}
-		} else if m.free(h) {
+		} else if m.takes(h) {
 			best, home = i, h
 		}
 	}
@@ -493,7 +532,7 @@ func (m *affinityModel) next(old int64) (best int, home scheduler.WorkerID) {
 		return best, home
 	}
 	for i, t := range m.ready {
-		if !m.follows(i) && (t.pushed <= old || m.overloaded(m.home(t.key))) && before(i) {
+		if !m.follows(i) && (idle && t.pushed <= old || m.overloaded(m.home(t.key))) && before(i) {
 			best = i
 		}
 	}
@@ -504,15 +543,21 @@ func TestAffinityMatchesTheReferenceModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := scheduler.New(rapid.Uint64().Draw(t, "seed"))
-		m := affinityModel{slots: map[scheduler.WorkerID]int{}, held: map[scheduler.WorkerID]int{}, up: map[scheduler.WorkerID]bool{}}
+		m := affinityModel{
+			slots: map[scheduler.WorkerID]int{}, held: map[scheduler.WorkerID]int{}, prefetch: map[scheduler.WorkerID]int{}, up: map[scheduler.WorkerID]bool{},
+		}
 		var running []scheduler.Assignment
 		now, old, n := int64(0), int64(-1), uint32(0)
+		// Without prefetching, or with one priority: else tasks would overtake what waits for a slot.
+		prefetches := rapid.Bool().Draw(t, "prefetches")
 		s.Advance(0)
 		ids := rapid.SampledFrom([]scheduler.WorkerID{1, 2, 3, 4, 5})
 		t.Repeat(map[string]func(*rapid.T){
 			"add worker": func(t *rapid.T) {
 				id, slots := ids.Draw(t, "worker"), rapid.IntRange(0, 3).Draw(t, "slots")
-				slots = max(slots, m.held[id]) // else others would overtake what waits for a slot
+				if !prefetches {
+					slots = max(slots, m.held[id])
+				}
 				s.AddWorker(id, scheduler.Capacity{Slots: slots})
 				if m.slots[id] = slots; !m.up[id] {
 					if _, known := m.up[id]; !known {
@@ -525,6 +570,7 @@ func TestAffinityMatchesTheReferenceModel(t *testing.T) {
 				s.RemoveWorker(id)
 				delete(m.slots, id)
 				delete(m.held, id)
+				delete(m.prefetch, id)
 				delete(m.up, id)
 				running = slices.DeleteFunc(running, func(a scheduler.Assignment) bool { return a.Worker == id })
 			},
@@ -535,11 +581,21 @@ func TestAffinityMatchesTheReferenceModel(t *testing.T) {
 					m.up[id] = on
 				}
 			},
+			"set prefetch": func(t *rapid.T) {
+				id, prefetch := ids.Draw(t, "worker"), rapid.IntRange(0, 6).Draw(t, "prefetch")
+				if _, known := m.up[id]; known && prefetches {
+					s.SetPrefetch(id, prefetch)
+					m.prefetch[id] = prefetch
+				}
+			},
 			"push": func(t *rapid.T) {
 				n++
 				x := modelKeyed{
 					ref: scheduler.TaskRef{Job: 1, Index: 2 * n}, key: rapid.SampledFrom([]string{"", "a", "b", "c", "d"}).Draw(t, "key"),
 					priority: drawPriority(t), avoid: scheduler.WorkerID(rapid.IntRange(0, 3).Draw(t, "avoid")), pushed: now,
+				}
+				if prefetches {
+					x.priority = scheduler.Normal
 				}
 				s.Push(x.ref, s.Class(withKey(x.key)), x.priority, x.avoid)
 				m.ready = append(m.ready, x)
@@ -569,7 +625,7 @@ func TestAffinityMatchesTheReferenceModel(t *testing.T) {
 				if !ok {
 					return
 				}
-				if a.Task != m.ready[at].ref || home != 0 && a.Worker != home || !m.free(a.Worker) {
+				if a.Task != m.ready[at].ref || !m.mayRun(m.ready[at], home, a.Worker) {
 					t.Fatalf("got %+v, want %+v on worker %d", a, m.ready[at], home)
 				}
 				m.held[a.Worker]++

@@ -12,6 +12,7 @@ type keyedView struct {
 	stale   bool
 	old     uint64 // what was pushed until this seq may start anywhere while workers are idle
 	ends    int64  // see TaskView.KeyWaitEnds
+	idle    bool   // a worker has a free slot
 }
 
 // viewKeys adds what decides about tasks with keys to a view that has all else.
@@ -23,7 +24,7 @@ func (s *Scheduler) viewKeys(v *TaskView, own ClassID) {
 	if !keyed {
 		return
 	}
-	k := &keyedView{homes: make(map[*class]WorkerID), waiting: make(map[WorkerID]int), old: s.affinity.old}
+	k := &keyedView{homes: make(map[*class]WorkerID), waiting: make(map[WorkerID]int), old: s.affinity.old, idle: s.someIdle()}
 	v.keyed = k
 	if v.class.affinity != nil {
 		k.homes[v.class], k.ends = v.key.Worker, s.keyWaitEnds(v.seq)
@@ -84,7 +85,8 @@ func (v *TaskView) KeyWaitEnds() int64 {
 // WaitsForKey reports whether nothing but the affinity of the task keeps it from starting:
 // another worker than that of its key has a free slot for it.
 func (v *TaskView) WaitsForKey() bool {
-	return v.awaitsHome(v.class) && v.class.mayStart() && v.placedAnywhere(v.class)
+	home := v.homeOf(v.class)
+	return home != 0 && !v.startsHome(home, v.class) && v.class.mayStart() && v.placedAnywhere(v.class)
 }
 
 // homeOf returns the worker for which the task waits, as one of a class, or the tasks before
@@ -133,6 +135,11 @@ func (v *TaskView) chooseHome(c *class) (home WorkerID) {
 	return home
 }
 
+// startsHome reports whether the worker of a key has a free slot for a class.
+func (v *TaskView) startsHome(home WorkerID, c *class) bool {
+	return v.workerOf(home).startsNow(c.shape)
+}
+
 // workerOf returns a worker of a view in which each is a group of its own.
 func (v *TaskView) workerOf(id WorkerID) *worker {
 	v.group()
@@ -147,7 +154,11 @@ func (v *TaskView) workerOf(id WorkerID) *worker {
 // awaitsHome reports whether the task, as one of a class, waits for the worker of its key.
 func (v *TaskView) awaitsHome(c *class) bool {
 	home := v.homeOf(c)
-	return home != 0 && !v.workerOf(home).hasCapacityFor(c.shape)
+	if home == 0 {
+		return false
+	}
+	w := v.workerOf(home)
+	return !w.startsNow(c.shape) && (!w.ranked() || !w.fits(c.shape) || !w.prefetchesKeyed(v.keyed.idle))
 }
 
 // maySpill reports whether the task, as one of a class with a seq, could start elsewhere
@@ -157,11 +168,12 @@ func (v *TaskView) maySpill(c *class, seq uint64) bool {
 	if home == 0 {
 		return false
 	}
-	waiting := v.keyed.waiting[home] // more than the slots of the worker must, see isOverloaded
+	w := v.workerOf(home)
+	waiting := v.keyed.waiting[home] + int(max(w.used, w.slots)-w.slots) // more than the slots of the worker must, see excess
 	if !v.queued || c != v.class {
 		waiting += max(len(v.class.alternatives), 1) // the entries of the unchanged task are not dropped at once
 	}
-	return seq <= v.keyed.old || v.keyed.stale || waiting > int(v.workerOf(home).slots)
+	return seq <= v.keyed.old || v.keyed.stale || waiting > int(w.slots)
 }
 
 // moves reports whether the worker of a trial is that of the key of a class after the change.

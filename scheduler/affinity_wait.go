@@ -22,6 +22,7 @@ type affinityWaits struct {
 	round uint64 // numbers the decisions for which tasks may spill
 	spent bool   // the round ends with the next call of Next
 	freed bool   // a ready queue does not wait any more, because its first task is another one
+	bound bool   // some may wait only because a worker was idle: see Scheduler.takes
 
 	samples []pushSample // ascending; at least affinityTick apart, and affinityWait long
 	old     uint64       // what was pushed until this seq has waited for affinityWait
@@ -36,8 +37,9 @@ type pushSample struct {
 // An affinityPart has the ready queues of one level and shape that wait for one worker: if it
 // has capacity for the shape, the oldest of them is listed. Others would not start before it.
 //
-// Invariant: if the worker has capacity for the shape, a ready queue of the level and shape whose
-// key has this worker is listed: wakeNext replaces one that leaves the order.
+// Invariant: if the worker takes tasks of the shape, a ready queue of the level and shape whose
+// key has this worker is listed: wakeNext replaces one that leaves the order. After the last idle
+// worker has got a task, that is so from the next call of spill on.
 type affinityPart struct {
 	worker *worker
 	level  *level
@@ -89,7 +91,7 @@ func (s *Scheduler) await(r *readyQueue) {
 	w.awaited += r.n
 	s.affinity.tasks += r.n
 	// Otherwise what is prefetched there could take each slot before it is free.
-	if !w.reserved && w.ranked() && w.prefetch > 0 && w.used >= w.slots && w.fitsWithSlot(r.class.shape) {
+	if !r.class.prefetchable && !w.reserved && w.ranked() && w.prefetch > 0 && w.used >= w.slots && w.fitsWithSlot(r.class.shape) {
 		w.reserved = true
 		s.rank(w)
 	}
@@ -155,7 +157,7 @@ func (s *Scheduler) recount(k *keyWait) {
 // wakeKeyed returns to the order what waits for a worker that has capacity for it.
 func (s *Scheduler) wakeKeyed(w *worker) {
 	for _, p := range slices.Backward(w.parts) { // backwards: resume may remove the part
-		if w.hasCapacityFor(p.shape) {
+		if s.takes(w, p.shape) {
 			s.resume(p.ready.items[0])
 		}
 	}
@@ -165,7 +167,7 @@ func (s *Scheduler) wakeKeyed(w *worker) {
 // that has left the order.
 func (s *Scheduler) wakeNext(r *readyQueue) {
 	w := r.class.affinity.worker
-	if w == nil || r.class.affinity.epoch != s.affinity.epoch || !w.hasCapacityFor(r.class.shape) {
+	if w == nil || r.class.affinity.epoch != s.affinity.epoch || !s.takes(w, r.class.shape) {
 		return
 	}
 	if p := s.affinityPart(w, r); p != nil {
@@ -207,21 +209,25 @@ func (s *Scheduler) olderKeyed(q *queue, found *readyQueue) *readyQueue {
 	return k.ready
 }
 
-// spill lets tasks that wait for the workers of their keys start anywhere, while others are
-// idle and nothing else can start: those that have waited for affinityWait, and those of
-// workers for which too many wait. It reports whether there are any.
+// spill lets tasks that wait for the workers of their keys start anywhere, while others have
+// capacity and nothing else can start: those of workers for which too many wait, and if a worker
+// is idle, those that have waited for affinityWait. It reports whether there are any.
 func (s *Scheduler) spill(valid func(TaskRef) bool) (some bool) {
-	if len(s.byLoad.items) == 0 || s.byLoad.items[0].used >= s.byLoad.items[0].slots {
+	if !s.hasCapacity() {
 		return false
+	}
+	idle := s.someIdle()
+	if !idle && s.affinity.bound && s.wakeBound() {
+		return true
 	}
 	s.affinity.round++
 	s.affinity.spent, s.affinity.freed = true, false
 	for _, p := range slices.Backward(s.affinity.parts) {
 		// dropStale may have removed this part, too: one of other alternatives of its tasks.
-		if p == nil || p.shape.blocked || !s.dropStale(p, valid) {
+		if p == nil || p.shape.blocked || !idle && !p.shape.prefetchable || !s.dropStale(p, valid) {
 			continue
 		}
-		if k := p.ready.items[0]; k.oldest <= s.affinity.old || s.isOverloaded(p.worker) {
+		if k := p.ready.items[0]; idle && k.oldest <= s.affinity.old || s.excess(p.worker) > 0 {
 			k.round, k.spill = s.affinity.round, k.oldest
 			some = true
 		}
@@ -235,6 +241,19 @@ func (s *Scheduler) spill(valid func(TaskRef) bool) (some bool) {
 		}
 	}
 	return true
+}
+
+// wakeBound returns to the order what waits for workers that may prefetch more now, because no
+// worker is idle any more. It reports whether there is any.
+func (s *Scheduler) wakeBound() (some bool) {
+	s.affinity.bound = false
+	for _, p := range slices.Backward(s.affinity.parts) {
+		if s.takes(p.worker, p.shape) {
+			s.resume(p.ready.items[0])
+			some = true
+		}
+	}
+	return some
 }
 
 // endRound ends a round: tasks that could spill and did not wait again, because others may
@@ -259,11 +278,16 @@ func (s *Scheduler) dropStale(p *affinityPart, valid func(TaskRef) bool) bool {
 	return false
 }
 
-// isOverloaded reports whether more tasks wait for a worker than it has slots, and more than
-// 1.25 times the mean of all workers for each slot (consistent hashing with bounded loads).
-func (s *Scheduler) isOverloaded(w *worker) bool {
-	waits, slots := uint64(w.awaited), uint64(w.slots)                               //nolint:gosec // not negative
-	return waits > slots && 4*waits*s.fleet.slots > 5*uint64(s.affinity.tasks)*slots //nolint:gosec // not negative
+// excess returns how many tasks wait at a worker and for it above the bound of loads: more than
+// it has slots, and more than 1.25 times the mean of all workers for each slot (consistent hashing
+// with bounded loads). It is 0 or less within the bound.
+func (s *Scheduler) excess(w *worker) int {
+	waits, slots := int(w.waiting)+w.awaited, int(w.slots)
+	if waits <= slots {
+		return 0
+	}
+	mean := 5 * (s.waiting + s.affinity.tasks) * slots / (4 * max(int(s.fleet.slots), 1)) //nolint:gosec // far below 2^32
+	return waits - max(slots, mean)
 }
 
 // Advance sets the time, in milliseconds of any clock that only grows. While tasks wait for
@@ -299,5 +323,5 @@ func (s *Scheduler) spillLarge() {
 // AwaitsTime reports whether tasks wait for the workers of their keys while another worker
 // has a free slot: they may start there when time has passed.
 func (s *Scheduler) AwaitsTime() bool {
-	return len(s.affinity.parts) > 0 && len(s.byLoad.items) > 0 && s.byLoad.items[0].used < s.byLoad.items[0].slots
+	return len(s.affinity.parts) > 0 && s.someIdle()
 }

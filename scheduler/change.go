@@ -344,8 +344,11 @@ func (v *TaskView) needing(i int, amount int64) *class {
 // placed reports whether Next would give a free slot to a task of a class, now and before
 // all others.
 func (v *TaskView) placed(c *class) bool {
-	if !v.awaitsHome(c) {
+	switch home := v.homeOf(c); {
+	case home == 0:
 		return v.placedAnywhere(c)
+	case v.startsHome(home, c):
+		return true
 	}
 	v.undecided = v.undecided || v.maySpill(c, v.seq) && v.placedAnywhere(c)
 	return false

@@ -87,7 +87,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 	d.Labels = normalLabels(slices.Concat(d.Labels, exact))
 	d.Rules = withoutImplied(d.Rules, d.Labels)
 	d.Prefer = normalPreferences(d.Prefer)
-	d.NoPrefetch = d.NoPrefetch || len(d.Uses) > 0 || d.Affinity != "" || len(d.Alternatives) > 0
+	d.NoPrefetch = d.NoPrefetch || len(d.Uses) > 0 || len(d.Alternatives) > 0
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}

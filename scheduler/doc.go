@@ -65,6 +65,8 @@
 // a free slot, because placement compares loads. If a slot becomes free
 // elsewhere, Rebalance returns what to move.
 //
+// A task with a key is prefetched by the worker of the key: see Affinity.
+//
 // Prefetching must not delay others. A task of a higher priority overtakes what
 // waits: it is assigned to a full worker, which starts it first (overtake.go).
 // For a task that is never prefetched, one worker is reserved: it prefetches
@@ -107,9 +109,11 @@
 //
 // A task with a key runs on the worker of the key (affinity.go). While that has no capacity, the
 // ready queue is parked, and other tasks start before it. It returns to the order if the
-// worker has capacity, if workers join or leave, and at the turn by age. Once nothing else can
+// worker has capacity, if workers join or leave, and at the turn by age. The worker may prefetch
+// it, but while another one is idle, not more tasks than it has slots. Once nothing else can
 // start and a worker is idle, tasks spill: they start elsewhere if they have waited for a
-// second, or if too many wait for their worker (affinity_wait.go). Time is a number that the
+// second, or if too many wait for their worker (affinity_wait.go). The latter may be prefetched
+// elsewhere, too. Time is a number that the
 // caller passes to Advance. Explanations know the worker of each key (affinity_view.go): a
 // trial starts a task with a key only there, and is undecided if it could spill.
 //

@@ -410,7 +410,7 @@ func (s *Scheduler) checkAffinity() error {
 			}
 			tasks, awaited[p.worker] = tasks+k.counted, awaited[p.worker]+k.counted
 		}
-		if !s.affinity.stale && p.worker.hasCapacityFor(p.shape) && !s.someListed(p) {
+		if !s.affinity.stale && !s.affinity.bound && s.takes(p.worker, p.shape) && !s.someListed(p) {
 			return fmt.Errorf("worker %d has capacity for what waits for it", p.worker.id)
 		}
 	}

@@ -157,7 +157,7 @@ func (w *worker) obstacles(c *class) []Obstacle {
 	if !w.accepting {
 		out = append(out, Obstacle{Kind: NotAccepting})
 	}
-	if !w.hasSlot(c.shape) {
+	if !w.hasSlot(c.shape) || c.affinity != nil && w.used >= w.slots { // with a key, it would be prefetched if it could
 		out = append(out, Obstacle{Kind: NoFreeSlot, Want: 1, Free: int64(w.slots) - int64(w.used), Total: int64(w.slots)})
 	}
 	if c.groupFull() {

@@ -10,6 +10,8 @@ type StealRequest struct {
 	From  WorkerID
 	Class ClassID
 	N     int // > 0
+	// Waited is for how many milliseconds each of them must have waited there; 0: any time.
+	Waited int64
 }
 
 // Imbalanced reports whether a worker holds attempts that wait for a slot while
@@ -23,6 +25,9 @@ func (s *Scheduler) Imbalanced() bool {
 // slots, and first from the workers on which most attempts wait. mayAsk reports
 // whether a worker may be asked; it must not call the Scheduler. Rebalance
 // changes nothing: the caller releases what was released and pushes it again.
+//
+// At the worker of their key, only those above the bound of loads are released at
+// once, and others when they have waited for a second.
 //
 // It scans all workers. Call it if Imbalanced is true and Next finds no
 // assignment.
@@ -45,7 +50,7 @@ func (s *Scheduler) Rebalance(mayAsk func(WorkerID) bool) []StealRequest {
 	slots := make(map[ClassID]int)                                                                     // free slots for a class
 	var list []StealRequest
 	for _, w := range loaded {
-		left := min(int(w.waiting), free)
+		left, excess := min(int(w.waiting), free), s.excess(w)
 		for _, h := range w.held {
 			c := s.classes[h.class]
 			if !c.prefetchable {
@@ -54,14 +59,25 @@ func (s *Scheduler) Rebalance(mayAsk func(WorkerID) bool) []StealRequest {
 			if _, known := slots[h.class]; !known {
 				slots[h.class] = freeSlots(c, idle)
 			}
-			n := min(left, int(h.n), slots[h.class])
-			if n == 0 {
+			r := StealRequest{From: w.id, Class: h.class, N: min(left, int(h.n), slots[h.class])}
+			if s.keyWorker(c) == w {
+				if excess > 0 {
+					r.N = min(r.N, excess)
+				} else {
+					r.Waited = affinityWait
+				}
+			}
+			if r.N == 0 {
 				continue
 			}
-			list = append(list, StealRequest{From: w.id, Class: h.class, N: n})
-			left -= n
-			free -= n
-			slots[h.class] -= n
+			list = append(list, r)
+			if r.Waited > 0 {
+				continue // mostly nothing is released: the slots are for others
+			}
+			excess -= r.N
+			left -= r.N
+			free -= r.N
+			slots[h.class] -= r.N
 		}
 	}
 	return list

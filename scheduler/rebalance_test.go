@@ -89,3 +89,33 @@ func TestTheCountOfWaitingAttemptsIsExact(t *testing.T) {
 		}
 	}
 }
+
+// A worker keeps what it has prefetched of its keys, as far as that is within the bound of loads.
+func TestRebalanceTakesTasksFromTheWorkerOfTheirKeyAboveTheBound(t *testing.T) {
+	t.Parallel()
+	s := New(1)
+	for w := range WorkerID(3) {
+		s.AddWorker(w+1, Capacity{Slots: 2})
+	}
+	c := s.Class(Demand{Affinity: "ann"})
+	home := s.KeyWorker(c).Worker
+	all := func(WorkerID) bool { return true }
+	for range 4 {
+		s.Occupy(home, c, Normal)
+	}
+	if got, want := s.Rebalance(all), []StealRequest{{From: home, Class: c, N: 2, Waited: affinityWait}}; !slices.Equal(got, want) {
+		t.Errorf("2 wait for 2 slots: got %v, want %v", got, want)
+	}
+	s.Occupy(home, c, Normal)
+	if got, want := s.Rebalance(all), []StealRequest{{From: home, Class: c, N: 1}}; !slices.Equal(got, want) {
+		t.Errorf("3 wait for 2 slots: got %v, want %v", got, want)
+	}
+	other := home%3 + 1
+	s.Release(home, c, Normal)
+	for range 3 {
+		s.Occupy(other, c, Normal)
+	}
+	if got, want := s.Rebalance(all), []StealRequest{{From: home, Class: c, N: 2, Waited: affinityWait}, {From: other, Class: c, N: 1}}; !slices.Equal(got, want) {
+		t.Errorf("on another worker: got %v, want %v", got, want)
+	}
+}

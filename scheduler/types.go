@@ -86,7 +86,7 @@ type Demand struct {
 	// Place is how one of the workers that fit is chosen.
 	Place Strategy
 	// Affinity is a key; empty: none. Tasks with the same key run on the same worker, as far
-	// as that leaves no others idle: see affinity.go. Such a task is never prefetched.
+	// as that leaves no others idle: see affinity.go.
 	Affinity string
 	// Type is the type of task that the worker must handle; empty: none.
 	Type string

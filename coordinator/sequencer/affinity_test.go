@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -74,6 +75,40 @@ func TestANewLeaderChoosesTheSameWorkerForAKey(t *testing.T) {
 		c.await("the second task is assigned", func() bool { return c.task(second, 0).State == fsm.Assigned })
 		if got := c.task(second, 0).Worker; got != home {
 			t.Errorf("the key is on worker %d now, was on %d", got, home)
+		}
+	})
+}
+
+// A worker has prefetched two tasks of its key when another one joins, to which the key does not
+// move.
+func TestWhatIsPrefetchedForAKeyIsStolenAfterASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, end := c.lead()
+		defer func() { _ = end() }()
+		a := attachWorker(t, s, "a", "i", 1, succeed)
+		if _, err := s.Attach(t.Context(), sequencer.Hello{Name: "a", Incarnation: "i", Slots: 2, Prefetch: 8}, a); err != nil {
+			t.Fatal(err)
+		}
+		c.awaitEnd(mustSubmit(t, s, spec{key: "short", n: 50}))
+		a.mu.Lock()
+		a.answer = hold // it never releases anything
+		a.mu.Unlock()
+		key := "k"
+		for sequencer.ChooseKeyWorker(&dtaskv1.JobHeader{}, key, []fsm.WorkerID{1, 2}) != 1 {
+			key += "k"
+		}
+		mustSubmit(t, s, spec{key: "held", n: 4, policy: &dtaskv1.TaskPolicy{Affinity: key}})
+		a.await("four", func() bool { return len(a.held) == 4 })
+		attachWorker(t, s, "b", "i", 4, succeed)
+		time.Sleep(900 * time.Millisecond) // virtual
+		if got := s.Stats().StealRequests; got != 0 {
+			t.Errorf("asked for %d within 0.9 s, want 0", got)
+		}
+		time.Sleep(1100 * time.Millisecond) // virtual
+		if got := s.Stats().StealRequests; got != 2 {
+			t.Errorf("asked for %d within 2 s, want both that wait", got)
 		}
 	})
 }

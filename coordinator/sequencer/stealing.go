@@ -105,13 +105,18 @@ func mayAsk(now time.Time, w *worker) bool {
 // those the ones that it got last, which it starts last. It skips those that may
 // have started.
 func ask(b *batch, w *worker, r scheduler.StealRequest) int {
-	mayRun := w.held.oldest(w.prefetch.slots)
 	var list []*held
 	for i := range w.held.list {
-		if x := &w.held.list[i]; x.class == r.Class && !mayRun[x.AttemptRef] && !x.stopped && x.drained == 0 {
+		x := &w.held.list[i]
+		if x.class == r.Class && !x.stopped && x.drained == 0 && b.at.since(x.assigned) >= time.Duration(r.Waited)*time.Millisecond {
 			list = append(list, x)
 		}
 	}
+	if len(list) == 0 {
+		return 0
+	}
+	mayRun := w.held.oldest(w.prefetch.slots)
+	list = slices.DeleteFunc(list, func(x *held) bool { return mayRun[x.AttemptRef] })
 	slices.SortFunc(list, func(x, y *held) int {
 		return cmp.Or(cmp.Compare(y.priority, x.priority), cmp.Compare(y.number, x.number))
 	})

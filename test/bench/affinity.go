@@ -9,28 +9,36 @@ import (
 
 	"github.com/dtask/dtask/client"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-	"github.com/dtask/dtask/spec"
 	"github.com/dtask/dtask/test/cluster"
 )
 
 // affinityKeys, affinityWorkers and affinitySlots are those of the section affinity.
 const affinityKeys, affinityWorkers, affinitySlots = 100, 10, 8
 
-// A keyedForm is a kind of job that takes turns with others.
-type keyedForm struct {
-	what      string
-	keys      int
-	resources map[string]int64
+// affinityWindow is how long a saturated cluster is measured. The job has enough tasks that each
+// worker has some of its keys until the end of the window: it is that of windowPart of the tasks,
+// after warmPart.
+const (
+	affinityWindow       = 1500 * time.Millisecond
+	warmPart, windowPart = 0.1, 0.3
+)
+
+const (
+	withoutKeys     = "without affinity"
+	neverPrefetched = "without affinity, never prefetched"
+)
+
+// keyedForms are kinds of jobs that take turns. Tasks that need a resource are never prefetched.
+func keyedForms() []taskForm {
+	return []taskForm{
+		{what: withoutKeys},
+		{what: fmt.Sprintf("with %d keys", affinityKeys), keys: affinityKeys},
+		{what: neverPrefetched, policy: &dtaskv1.TaskPolicy{Resources: map[string]int64{"cpu": 1}}},
+	}
 }
 
-var keyedForms = []keyedForm{
-	{what: "without affinity"},
-	// Tasks with keys are never prefetched, and neither are those that need a resource.
-	{what: "without affinity, never prefetched", resources: map[string]int64{"cpu": 1}},
-	{what: fmt.Sprintf("with %d keys", affinityKeys), keys: affinityKeys},
-}
-
-// affinities measures the throughput of saturated workers with and without keys, in turns.
+// affinities measures the throughput with and without keys, in turns: of saturated workers, and of
+// whole jobs, at the end of which some workers have run all tasks of their keys.
 func affinities(ctx context.Context, b *bench) error {
 	return with(ctx, cluster.Config{Workers: affinityWorkers, Slots: affinitySlots}, func(c *cluster.Cluster) error {
 		cl, err := c.Client()
@@ -38,79 +46,126 @@ func affinities(ctx context.Context, b *bench) error {
 			return err //nolint:wrapcheck // says what it did
 		}
 		defer func() { _ = cl.Close() }() // nothing is written
-		if err := b.affinity(ctx, cl, b.tasks/25, 100*time.Millisecond); err != nil {
+		forms := keyedForms()
+		if err := b.saturated(ctx, cl, forms, 10*time.Millisecond); err != nil {
 			return err
 		}
-		return b.affinity(ctx, cl, b.tasks/10, 10*time.Millisecond)
+		if err := b.saturated(ctx, cl, forms[:2], 100*time.Millisecond); err != nil {
+			return err
+		}
+		return b.wholeJobs(ctx, cl, forms[:2], 10*time.Millisecond)
 	})
 }
 
-// affinity measures jobs of n tasks of one run time.
-func (b *bench) affinity(ctx context.Context, cl *client.Client, n int, runTime time.Duration) error {
-	rates := make([][]float64, len(keyedForms))
-	for round := range b.rounds + 1 {
-		for i, f := range keyedForms {
-			rate, err := affinityRate(ctx, cl, n, f, runTime)
-			if err != nil {
-				return err
-			}
-			if round > 0 { // the first one warms up
-				rates[i] = append(rates[i], rate)
-			}
-		}
+// saturated measures while all workers have tasks of their keys.
+func (b *bench) saturated(ctx context.Context, cl *client.Client, forms []taskForm, runTime time.Duration) error {
+	n := int(affinityWorkers * affinitySlots * affinityWindow.Seconds() / runTime.Seconds() / windowPart)
+	home := make(map[string][]float64)
+	rates, err := b.inTurns(forms, func(f taskForm) (float64, error) {
+		rate, part, err := affinityRate(ctx, cl, n, f, runTime)
+		home[f.what] = append(home[f.what], part)
+		return rate, err
+	})
+	if err != nil {
+		return err
 	}
-	first := fmt.Sprintf("tasks of %s, %s", runTime, keyedForms[0].what)
-	b.table.add(first, "tasks/s", fmt.Sprintf("%d tasks in a job; 3 coordinators, %d workers x %d slots", n, affinityWorkers, affinitySlots), rates[0]...)
-	for i, f := range keyedForms[1:] {
-		b.table.compare("  "+f.what, "tasks/s", "in turns with the rows above", first, rates[i+1]...)
+	first := fmt.Sprintf("tasks of %s, saturated, ", runTime)
+	setting := fmt.Sprintf("%d of %d tasks; 3 coordinators, %d workers x %d slots", int(float64(n)*windowPart), n, affinityWorkers, affinitySlots)
+	b.compareForms(first, setting, forms, rates)
+	for _, f := range forms {
+		if f.keys > 0 {
+			b.table.add(fmt.Sprintf("  tasks of %s on the worker of their key", runTime), "%", "that on which most of its tasks ran", home[f.what][1:]...)
+		}
 	}
 	return nil
 }
 
-// affinityRate returns how many tasks a second a job of n tasks has.
-func affinityRate(ctx context.Context, cl *client.Client, n int, f keyedForm, runTime time.Duration) (float64, error) {
-	job, err := keyed(n, f, runTime)
+// affinityRate returns how many tasks a second end in the window, and how many percent of them ran
+// where most tasks of their key did. The job is cancelled then.
+func affinityRate(ctx context.Context, cl *client.Client, n int, f taskForm, runTime time.Duration) (rate, home float64, err error) {
+	job, err := f.job(n, "sleep", runTime.String())
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	began := time.Now()
 	submitted, err := cl.Submit(ctx, job, client.SubmitOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("submitting the job: %w", err)
+		return 0, 0, fmt.Errorf("submitting the job: %w", err)
 	}
-	ended, err := cl.Wait(ctx, submitted.ID)
-	if err != nil {
-		return 0, fmt.Errorf("waiting for the job: %w", err)
+	var began time.Time
+	before := uint32(0)
+	for shown, err := range cl.WatchSubmitted(ctx, submitted) {
+		if err != nil {
+			return 0, 0, fmt.Errorf("watching the job: %w", err)
+		}
+		ended := shown.GetTasksCompleted()
+		if shown.GetTasksFailed() > 0 {
+			return 0, 0, fmt.Errorf("%d tasks failed", shown.GetTasksFailed())
+		}
+		if began.IsZero() && float64(ended) >= warmPart*float64(n) {
+			began, before = time.Now(), ended
+		}
+		if float64(ended) >= (warmPart+windowPart)*float64(n) {
+			rate = float64(ended-before) / time.Since(began).Seconds()
+			break
+		}
 	}
-	if ended.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
-		return 0, fmt.Errorf("the job ended as %v, want completed", ended.GetState())
+	if _, err := cl.CancelNow(ctx, submitted.ID, "measured"); err != nil {
+		return 0, 0, fmt.Errorf("cancelling the job: %w", err)
 	}
-	return float64(n) / time.Since(began).Seconds(), nil
+	if _, err := cl.Wait(ctx, submitted.ID); err != nil {
+		return 0, 0, fmt.Errorf("waiting for the job: %w", err)
+	}
+	home, err = atHome(ctx, cl, submitted.ID, f.keys)
+	return rate, home, err
 }
 
-// keyed is a job of n tasks that sleep, whose keys take turns.
-func keyed(n int, f keyedForm, runTime time.Duration) (*dtaskv1.JobSpec, error) {
-	one := spec.SingleTask{Type: "sleep", Payload: []byte(runTime.String()), Name: "keyed"}
-	job, err := spec.Single(one)
+// atHome returns how many percent of the tasks of a job ran where most tasks of their key did.
+func atHome(ctx context.Context, cl *client.Client, job string, keys int) (float64, error) {
+	if keys == 0 {
+		return 0, nil
+	}
+	ran := make([]map[string]int, keys)
+	all, home := 0, 0
+	for t, err := range cl.Tasks(ctx, job, client.TaskFilter{States: []dtaskv1.TaskState{dtaskv1.TaskState_TASK_STATE_COMPLETED}}) {
+		if err != nil {
+			return 0, fmt.Errorf("listing tasks: %w", err)
+		}
+		k := int(t.GetIndex()) % keys
+		if ran[k] == nil {
+			ran[k] = make(map[string]int)
+		}
+		ran[k][t.GetWorker()]++
+		all++
+	}
+	for _, workers := range ran {
+		most := 0
+		for _, n := range workers {
+			most = max(most, n)
+		}
+		home += most
+	}
+	return 100 * float64(home) / float64(max(all, 1)), nil
+}
+
+// wholeJobs measures jobs until their end.
+func (b *bench) wholeJobs(ctx context.Context, cl *client.Client, forms []taskForm, runTime time.Duration) error {
+	n := int(affinityWorkers * affinitySlots * affinityWindow.Seconds() / runTime.Seconds())
+	rates, err := b.inTurns(forms, func(f taskForm) (float64, error) {
+		return jobRate(ctx, cl, n, f, "sleep", runTime.String())
+	})
 	if err != nil {
-		return nil, fmt.Errorf("building job: %w", err)
+		return err
 	}
-	policies := job.GetHeader().GetPolicies()
-	policies[0].Resources = f.resources
-	for k := range f.keys {
-		p, ok := proto.Clone(policies[0]).(*dtaskv1.TaskPolicy)
-		if ok {
-			p.Affinity = fmt.Sprintf("user/%d", k)
-			job.Header.Policies = append(job.Header.Policies, p)
-		}
+	first := fmt.Sprintf("whole job with tasks of %s, ", runTime)
+	b.compareForms(first, fmt.Sprintf("%d tasks, from the submission to the end", n), forms, rates)
+	return nil
+}
+
+// withKey returns a policy with a key.
+func withKey(p *dtaskv1.TaskPolicy, key string) *dtaskv1.TaskPolicy {
+	x, ok := proto.Clone(p).(*dtaskv1.TaskPolicy)
+	if ok {
+		x.Affinity = key
 	}
-	body := job.GetTasks()[0].GetBody()
-	job.Tasks = make([]*dtaskv1.TaskSpec, n)
-	for i := range job.GetTasks() {
-		job.Tasks[i] = &dtaskv1.TaskSpec{Id: fmt.Sprintf("t%06d", i), Body: body}
-		if f.keys > 0 {
-			job.Tasks[i].Policy = uint32(1 + i%f.keys) //nolint:gosec // small
-		}
-	}
-	return job, nil
+	return x
 }

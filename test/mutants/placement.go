@@ -49,13 +49,33 @@ func inPlacement() []Mutant {
 		},
 		{
 			Name:   "a-task-with-a-key-never-spills",
-			Edits:  []Edit{{"scheduler/affinity_wait.go", "		if k := p.ready.items[0]; k.oldest <= s.affinity.old || s.isOverloaded(p.worker) {\n", "		if k := p.ready.items[0]; s.isOverloaded(p.worker) {\n"}},
+			Edits:  []Edit{{"scheduler/affinity_wait.go", "		if k := p.ready.items[0]; idle && k.oldest <= s.affinity.old || s.excess(p.worker) > 0 {\n", "		if k := p.ready.items[0]; s.excess(p.worker) > 0 {\n"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskWaitsASecondForTheWorkerOfItsKey"}},
 		},
 		{
 			Name:   "loads-have-no-bound",
-			Edits:  []Edit{{"scheduler/affinity_wait.go", "return waits > slots && 4*", "return waits > slots && 4000*"}},
+			Edits:  []Edit{{"scheduler/affinity_wait.go", "	mean := 5 * (", "	mean := 0 * ("}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestTasksWithinTheBoundDoNotSpillAtOnce"}},
+		},
+		{
+			Name:   "tasks-with-keys-are-never-prefetched",
+			Edits:  []Edit{{"scheduler/class.go", "d.NoPrefetch || len(d.Uses) > 0 ||", "d.NoPrefetch || d.Affinity != \"\" || len(d.Uses) > 0 ||"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestKeysCostASaturatedClusterNoThroughput"}},
+		},
+		{
+			Name:   "what-is-prefetched-for-keys-has-no-bound",
+			Edits:  []Edit{{"scheduler/affinity.go", "return !idle || w.waiting < w.slots }", "return !idle || w.waiting < w.slots+w.prefetch }"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAffinityMatchesTheReferenceModel"}},
+		},
+		{
+			Name:   "tasks-wait-for-idle-workers-that-are-gone",
+			Edits:  []Edit{{"scheduler/affinity.go", "	s.affinity.bound = true\n", ""}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAffinityMatchesTheReferenceModel"}},
+		},
+		{
+			Name:   "what-waits-at-the-worker-of-its-key-is-stolen-at-once",
+			Edits:  []Edit{{"scheduler/rebalance.go", "					r.Waited = affinityWait\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestWhatIsPrefetchedForAKeyIsStolenAfterASecond"}},
 		},
 		{
 			Name:   "spilled-tasks-start-before-others",

@@ -1,0 +1,216 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/dtask/dtask/scheduler"
+)
+
+// A delayed is a simulated cluster in which a worker gets an assignment some milliseconds after
+// the decision, and its end is known as many after it: so long takes the log. What a worker has
+// beyond its slots waits there. A step is a millisecond.
+type delayed struct {
+	s           *scheduler.Scheduler
+	now         int64
+	took, delay int64 // of a task; of a message
+	slots       int
+	workers     []*delayedWorker
+	events      map[int64][]func()
+	// ended counts the tasks that ended, home those on the worker of their key.
+	ended, home, stolen int
+	longest             int64 // how long a worker was idle at most while tasks waited
+}
+
+type delayedWorker struct {
+	id                scheduler.WorkerID
+	running           int
+	waiting           []delayedTask
+	assigned, busy    int64 // when it got its last assignment; when it last had a task
+	incoming, holding int   // assignments that have not arrived; that are not known to have ended
+}
+
+type delayedTask struct {
+	scheduler.Assignment
+	at int64
+}
+
+// newDelayed has workers that prefetch as many tasks as the sequencer lets them for their length.
+func newDelayed(workers, slots, prefetch int, took, delay int64) *delayed {
+	x := &delayed{s: fleetOf(workers, slots), took: took, delay: delay, slots: slots, events: map[int64][]func(){}}
+	for i := range workers {
+		w := &delayedWorker{id: scheduler.WorkerID(i + 1)} //nolint:gosec // small
+		x.s.SetPrefetch(w.id, prefetch)
+		x.workers = append(x.workers, w)
+	}
+	return x
+}
+
+func (x *delayed) after(d int64, f func()) { x.events[x.now+d] = append(x.events[x.now+d], f) }
+
+func (x *delayed) step() {
+	x.now++
+	x.s.Advance(x.now)
+	for _, f := range x.events[x.now] {
+		f()
+	}
+	delete(x.events, x.now)
+	for a, ok := x.s.Next(nil); ok; a, ok = x.s.Next(nil) {
+		w, t := x.workers[a.Worker-1], delayedTask{a, x.now}
+		w.assigned, w.incoming, w.holding = x.now, w.incoming+1, w.holding+1
+		x.after(x.delay, func() {
+			w.incoming--
+			w.waiting = append(w.waiting, t)
+			x.start(w)
+		})
+	}
+	if x.now%5 == 0 {
+		x.steal()
+	}
+	waiting := x.s.Len()
+	for _, w := range x.workers {
+		waiting += max(0, w.holding-x.slots)
+	}
+	for _, w := range x.workers {
+		if w.holding > 0 || waiting == 0 {
+			w.busy = x.now
+		}
+		x.longest = max(x.longest, x.now-w.busy)
+	}
+}
+
+func (x *delayed) start(w *delayedWorker) {
+	for w.running < x.slots && len(w.waiting) > 0 {
+		a := w.waiting[0]
+		w.waiting = w.waiting[1:]
+		w.running++
+		x.after(x.took, func() {
+			x.ended++
+			if x.s.KeyWorker(a.Class).Worker == w.id {
+				x.home++
+			}
+			w.running--
+			x.start(w)
+		})
+		x.after(x.took+x.delay, func() {
+			w.holding--
+			x.s.Release(w.id, a.Class, a.Priority)
+		})
+	}
+}
+
+// steal moves what the workers have not started, as the sequencer does.
+func (x *delayed) steal() {
+	for _, r := range x.s.Rebalance(func(id scheduler.WorkerID) bool { return x.now-x.workers[id-1].assigned >= 10 }) {
+		w := x.workers[r.From-1]
+		for i := len(w.waiting) - 1; i >= 0 && r.N > 0; i-- {
+			if a := w.waiting[i]; a.Class == r.Class && x.now-a.at >= r.Waited {
+				w.waiting = append(w.waiting[:i:i], w.waiting[i+1:]...)
+				r.N--
+				x.stolen++
+				x.after(2*x.delay, func() {
+					w.holding--
+					x.s.Release(w.id, a.Class, a.Priority)
+					x.s.Push(a.Task, a.Class, a.Priority, w.id)
+				})
+			}
+		}
+	}
+}
+
+// pushEach pushes n tasks of each of some keys, or as many without keys, whose turns alternate.
+func (x *delayed) pushEach(keyed bool, keys, n int) {
+	for i := range keys * n {
+		c := scheduler.ClassID(0)
+		if keyed {
+			c = x.s.Class(withKey(fmt.Sprint("user-", i%keys)))
+		}
+		x.s.Push(task(i), c, scheduler.Normal, 0)
+	}
+}
+
+// All workers have tasks of their keys during the measurement.
+func TestKeysCostASaturatedClusterNoThroughput(t *testing.T) {
+	t.Parallel()
+	const workers, slots, keys = 10, 8, 100
+	for _, c := range []struct {
+		took     int64
+		prefetch int
+	}{{10, 16}, {100, 8}, {2, 64}} {
+		var ended [2]int
+		for i, keyed := range []bool{false, true} {
+			x := newDelayed(workers, slots, c.prefetch, c.took, 4)
+			x.pushEach(keyed, keys, int(3*workers*slots*3000/c.took)/keys)
+			for range 500 {
+				x.step()
+			}
+			x.ended, x.home = 0, 0
+			for range 2000 {
+				x.step()
+			}
+			ended[i] = x.ended
+			if err := x.s.Check(); err != nil {
+				t.Fatal(err)
+			}
+			if keyed {
+				t.Logf("tasks of %d ms: %d ended with keys, %d of them on the worker of their key, %d without; %d were stolen", c.took, x.ended, x.home, ended[0], x.stolen)
+				if x.home*100 < x.ended*90 {
+					t.Errorf("tasks of %d ms: %d of %d ran on the worker of their key, want 90 %%", c.took, x.home, x.ended)
+				}
+			}
+		}
+		if ended[1]*100 < ended[0]*97 {
+			t.Errorf("tasks of %d ms: %d ended with keys, %d without; want 97 %% of them", c.took, ended[1], ended[0])
+		}
+	}
+}
+
+// Some workers have fewer keys than others, so that they run dry first.
+func TestAJobWithKeysTakesLittleLonger(t *testing.T) {
+	t.Parallel()
+	const workers, slots, keys, each = 10, 8, 100, 100
+	var took [2]int64
+	for i, keyed := range []bool{false, true} {
+		x := newDelayed(workers, slots, 16, 10, 4)
+		x.pushEach(keyed, keys, each)
+		for x.ended < keys*each {
+			if x.step(); x.now > 20_000 {
+				t.Fatalf("%d of %d tasks ended after 20 s", x.ended, keys*each)
+			}
+		}
+		if took[i] = x.now; keyed {
+			t.Logf("%d ms with keys, %d on the worker of their key, %d stolen; %d ms without", took[1], x.home, x.stolen, took[0])
+		}
+	}
+	if took[1]*10 > took[0]*11 {
+		t.Errorf("%d ms with keys, %d without; want at most a tenth more", took[1], took[0])
+	}
+}
+
+// A key has most of the load, in bursts, and the workers prefetch.
+func TestPrefetchingForAKeyLeavesNoWorkerIdle(t *testing.T) {
+	t.Parallel()
+	for _, slots := range []int{1, 8} {
+		x := newDelayed(10, slots, 2*slots, 10, 4)
+		hot := x.s.Class(withKey("hot"))
+		for i := range 20_000 {
+			if i%10 == 0 && i/1000%3 != 2 {
+				for j := range slots * 8 {
+					c := hot
+					if j%5 >= 3 {
+						c = x.s.Class(withKey(fmt.Sprint("user-", (i/10+j)%40)))
+					}
+					x.s.Push(task(i*100+j), c, scheduler.Normal, 0)
+				}
+			}
+			x.step()
+		}
+		t.Logf("%d slots: a worker was idle for at most %d ms while tasks waited; %d of %d at home, %d stolen", slots, x.longest, x.home, x.ended, x.stolen)
+		if x.longest > 1100 {
+			t.Errorf("%d slots: a worker was idle for %d ms while tasks waited, want 1100 at most", slots, x.longest)
+		}
+		if err := x.s.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+}
