@@ -102,9 +102,9 @@ func (s *security) newClusterID() string {
 	return s.watcher.Current().ClusterID
 }
 
-// secureReadBuffer is the buffer of frames of each connection with TLS, in bytes. Package tls
-// has buffered a whole record already, so that a small one costs no system calls.
-const secureReadBuffer = 512
+// secureReadBuffer is the buffer of frames of each connection with TLS: none. Package tls has
+// buffered a whole record already, so that the parts of a frame cost no system calls.
+const secureReadBuffer = 0
 
 // serverOptions are the options of the gRPC server.
 func (s *security) serverOptions() []grpc.ServerOption {

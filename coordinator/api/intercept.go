@@ -16,7 +16,7 @@ import (
 
 // unary admits a request, and turns errors and panics of a handler into a status.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	ctx, end := withAccess(ctx)
+	ctx, end := withAccess(ctx, nil)
 	defer end()
 	m := methods[info.FullMethod]
 	call := func() error {

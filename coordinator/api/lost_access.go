@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/dtask/dtask/internal/auth"
 )
@@ -18,14 +19,20 @@ import (
 // One that receives or sends a message ends only after the stream.
 const lostAccessWait = 100 * time.Millisecond
 
-// withAccess returns the context of a handler, which ends with the access of its caller.
-func withAccess(ctx context.Context) (context.Context, context.CancelFunc) {
+// withAccess returns the context of a handler, which ends with the access of its caller. lost
+// is called when it has ended so; it may be nil.
+func withAccess(ctx context.Context, lost func(ctx context.Context)) (context.Context, context.CancelFunc) {
 	access := auth.Access(ctx)
 	if access == nil {
 		return ctx, func() {}
 	}
 	ctx, end := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(access, func() { end(context.Cause(access)) })
+	stop := context.AfterFunc(access, func() {
+		end(context.Cause(access))
+		if lost != nil {
+			lost(ctx)
+		}
+	})
 	return ctx, func() {
 		stop()
 		end(nil)
@@ -42,33 +49,40 @@ func (s *Server) lostAccess(ctx context.Context) error {
 }
 
 // stream handles a stream. If the caller loses access, the stream ends with the reason,
-// also if the handler does not return.
+// also if the handler does not return. No goroutine waits for that: thousands of workers have
+// a stream each.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if auth.Access(stream.Context()) == nil {
 		return s.handle(srv, stream, info, handler)
 	}
-	ctx, end := withAccess(stream.Context())
+	ctx, end := withAccess(stream.Context(), func(ctx context.Context) { s.cutOff(ctx, info.FullMethod) })
 	defer end()
-	// Size 1: the handler may return after the stream has ended.
-	done := make(chan error, 1)
-	s.streams.Go(func() { done <- s.handle(srv, &accessStream{stream, ctx}, info, handler) }) //nolint:contextcheck // the stream has it
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
+	err := s.handle(srv, &accessStream{stream, ctx}, info, handler) //nolint:contextcheck // the stream has it
+	if reason := s.lostAccess(ctx); err == nil && reason != nil {
+		err = s.status(ctx, info.FullMethod, reason)
 	}
+	return err
+}
+
+// transportStream is what gRPC has in the context of a call. The first status that is written
+// ends the call for its client, and what the handler still receives or sends fails.
+type transportStream interface {
+	WriteStatus(st *status.Status) error
+}
+
+// cutOff ends a stream whose handler may not return. ctx is the context of the handler, which
+// has ended.
+func (s *Server) cutOff(ctx context.Context, method string) {
 	reason := s.lostAccess(ctx)
 	if reason == nil {
-		return <-done // the client has left, or its deadline has passed
+		return // the client has left, or the handler has returned
 	}
-	select {
-	case err := <-done:
-		if err != nil {
-			return err
+	time.AfterFunc(lostAccessWait, func() {
+		// Without it, gRPC ends the call a moment later as CANCELED.
+		if stream, ok := grpc.ServerTransportStreamFromContext(ctx).(transportStream); ok {
+			_ = stream.WriteStatus(status.Convert(s.status(ctx, method, reason))) // the client may have left
 		}
-	case <-time.After(lostAccessWait):
-	}
-	return s.status(ctx, info.FullMethod, reason)
+	})
 }
 
 // accessStream is a stream whose context ends with the access of its caller.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,6 +92,36 @@ type heldStream struct {
 	ctx context.Context
 }
 
+// heldTransport is what gRPC has of a heldStream. As with that, the first status ends the call.
+type heldTransport struct {
+	grpc.ServerTransportStream // nil: the tests call only the method below
+
+	end   context.CancelFunc // of the call
+	mu    sync.Mutex         // guards what follows
+	wrote *status.Status     // the first one; nil: none
+	at    time.Time
+}
+
+// WriteStatus is that of package transport of gRPC.
+func (h *heldTransport) WriteStatus(st *status.Status) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.wrote == nil {
+		h.wrote, h.at = st, time.Now()
+		h.end()
+	}
+	return nil
+}
+
+// heldCall returns a call of an administrator whose access the test may end.
+func heldCall(ctx context.Context) (call context.Context, transport *heldTransport, revoke context.CancelCauseFunc) {
+	call, end := context.WithCancel(auth.NewContext(ctx, identities["admin"]))
+	transport = &heldTransport{end: end}
+	call = grpc.NewContextWithServerTransportStream(call, transport)
+	access, revoke := context.WithCancelCause(call)
+	return auth.WithAccess(call, access), transport, revoke
+}
+
 func (s *heldStream) Context() context.Context { return s.ctx }
 
 // RecvMsg returns when the call has ended, as that of gRPC does.
@@ -120,19 +151,20 @@ func TestAStreamEndsWithTheReasonAlthoughItsHandlerWaits(t *testing.T) {
 				}
 			})
 			synctest.Test(t, func(t *testing.T) {
-				call, end := context.WithCancel(auth.NewContext(t.Context(), identities["admin"]))
-				access, revoke := context.WithCancelCause(call)
-				held := &heldStream{ctx: auth.WithAccess(call, access)}
+				call, transport, revoke := heldCall(t.Context())
 				info := &grpc.StreamServerInfo{FullMethod: dtaskv1.JobService_Submit_FullMethodName, IsClientStream: true}
 				time.AfterFunc(time.Minute, func() { revoke(errRevoked) })
 				began := time.Now()
-				err := r.stream(nil, held, info, func(_ any, s grpc.ServerStream) error { return wait(s) })
+				err := r.stream(nil, &heldStream{ctx: call}, info, func(_ any, s grpc.ServerStream) error { return wait(s) })
 				wantRevoked(t, err)
-				if took := time.Since(began); took > time.Minute+lostAccessWait {
+				// As gRPC does when the handler has returned.
+				if err := transport.WriteStatus(status.Convert(err)); err != nil {
+					t.Error(err)
+				}
+				wantRevoked(t, transport.wrote.Err())
+				if took := transport.at.Sub(began); took > time.Minute+lostAccessWait {
 					t.Errorf("the stream ended %s after the access", took-time.Minute)
 				}
-				end() // as gRPC does when the stream has ended
-				r.streams.Wait()
 			})
 		})
 	}
@@ -143,11 +175,10 @@ func TestAStreamWhoseClientLeavesWaitsForItsHandler(t *testing.T) {
 	t.Parallel()
 	r := build(t)
 	synctest.Test(t, func(t *testing.T) {
-		call, end := context.WithCancel(auth.NewContext(t.Context(), identities["admin"]))
-		access, revoke := context.WithCancelCause(call)
+		call, transport, revoke := heldCall(t.Context())
 		defer revoke(nil)
-		time.AfterFunc(time.Minute, end)
-		left := &heldStream{ctx: auth.WithAccess(call, access)}
+		time.AfterFunc(time.Minute, transport.end)
+		left := &heldStream{ctx: call}
 		info := &grpc.StreamServerInfo{FullMethod: dtaskv1.JobService_Submit_FullMethodName, IsClientStream: true}
 		returned := false
 		err := r.stream(nil, left, info, func(_ any, s grpc.ServerStream) error {

@@ -150,6 +150,7 @@ func (m *muxStream) admit(present int) (*turn, error) {
 	if t := m.turn; t != nil {
 		m.turn = nil
 		t.unused.Stop()
+		t.unused = nil // the context of the stream keeps the turn
 		if !t.ended.Load() {
 			return t, nil
 		}

@@ -31,7 +31,7 @@ func (serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 		return nil, nil, errors.New("transport: the connection has no TLS")
 	}
 	return conn, credentials.TLSInfo{
-		State:          secured.state,
+		State:          secured.ConnectionState(),
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
 	}, nil
 }

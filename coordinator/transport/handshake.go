@@ -105,7 +105,7 @@ func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
 	m.security.counts[result].Add(1)
 	switch result {
 	case handshakeOK:
-		return &secureConn{Conn: conn, raw: raw, state: state, peer: m.security.peers.add(raw, state, before)}, nil
+		return &secureConn{Conn: conn, raw: raw, peer: m.security.peers.add(raw, state, before)}, nil
 	case handshakePlaintext:
 		rejectPlaintext(raw, gate.recorded)
 	case handshakeRefused:
@@ -159,9 +159,8 @@ func (m *Mux) Handshakes() map[string]uint64 {
 // message ends, so that a connection that is cut off is not mistaken for a complete one.
 type secureConn struct {
 	*tls.Conn
-	raw   net.Conn
-	state tls.ConnectionState
-	peer  *tlsconf.OpenConn // nil: not a replica
+	raw  net.Conn
+	peer *tlsconf.OpenConn // nil: not a replica
 }
 
 // Close implements net.Conn.
@@ -172,23 +171,28 @@ func (c *secureConn) Close() error {
 
 // isReplica reports whether the peer of a gRPC connection is a replica of this cluster.
 func (s *security) isReplica(conn *secureConn) bool {
-	if conn == nil || len(conn.state.PeerCertificates) == 0 {
+	if conn == nil {
 		return false
 	}
-	if _, _, err := tlsconf.PeerID(conn.state.PeerCertificates[0]); err != nil {
+	state := conn.ConnectionState()
+	if len(state.PeerCertificates) == 0 {
+		return false
+	}
+	if _, _, err := tlsconf.PeerID(state.PeerCertificates[0]); err != nil {
 		return false // a worker's, which is not worth a check of its signatures
 	}
-	_, err := s.peering.Source().VerifyPeer(&conn.state)
+	_, err := s.peering.Source().VerifyPeer(&state)
 	return err == nil
 }
 
 // proven returns what the peer, a replica, has proved by its certificate, which has been
 // verified.
 func (c *secureConn) proven() (p proof, err error) {
-	if len(c.state.PeerCertificates) == 0 {
+	certs := c.ConnectionState().PeerCertificates
+	if len(certs) == 0 {
 		return p, tlsconf.ErrNotReplica
 	}
-	cert := c.state.PeerCertificates[0]
+	cert := certs[0]
 	_, id, err := tlsconf.PeerID(cert)
 	return proof{id, tlsconf.KeyHash(cert)}, err
 }

@@ -263,7 +263,7 @@ func protocolOf(conn *secureConn) (protocol string, proven proof, err error) {
 	if conn == nil {
 		return "", proven, nil
 	}
-	if protocol = conn.state.NegotiatedProtocol; protocol == tlsconf.ProtocolRaft {
+	if protocol = conn.ConnectionState().NegotiatedProtocol; protocol == tlsconf.ProtocolRaft {
 		proven, err = conn.proven()
 	}
 	return protocol, proven, err

@@ -192,10 +192,10 @@ func (s *streamLayer) secure(ctx context.Context, raw net.Conn, target string) (
 		}
 		return nil, proof{}, &refusal{reasonCertificate, err}
 	}
-	secured := &secureConn{Conn: conn, raw: raw, state: conn.ConnectionState()}
+	secured := &secureConn{Conn: conn, raw: raw}
 	proven, err := secured.proven()
 	if err == nil {
-		secured.peer = s.peers.add(raw, secured.state, before)
+		secured.peer = s.peers.add(raw, secured.ConnectionState(), before)
 	}
 	return secured, proven, err
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -66,11 +67,16 @@ func verifyChain(presented, roots []*x509.Certificate, usage x509.ExtKeyUsage) (
 		Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(),
 		CurrentTime: time.Unix(1, 0), KeyUsages: []x509.ExtKeyUsage{usage},
 	}
-	for _, root := range Anchors(roots) {
+	anchors := Anchors(roots)
+	for _, root := range anchors {
 		opts.Roots.AddCert(undated(root))
 	}
 	for _, cert := range presented[1:] {
-		opts.Intermediates.AddCert(undated(cert))
+		// A replica sends its CA, too. As an intermediate it would only cost another check of
+		// the same signature.
+		if !slices.ContainsFunc(anchors, cert.Equal) {
+			opts.Intermediates.AddCert(undated(cert))
+		}
 	}
 	chains, err := undated(presented[0]).Verify(opts)
 	if err != nil {

@@ -55,6 +55,11 @@ func inIdentities() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/access", Run: "ACallThatDoesNotEndWithItsAccess"}, {Package: "./coordinator/api", Run: "AnUploadWhoseCallerLosesAccess"}},
 		},
 		{
+			Name:   "a-stream-whose-handler-waits-outlives-its-access",
+			Edits:  []Edit{{"coordinator/api/lost_access.go", "lost(ctx)", "_ = lost"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "AStreamEndsWithTheReason|AnUploadWhoseCallerLosesAccess"}},
+		},
+		{
 			Name:   "the-clock-of-the-leader-decides-about-access",
 			Edits:  []Edit{{"coordinator/identities.go", "Now: r.clusterClock.now,", "Now: r.cfg.Wall,"}},
 			Caught: []Checker{{Package: "./coordinator", Run: "TestAccessFollowsTheClockOfTheMajority"}},
