@@ -256,7 +256,7 @@ units: ## check the systemd units with systemd-analyze
 
 .PHONY: image-test
 image-test: ## build the image, and run the commands of docs/deploy.md in containers; needs docker and docker compose
-	DTASK_IMAGE=1 go test -count=1 -v -timeout 10m -run '^TestTheDocumentedContainers' $(ARGS) ./test/packaging
+	DTASK_IMAGE=1 go test -count=1 -v -timeout 10m -run '^(TestTheDocumentedContainers|TestAContainerWith)' $(ARGS) ./test/packaging
 
 .PHONY: manifests
 manifests: ## check the manifests for Kubernetes against the types of its API

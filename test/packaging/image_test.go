@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/test/cluster"
 )
 
 // imageVariable runs the tests that need a container engine.
@@ -72,7 +76,21 @@ func documentedBlock(t *testing.T, heading string) string {
 	return block
 }
 
-func TestTheDocumentedContainersSurviveTheLossOfTheirLeader(t *testing.T) {
+// A composition is a cluster of containers that the commands of docs/deploy.md have set up.
+type composition struct {
+	t   *testing.T
+	dir string // of compose.yaml
+}
+
+// project is the name of the composition, and network that of its network.
+const (
+	project = "dtask-test"
+	network = project + "_default"
+)
+
+// newComposition builds the image and sets up a cluster, which ends with the test.
+func newComposition(t *testing.T) *composition {
+	t.Helper()
 	if os.Getenv(imageVariable) == "" {
 		t.Skipf("set %s=1 to use the container engine of this machine", imageVariable)
 	}
@@ -84,25 +102,50 @@ func TestTheDocumentedContainersSurviveTheLossOfTheirLeader(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root(t), "deploy"))); err != nil {
 		t.Fatal(err)
 	}
-	compose := filepath.Join(dir, "docker")
-	write(t, filepath.Join(compose, "without-prometheus.yaml"), withoutPrometheus, 0o600)
+	c := &composition{t, filepath.Join(dir, "docker")}
+	write(t, filepath.Join(c.dir, "without-prometheus.yaml"), withoutPrometheus, 0o600)
 	t.Cleanup(func() {
 		// Without the context of the test, which is done.
-		cmd := exec.Command("bash", "-c", prelude+"docker compose -p dtask-test down -v")
-		cmd.Dir = compose
+		cmd := exec.Command("bash", "-c", prelude+"docker rm -f "+stranger+" || true; docker compose -p "+project+" down -v")
+		cmd.Dir = c.dir
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("removing the cluster: %v\n%s", err, out)
 		}
 	})
-	block := strings.ReplaceAll(documentedBlock(t, "Containers"), "-p dtask ", "-p dtask-test ")
+	block := strings.ReplaceAll(documentedBlock(t, "Containers"), "-p dtask ", "-p "+project+" ")
 	block = strings.ReplaceAll(block, "cd deploy/docker\n", "")
-	out := shell(t, compose, "umask 022\n"+prelude+block)
-	if !strings.Contains(out, "completed in") {
+	if out := c.run("umask 022\n" + block); !strings.Contains(out, "completed in") {
 		t.Fatalf("the job did not complete:\n%s", out)
 	}
+	return c
+}
 
+// run runs a script beside compose.yaml, and returns its output.
+func (c *composition) run(script string) string {
+	c.t.Helper()
+	return shell(c.t, c.dir, prelude+script)
+}
+
+// status reads the status of the cluster in the container of a coordinator.
+func (c *composition) status(coordinator string) (status document.Cluster) {
+	c.t.Helper()
+	out := c.run("docker compose -p " + project + " exec -T " + coordinator + " /dtaskctl cluster status -o json")
+	if err := json.Unmarshal([]byte(out), &status); err != nil {
+		c.t.Fatalf("%v\n%s", err, out)
+	}
+	return status
+}
+
+// inspect returns a property of the container of a service.
+func (c *composition) inspect(service, format string) string {
+	c.t.Helper()
+	return strings.TrimSpace(c.run("docker inspect -f '" + format + `' "$(docker compose -p ` + project + " ps -q " + service + `)"`))
+}
+
+func TestTheDocumentedContainersSurviveTheLossOfTheirLeader(t *testing.T) {
+	c := newComposition(t)
 	began := time.Now()
-	out = shell(t, compose, prelude+`
+	out := c.run(`
 leader=$(docker compose -p dtask-test exec -T n1 /dtaskctl cluster status | sed -n 's/^leader \(n[0-9]\),.*/\1/p')
 docker compose -p dtask-test kill -s KILL "$leader"
 other=n1; [ "$leader" = n1 ] && other=n2
@@ -117,6 +160,58 @@ docker compose -p dtask-test up -d "$leader"
 		t.Errorf("the job did not complete after the loss of the leader:\n%s", out)
 	}
 	t.Logf("another leader ran a job and the old one was back after %v", time.Since(began).Round(time.Millisecond))
+}
+
+// stranger is a container that takes the address of another one.
+const stranger = project + "-stranger"
+
+// A killed coordinator starts with another address, while a container that is not of the
+// cluster has its old one. The others reach it under its name.
+func TestAContainerWithAnotherAddressIsAVoterAgain(t *testing.T) {
+	c := newComposition(t)
+	for _, lost := range []string{"n2", "n1"} { // the leader of a new cluster is n1
+		asked := map[string]string{"n1": "n2", "n2": "n1"}[lost]
+		before := c.inspect(lost, "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}")
+		c.run("docker compose -p " + project + " kill -s KILL " + lost + `
+docker compose -p ` + project + " rm -f " + lost + `
+docker run -d --name ` + stranger + " --network " + network + " dtask:latest --dev --data-dir /tmp/data\n" +
+			"docker compose -p " + project + " up -d " + lost)
+		began, err := time.Parse(time.RFC3339Nano, c.inspect(lost, "{{.State.StartedAt}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.awaitVoter(asked, lost)
+		back := time.Since(began).Round(time.Millisecond)
+		after := c.inspect(lost, "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}")
+		if after == before {
+			t.Errorf("%s has its address %s again: nothing was tested", lost, after)
+		}
+		t.Logf("%s moved from %s to %s, and is a voter without lag %v after its start", lost, before, after, back)
+		c.run("docker rm -f " + stranger)
+	}
+	leader := c.status("n3").Leader
+	out := c.run("docker compose -p " + project + " exec -T " + leader + " /dtaskctl submit --type prime --payload 999999937 --wait")
+	if !strings.Contains(out, "completed in") {
+		t.Errorf("the job did not complete:\n%s", out)
+	}
+}
+
+// awaitVoter waits until the status of a coordinator has another one as a voter that answers
+// and has applied all entries.
+func (c *composition) awaitVoter(asked, id string) {
+	c.t.Helper()
+	err := cluster.Until(c.t.Context(), id+" is a voter", time.Minute, func(context.Context) error {
+		status := c.status(asked)
+		for _, m := range status.Members {
+			if m.ID == id && m.Voter && m.Lag == 0 && (m.State == "follower" || m.State == "leader") && status.Leader != "" {
+				return nil
+			}
+		}
+		return fmt.Errorf("%w: %+v", cluster.ErrNotYet, status)
+	})
+	if err != nil {
+		c.t.Error(err)
+	}
 }
 
 // wantSmallImage checks the size and the user of the image.
