@@ -129,7 +129,7 @@ func (c *composition) run(script string) string {
 // status reads the status of the cluster in the container of a coordinator.
 func (c *composition) status(coordinator string) (status document.Cluster) {
 	c.t.Helper()
-	out := c.run("docker compose -p " + project + " exec -T " + coordinator + " /dtaskctl cluster status -o json")
+	out := c.run("docker compose -p " + project + " exec -T " + coordinator + " /dtaskctl cluster status -o json 2>/dev/null")
 	if err := json.Unmarshal([]byte(out), &status); err != nil {
 		c.t.Fatalf("%v\n%s", err, out)
 	}
@@ -139,7 +139,7 @@ func (c *composition) status(coordinator string) (status document.Cluster) {
 // inspect returns a property of the container of a service.
 func (c *composition) inspect(service, format string) string {
 	c.t.Helper()
-	return strings.TrimSpace(c.run("docker inspect -f '" + format + `' "$(docker compose -p ` + project + " ps -q " + service + `)"`))
+	return strings.TrimSpace(c.run("docker inspect -f '" + format + `' "$(docker compose -p ` + project + " ps -q " + service + ` 2>/dev/null)" 2>/dev/null`))
 }
 
 func TestTheDocumentedContainersSurviveTheLossOfTheirLeader(t *testing.T) {
@@ -201,7 +201,7 @@ docker run -d --name ` + stranger + " --network " + network + " dtask:latest --d
 func (c *composition) awaitVoter(asked, id string) {
 	c.t.Helper()
 	err := cluster.Until(c.t.Context(), id+" is a voter", time.Minute, func(context.Context) error {
-		status := c.status(asked)
+		status := c.status(asked) //nolint:contextcheck // it uses the context of the test
 		for _, m := range status.Members {
 			if m.ID == id && m.Voter && m.Lag == 0 && (m.State == "follower" || m.State == "leader") && status.Leader != "" {
 				return nil
@@ -277,19 +277,19 @@ func runCommand(t *testing.T, bin string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cluster := exec.CommandContext(ctx, filepath.Join(bin, "dtaskd"), "--dev", "--listen", "127.0.0.1:0", "--http", "")
-	cluster.Cancel = func() error { return cluster.Process.Signal(os.Interrupt) }
-	cluster.Env = append(os.Environ(), "DTASK_ADDR=", "TMPDIR="+t.TempDir())
-	out, err := cluster.StdoutPipe()
+	dev := exec.CommandContext(ctx, filepath.Join(bin, "dtaskd"), "--dev", "--listen", "127.0.0.1:0", "--http", "")
+	dev.Cancel = func() error { return dev.Process.Signal(os.Interrupt) }
+	dev.Env = append(os.Environ(), "DTASK_ADDR=", "TMPDIR="+t.TempDir())
+	out, err := dev.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cluster.Start(); err != nil {
+	if err := dev.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
 		cancel()
-		_ = cluster.Wait() // it was stopped by a signal
+		_ = dev.Wait() // it was stopped by a signal
 	}()
 	address := regexp.MustCompile(`--addr (127\.0\.0\.1:[0-9]+)`)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
