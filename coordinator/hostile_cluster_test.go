@@ -216,9 +216,12 @@ func (a *attacked) under(name string, attack func(t *testing.T)) {
 				slowest = max(slowest, time.Since(began))
 			}
 		})
-		attack(t)
-		close(over)
-		calm.Wait()
+		func() {
+			// Also if the attack ends the test: the client reports to it.
+			defer calm.Wait()
+			defer close(over)
+			attack(t)
+		}()
 		t.Logf("%d calls during the attack and after it, the slowest took %s", calls, slowest.Round(time.Millisecond))
 		if after := a.status(); after.GetLeader() != before.GetLeader() || after.GetTerm() != before.GetTerm() {
 			t.Errorf("the leader changed: %s of term %d, then %s of term %d", before.GetLeader(), before.GetTerm(), after.GetLeader(), after.GetTerm())
