@@ -185,7 +185,9 @@ func (t *trial) moves(c *class) bool {
 		t.v.keyed.homes[c] = old
 	}
 	switch eligible := t.w.slots > 0 && t.w.eligible(c.shape); {
-	case t.from.id == 0: // a worker that joins: its id decides
+	case t.from.id == 0: // a worker that joins: its id decides, and it is taken as that of the key
+		// Otherwise its tasks may take another alternative there, which is larger.
+		t.unknown = t.unknown || eligible && old != 0 && c.alternatives != nil
 		return eligible
 	case old == t.w.id && !eligible:
 		t.v.undecided = true // the key moves to another worker, which may be idle

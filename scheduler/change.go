@@ -161,18 +161,30 @@ func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
 		t.w.serves = mergeSorted(w.serves, []namespaceID{v.class.namespace})
 	case ResourceShort:
 		change.Kind = AddResource
-		amount, ok := t.leastResource(v.class, o)
-		change.Amount = amount
-		return change, ok
+		return change, v.decides(func() (ok bool) {
+			change.Amount, ok = t.leastResource(v.class, o)
+			return ok
+		})
 	case NoFreeSlot:
 		change.Kind = AddSlots
-		n, ok := t.leastSlots()
-		change.Amount = n
-		return change, ok
+		return change, v.decides(func() (ok bool) {
+			change.Amount, ok = t.leastSlots()
+			return ok
+		})
 	case GroupFull, LimitFull, RateExceeded, QueuePaused, QueueFull, QueueShort, WorkerKept, WorkerReserved:
 		return change, false // not of a worker
 	}
 	return change, t.starts()
+}
+
+// decides reports whether trials of several amounts found one, and all of them were decided:
+// otherwise a lower amount may suffice.
+func (v *TaskView) decides(found func() bool) bool {
+	before := v.undecided
+	v.undecided = false
+	ok := found() && !v.undecided
+	v.undecided = v.undecided || before
+	return ok
 }
 
 // mergeSorted returns the sorted union of two lists, of which the first is sorted.
@@ -376,7 +388,8 @@ func (v *TaskView) placedAnywhere(c *class) bool {
 // addWorker returns the capacity of a worker that would take the task, and those before it
 // that take slots of such a worker.
 func (v *TaskView) addWorker() (Change, bool) {
-	if v.homeOf(v.class) != 0 {
+	if home := v.homeOf(v.class); home != 0 {
+		v.undecided = v.undecided || home == v.avoid // it does not wait there; another worker may get the key
 		return Change{}, false
 	}
 	offers, ids := v.labelOffers()

@@ -28,6 +28,9 @@ type trial struct {
 	watch    resourceID
 	watching bool
 	step     int64
+	// unknown: what takes the free slots depends on the worker in ways that a trial does not
+	// know. Then nothing follows from it.
+	unknown bool
 }
 
 // try begins a trial, and ends the one before. The caller changes t.w.
@@ -43,7 +46,7 @@ func (t *trial) reset() {
 	if t.next == nil {
 		t.next = make([]int, len(t.v.ahead))
 	}
-	t.alive = t.alive[:0]
+	t.alive, t.unknown = t.alive[:0], false
 	t.count(len(t.v.ahead))
 	for k := range t.v.ahead {
 		c := t.v.ahead[k].class
@@ -73,7 +76,10 @@ func (t *trial) starts() bool {
 	if !t.reaches() {
 		return false
 	}
-	t.reset()
+	if t.reset(); t.unknown {
+		t.v.undecided = true
+		return false
+	}
 	before := t.changeFleet()
 	defer func() { t.v.capacity = before; t.undo() }()
 	for t.w.used < t.w.slots && !t.v.cut {

@@ -57,7 +57,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	}
 	ctx, end := withAccess(stream.Context(), func(ctx context.Context) { s.cutOff(ctx, info.FullMethod) })
 	defer end()
-	err := s.handle(srv, &accessStream{stream, ctx}, info, handler) //nolint:contextcheck // the stream has it
+	err := s.handle(srv, &accessStream{stream, ctx}, info, handler)
 	if reason := s.lostAccess(ctx); err == nil && reason != nil {
 		err = s.status(ctx, info.FullMethod, reason)
 	}

@@ -39,7 +39,7 @@ func (l *clusterLog) schedule(s shape) fsm.ScheduleID {
 }
 
 // fire runs a schedule, and archives the run once it has ended.
-func (l *clusterLog) fire(x fsm.ScheduleID, s shape) fsm.JobID {
+func (l *clusterLog) fire(x fsm.ScheduleID, s shape) {
 	l.tb.Helper()
 	var id fsm.JobID
 	l.leader.Read(func(st *fsm.State, _ uint64) { id = st.NextJob() })
@@ -49,7 +49,6 @@ func (l *clusterLog) fire(x fsm.ScheduleID, s shape) fsm.JobID {
 	l.end(id, s)
 	l.model[id] = s
 	l.do(&fsm.Archive{Items: []fsm.JobID{id}})
-	return id
 }
 
 // stored is what a file has of templates.

@@ -91,7 +91,7 @@ func inBackup() []Mutant {
 		},
 		{
 			Name:   "the-sha-256-of-a-backup-is-not-checked",
-			Edits:  []Edit{{"internal/backup/reader.go", `if !bytes.Equal(r.totals.SHA256[:], b[16:]) {`, `if bytes.Equal(nil, b) {`}},
+			Edits:  []Edit{{"internal/backup/reader.go", `if r.sumUp(); !bytes.Equal(r.totals.SHA256[:], b[16:]) {`, `if r.sumUp(); bytes.Equal(nil, b) {`}},
 			Caught: []Checker{{Package: "./internal/backup", Run: "MissingDoubledOrMoved"}},
 		},
 		{

@@ -107,20 +107,5 @@ func inPlacement() []Mutant {
 			Edits:  []Edit{{"coordinator/session/automatic_labels.go", "	list[fsm.WorkerLabel] = h.GetName()\n", "	if list[fsm.WorkerLabel] == \"\" {\n		list[fsm.WorkerLabel] = h.GetName()\n	}\n"}},
 			Caught: []Checker{{Package: "./coordinator/session", Run: "TestAutomaticLabelsAreThoseThatAWorkerCannotInvent"}},
 		},
-		{
-			Name:   "a-part-of-a-gpu-takes-a-free-one",
-			Edits:  []Edit{{"worker/gpu/pool.go", "free < p.free[best]", "free > p.free[best]"}},
-			Caught: []Checker{{Package: "./worker/gpu", Run: "TestPartsShareTheFullestGPU"}},
-		},
-		{
-			Name:   "a-whole-gpu-may-be-in-use",
-			Edits:  []Edit{{"worker/gpu/pool.go", "if p.free[i] == whole {", "if p.free[i] > 0 {"}},
-			Caught: []Checker{{Package: "./worker/gpu", Run: "TestNoGPUIsGivenTwice"}},
-		},
-		{
-			Name:   "an-attempt-keeps-its-gpu",
-			Edits:  []Edit{{"worker/execute.go", "	defer returnGPUs()\n", "	_ = returnGPUs\n"}},
-			Caught: []Checker{{Package: "./worker", Run: "TestAHandlerReadsItsGPUs"}},
-		},
 	}
 }

@@ -1,0 +1,22 @@
+package mutants
+
+// inGPUs returns the mistakes by which attempts use GPUs of others.
+func inGPUs() []Mutant {
+	return []Mutant{
+		{
+			Name:   "a-part-of-a-gpu-takes-a-free-one",
+			Edits:  []Edit{{"worker/gpu/pool.go", "free < p.free[best]", "free > p.free[best]"}},
+			Caught: []Checker{{Package: "./worker/gpu", Run: "TestPartsShareTheFullestGPU"}},
+		},
+		{
+			Name:   "a-whole-gpu-may-be-in-use",
+			Edits:  []Edit{{"worker/gpu/pool.go", "if p.free[i] == whole {", "if p.free[i] > 0 {"}},
+			Caught: []Checker{{Package: "./worker/gpu", Run: "TestNoGPUIsGivenTwice"}},
+		},
+		{
+			Name:   "an-attempt-keeps-its-gpu",
+			Edits:  []Edit{{"worker/execute.go", "	defer returnGPUs()\n", "	_ = returnGPUs\n"}},
+			Caught: []Checker{{Package: "./worker", Run: "TestAHandlerReadsItsGPUs"}},
+		},
+	}
+}
