@@ -214,3 +214,66 @@ func TestPrefetchingForAKeyLeavesNoWorkerIdle(t *testing.T) {
 		}
 	}
 }
+
+// ofOneKey returns how many of n tasks with one key its worker gets, and how many the other
+// worker gets, each with one slot and four places to prefetch.
+func ofOneKey(n int) (home, other int) {
+	s := fleetOf(2, 1)
+	for id := scheduler.WorkerID(1); id <= 2; id++ {
+		s.SetPrefetch(id, 4)
+	}
+	class := s.Class(withKey("ann"))
+	for i := range n {
+		s.Push(task(i), class, scheduler.Normal, 0)
+	}
+	for a, ok := s.Next(nil); ok; a, ok = s.Next(nil) {
+		if a.Worker == s.KeyWorker(class).Worker {
+			home++
+		} else {
+			other++
+		}
+	}
+	return home, other
+}
+
+func TestAWorkerPrefetchesFewTasksOfItsKeysWhileAnotherIsIdle(t *testing.T) {
+	t.Parallel()
+	if home, other := ofOneKey(5); other == 0 {
+		t.Errorf("the worker of the key has %d tasks, and the idle one none", home)
+	}
+}
+
+// Nine of ten workers have three tasks of a key each, with one slot and four places to prefetch.
+// The third waits while the tenth worker is idle, which is within the bound of loads.
+func TestAWorkerPrefetchesTasksOfItsKeysOnceNoneIsIdle(t *testing.T) {
+	t.Parallel()
+	s := fleetOf(10, 1)
+	for id := scheduler.WorkerID(1); id <= 10; id++ {
+		s.SetPrefetch(id, 4)
+	}
+	homes := map[scheduler.WorkerID]bool{10: true}
+	n := 0
+	for i := 0; len(homes) < 10; i++ {
+		class := s.Class(withKey(fmt.Sprint("user-", i)))
+		if home := s.KeyWorker(class).Worker; !homes[home] {
+			homes[home] = true
+			for range 3 {
+				s.Push(task(n), class, scheduler.Normal, 0)
+				n++
+			}
+		}
+	}
+	next := func() (n int) {
+		for _, ok := s.Next(nil); ok; _, ok = s.Next(nil) {
+			n++
+		}
+		return n
+	}
+	if got := next(); got != 18 {
+		t.Fatalf("%d tasks of %d are assigned while a worker is idle, want 18", got, n)
+	}
+	s.Push(task(n), s.Class(scheduler.Demand{}), scheduler.Normal, 0)
+	if got := next(); got != 1+9 {
+		t.Errorf("%d tasks are assigned, want one to the idle worker and then those that waited", got)
+	}
+}

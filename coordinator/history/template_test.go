@@ -214,7 +214,7 @@ func TestATemplateSurvivesACrashWithItsRuns(t *testing.T) {
 	interrupted := 0
 	for i, b := range files {
 		again := l.replica(Config{Path: write(t, b), WriteDelay: time.Hour})
-		if got := again.stored(); got.templates == 0 && got.parts > 0 {
+		if got := again.stored(); !slices.Contains([][]int{{0}, {3, 15}, {3 + 15}}[got.templates], got.parts) {
 			t.Errorf("file %d: stored %+v", i, got)
 		}
 		if bytes.Contains(b, []byte("t10")) && again.stored().templates < 2 {

@@ -25,6 +25,9 @@ type dispatcher struct {
 	gates      *gates
 	advanced   time.Time // when the scheduler's time was set last
 	stale      uint64    // upper bound of the tasks in the scheduler that are no longer ready
+	// moved are the jobs whose ended tasks may have entries in a class that the job has left.
+	// They must not count again if such a task is resumed.
+	moved map[fsm.JobID]bool
 }
 
 // loadsInterval is how often the loads of the queues are counted for metrics: it takes some
@@ -43,6 +46,9 @@ func (d *dispatcher) next() (at time.Time, ok bool) {
 
 // pushRun takes a run of ready tasks.
 func (d *dispatcher) pushRun(b *batch, run fsm.TaskRun) {
+	for i := uint32(0); i < run.N && d.moved[run.Job]; i++ {
+		d.sched.Supersede(schedulerRef(fsm.TaskRef{Job: run.Job, Index: run.Index + i}))
+	}
 	if run.N == 1 {
 		d.push(b, run.TaskRef)
 		return
@@ -226,6 +232,7 @@ func (d *dispatcher) sweep(b *batch) {
 	} else if d.stale > 0 && d.stale >= n/2 {
 		d.stale = 0
 		d.sched.Sweep(isReady(b.view))
+		clear(d.moved)
 		d.waits.drop(b.view)
 	}
 	b.cfg.Totals.Unplaceable.Store(int64(d.sched.Unplaceable(isReady(b.view))))

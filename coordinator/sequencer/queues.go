@@ -106,6 +106,7 @@ func (q *queues) moved(b *batch, jobs map[fsm.JobID]bool) {
 	for _, id := range slices.Sorted(maps.Keys(jobs)) {
 		if known := q.policies.jobs[id]; known != nil {
 			before = append(before, known)
+			q.dispatch.moved[id] = true
 			delete(q.policies.jobs, id)
 		}
 	}

@@ -359,3 +359,40 @@ func TestTheSubmissionRateOfAQueueHolds(t *testing.T) {
 		mustSubmit(t, s, spec{key: "other queue", n: 1})
 	})
 }
+
+// Its entry in the queue of before is dropped only when the queue reaches it.
+func TestATaskThatIsResumedAfterItsJobMovedStartsInTheNewQueueOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetQueue(t, s, "etl", fsm.QueueSettings{})
+		id := mustSubmit(t, s, spec{key: "k", n: 10})
+		mustSubmit(t, s, spec{key: "other", n: 1}) // it has the same class, which stays therefore
+		if _, _, err := s.PauseQueue(t.Context(), "etl", "new disk", "alice"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CancelTask(t.Context(), fsm.TaskRef{Job: id, Index: 1}, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.MoveJob(t.Context(), fsm.MoveJob{Job: id, Queue: "etl"}, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Revive(t.Context(), fsm.Revive{Job: id}, true); err != nil {
+			t.Fatal(err)
+		}
+		attachWorker(t, s, "w1", "a", 20, keep)
+		synctest.Wait()
+		if n := c.job(id).Counts[fsm.Assigned]; n != 0 {
+			t.Errorf("%d tasks of a paused queue run", n)
+		}
+		if _, _, err := s.ResumeQueue(t.Context(), "etl", "alice"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := c.job(id).Counts[fsm.Assigned]; n != 10 {
+			t.Errorf("%d tasks run in the queue that was resumed, want 10", n)
+		}
+	})
+}

@@ -90,6 +90,7 @@ func New(cfg Config) (*Sequencer, error) {
 		sched: sched, policies: policies, timers: &s.timers, workers: &s.workers, results: results,
 		cleanups: heldCleanups{until: make(map[fsm.TaskRef]time.Time)}, waits: waitSampler{since: make(map[fsm.TaskRef]time.Time)},
 		queued: queueTimeouts{until: make(map[fsm.TaskRef]time.Time)}, queueWaits: queueWaits{byQueue: make(map[string]*lastWaits)},
+		moved: make(map[fsm.JobID]bool),
 	}
 	s.stealing = stealing{sched: sched, workers: &s.workers}
 	s.retention = retention{cfg: c}

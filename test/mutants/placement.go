@@ -65,12 +65,12 @@ func inPlacement() []Mutant {
 		{
 			Name:   "what-is-prefetched-for-keys-has-no-bound",
 			Edits:  []Edit{{"scheduler/affinity.go", "return !idle || w.waiting < w.slots }", "return !idle || w.waiting < w.slots+w.prefetch }"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestAffinityMatchesTheReferenceModel"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAWorkerPrefetches"}},
 		},
 		{
 			Name:   "tasks-wait-for-idle-workers-that-are-gone",
 			Edits:  []Edit{{"scheduler/affinity.go", "	s.affinity.bound = true\n", ""}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestAffinityMatchesTheReferenceModel"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAWorkerPrefetches"}},
 		},
 		{
 			Name:   "what-waits-at-the-worker-of-its-key-is-stolen-at-once",
