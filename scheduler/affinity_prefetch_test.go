@@ -243,17 +243,17 @@ func TestAWorkerPrefetchesFewTasksOfItsKeysWhileAnotherIsIdle(t *testing.T) {
 	}
 }
 
-// Nine of ten workers have three tasks of a key each, with one slot and four places to prefetch.
-// The third waits while the tenth worker is idle, which is within the bound of loads.
+// Five of six workers have three tasks of a key each, with one slot and four places to prefetch.
+// The third waits while the sixth worker is idle, which is within the bound of loads.
 func TestAWorkerPrefetchesTasksOfItsKeysOnceNoneIsIdle(t *testing.T) {
 	t.Parallel()
-	s := fleetOf(10, 1)
-	for id := scheduler.WorkerID(1); id <= 10; id++ {
+	s := fleetOf(6, 1)
+	for id := scheduler.WorkerID(1); id <= 6; id++ {
 		s.SetPrefetch(id, 4)
 	}
-	homes := map[scheduler.WorkerID]bool{10: true}
+	homes := map[scheduler.WorkerID]bool{6: true}
 	n := 0
-	for i := 0; len(homes) < 10; i++ {
+	for i := 0; len(homes) < 6; i++ {
 		class := s.Class(withKey(fmt.Sprint("user-", i)))
 		if home := s.KeyWorker(class).Worker; !homes[home] {
 			homes[home] = true
@@ -269,11 +269,11 @@ func TestAWorkerPrefetchesTasksOfItsKeysOnceNoneIsIdle(t *testing.T) {
 		}
 		return n
 	}
-	if got := next(); got != 18 {
-		t.Fatalf("%d tasks of %d are assigned while a worker is idle, want 18", got, n)
+	if got := next(); got != 10 {
+		t.Fatalf("%d tasks of %d are assigned while a worker is idle, want 10", got, n)
 	}
 	s.Push(task(n), s.Class(scheduler.Demand{}), scheduler.Normal, 0)
-	if got := next(); got != 1+9 {
+	if got := next(); got != 1+5 {
 		t.Errorf("%d tasks are assigned, want one to the idle worker and then those that waited", got)
 	}
 }

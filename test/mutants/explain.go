@@ -47,5 +47,10 @@ func inExplain() []Mutant {
 			Edits:  []Edit{{"coordinator/api/explain.go", "return w != nil && servesCaller(w, x.caller)", "return w != nil"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestWorkersOfOtherNamespaces"}},
 		},
+		{
+			Name:   "a-worker-that-joins-takes-the-tasks-of-all-keys",
+			Edits:  []Edit{{"scheduler/affinity_view.go", "t.unknown = t.unknown || eligible", "t.unknown = t.unknown && eligible"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestChangesAreSoundAndComplete"}},
+		},
 	}
 }

@@ -30,5 +30,10 @@ func inQueues() []Mutant {
 			Edits:  []Edit{{"coordinator/sequencer/queues.go", "	q.workers.moved(b, jobs)\n", ""}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAMovedJob"}},
 		},
+		{
+			Name:   "a-resumed-task-also-starts-in-the-queue-of-before",
+			Edits:  []Edit{{"coordinator/sequencer/dispatch.go", "d.moved[run.Job]; i++", "d.moved[0]; i++"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestATaskThatIsResumedAfterItsJobMoved"}},
+		},
 	}
 }
