@@ -229,6 +229,7 @@ func (d *dispatcher) sweep(b *batch) {
 	n := uint64(d.sched.Len()) //nolint:gosec // not negative
 	if n == 0 {
 		clear(d.waits.since)
+		clear(d.moved)
 	} else if d.stale > 0 && d.stale >= n/2 {
 		d.stale = 0
 		d.sched.Sweep(isReady(b.view))
