@@ -113,9 +113,10 @@
 // it, but while another one is idle, not more tasks than it has slots. Once nothing else can
 // start and a worker is idle, tasks spill: they start elsewhere if they have waited for a
 // second, or if too many wait for their worker (affinity_wait.go). The latter may be prefetched
-// elsewhere, too. Time is a number that the
-// caller passes to Advance. Explanations know the worker of each key (affinity_view.go): a
-// trial starts a task with a key only there, and is undecided if it could spill.
+// elsewhere, too. Time is a number that the caller passes to Advance. Explanations know the
+// worker of each key (affinity_view.go): a trial starts a task with a key only there, and is
+// undecided if it could spill, or if a worker that joins may become that of a key whose tasks
+// have alternatives.
 //
 // # Explaining
 //
