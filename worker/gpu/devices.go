@@ -66,7 +66,7 @@ func parse(list string) (Devices, error) {
 		switch {
 		case id == "":
 			return Devices{}, errors.New("must be auto, none, or indexes or UUIDs with commas between them, such as 0,1")
-		case strings.Trim(id, idCharacters) != "":
+		case strings.Trim(id, idCharacters) != "" || !strings.ContainsAny(id, "0123456789"):
 			return Devices{}, fmt.Errorf("%q is neither an index nor a UUID", id)
 		case slices.Contains(d.IDs[:i], id):
 			return Devices{}, fmt.Errorf("duplicate %s", id)

@@ -131,6 +131,8 @@ func TestABadListIsAnError(t *testing.T) {
 		"0,0":     "duplicate 0",
 		"0,":      "must be auto, none, or indexes or UUIDs with commas between them, such as 0,1",
 		"0 1":     `"0 1" is neither an index nor a UUID`,
+		"amd":     `"amd" is neither an index nor a UUID`,
+		"all":     `"all" is neither an index nor a UUID`,
 		"intel:0": `unknown vendor "intel": must be nvidia or amd`,
 		"amd:":    "must be auto, none, or indexes or UUIDs with commas between them, such as 0,1",
 	} {
