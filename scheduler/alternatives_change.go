@@ -165,6 +165,9 @@ func (l TaskViews) Changes() (list []Change, complete bool) {
 			}
 		}
 	}
+	list = slices.DeleteFunc(list, func(c Change) bool { // a lower amount may suffice for another alternative
+		return slices.ContainsFunc(l, func(v *TaskView) bool { return slices.ContainsFunc(v.unsure, c.isLike) })
+	})
 	slices.SortStableFunc(list, compareChanges)
 	return list, complete
 }

@@ -161,16 +161,18 @@ func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
 		t.w.serves = mergeSorted(w.serves, []namespaceID{v.class.namespace})
 	case ResourceShort:
 		change.Kind = AddResource
-		return change, v.decides(func() (ok bool) {
+		found := v.decides(&change, func() (ok bool) {
 			change.Amount, ok = t.leastResource(v.class, o)
 			return ok
 		})
+		return change, found
 	case NoFreeSlot:
 		change.Kind = AddSlots
-		return change, v.decides(func() (ok bool) {
+		found := v.decides(&change, func() (ok bool) {
 			change.Amount, ok = t.leastSlots()
 			return ok
 		})
+		return change, found
 	case GroupFull, LimitFull, RateExceeded, QueuePaused, QueueFull, QueueShort, WorkerKept, WorkerReserved:
 		return change, false // not of a worker
 	}
@@ -179,11 +181,15 @@ func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
 
 // decides reports whether trials of several amounts found one, and all of them were decided:
 // otherwise a lower amount may suffice.
-func (v *TaskView) decides(found func() bool) bool {
+func (v *TaskView) decides(c *Change, found func() bool) bool {
 	before := v.undecided
 	v.undecided = false
-	ok := found() && !v.undecided
-	v.undecided = v.undecided || before
+	ok := found()
+	if v.undecided {
+		v.unsure = append(v.unsure, *c)
+		return false
+	}
+	v.undecided = before
 	return ok
 }
 
@@ -389,7 +395,7 @@ func (v *TaskView) placedAnywhere(c *class) bool {
 // that take slots of such a worker.
 func (v *TaskView) addWorker() (Change, bool) {
 	if home := v.homeOf(v.class); home != 0 {
-		v.undecided = v.undecided || home == v.avoid // it does not wait there; another worker may get the key
+		v.undecided = v.undecided || home == v.avoid // the task does not wait there, and the worker that joins may get the key
 		return Change{}, false
 	}
 	offers, ids := v.labelOffers()

@@ -481,7 +481,7 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 	t.Parallel()
 	kinds, tasks, undecided, keyed, waits := map[scheduler.ChangeKind]int{}, 0, 0, 0, 0
 	// In these states, a change of the view was wrong once, or missing.
-	seeds := []uint64{2_859, 4_996, 45_800}
+	seeds := []uint64{2_859, 4_996, 8_700, 45_800}
 	for n := range *changeStates {
 		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative
 	}

@@ -52,8 +52,9 @@ type TaskView struct {
 	// cut: ahead is not complete, or Changes has taken too many steps. Nothing follows from
 	// a trial then. undecided: a trial would have needed more of ahead than is listed.
 	cut, undecided bool
-	steps          int   // of all trials until now: see maxSteps
-	scratch        trial // the present one
+	unsure         []Change // whose least amount is not known
+	steps          int      // of all trials until now: see maxSteps
+	scratch        trial    // the present one
 }
 
 // Position is how many tasks are before a task in its queue, if its oldest ones are not
