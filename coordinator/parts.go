@@ -253,7 +253,7 @@ func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Prel
 		FSM: r.replicated(), Peers: r.cfg.servers(), BootstrapServers: founders, KnownInstance: r.candidate.KnownInstance,
 		WasMember: r.wasMember, PeerKeys: r.peerKeys,
 		Levels:    r.levels,
-		Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat, Lease: r.cfg.RaftHeartbeat / 2,
+		Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat,
 		LogStore: r.cfg.LogStore, WrapStore: r.cfg.Seams.Store, SnapshotBytes: r.cfg.SnapshotBytes,
 		TrailingLogs: r.cfg.TrailingLogs, MinFreeSpace: r.cfg.MinFree,
 		TimeScale: r.cfg.TimeScale, Logger: r.log, Fatal: r.fatal,

@@ -271,7 +271,7 @@ func (n *testNode) config(tb testing.TB) Config {
 		KnownInstance: n.known, Dial: n.net.dial(n.address), TLS: n.tls, Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
 		StoreHangTimeout: testTimeout, EnqueueTimeout: testTimeout, LogStore: n.logStore(),
 		// On a busy machine a leader must not lose its term in the middle of a test.
-		Heartbeat: time.Second, Election: time.Second, Lease: 750 * time.Millisecond,
+		Heartbeat: time.Second, Election: time.Second,
 	}
 	if n.tune != nil {
 		n.tune(&cfg)

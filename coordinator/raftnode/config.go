@@ -72,14 +72,11 @@ type Config struct {
 	TLS *tlsconf.Peering
 
 	// Heartbeat is how long a follower waits for its leader before it stands for
-	// election; default 500 ms. A shorter time detects a dead leader sooner, but may
-	// depose a busy one.
+	// election, and how long a leader leads without contact to a quorum; default 500 ms. A
+	// shorter time detects a dead leader sooner, but may depose a busy one.
 	Heartbeat time.Duration
 	// Election bounds one election; at least Heartbeat; default 500 ms.
 	Election time.Duration
-	// Lease is how long a leader leads without contact to a quorum; at most Heartbeat;
-	// default 250 ms.
-	Lease time.Duration
 	// EnqueueTimeout bounds how long Propose waits while raft's queue is full; default
 	// 1 s.
 	EnqueueTimeout time.Duration
@@ -127,7 +124,6 @@ func (c *Config) setDefaults() {
 	scale := c.TimeScale.Scale
 	c.Heartbeat = cmp.Or(c.Heartbeat, scale(500*time.Millisecond))
 	c.Election = cmp.Or(c.Election, max(scale(500*time.Millisecond), c.Heartbeat))
-	c.Lease = cmp.Or(c.Lease, min(scale(250*time.Millisecond), c.Heartbeat))
 	c.EnqueueTimeout = cmp.Or(c.EnqueueTimeout, scale(time.Second))
 	c.StoreHangTimeout = cmp.Or(c.StoreHangTimeout, scale(1500*time.Millisecond))
 	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, 64<<20)

@@ -64,7 +64,7 @@ func (c cluster) stillLeads(tb testing.TB, leader *testNode, term uint64) {
 }
 
 func slow(cfg *Config) {
-	cfg.Heartbeat, cfg.Election, cfg.Lease = 3*time.Second, 3*time.Second, 2*time.Second
+	cfg.Heartbeat, cfg.Election = 3*time.Second, 3*time.Second
 }
 
 func TestADeadLeaderIsReplacedWithoutATimeout(t *testing.T) {

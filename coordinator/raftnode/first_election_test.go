@@ -8,7 +8,7 @@ import (
 // endless makes every timeout of raft so long that no test reaches one, even if the
 // machine stalls.
 func endless(cfg *Config) {
-	cfg.Heartbeat, cfg.Election, cfg.Lease = time.Hour, time.Hour, time.Hour
+	cfg.Heartbeat, cfg.Election = time.Hour, time.Hour
 }
 
 // stopAll stops all replicas like a power failure: none detects that another one exited

@@ -196,7 +196,7 @@ func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 		LocalID:            raft.ServerID(n.cfg.Identity.Identity().ServerID),
 		HeartbeatTimeout:   n.cfg.Heartbeat + 1, // see firstElection.stand
 		ElectionTimeout:    n.cfg.Election + 1,
-		LeaderLeaseTimeout: n.cfg.Lease,
+		LeaderLeaseTimeout: n.cfg.Heartbeat, // no longer: another one may lead then
 		CommitTimeout:      n.cfg.TimeScale.Scale(commitTimeout),
 		MaxAppendEntries:   logstore.MaxBatch,
 		BatchApplyCh:       true,

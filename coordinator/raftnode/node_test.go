@@ -147,10 +147,10 @@ func TestADeposedLeaderAnswersNoRead(t *testing.T) {
 
 func TestAnIsolatedLeaderReportsAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, func(cfg *Config) { cfg.Lease = cfg.Heartbeat })
+	c := newCluster(t, 3, nil)
 	old := c.leader(t)
 	old.net.isolate(old.address)
-	p := old.Propose(make([]byte, 8)) // its lease is long: it still leads
+	p := old.Propose(make([]byte, 8)) // it still leads, for a heartbeat timeout
 	if _, _, err := p.Wait(); !errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("got %v, want ErrOutcomeUnknown", err)
 	}

@@ -9,7 +9,7 @@ import (
 // that has exited does not apply.
 func TestASilentLeaderIsReplacedByAMajorityThatHeardNothing(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Election, cfg.Lease = 2*time.Second, 8*time.Second, time.Second })
+	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Election = 2*time.Second, 8*time.Second })
 	leader := c.leader(t)
 	leader.propose(t, 1, 10)
 	leader.net.isolate(leader.address)
@@ -17,6 +17,26 @@ func TestASilentLeaderIsReplacedByAMajorityThatHeardNothing(t *testing.T) {
 	next.propose(t, 1, 10)
 	if n := c.quickElections(); n != 1 {
 		t.Errorf("%d elections were started by voters, want 1", n)
+	}
+	c.wantNoFatals(t)
+}
+
+// On a busy machine the messages of a leader are late. A leader that resigned before its
+// followers doubt it would cost each worker a new session, which makes the machine busier.
+func TestALeaderKeepsItsTermIfItsMessagesAreLate(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Election = 8*time.Second, 8*time.Second })
+	leader := c.leader(t)
+	leader.propose(t, 1, 10)
+	term, follower := leader.Term(), c.others(leader)[0]
+	leader.net.isolate(leader.address)
+	eventually(t, "more than half of the timeout without a message", func() bool {
+		return time.Since(follower.LastContact()) > 5*time.Second
+	})
+	leader.net.heal(leader.address)
+	leader.propose(t, 1, 10)
+	if leader.Term() != term || leader.State() != "leader" {
+		t.Errorf("%s in term %d, want the leader of term %d", leader.State(), leader.Term(), term)
 	}
 	c.wantNoFatals(t)
 }

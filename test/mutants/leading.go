@@ -19,6 +19,11 @@ func inLeading() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/leader", Run: "."}},
 		},
 		{
+			Name:   "a-leader-resigns-before-it-is-doubted",
+			Edits:  []Edit{{"coordinator/raftnode/node.go", `LeaderLeaseTimeout: n.cfg.Heartbeat,`, `LeaderLeaseTimeout: n.cfg.Heartbeat / 2,`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "MessagesAreLate"}},
+		},
+		{
 			Name:   "one-reset-link-deposes-a-leader",
 			Edits:  []Edit{{"coordinator/raftnode/failover.go", `return rank, !election && lost > (len(others)+2)/2`, `return rank, !election && lost > 0`}, {"coordinator/raftnode/failover.go", "f.stoodIn.Load() >= term || f.transport.HasConnectionFrom(leader.ID) {\n\t\treturn false\n\t}\n\trank, agreed", "f.stoodIn.Load() >= term {\n\t\treturn false\n\t}\n\trank, agreed"}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "Election|Failover|Reset|Quick|Leader"}},
