@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -29,7 +30,7 @@ func (c *yearCluster) start(ctx context.Context) {
 	for i, p := range c.peers {
 		cfg := Config{
 			ID: p.ID, DataDir: filepath.Join(c.dirs[i], "data"), Listen: p.Address, Peers: c.peers, TLSDir: filepath.Join(c.dirs[i], "tls"),
-			MinFree: new(MinFree), Logger: slog.New(slog.DiscardHandler),
+			MinFree: new(MinFree), Logger: slog.New(cmp.Or[slog.Handler](c.log, slog.DiscardHandler)),
 		}
 		if c.clocks != nil {
 			cfg.Wall = c.clocks[p.ID].now

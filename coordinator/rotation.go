@@ -20,6 +20,11 @@ const (
 	// trustInterval is how often a replica compares its CAs with those of the log; a change
 	// of the log wakes it earlier.
 	trustInterval = time.Second
+	// reconnectPace is the time per worker in which workers connect again while the CA is being
+	// replaced, which costs about 1 ms of a processor, and maxReconnectTime the most for all. A
+	// CA without a cross-certificate replaces one whose key is known to others.
+	reconnectPace    = 50 * time.Millisecond
+	maxReconnectTime = time.Minute
 	// caKeyTimeout is how long another replica may take to send the key of a CA.
 	caKeyTimeout = 2 * time.Second
 )
@@ -79,18 +84,6 @@ func (r *replica) trusted() ([]*x509.Certificate, error) {
 	return tlsconf.ParseBundle(ders)
 }
 
-// ownCertificate describes the certificate of this replica; nil in plaintext.
-func (s *security) ownCertificate(dir string) *dtaskv1.OwnCertificate {
-	if s == nil {
-		return nil
-	}
-	current := s.watcher.Current()
-	trust, ca := tlsconf.BundleHash(current.Bundle), tlsconf.KeyHash(current.CACert())
-	return &dtaskv1.OwnCertificate{
-		Trust: trust[:], CaKeyHash: ca[:], ExpiresAt: current.Cert.NotAfter.UnixMilli(), HasCaKey: tlsconf.HasCAKey(dir),
-	}
-}
-
 // followTrust makes the files of this replica those that the log asks for, and gives the
 // CAs to the workers, until ctx is done.
 func (r *replica) followTrust(ctx context.Context) {
@@ -111,6 +104,7 @@ func (r *replica) followTrust(ctx context.Context) {
 		failed = fmt.Sprint(err)
 		checked = r.closeUntrusted(ctx, checked)
 		r.offerTrust()
+		r.security.wakeRenewal()
 		select {
 		case <-ctx.Done():
 			return
@@ -122,7 +116,8 @@ func (r *replica) followTrust(ctx context.Context) {
 
 // closeUntrusted ends the connections with replicas whose certificates are of a dropped CA, if
 // the files have changed since it returned before. The replicas connect again at once with
-// the certificates that they have now. A call on such a connection would be refused.
+// the certificates that they have now. A call on such a connection would be refused. Usually
+// few are left: see renewLinks.
 func (r *replica) closeUntrusted(ctx context.Context, before *tlsconf.Replica) *tlsconf.Replica {
 	now := r.security.watcher.Current()
 	if now == before {
@@ -201,6 +196,10 @@ func (r *replica) offerTrust() {
 		trust.Addresses = append(trust.Addresses, s.Address)
 	}
 	hash := tlsconf.BundleHash(current.Roots)
+	if current.IsReplacing() && len(current.Bundle) > len(current.Roots) { // not in haste: see reconnectPace
+		connected, _ := r.sessions.Lacking(hash[:])
+		trust.ReconnectWithinMs = min(time.Duration(connected)*reconnectPace, maxReconnectTime).Milliseconds()
+	}
 	r.sessions.OfferTrust(trust, hash[:])
 	name := hex.EncodeToString(hash[:])[:trustDigits]
 	r.trustName.Store(&name)

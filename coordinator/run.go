@@ -175,6 +175,7 @@ func (r *replica) consensus(ctx context.Context) error {
 	group.Go(func() error { return fatalUnlessDone(ctx, r.learnCluster(ctx)) })
 	group.Go(func() error { return fatalUnlessDone(ctx, r.candidate.Watch(ctx, node)) })
 	group.Go(func() error { return fatalUnlessDone(ctx, r.comparer().Run(ctx)) })
+	group.Go(func() error { r.renewLinks(ctx, node); return nil })
 	group.Go(func() error { return r.clock.watch(ctx) })
 	group.Go(func() error { return r.summary().run(ctx) })
 	group.Go(func() error { return r.load.run(ctx) })

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,11 @@ type security struct {
 	http    string // --http
 	log     *slog.Logger
 	files   sync.Mutex // held while files of Config.TLSDir are changed or keys are read
+	// adopted wakes renewLinks; size 1. renewed is the certificate for which it has ended;
+	// renews is false until it runs.
+	adopted chan struct{}
+	renews  atomic.Bool
+	renewed atomic.Pointer[tlsconf.Replica]
 
 	mu      sync.Mutex // guards what follows
 	refused error      // of the last changed files; nil if they are in use
@@ -48,7 +54,7 @@ func openSecurity(cfg *Config) (*security, error) {
 	if cfg.TLSDir == "" {
 		return nil, nil //nolint:nilnil // plaintext
 	}
-	s := &security{http: cfg.HTTP, log: cfg.Logger, peers: make(map[string]*tlsconf.DateError)}
+	s := &security{http: cfg.HTTP, log: cfg.Logger, adopted: make(chan struct{}, 1), peers: make(map[string]*tlsconf.DateError)}
 	var err error
 	s.watcher, err = tlsconf.NewWatcher(tlsconf.WatcherConfig{
 		Dir: cfg.TLSDir, Interval: cfg.TimeScale.Scale(tlsconf.WatchInterval), Checked: s.noteFiles, Reloaded: s.noteReload,

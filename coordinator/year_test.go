@@ -46,6 +46,7 @@ type yearCluster struct {
 	admins map[string]*client.Client // on the machine of each replica that start runs
 	// clocks are those of the replicas that start runs; nil: all are right.
 	clocks map[string]*wrongClock
+	log    slog.Handler // of the replicas that start runs; nil: none
 }
 
 // newYearCluster issues certificates of 90 days at a time.

@@ -20,8 +20,8 @@ const (
 	// rotateKeyTimeout is how long the worker tries to replace its key before it continues
 	// with the old one until its next session.
 	rotateKeyTimeout = 5 * time.Second
-	// maxReconnectDelay is how long the worker stays connected to a coordinator with a
-	// certificate of a dropped CA.
+	// maxReconnectDelay is how long the worker keeps a dropped CA, and stays connected to a
+	// coordinator with a certificate of it.
 	maxReconnectDelay = 500 * time.Millisecond
 )
 
@@ -47,7 +47,7 @@ func (w *Worker) trustHash() []byte {
 }
 
 // storeTrust stores the CAs and addresses of the cluster, and trusts those CAs from then
-// on. It does not wait for the disk. Only the goroutine of the sessions calls it.
+// on, after a random delay. It does not wait for it. Only the goroutine of the sessions calls it.
 func (w *Worker) storeTrust(t *dtaskv1.Trust) {
 	if w.member == nil {
 		return // the operator has given the CAs
@@ -64,24 +64,42 @@ func (w *Worker) storeTrust(t *dtaskv1.Trust) {
 	}
 	w.member = &changed
 	w.latest.Store(&changed)
-	w.removals.Go(w.keepLatest)
+	within, leave := maxReconnectDelay, w.secured.CloseUntrusted
+	if t.GetReconnectWithinMs() > 0 && len(w.secured.NotIssuedBy(roots[0])) > 0 {
+		within, leave = time.Duration(t.GetReconnectWithinMs())*time.Millisecond, w.closeOld
+	}
+	w.removals.Go(func() { w.keepLatest(within, leave) })
 }
 
-// keepLatest stores the latest membership, and leaves coordinators with a certificate of a
-// CA that it does not have any more.
-func (w *Worker) keepLatest() {
+// keepLatest stores the latest membership at some time, and then ends the connections that don't
+// fit it. The workers of a cluster learn of a change at the same time, and must not all connect
+// again at the same time. The leader does not drop a CA before the worker reports that it has
+// stored the next one.
+func (w *Worker) keepLatest(within time.Duration, leave func() (closed int)) {
+	select {
+	case <-w.ended:
+		return // a worker that starts again learns the CAs again
+	case <-time.After(rand.N(within)): //nolint:gosec // spread, not secrecy
+	}
 	if !w.storeLatest() {
 		return
 	}
-	// The workers of a cluster learn of a change at the same time.
-	time.AfterFunc(rand.N(maxReconnectDelay), func() { //nolint:gosec // spread, not secrecy
-		w.leaves.Store(true)
-		if w.secured.CloseUntrusted() == 0 {
-			w.leaves.Store(false)
-		} else {
-			w.log.Info("connecting again: the certificate of the coordinator is of a dropped CA")
-		}
-	})
+	w.leaves.Store(true)
+	if leave() == 0 {
+		w.leaves.Store(false)
+	} else {
+		w.log.Info("connecting again: the certificate of the coordinator is of an old CA")
+	}
+}
+
+// closeOld closes the connections with certificates of another CA than the first one, which will
+// be dropped.
+func (w *Worker) closeOld() (closed int) {
+	for _, c := range w.secured.NotIssuedBy(w.trust.Load().Roots[0]) {
+		c.Close()
+		closed++
+	}
+	return closed
 }
 
 // storeLatest stores the latest membership, and reports whether it could.

@@ -106,3 +106,61 @@ func TestAWorkerConnectsAgainWhenTheCAOfItsConnectionIsDropped(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// While both CAs count, a worker connects again in time, and confirms the new one only then: the
+// old one is not dropped before, so that no worker has to connect again at that moment.
+func TestAWorkerConfirmsANewCAOnceItsConnectionNeedsNoOther(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	defer n.stopAll()
+	j := n.listenTLS(t, "n1:1")
+	b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: t.TempDir()})
+	l := (<-j.sessions).welcome(t, 1)
+	next := newTestCA(t)
+	both := slices.Concat(next.Roots, j.ca.Roots)
+	want := tlsconf.BundleHash(both)
+	trust := &dtaskv1.SessionResponse{Trust: &dtaskv1.Trust{Roots: tlsconf.BundleDER(both), ReconnectWithinMs: 100}}
+	j.certify(t, next, time.Now())
+	l.send(t, trust)
+	go l.serveTillEnd(t)
+	l = <-j.sessions
+	if got := l.hello.GetTrust(); !bytes.Equal(got, want[:]) {
+		t.Errorf("it confirms %x, want %x", got, want)
+	}
+	l.welcome(t, 1)
+	trust.Trust.Roots = tlsconf.BundleDER(next.Roots) // the old one is dropped, and the connection stays
+	trust.Trust.ReconnectWithinMs = 0
+	l.send(t, trust)
+	want = tlsconf.BundleHash(next.Roots)
+	l.next(t, "the hash of the new CA", func(m *dtaskv1.SessionRequest) bool { return bytes.Equal(m.GetTrust(), want[:]) })
+	b.drain()
+	go l.serveTillEnd(t)
+	if err := <-b.done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A worker that has an hour to connect again does not confirm meanwhile, and ends without delay.
+func TestAWorkerThatWillConnectAgainConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	defer n.stopAll()
+	j := n.listenTLS(t, "n1:1")
+	b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: t.TempDir()})
+	l := <-j.sessions
+	l.term = 1
+	l.send(t, &dtaskv1.SessionResponse{Heartbeat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 20, LivenessTimeoutMs: 60_000, LeaseMs: 60_000}})
+	both := slices.Concat(newTestCA(t).Roots, j.ca.Roots)
+	l.send(t, &dtaskv1.SessionResponse{Trust: &dtaskv1.Trust{Roots: tlsconf.BundleDER(both), ReconnectWithinMs: time.Hour.Milliseconds()}})
+	want := tlsconf.BundleHash(both)
+	for range maxReconnectDelay/(20*time.Millisecond) + 5 {
+		if m := l.heartbeat(t); bytes.Equal(m.GetTrust(), want[:]) {
+			t.Fatal("it confirms CAs while its connection depends on the old one")
+		}
+	}
+	b.drain()
+	go l.serveTillEnd(t)
+	if err := <-b.done; err != nil {
+		t.Error(err)
+	}
+}

@@ -79,7 +79,8 @@ type Worker struct {
 	secrets  *secretSource               // nil: none configured
 
 	slots    sync.WaitGroup // slot goroutines
-	removals sync.WaitGroup // goroutines that remove directories
+	removals sync.WaitGroup // goroutines that remove directories or store the membership
+	ended    chan struct{}  // closed when the worker ends: keepLatest waits no longer
 }
 
 // New creates a worker. It opens nothing yet. The error joins all problems of
@@ -225,6 +226,8 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer w.attempts.close()
 	defer w.lease.close()
 	defer w.removals.Wait()
+	w.ended = make(chan struct{})
+	defer close(w.ended)
 
 	w.log.InfoContext(ctx, "worker started", "version", w.cfg.Version, "slots", w.cfg.Slots, "types", w.types,
 		"resources", w.resources, "gpus", w.devices.IDs, "labels", w.cfg.Labels, "secrets", w.secrets.announced(), "run_as", w.cfg.RunAs, "incarnation", w.incarnation, "work_dir", w.dirs.root)

@@ -56,6 +56,17 @@ func (n *Node) keepLinks(ctx context.Context) {
 	}
 }
 
+// RenewLinks is that of transport.Transport, for all other servers.
+func (n *Node) RenewLinks(ctx context.Context, creds *transport.PeerCredentials) (left int) {
+	var peers []transport.Peer
+	for _, s := range n.Servers() {
+		if s.ID != n.view.self {
+			peers = append(peers, transport.Peer{ID: s.ID, Address: s.Address})
+		}
+	}
+	return n.transport.RenewLinks(ctx, peers, creds)
+}
+
 // answer answers a question of another voter.
 func (n *Node) answer(q transport.Question) transport.Answer {
 	if !n.isRunning() {

@@ -14,7 +14,8 @@
 //   - connections that are kept open ahead of their use (links.go);
 //   - watch connections and the questions that peers ask on them (watch.go): they break
 //     when a process exits, which makes a quick failover possible;
-//   - the end of connections whose peer has a certificate of a dropped CA (peer_conns.go);
+//   - the end of connections whose peer has a certificate of a dropped CA (peer_conns.go), and
+//     their replacement before that (renew_links.go);
 //   - retries of requests to a peer that returns (retry.go, snapshot.go), idle waiting (idle.go), and
 //     what each peer has stored (progress.go);
 //   - the commit index of received requests, which raft would exceed (inbound.go).

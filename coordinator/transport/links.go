@@ -129,6 +129,13 @@ func (l *links) close() {
 	l.discardLocked(func(*idleConn) bool { return true })
 }
 
+// discard closes the idle connections to a peer.
+func (l *links) discard(p Peer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.discardLocked(func(c *idleConn) bool { return c.peer == p })
+}
+
 // discardLocked closes idle connections. Their readers end.
 func (l *links) discardLocked(unwanted func(*idleConn) bool) {
 	l.idle = slices.DeleteFunc(l.idle, func(c *idleConn) bool {

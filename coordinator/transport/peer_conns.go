@@ -29,7 +29,7 @@ func (p *peerConns) add(raw net.Conn, state tls.ConnectionState, before *tlsconf
 	if _, _, err := tlsconf.PeerID(state.PeerCertificates[0]); err != nil {
 		return nil
 	}
-	c := p.Add(raw, state)
+	c := p.AddPeer(raw, state, before)
 	if p.source() != before {
 		c.CloseUntrusted()
 	}

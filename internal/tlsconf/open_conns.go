@@ -2,6 +2,7 @@ package tlsconf
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"maps"
 	"net"
 	"slices"
@@ -22,6 +23,7 @@ type OpenConn struct {
 	conns *OpenConns
 	raw   net.Conn
 	state tls.ConnectionState
+	own   *Replica // what this side had before the handshake; nil unless AddPeer added it
 }
 
 // NewOpenConns returns an empty set. trusts reports whether a peer is trusted now.
@@ -31,7 +33,17 @@ func NewOpenConns(trusts func(*tls.ConnectionState) bool) *OpenConns {
 
 // Add adds a connection after its handshake. The code that closes it calls Leave.
 func (o *OpenConns) Add(raw net.Conn, state tls.ConnectionState) *OpenConn {
-	c := &OpenConn{conns: o, raw: raw, state: state}
+	return o.add(&OpenConn{raw: raw, state: state})
+}
+
+// AddPeer is Add for a connection between two replicas. own is what this one had before the
+// handshake.
+func (o *OpenConns) AddPeer(raw net.Conn, state tls.ConnectionState, own *Replica) *OpenConn {
+	return o.add(&OpenConn{raw: raw, state: state, own: own})
+}
+
+func (o *OpenConns) add(c *OpenConn) *OpenConn {
+	c.conns = o
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.open[c] = struct{}{}
@@ -80,4 +92,36 @@ func (c *OpenConn) Leave() {
 	c.conns.mu.Lock()
 	defer c.conns.mu.Unlock()
 	delete(c.conns.open, c)
+}
+
+// Outdated returns the connections with a replica on which one side presented a certificate
+// that the first CA of now has not issued.
+func (o *OpenConns) Outdated(serverID string, now *Replica) []*OpenConn {
+	return slices.DeleteFunc(o.all(), func(c *OpenConn) bool {
+		_, id, err := PeerID(c.state.PeerCertificates[0])
+		return err != nil || id != serverID || !c.IsOutdated(now)
+	})
+}
+
+// IsOutdated reports whether Outdated returns the connection, which AddPeer has added.
+func (c *OpenConn) IsOutdated(now *Replica) bool {
+	return !c.own.IsOf(now.Roots[0]) || !c.isIssuedBy(now.Roots[0])
+}
+
+// isIssuedBy reports whether a CA issued the certificate of the peer, which was verified.
+func (c *OpenConn) isIssuedBy(ca *x509.Certificate) bool {
+	return c.state.PeerCertificates[0].CheckSignatureFrom(ca) == nil
+}
+
+// NotIssuedBy returns the connections whose peers have a certificate of another CA. All peers
+// must have one.
+func (o *OpenConns) NotIssuedBy(ca *x509.Certificate) []*OpenConn {
+	return slices.DeleteFunc(o.all(), func(c *OpenConn) bool { return c.isIssuedBy(ca) })
+}
+
+// Close closes the connection, and removes it. The user of the connection notices that it is
+// broken.
+func (c *OpenConn) Close() {
+	c.Leave()
+	_ = c.raw.Close() // nothing that it may report matters
 }

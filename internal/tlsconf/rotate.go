@@ -70,15 +70,22 @@ func FindCA(dir string, bundle []*x509.Certificate, keyHash [32]byte) (*CA, erro
 // Adopted reports whether the replica trusts a bundle and no other CA, and has a
 // certificate of its first CA.
 func (r *Replica) Adopted(bundle []*x509.Certificate) bool {
-	return sameBundle(r.Bundle, bundle) && len(bundle) > 0 && KeyHash(r.CACert()) == KeyHash(bundle[0])
+	return sameBundle(r.Bundle, bundle) && len(bundle) > 0 && r.IsOf(bundle[0])
 }
+
+// IsOf reports whether a CA issued the certificate.
+func (r *Replica) IsOf(ca *x509.Certificate) bool { return KeyHash(r.CACert()) == KeyHash(ca) }
+
+// IsReplacing reports whether the CA is being replaced, and this replica has a certificate of
+// the new one, while those of the old one still count.
+func (r *Replica) IsReplacing() bool { return len(r.Roots) > 1 && r.IsOf(r.Roots[0]) }
 
 // Adopt writes a bundle to a directory as ca.crt, and the key of its first CA as ca.key.
 // It renews the certificate if another CA issued it. A process that is killed between two
 // writes leaves files that belong together.
 func (r *Replica) Adopt(dir string, ca *CA, now time.Time) error {
 	bundle := ca.Roots
-	if KeyHash(r.CACert()) != KeyHash(ca.Cert) {
+	if !r.IsOf(ca.Cert) {
 		cert, key, err := r.reissue(ca, now)
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 	"github.com/dtask/dtask/worker"
@@ -38,24 +39,31 @@ func scaleOfRotation() rotationScale {
 	return rotationScale{workers: 4, slots: 16, rate: 1000, leaves: 3, calm: 10}
 }
 
-// tlsStatus is the part of `tls status -o json` that the test reads.
-type tlsStatus struct {
-	CAs []struct {
-		KeyHash string `json:"key_hash"`
-	} `json:"cas"`
-	Replicas []struct {
-		ServerID  string `json:"server_id"`
-		ExpiresAt string `json:"expires_at"`
-		Current   bool   `json:"current"`
-	} `json:"replicas"`
-	Workers        int      `json:"workers"`
-	WorkersLacking []string `json:"workers_lacking"`
+// statusInterval separates two looks at the certificates. A process for each look, every 20 ms,
+// would take a processor from the cluster that is measured.
+const statusInterval = 200 * time.Millisecond
+
+// tls returns what `tls status` shows.
+func (s *secured) tls(ctx context.Context) *dtaskv1.TLSStatusResponse {
+	s.t.Helper()
+	if s.admin == nil {
+		s.admin = s.client()
+	}
+	st, err := s.admin.TLSStatus(ctx)
+	clustertest.Must(s.t, err)
+	return st
 }
 
-func (s *secured) tls(ctx context.Context) (st tlsStatus) {
+// untilTLS waits until cond returns nil for what `tls status` shows.
+func (s *secured) untilTLS(what string, cond func(*dtaskv1.TLSStatusResponse) error) {
 	s.t.Helper()
-	clustertest.Must(s.t, s.Run(ctx, "tls", "status", "-o", "json").Into(&st))
-	return st
+	clustertest.Must(s.t, cluster.Until(s.t.Context(), what, guard, func(ctx context.Context) error {
+		err := cond(s.tls(ctx))
+		if err == nil {
+			return nil
+		}
+		return errors.Join(err, cluster.Pause(ctx, statusInterval))
+	}))
 }
 
 // Certificates and the CA are replaced while tasks run: none fails, none is repeated, and
@@ -74,19 +82,19 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 
 	load.begin("coordinators use new certificates")
 	s.renewLeaves(scale)
-	old := s.tls(ctx).CAs[0].KeyHash
+	old := s.tls(ctx).GetCas()[0].GetKeyHash()
 	zombie := filepath.Join(s.dir, "zombie")
 	clustertest.Must(t, os.CopyFS(zombie, os.DirFS(filepath.Join(s.data("n3"), "tls"))))
 	load.begin("everyone learns the new CA")
 	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca").Err())
 	s.untilNobodyLacks()
-	if st := s.tls(ctx); len(st.CAs) != 2 || st.CAs[0].KeyHash == old || st.Workers != scale.workers {
-		t.Errorf("got %+v", st)
+	if st := s.tls(ctx); len(st.GetCas()) != 2 || bytes.Equal(st.GetCas()[0].GetKeyHash(), old) || int(st.GetWorkers()) != scale.workers {
+		t.Errorf("got %v", st)
 	}
 	load.begin("the old CA is dropped")
 	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca", "--finish").Err())
-	if st := s.tls(ctx); len(st.CAs) != 1 || st.CAs[0].KeyHash == old {
-		t.Errorf("the old CA was not dropped: %+v", st)
+	if st := s.tls(ctx); len(st.GetCas()) != 1 || bytes.Equal(st.GetCas()[0].GetKeyHash(), old) {
+		t.Errorf("the old CA was not dropped: %v", st)
 	}
 	s.untilNobodyLacks() // the coordinators still answer each other
 	steps, ended := load.end()
@@ -137,12 +145,12 @@ func (s *secured) rotationWorkers(scale rotationScale) {
 			<-done // the test has looked at what the worker did
 		})
 	}
-	clustertest.Must(s.t, cluster.Until(s.t.Context(), "all workers are connected", guard, func(ctx context.Context) error {
-		if n := s.tls(ctx).Workers; n < scale.workers {
+	s.untilTLS("all workers are connected", func(st *dtaskv1.TLSStatusResponse) error {
+		if n := int(st.GetWorkers()); n < scale.workers {
 			return fmt.Errorf("%d of %d are", n, scale.workers)
 		}
 		return nil
-	}))
+	})
 }
 
 // memoryDir returns a directory in memory; "", for the usual one, if this system has none.
@@ -176,33 +184,31 @@ func (s *secured) renewLeaves(scale rotationScale) {
 		if !scale.each && i < n-len(s.nodes) {
 			continue // the files are read every ten seconds: wait for the last ones only
 		}
-		clustertest.Must(s.t, cluster.Until(s.t.Context(), node.Name+" uses its new certificate", guard, func(ctx context.Context) error {
-			for _, r := range s.tls(ctx).Replicas {
-				at, err := time.Parse(time.RFC3339, r.ExpiresAt)
-				if r.ServerID == node.Name && err == nil && at.Truncate(time.Second).Equal(issued.ExpiresAt) {
+		s.untilTLS(node.Name+" uses its new certificate", func(st *dtaskv1.TLSStatusResponse) error {
+			for _, r := range st.GetReplicas() {
+				if r.GetServerId() == node.Name && r.GetExpiresAt()/1000 == issued.ExpiresAt.Unix() {
 					return nil
 				}
 			}
 			return errors.New("it does not")
-		}))
+		})
 	}
 }
 
 // untilNobodyLacks waits until all replicas and workers have the new CA.
 func (s *secured) untilNobodyLacks() {
 	s.t.Helper()
-	clustertest.Must(s.t, cluster.Until(s.t.Context(), "everyone has the new CA", guard, func(ctx context.Context) error {
-		st := s.tls(ctx)
-		for _, r := range st.Replicas {
-			if !r.Current {
-				return fmt.Errorf("%s lacks it", r.ServerID)
+	s.untilTLS("everyone has the new CA", func(st *dtaskv1.TLSStatusResponse) error {
+		for _, r := range st.GetReplicas() {
+			if !r.GetCurrent() {
+				return fmt.Errorf("%s lacks it", r.GetServerId())
 			}
 		}
-		if len(st.WorkersLacking) > 0 {
-			return fmt.Errorf("%v lack it", st.WorkersLacking)
+		if lacking := st.GetWorkersLacking(); len(lacking) > 0 {
+			return fmt.Errorf("%v lack it", lacking)
 		}
 		return nil
-	}))
+	})
 }
 
 // keepsOnlyTheNewCA checks that the context and the workers have stored the new CA, and no
@@ -267,8 +273,8 @@ func (s *secured) refusesTheOldCA(zombie, leader string) {
 	}
 	s.restart(victim)
 	s.await(s.nodes[victim], "replica n3 is refused: certificate of replica n3 refused: it was not issued by a CA in ca.crt")
-	for _, r := range s.tls(s.t.Context()).Replicas {
-		if r.ServerID == "n3" && r.Current {
+	for _, r := range s.tls(s.t.Context()).GetReplicas() {
+		if r.GetServerId() == "n3" && r.GetCurrent() {
 			s.t.Error("n3 was let in with its old certificate")
 		}
 	}

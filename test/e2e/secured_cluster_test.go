@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
@@ -24,6 +25,7 @@ type secured struct {
 	nodes  []*cluster.Process // n1, n2, …
 	worker string             // join string of workers
 	works  string             // has the work directories of workers; "": dir
+	admin  *client.Client     // see tls
 }
 
 // joinStrings finds what init prints.

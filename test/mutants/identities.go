@@ -79,5 +79,25 @@ func inIdentities() []Mutant {
 			Edits:  []Edit{{"internal/tlsconf/replica.go", "	_, _, err := r.verify(state, x509.ExtKeyUsageAny)\n	return err == nil\n", "	return true\n"}},
 			Caught: []Checker{{Package: "./coordinator/transport", Run: "ConnectionsEndWithTheCAOfTheirPeer|AConnectionWhoseCAIsDropped"}},
 		},
+		{
+			Name:   "a-dropped-ca-ends-the-links-of-raft",
+			Edits:  []Edit{{"coordinator/renew_links.go", "left := node.RenewLinks(ctx, r.peerCreds)", "left := 0"}},
+			Caught: []Checker{{Package: "./coordinator", Run: "TestTheConnectionsOfReplicasDoNotNeedTheOldCA"}},
+		},
+		{
+			Name:   "the-old-ca-is-dropped-before-connections-are-replaced",
+			Edits:  []Edit{{"coordinator/renew_links.go", "if !current.IsReplacing() || ", "if true || "}},
+			Caught: []Checker{{Package: "./coordinator", Run: "TestTheConnectionsOfReplicasDoNotNeedTheOldCA"}},
+		},
+		{
+			Name:   "a-connection-ends-while-its-peer-has-the-old-ca",
+			Edits:  []Edit{{"coordinator/transport/renew_links.go", "c == nil || c.IsOutdated(now)", "c == nil"}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "TestConnectionsOfTheOldCAAreReplaced"}},
+		},
+		{
+			Name:   "a-worker-confirms-a-ca-before-it-connects-by-it",
+			Edits:  []Edit{{"worker/trust.go", "	if t.GetReconnectWithinMs() > 0 &&", "	if t.GetReconnectWithinMs() < 0 &&"}},
+			Caught: []Checker{{Package: "./worker", Run: "TestAWorkerThatWillConnectAgainConfirmsNothing"}},
+		},
 	}
 }

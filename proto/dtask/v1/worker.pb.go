@@ -1514,11 +1514,15 @@ func (x *SessionResponse) GetTrust() *Trust {
 
 // Trust is whom workers trust, and where they connect.
 type Trust struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Roots         [][]byte               `protobuf:"bytes,1,rep,name=roots,proto3" json:"roots,omitempty"`         // the cluster's CA certificates, DER
-	Addresses     []string               `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"` // HOST:PORT of all coordinators
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Roots     [][]byte               `protobuf:"bytes,1,rep,name=roots,proto3" json:"roots,omitempty"`         // the cluster's CA certificates, DER
+	Addresses []string               `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"` // HOST:PORT of all coordinators
+	// If the certificate of its connection is of another CA than the first one, a worker waits for
+	// a random part of this time before it stores the CAs and connects again. 0: it stores
+	// them within half a second, and stays connected until that CA is dropped.
+	ReconnectWithinMs int64 `protobuf:"varint,3,opt,name=reconnect_within_ms,json=reconnectWithinMs,proto3" json:"reconnect_within_ms,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Trust) Reset() {
@@ -1563,6 +1567,13 @@ func (x *Trust) GetAddresses() []string {
 		return x.Addresses
 	}
 	return nil
+}
+
+func (x *Trust) GetReconnectWithinMs() int64 {
+	if x != nil {
+		return x.ReconnectWithinMs
+	}
+	return 0
 }
 
 type Welcome struct {
@@ -2492,10 +2503,11 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x12checkpoint_results\x18\n" +
 	" \x03(\v2\x1a.dtask.v1.CheckpointResultR\x11checkpointResults\x12;\n" +
 	"\x0esteal_requests\x18\v \x03(\v2\x14.dtask.v1.AttemptRefR\rstealRequests\x12%\n" +
-	"\x05trust\x18\f \x01(\v2\x0f.dtask.v1.TrustR\x05trust\";\n" +
+	"\x05trust\x18\f \x01(\v2\x0f.dtask.v1.TrustR\x05trust\"k\n" +
 	"\x05Trust\x12\x14\n" +
 	"\x05roots\x18\x01 \x03(\fR\x05roots\x12\x1c\n" +
-	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xc1\x01\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\x12.\n" +
+	"\x13reconnect_within_ms\x18\x03 \x01(\x03R\x11reconnectWithinMs\"\xc1\x01\n" +
 	"\aWelcome\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\rR\bworkerId\x122\n" +
 	"\x15heartbeat_interval_ms\x18\x02 \x01(\x03R\x13heartbeatIntervalMs\x12.\n" +
