@@ -1,5 +1,7 @@
 package scheduler
 
+import "slices"
+
 // A keyedView is what a TaskView knows of tasks with keys. It is nil if neither the task nor
 // one before it has a key.
 type keyedView struct {
@@ -176,6 +178,31 @@ func (v *TaskView) maySpill(c *class, seq uint64) bool {
 	return seq <= v.keyed.old || v.keyed.stale || waiting > int(w.slots)
 }
 
+// mayOverflow reports whether so many tasks could wait at a worker and for it that some may start
+// elsewhere, if it becomes that of their keys: see excess.
+func (v *TaskView) mayOverflow(w *worker) bool {
+	waiting := int(max(w.used, w.slots) - w.slots)
+	// unordered: only the sum counts
+	for _, n := range v.keyed.waiting {
+		waiting += n
+	}
+	return v.keyed.stale || waiting > int(max(w.slots, 1))
+}
+
+// maySpillAfterChange reports whether a change of any worker may let the task start elsewhere than
+// at the worker of its key: more slots lower the mean of loads, the key may move to a worker where
+// the task waits with too many others, and other keys may move to the same one.
+func (v *TaskView) maySpillAfterChange() bool {
+	home := v.homeOf(v.class)
+	if home == 0 || !v.placedAnywhere(v.class) {
+		return false
+	}
+	before := score(v.class.affinity.hash, seedOf(home))
+	return v.maySpill(v.class, v.seq) || slices.ContainsFunc(v.groups, func(g workerGroup) bool {
+		return score(v.class.affinity.hash, seedOf(g.worker.id)) >= before && v.mayOverflow(&g.worker)
+	})
+}
+
 // moves reports whether the worker of a trial is that of the key of a class after the change.
 // The worker accepts tasks then.
 func (t *trial) moves(c *class) bool {
@@ -188,6 +215,7 @@ func (t *trial) moves(c *class) bool {
 	case t.from.id == 0: // a worker that joins: its id decides, and it is taken as that of the key
 		// Otherwise its tasks may take another alternative there, which is larger.
 		t.unknown = t.unknown || eligible && old != 0 && c.alternatives != nil
+		t.guessed = t.guessed || eligible && old != 0
 		return eligible
 	case old == t.w.id && !eligible:
 		t.v.undecided = true // the key moves to another worker, which may be idle
@@ -205,8 +233,8 @@ func (t *trial) competes(a *aheadQueue) bool {
 	if t.v.keyed == nil || t.only != nil || a.class.affinity == nil {
 		return true
 	}
-	if a.avoids {
-		t.v.undecided = true // which of them do not wait is not known
+	if a.avoids && t.w.fitsWithSlot(a.class.shape) {
+		t.unknown = true // which of them do not wait is not known
 	}
 	return t.moves(a.class)
 }

@@ -166,7 +166,9 @@ func (l TaskViews) Changes() (list []Change, complete bool) {
 		}
 	}
 	list = slices.DeleteFunc(list, func(c Change) bool { // a lower amount may suffice for another alternative
-		return slices.ContainsFunc(l, func(v *TaskView) bool { return slices.ContainsFunc(v.unsure, c.isLike) })
+		return slices.ContainsFunc(l, func(v *TaskView) bool {
+			return v.spills && (c.Kind == AddSlots || c.Kind == AddResource) || slices.ContainsFunc(v.unsure, c.isLike)
+		})
 	})
 	slices.SortStableFunc(list, compareChanges)
 	return list, complete

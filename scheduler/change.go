@@ -109,6 +109,8 @@ func (v *TaskView) Changes() (list []Change, complete bool) {
 func (v *TaskView) changeWorkers() (list []Change) {
 	changes := make([]Change, len(v.groups)) // of kind 0: none
 	var workers [DropAffinity + 1]int        // by the kind of their change
+	v.spills = v.maySpillAfterChange()
+	v.undecided = v.undecided || v.spills
 	for i := range v.groups {
 		g := &v.groups[i]
 		if g.worker.kept != nil && len(g.obstacles) <= 2 {
@@ -118,7 +120,7 @@ func (v *TaskView) changeWorkers() (list []Change) {
 		if len(g.obstacles) != 1 {
 			continue
 		}
-		if c, ok := v.changeWorker(&g.worker, g.obstacles[0]); ok {
+		if c, ok := v.changeWorker(g, g.obstacles[0]); ok {
 			changes[i] = c
 			workers[c.Kind] += len(g.ids)
 		}
@@ -140,8 +142,10 @@ func (v *TaskView) changeWorkers() (list []Change) {
 
 // changeWorker removes the only obstacle at a worker, and returns the change if the task
 // starts then.
-func (v *TaskView) changeWorker(w *worker, o Obstacle) (Change, bool) {
+func (v *TaskView) changeWorker(g *workerGroup, o Obstacle) (Change, bool) {
+	w := &g.worker
 	t, change := v.try(w), Change{Worker: w.id, Label: o.Label, Name: o.Name}
+	t.equal = len(g.ids)
 	switch o.Kind {
 	case NotAccepting:
 		change.Kind = AcceptTasks
@@ -185,7 +189,8 @@ func (v *TaskView) decides(c *Change, found func() bool) bool {
 	before := v.undecided
 	v.undecided = false
 	ok := found()
-	if v.undecided {
+	if v.undecided || v.spills {
+		v.undecided = true
 		v.unsure = append(v.unsure, *c)
 		return false
 	}

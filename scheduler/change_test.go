@@ -154,6 +154,26 @@ func newRandomState(seed uint64) *randomState {
 	return st
 }
 
+// newAgedState returns a random state in which turns by age are near: the queues have started up
+// to 15 tasks before, on a worker that has left.
+func newAgedState(seed uint64) *randomState {
+	st := newRandomState(seed)
+	r := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // reproducible
+	first := slices.Clone(st.steps[:len(st.demands)])
+	for i, name := range someQueues {
+		starts := uint32(12 + r.IntN(4)) //nolint:gosec // small
+		first = append(first, func(f *fork) {
+			f.addWorker(50, scheduler.Capacity{Slots: 15})
+			f.PushRun(scheduler.TaskRef{Job: 3 + uint64(i)}, starts, f.Class(scheduler.Demand{Queue: name}), scheduler.Normal) //nolint:gosec // small
+			f.settle()
+			f.RemoveWorker(50)
+			delete(f.capacity, 50)
+		})
+	}
+	st.steps = append(first, st.steps[len(st.demands):]...)
+	return st
+}
+
 func (st *randomState) demand() scheduler.Demand {
 	r := st.r
 	d := scheduler.Demand{
@@ -479,80 +499,141 @@ func (st *randomState) someWorkerStarts(t pushed, d scheduler.Demand, lists [][]
 // TestEveryDecisionMatchesTheReferenceModel.
 func TestChangesAreSoundAndComplete(t *testing.T) {
 	t.Parallel()
-	kinds, tasks, undecided, keyed, waits := map[scheduler.ChangeKind]int{}, 0, 0, 0, 0
 	// In these states, a change of the view was wrong once, or missing.
-	seeds := []uint64{2_859, 4_996, 8_700, 45_800}
+	seeds := []uint64{2_859, 4_996, 8_700, 45_800, 67_195, 100_751, 101_003, 101_703, 105_258, 134_060, 140_506, 229_299}
 	for n := range *changeStates {
 		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative
 	}
+	var total changeCounts
 	for _, seed := range seeds {
-		st := newRandomState(seed)
-		waiting := st.waiting()
-		if len(waiting) == 0 {
-			continue
-		}
-		task := waiting[st.r.IntN(len(waiting))]
-		d := scheduler.Demand{}
-		f := st.fork()
-		for _, x := range st.demands {
-			if f.Class(x) == task.class {
-				d = x
-			}
-		}
-		v := f.Views(task.ref, task.class, task.priority, task.avoid, f.valid)
-		changes, complete := v.Changes()
-		what := fmt.Sprintf("seed %d, task %d, %+v", seed, task.ref.Index, d)
-		if !v[0].Queued() || v.Fits() {
-			t.Fatalf("%s: queued %v, fits %v; want true, false", what, v[0].Queued(), v.Fits())
-		}
-		if d.Affinity != "" {
-			keyed++
-		}
-		if v.WaitsForKey() {
-			waits++
-		}
-		for _, c := range changes {
-			kinds[c.Kind]++
-			if !st.apply(task, d, c) {
-				t.Errorf("%s: does not start after %+v", what, c)
-			}
-		}
-		for i := range changes { // brute force can't know how large another worker is to be
-			changes[i].Capacity = scheduler.Capacity{}
-		}
-		want := st.bruteForce(task, d)
-		order := func(a, b scheduler.Change) int {
-			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Alternative, b.Alternative), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Label.Name+a.Label.Value, b.Label.Name+b.Label.Value))
-		}
-		slices.SortFunc(changes, order)
-		slices.SortFunc(want, order)
-		if !complete {
-			undecided++
-			want = slices.DeleteFunc(want, func(c scheduler.Change) bool {
-				return !slices.ContainsFunc(changes, func(x scheduler.Change) bool {
-					return x.Kind == c.Kind && x.Worker == c.Worker && x.Name == c.Name && x.Alternative == c.Alternative
-				})
-			})
-		}
-		if diff := gocmp.Diff(want, changes); diff != "" && (len(want) > 0 || len(changes) > 0) {
-			t.Errorf("%s: changes (-brute force +view):\n%s", what, diff)
-		}
-		if t.Failed() {
+		if !checkChanges(t, newRandomState(seed), &total) {
 			return
 		}
-		tasks++
 	}
-	t.Logf("%d waiting tasks, %d of them undecided, %d with a key, %d kept from idle workers only by that; changes by kind: %v", tasks, undecided, keyed, waits, kinds)
-	// Mostly because workers are kept free for other tasks, or because tasks with keys wait: in
-	// which order they start elsewhere is not simulated.
-	if undecided > 1+tasks/4 {
-		t.Errorf("%d of %d answers are not complete, want few", undecided, tasks)
-	}
+	total.check(t)
 	for k := scheduler.AcceptTasks; k <= scheduler.DropAffinity; k++ {
-		if *changeStates >= 500 && kinds[k] == 0 {
+		if *changeStates >= 500 && total.kinds[k] == 0 {
 			t.Errorf("no state with a change of kind %d", k)
 		}
 	}
+}
+
+// A reservation at a turn by age decides which worker gets further tasks after a change, and
+// one that ends may start others.
+func TestChangesKnowWhichWorkersAreReserved(t *testing.T) {
+	t.Parallel()
+	var total changeCounts
+	for n := range *changeStates {
+		if !checkChanges(t, newAgedState(*changeSeed+uint64(n)), &total) { //nolint:gosec // not negative
+			return
+		}
+	}
+	total.check(t)
+}
+
+// The worker of a change is reserved for an older task at a turn by age before it could start
+// further ones.
+func TestAChangeKnowsWhichWorkerIsReservedAtATurnByAge(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	plain, half, large := s.Class(scheduler.Demand{NoPrefetch: true}), s.Class(scheduler.Demand{Resources: cpu(2)}), s.Class(scheduler.Demand{Resources: cpu(4)})
+	s.AddWorker(2, scheduler.Capacity{Slots: 15})
+	s.PushRun(task(0), 15, plain, scheduler.Normal)
+	for range 15 {
+		s.Next(nil)
+	}
+	s.RemoveWorker(2) // the next start is that of the oldest task
+	s.AddWorker(1, scheduler.Capacity{Slots: 1, Resources: cpu(4)})
+	s.Occupy(1, half, scheduler.Normal)
+	s.Push(task(20), large, scheduler.Normal, 0)
+	s.Push(task(21), plain, scheduler.Normal, 0)
+	s.Push(task(22), plain, scheduler.Normal, 0)
+	if a, ok := s.Next(nil); ok {
+		t.Fatalf("%+v starts, want nothing", a)
+	}
+	for i, want := range map[int]bool{21: true, 22: false} {
+		changes, complete := s.View(task(i), plain, scheduler.Normal, 0, nil).Changes()
+		slots := slices.ContainsFunc(changes, func(c scheduler.Change) bool { return c.Kind == scheduler.AddSlots })
+		if slots != want || !complete {
+			t.Errorf("task %d: starts after more slots: %v, complete: %v; want %v, true", i, slots, complete, want)
+		}
+	}
+}
+
+// changeCounts counts what checkChanges has seen.
+type changeCounts struct {
+	kinds                          [scheduler.DropAffinity + 1]int
+	tasks, undecided, keyed, waits int
+}
+
+// check reports the counts, and an error if too few answers were complete.
+func (n *changeCounts) check(t *testing.T) {
+	t.Helper()
+	t.Logf("%d waiting tasks, %d of them undecided, %d with a key, %d kept from idle workers only by that; changes by kind: %v", n.tasks, n.undecided, n.keyed, n.waits, n.kinds)
+	// Mostly because workers are kept free for other tasks, or because tasks with keys wait: in
+	// which order they start elsewhere is not simulated.
+	if n.undecided > 12+n.tasks/4 {
+		t.Errorf("%d of %d answers are not complete, want few", n.undecided, n.tasks)
+	}
+}
+
+// checkChanges compares the changes of a task of a state with brute force, and reports whether
+// they are the same.
+func checkChanges(t *testing.T, st *randomState, total *changeCounts) bool {
+	t.Helper()
+	waiting := st.waiting()
+	if len(waiting) == 0 {
+		return true
+	}
+	task := waiting[st.r.IntN(len(waiting))]
+	d := scheduler.Demand{}
+	f := st.fork()
+	for _, x := range st.demands {
+		if f.Class(x) == task.class {
+			d = x
+		}
+	}
+	v := f.Views(task.ref, task.class, task.priority, task.avoid, f.valid)
+	changes, complete := v.Changes()
+	what := fmt.Sprintf("seed %d, task %d, %+v", st.seed, task.ref.Index, d)
+	if !v[0].Queued() || v.Fits() {
+		t.Fatalf("%s: queued %v, fits %v; want true, false", what, v[0].Queued(), v.Fits())
+	}
+	if d.Affinity != "" {
+		total.keyed++
+	}
+	if v.WaitsForKey() {
+		total.waits++
+	}
+	for _, c := range changes {
+		total.kinds[c.Kind]++
+		if !st.apply(task, d, c) {
+			t.Errorf("%s: does not start after %+v", what, c)
+		}
+	}
+	for i := range changes { // brute force can't know how large another worker is to be
+		changes[i].Capacity = scheduler.Capacity{}
+	}
+	want := st.bruteForce(task, d)
+	order := func(a, b scheduler.Change) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Alternative, b.Alternative), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Label.Name+a.Label.Value, b.Label.Name+b.Label.Value))
+	}
+	slices.SortFunc(changes, order)
+	slices.SortFunc(want, order)
+	if !complete {
+		total.undecided++
+		want = slices.DeleteFunc(want, func(c scheduler.Change) bool {
+			return !slices.ContainsFunc(changes, func(x scheduler.Change) bool {
+				return x.Kind == c.Kind && x.Worker == c.Worker && x.Name == c.Name && x.Alternative == c.Alternative
+			})
+		})
+	}
+	if diff := gocmp.Diff(want, changes); diff != "" && (len(want) > 0 || len(changes) > 0) {
+		t.Errorf("%s: changes (-brute force +view):\n%s", what, diff)
+	}
+	total.tasks++
+	return !t.Failed()
 }
 
 // View.Fits is false only if nothing is about to be assigned, and the answer about a task

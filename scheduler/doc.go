@@ -114,9 +114,9 @@
 // start and a worker is idle, tasks spill: they start elsewhere if they have waited for a
 // second, or if too many wait for their worker (affinity_wait.go). The latter may be prefetched
 // elsewhere, too. Time is a number that the caller passes to Advance. Explanations know the
-// worker of each key (affinity_view.go): a trial starts a task with a key only there, and is
-// undecided if it could spill, or if a worker that joins may become that of a key whose tasks
-// have alternatives.
+// worker of each key (affinity_view.go): a trial starts a task with a key only there. It is
+// undecided if the task could spill after a change, and if the id of a worker that joins decides
+// whether keys move to it.
 //
 // # Explaining
 //
@@ -124,8 +124,9 @@
 // copy, TaskView.Changes finds every single change after which the task would get a free
 // slot. It relies on the invariant above: once Next has returned false, no task fits
 // anywhere, so that a change of one worker matters only there, and only to the tasks that
-// compete for it in order (trial.go). What is added here and can hold a task back needs an
-// obstacle (obstacle.go), and a kind of change if a change removes it (change.go).
+// compete for it in order (trial.go), until one of their starts reserves the worker for another
+// task (trial_reservation.go). What is added here and can hold a task back needs an obstacle
+// (obstacle.go), and a kind of change if a change removes it (change.go).
 //
 // A Scheduler is for one goroutine, and nothing here returns an error. Each
 // method documents what the caller must not do, and what happens if it does.

@@ -37,6 +37,7 @@ type workerLoad struct {
 type keptFor struct {
 	queue    string
 	class    ClassID
+	first    ClassID // that of class.first
 	priority Priority
 	seq      uint64
 }
@@ -62,7 +63,7 @@ func (s *Scheduler) copyFleet() fleetCopy {
 			prefetch: w.prefetch, turn: w.turn, ranked: w.ranked(), accepting: w.accepting, full: w.full(),
 		}
 		if k := w.kept; k != nil {
-			f.loads[i].kept = &keptFor{k.queue, k.ready.class.id, k.ready.priority, k.seq}
+			f.loads[i].kept = &keptFor{k.queue, k.ready.class.id, k.ready.class.first().id, k.ready.priority, k.seq}
 		}
 		f.taken = append(f.taken, w.taken...)
 	}
@@ -162,19 +163,17 @@ type relevance struct {
 	labels    []labelID
 	types     []typeID
 	serves    []namespaceID
-	resources []resourceID // that the task itself needs
-	others    []resourceID // that only tasks before it need
+	resources []resourceID
 }
 
 // relevant returns what makes a difference between workers.
 func (v *TaskView) relevant() *relevance {
 	r := &relevance{}
 	r.add(v.class)
-	r.resources, r.others = r.others, nil
 	for i := range v.ahead {
 		r.add(v.ahead[i].class)
 	}
-	r.labels, r.types, r.serves, r.others = distinct(r.labels), distinct(r.types), distinct(r.serves), distinct(r.others)
+	r.labels, r.types, r.serves, r.resources = distinct(r.labels), distinct(r.types), distinct(r.serves), distinct(r.resources)
 	return r
 }
 
@@ -188,7 +187,7 @@ func (r *relevance) add(c *class) {
 	}
 	r.serves = append(r.serves, c.namespace)
 	for _, n := range c.needs {
-		r.others = append(r.others, n.resource)
+		r.resources = append(r.resources, n.resource)
 	}
 }
 
@@ -217,9 +216,6 @@ func (r *relevance) append(b []byte, f *fleetCopy, i int) []byte {
 	taken := f.takenOf(i)
 	for _, x := range r.resources {
 		b = appendNumber(appendNumber(b, amount(o.total, x)), amount(taken, x))
-	}
-	for _, x := range r.others {
-		b = appendNumber(b, amount(o.total, x)-amount(taken, x))
 	}
 	return b
 }

@@ -40,6 +40,9 @@ type TaskView struct {
 	random   splitmix.Source
 	choices  uint64
 	starts   uint64
+	wanted   bool // queues wait for a worker to be reserved
+	keepable keepableWorkers
+	order    slotOrder
 	flows    map[*flow]*flow // copies by original
 	queues   map[*queue]*queue
 	limitOf  limitCopies
@@ -52,6 +55,7 @@ type TaskView struct {
 	// cut: ahead is not complete, or Changes has taken too many steps. Nothing follows from
 	// a trial then. undecided: a trial would have needed more of ahead than is listed.
 	cut, undecided bool
+	spills         bool     // the task may start elsewhere after a change of any worker: see maySpillAfterChange
 	unsure         []Change // whose least amount is not known
 	steps          int      // of all trials until now: see maxSteps
 	scratch        trial    // the present one
@@ -122,7 +126,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	p = p.orNormal()
 	v := &TaskView{
 		priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
-		random: s.random, choices: s.choices, starts: s.starts, presence: slices.Clip(s.presence),
+		random: s.random, choices: s.choices, starts: s.starts, wanted: len(s.wants) > 0, presence: slices.Clip(s.presence),
 		limitOf: make(limitCopies), bounds: make(groupCopies),
 	}
 	v.class, v.key = v.copyClass(s.classes[c]), s.KeyWorker(c)

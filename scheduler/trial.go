@@ -28,6 +28,9 @@ type trial struct {
 	watch    resourceID
 	watching bool
 	step     int64
+	guessed  bool     // it is taken as the worker of a key, which depends on its id
+	equal    int      // workers for which from stands; 0: none that is known
+	reserved []*queue // those for which another worker was reserved
 	// unknown: what takes the free slots depends on the worker in ways that a trial does not
 	// know. Then nothing follows from it.
 	unknown bool
@@ -36,6 +39,7 @@ type trial struct {
 // try begins a trial, and ends the one before. The caller changes t.w.
 func (v *TaskView) try(w *worker) *trial {
 	v.scratch.v, v.scratch.from, v.scratch.w, v.scratch.watching, v.scratch.only = v, w, *w, false, nil
+	v.scratch.equal = 0
 	return &v.scratch
 }
 
@@ -46,7 +50,7 @@ func (t *trial) reset() {
 	if t.next == nil {
 		t.next = make([]int, len(t.v.ahead))
 	}
-	t.alive, t.unknown = t.alive[:0], false
+	t.alive, t.unknown, t.guessed = t.alive[:0], false, false
 	t.count(len(t.v.ahead))
 	for k := range t.v.ahead {
 		c := t.v.ahead[k].class
@@ -76,6 +80,15 @@ func (t *trial) starts() bool {
 	if !t.reaches() {
 		return false
 	}
+	if t.gets() {
+		return true
+	}
+	t.v.undecided = t.v.undecided || t.guessed
+	return false
+}
+
+// gets is starts for a task that need not wait for another worker.
+func (t *trial) gets() bool {
 	if t.reset(); t.unknown {
 		t.v.undecided = true
 		return false
@@ -114,8 +127,12 @@ func (t *trial) give(at int) bool {
 	case t.next[k] >= len(a.seqs):
 		t.v.undecided = true
 		return false
+	case t.freesKept(k):
+		t.v.undecided = true
+		return false
+	case !t.start(k):
+		return false
 	default:
-		t.assign(a.class)
 		t.next[k]++
 		for _, other := range a.others {
 			t.next[other]++
@@ -152,6 +169,9 @@ func (t *trial) all() (ok bool) {
 		return false
 	}
 	t.reset()
+	if t.mayReserve() {
+		return false
+	}
 	for _, k := range t.alive {
 		a := &t.v.ahead[k]
 		if a.more || a.class.group != nil || a.class.alternatives != nil || len(a.class.limits) > 0 || a.priority < t.v.priority || a.seqs[len(a.seqs)-1] > t.v.seq {
@@ -205,28 +225,42 @@ func (t *trial) leastSlots() (n int64, ok bool) {
 	return int64(t.w.used) + 1 - int64(t.from.slots), true
 }
 
-// leastSlotsMixed is leastSlots if the number of slots decides about the order, too: each
-// number is tried.
+// leastSlotsMixed is leastSlots if the number of slots decides about the order, too: each number
+// is tried up to which a task before may lack a slot, and of the larger ones those at which the
+// order may change.
 func (t *trial) leastSlotsMixed() (n int64, ok bool) {
 	t.w.slots = MaxSlots
 	t.reset()
-	most := int64(1) // to start all that is before
+	enough := int64(1) // to start all that is before
 	for _, k := range t.alive {
 		a := &t.v.ahead[k]
-		if most += int64(len(a.seqs)); a.more {
-			most = MaxSlots
+		if enough += int64(len(a.seqs)); a.more {
+			enough = MaxSlots
 		}
 	}
 	first := int64(t.from.used) - int64(t.from.slots)
-	for n := max(first, 0) + 1; n <= first+min(most, maxAmounts) && !t.v.cut; n++ {
-		if t.w.slots = uint32(int64(t.from.slots) + n); t.w.slots > MaxSlots { //nolint:gosec // far below 2^32
+	enough += first
+	n = max(first, 0) + 1
+	for range maxAmounts {
+		if t.w.slots = uint32(min(int64(t.from.slots)+n, MaxSlots+1)); t.w.slots > MaxSlots || t.v.cut { //nolint:gosec // positive
 			return 0, false
 		}
-		if t.starts() {
+		t.v.order = slotOrder{watched: true}
+		starts := t.starts()
+		next := int64(t.v.order.next)
+		t.v.order = slotOrder{}
+		switch {
+		case starts:
 			return n, true
+		case n < enough:
+			n++
+		case next == 0:
+			return 0, false
+		default:
+			n += next
 		}
 	}
-	t.v.undecided = t.v.undecided || most > maxAmounts
+	t.v.undecided = true
 	return 0, false
 }
 

@@ -22,7 +22,7 @@ func (v *TaskView) copyFlow(f *flow) *flow {
 		o := f.queue
 		q = &queue{
 			name: o.name, weight: o.weight, limit: o.limit, max: slices.Clone(o.max), paused: o.paused,
-			held: o.held.clone(), turn: o.turn, served: o.served, pos: -1,
+			held: o.held.clone(), turn: o.turn, served: o.served, pos: -1, passed: o.passed, passes: o.passes, wants: o.wants, kept: o.kept,
 		}
 		v.queues[o] = q
 	}
@@ -39,9 +39,13 @@ func (v *TaskView) mixed() bool {
 	if len(v.flows) < 2 {
 		return false
 	}
-	return len(v.class.needs) > 0 || slices.ContainsFunc(v.ahead, func(a aheadQueue) bool {
-		return len(a.class.needs) > 0 || len(a.class.flow.held.taken) > 0 || len(a.class.flow.queue.held.taken) > 0
-	})
+	return v.class.sharesResources() || slices.ContainsFunc(v.ahead, func(a aheadQueue) bool { return a.class.sharesResources() })
+}
+
+// sharesResources reports whether the shares of the owner and the queue of a class may be those
+// of a resource.
+func (c *class) sharesResources() bool {
+	return len(c.needs) > 0 || len(c.flow.held.taken) > 0 || len(c.flow.queue.held.taken) > 0
 }
 
 // changeFleet makes the fleet of the view that with the changed worker, and returns the
@@ -98,6 +102,7 @@ func (t *trial) before(k, other int) bool {
 func (v *TaskView) before(a, b *contender) bool {
 	f, p := a.flow, b.flow
 	if f.queue != p.queue {
+		v.watchSlots(&f.queue.held, f.queue.weight, &p.queue.held, p.queue.weight)
 		x, y := v.queueKey(f.queue), v.queueKey(p.queue)
 		return x.before(&y) || !y.before(&x) && f.queue.name < p.queue.name
 	}
@@ -107,6 +112,7 @@ func (v *TaskView) before(a, b *contender) bool {
 	case a.priority != b.priority:
 		return a.priority > b.priority
 	case f != p:
+		v.watchSlots(&f.held, 1, &p.held, 1)
 		x, y := v.ownerKey(f), v.ownerKey(p)
 		return x.before(&y) || !y.before(&x) && f.owner.before(p.owner)
 	}
@@ -159,4 +165,51 @@ func (t *trial) undo() {
 		f.served, f.queue.served, f.queue.turn = x.flowServed, x.qServed, x.turn
 	}
 	t.log = t.log[:0]
+	for _, q := range t.reserved {
+		q.kept = nil
+	}
+	t.reserved = t.reserved[:0]
+}
+
+// A slotOrder finds how many more slots of the fleet change the order of a trial: see
+// leastSlotsMixed.
+type slotOrder struct {
+	watched bool
+	next    uint64 // at least so many more; 0: none are known
+}
+
+// watchSlots records after how many more slots the shares of two usages may compare otherwise:
+// where the share of slots of one crosses the share of a resource of one.
+func (v *TaskView) watchSlots(a *usage, x uint32, b *usage, y uint32) {
+	if v.order.watched {
+		v.watchCrossing(a, x, a, x)
+		v.watchCrossing(b, y, b, y)
+		v.watchCrossing(a, x, b, y)
+		v.watchCrossing(b, y, a, x)
+	}
+}
+
+// watchCrossing records after how many more slots the share of slots of a compares otherwise with
+// that of a resource of b. It only shrinks.
+func (v *TaskView) watchCrossing(a *usage, x uint32, b *usage, y uint32) {
+	for r, taken := range b.taken {
+		of := share{taken, v.capacity.of(r)}
+		compare := func(more uint64) int { return compareShares(share{a.slots, max(v.capacity.slots+more, 1)}, x, of, y) }
+		low, high := uint64(0), uint64(MaxSlots)
+		if v.order.next > 0 {
+			high = v.order.next
+		}
+		before := compare(low)
+		if taken == 0 || compare(high) == before {
+			continue
+		}
+		for high-low > 1 { // the order at low is as before
+			if middle := low + (high-low)/2; compare(middle) == before {
+				low = middle
+			} else {
+				high = middle
+			}
+		}
+		v.order.next = high
+	}
 }

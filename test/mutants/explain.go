@@ -6,7 +6,7 @@ func inExplain() []Mutant {
 	return []Mutant{
 		{
 			Name:   "tasks-ahead-do-not-compete",
-			Edits:  []Edit{{"scheduler/trial.go", "		t.assign(a.class)\n", "		t.v.steps++\n"}},
+			Edits:  []Edit{{"scheduler/trial_reservation.go", "	if t.assign(c); !ok ||", "	if t.v.steps++; !ok ||"}},
 			Caught: caught,
 		},
 		{
@@ -46,6 +46,16 @@ func inExplain() []Mutant {
 			Name:   "explain-names-workers-of-other-namespaces",
 			Edits:  []Edit{{"coordinator/api/explain.go", "return w != nil && servesCaller(w, x.caller)", "return w != nil"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestWorkersOfOtherNamespaces"}},
+		},
+		{
+			Name:   "a-change-forgets-what-a-turn-by-age-reserves",
+			Edits:  []Edit{{"scheduler/trial_reservation.go", "q.turn != agedStart-1 || t.reserve(q, seq, true)", "q.turn != agedStart || t.reserve(q, seq, true)"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAChangeKnowsWhichWorkerIsReservedAtATurnByAge"}},
+		},
+		{
+			Name:   "shares-of-resources-do-not-depend-on-the-task-itself",
+			Edits:  []Edit{{"scheduler/trial_order.go", "return v.class.sharesResources() ||", "return"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestChangesAreSoundAndComplete"}},
 		},
 		{
 			Name:   "a-worker-that-joins-takes-the-tasks-of-all-keys",
