@@ -45,7 +45,8 @@ type queue struct {
 
 	over []*readyQueue // those that its quotas hold back
 
-	blocked []*readyQueue // those that are parked because of their shape, and some that were
+	parts     []*capacityPart // those of its ready queues that wait for capacity; some are empty
+	resumable int             // ready queues in those whose shapes are not blocked
 
 	ready [Urgent + 1]turns[*flow] // by priority: flows with listed ready queues
 }
@@ -66,6 +67,7 @@ type flow struct {
 	served  uint64            // number of its last start
 	pos     [Urgent + 1]int32 // by priority: in queue.ready; -1 if nothing is listed
 	agePos  int32             // in queue.byAge; -1 if absent
+	waits   []*capacityWait   // its ready queues that wait for capacity
 	levels  [Urgent + 1]level
 	owner   owner
 	classes int // that exist
@@ -233,6 +235,7 @@ func (s *Scheduler) forget(q *queue) {
 		q.wants = false
 		is := func(x *queue) bool { return x == q }
 		s.passed, s.wants = slices.DeleteFunc(s.passed, is), slices.DeleteFunc(s.wants, is)
+		q.dropParts()
 		delete(s.queues, q.name)
 	}
 }
