@@ -494,3 +494,8 @@ func (s *Scheduler) someListed(p *affinityPart) bool {
 		return r.class.shape == p.shape && r.class.affinity != nil && s.keyWorker(r.class) == p.worker
 	})
 }
+
+// CompareShares compares the share a of x with b of y, divided by the weights v and w.
+func CompareShares(a, x uint64, v uint32, b, y uint64, w uint32) int {
+	return compareShares(share{a, x}, v, share{b, y}, w)
+}

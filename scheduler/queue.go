@@ -99,11 +99,15 @@ type orderKey struct {
 }
 
 func (k *orderKey) compare(o *orderKey) int {
-	if k.share.total != o.share.total || k.weight != o.weight {
-		return cmp.Or(compareShares(k.share, k.weight, o.share, o.weight), cmp.Compare(k.served, o.served))
+	switch {
+	case k.share.total != o.share.total || k.weight != o.weight:
+		if c := compareShares(k.share, k.weight, o.share, o.weight); c != 0 {
+			return c
+		}
+	case k.share.amount != o.share.amount: // mostly: shares of slots
+		return cmp.Compare(k.share.amount, o.share.amount)
 	}
-	// Mostly: shares of slots.
-	return cmp.Or(cmp.Compare(k.share.amount, o.share.amount), cmp.Compare(k.served, o.served))
+	return cmp.Compare(k.served, o.served)
 }
 
 func (k *orderKey) before(o *orderKey) bool { return k.compare(o) < 0 }
