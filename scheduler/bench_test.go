@@ -244,8 +244,7 @@ func BenchmarkNextFull(b *testing.B) {
 
 // BenchmarkNextBesideBlocked is a full cluster of two shapes: one task of each ends and the next
 // ones start. 10,000 owners wait for the few workers with a GPU, and hold less than the owner of
-// the other tasks: all of them are before it, so that each step takes them out of the order and
-// puts them back.
+// the other tasks: all of them are before it.
 func BenchmarkNextBesideBlocked(b *testing.B) {
 	const owners = 10_000
 	gpu := []scheduler.Quantity{{Name: "gpu", Amount: 1000}}

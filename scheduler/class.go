@@ -50,9 +50,9 @@ type shape struct {
 	key     string // in Scheduler.shapes
 	classes int    // that exist and have it
 
-	blocked bool          // no worker has capacity: it is in Scheduler.blocked
-	listed  int           // ready queues in the order
-	parked  []*readyQueue // ready queues out of it, because the shape was blocked
+	blocked bool            // no worker has capacity: it is in Scheduler.blocked
+	listed  int             // ready queues in the order, or in parts while it is not blocked
+	parts   []*capacityPart // ready queues that wait for capacity; some are empty
 
 	// eligible are the workers that have the labels and, when idle, the
 	// resources. It is valid while version is that of the Scheduler.

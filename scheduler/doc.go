@@ -36,7 +36,9 @@
 // a shape, so that one check of the shape answers for all of their tasks, whatever their
 // queue, owner and limit. A shape for which no worker has capacity is blocked: its ready
 // queues are parked outside of the heaps when they are at the front, and cost nothing
-// until a worker that would fit releases something, joins, or accepts tasks again. If
+// until a worker that would fit releases something, joins, or accepts tasks again. Then
+// they return to the heaps one by one, as soon as each would be the first there
+// (capacity_wait.go): a release costs what can start, however many owners wait. If
 // only blocked shapes have tasks, Next returns without looking at them.
 //
 // Invariant: a shape that is not blocked either fits somewhere, or was not tried since

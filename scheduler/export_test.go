@@ -66,6 +66,16 @@ func (s *Scheduler) Flows() (flows, classes int) {
 // Shapes returns the number of shapes that are known, and of those that are blocked.
 func (s *Scheduler) Shapes() (known, blocked int) { return len(s.shapes), len(s.blocked) }
 
+// AwaitingCapacity returns how many ready queues with tasks are parked because of their shapes.
+func (s *Scheduler) AwaitingCapacity() (n int) {
+	for _, q := range s.queues {
+		for _, p := range q.parts {
+			n += len(p.order.items)
+		}
+	}
+	return n
+}
+
 // OverQuota returns how many ready queues the quotas of a queue hold back.
 func (s *Scheduler) OverQuota(name string) int { return len(s.queues[name].over) }
 
@@ -182,8 +192,8 @@ func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
 		return fmt.Errorf("has %d tasks, parked %d, is listed: %v", q.n, q.parked, q.pos >= 0)
 	case q.pos >= 0 && (q.oldest != q.front().seq || c.flow.levels[q.priority].ready.items[q.pos] != readyAge{q.oldest, q}):
 		return fmt.Errorf("key %d, front %d", q.oldest, q.front().seq)
-	case q.parked == byShape && (!c.blocked || !slices.Contains(c.parked, q) || q.n > 0 && !slices.Contains(c.flow.queue.blocked, q)):
-		return errors.New("is parked although its shape is not blocked, or in no list")
+	case (q.parked == byShape && q.n > 0) != (q.capacity != nil && q.capacity.pos >= 0):
+		return errors.New("waits for capacity, and in no part, or the other way round")
 	case q.parked == byLimit && q.n > 0 && !c.groupFull():
 		return errors.New("is parked although its class is not full")
 	case q.parked == byNamedLimit && q.n > 0 && !s.waitsForLimit(q):
@@ -196,9 +206,54 @@ func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
 	return nil
 }
 
+// checkCapacityParts checks the ready queues that wait for capacity, and counts those of shapes
+// that are not blocked.
+func (s *Scheduler) checkCapacityParts(listed map[*shape]int) error {
+	for name, q := range s.queues {
+		resumable := 0
+		for _, p := range q.parts {
+			if p.queue != q || !slices.Contains(p.shape.parts, p) {
+				return fmt.Errorf("queue %q has a part that its shape does not have", name)
+			}
+			if err := checkTurns(&p.order, func(k *capacityWait) *int32 { return &k.pos }); err != nil {
+				return fmt.Errorf("owners of queue %q that wait for capacity: %w", name, err)
+			}
+			if err := checkHeap(&p.byAge, func(k capacityAge) int { return int(k.agePos) }); err != nil {
+				return fmt.Errorf("ages of queue %q that wait for capacity: %w", name, err)
+			}
+			for _, x := range p.order.items {
+				r := x.of.ready
+				now := s.ownerKey(r.class.flow)
+				switch {
+				case !s.reshare && now.before(&x.key):
+					return fmt.Errorf("queue %q: the key of a waiting owner is above the present one", name)
+				case r.class.shape != p.shape || r.priority != p.priority || r.front().seq != r.oldest || p.byAge.items[x.of.agePos].age != r.oldest:
+					return fmt.Errorf("queue %q: a ready queue waits in a wrong part, or with a wrong age", name)
+				case r.class.flow.waits[x.of.flowAt] != x.of:
+					return fmt.Errorf("queue %q: a ready queue waits, and its owner does not know", name)
+				}
+			}
+			if len(p.order.items) != len(p.byAge.items) {
+				return fmt.Errorf("queue %q: %d ready queues wait in order, %d by age", name, len(p.order.items), len(p.byAge.items))
+			}
+			if !p.shape.blocked {
+				resumable += len(p.order.items)
+				listed[p.shape] += len(p.order.items)
+			}
+		}
+		if resumable != q.resumable {
+			return fmt.Errorf("queue %q: %d ready queues are resumable, counted %d", name, resumable, q.resumable)
+		}
+	}
+	return nil
+}
+
 // checkOrder checks the heaps of queues, owners and ready queues.
 func (s *Scheduler) checkOrder() error {
 	listed := make(map[*shape]int)
+	if err := s.checkCapacityParts(listed); err != nil {
+		return err
+	}
 	for name, q := range s.queues {
 		some := false
 		for p := Low; p <= Urgent; p++ {
@@ -214,7 +269,10 @@ func (s *Scheduler) checkOrder() error {
 				}
 			}
 		}
-		if (q.pos >= 0) != (some && !q.paused && !q.full()) {
+		some = some || q.resumable > 0
+		// A queue stays listed when its last shape is blocked, until it is at the front.
+		may := some || slices.ContainsFunc(q.parts, func(p *capacityPart) bool { return len(p.order.items) > 0 })
+		if q.pos < 0 && some && !q.paused && !q.full() || q.pos >= 0 && (!may || q.paused || q.full()) {
 			return fmt.Errorf("queue %q is listed: %v", name, q.pos >= 0)
 		}
 		now := s.queueKey(q)
@@ -435,4 +493,9 @@ func (s *Scheduler) someListed(p *affinityPart) bool {
 	return slices.ContainsFunc(p.level.ready.items, func(r readyAge) bool {
 		return r.class.shape == p.shape && r.class.affinity != nil && s.keyWorker(r.class) == p.worker
 	})
+}
+
+// CompareShares compares the share a of x with b of y, divided by the weights v and w.
+func CompareShares(a, x uint64, v uint32, b, y uint64, w uint32) int {
+	return compareShares(share{a, x}, v, share{b, y}, w)
 }

@@ -12,7 +12,7 @@ type parking uint8
 
 const (
 	listable     parking = iota
-	byShape              // no worker has capacity for it: in shape.parked
+	byShape              // no worker had capacity for it: in a capacityPart if it has tasks
 	byLimit              // its class is full
 	byNamedLimit         // a named limit of its class is full: in namedLimit.waiting
 	byQuota              // its queue holds too much of a resource: in queue.over
@@ -46,6 +46,9 @@ func (s *Scheduler) firstReady(q *queue) *readyQueue {
 			}
 			h.raise(now)
 		}
+		if q.resumable > 0 {
+			s.resumeFirst(q, p)
+		}
 		if len(h.items) > 0 {
 			return h.items[0].of.levels[p].ready.items[0].readyQueue
 		}
@@ -57,6 +60,9 @@ func (s *Scheduler) firstReady(q *queue) *readyQueue {
 // age of a flow in the heap is that of a task which may have started since: it is brought
 // up to date when the flow is at the front.
 func (s *Scheduler) oldestReady(q *queue) *readyQueue {
+	if q.resumable > 0 {
+		s.resumeOldest(q)
+	}
 	for len(q.byAge.items) > 0 {
 		f := &q.byAge.items[0]
 		r := f.oldest()
@@ -95,6 +101,9 @@ func (s *Scheduler) ownerKey(f *flow) orderKey {
 // and one owner there is nothing to order.
 func (s *Scheduler) lowered(f *flow) {
 	q := f.queue
+	if len(f.waits) > 0 {
+		s.lowerWaits(f)
+	}
 	if len(s.byShare.items) < 2 && len(q.byAge.items) < 2 {
 		return
 	}
@@ -125,6 +134,13 @@ func (s *Scheduler) rekey() {
 			}
 			h.init()
 		}
+		for _, part := range q.parts {
+			h := &part.order
+			for i := range h.items {
+				h.items[i].key = s.ownerKey(h.items[i].of.ready.class.flow)
+			}
+			h.init()
+		}
 	}
 	for i := range s.byShare.items {
 		s.byShare.items[i].key = s.queueKey(s.byShare.items[i].of)
@@ -138,6 +154,9 @@ func (s *Scheduler) relist(r *readyQueue) {
 	if k := r.wait; k != nil && k.part != nil {
 		s.recount(k)
 	}
+	if r.parked == byShape && r.pos < 0 {
+		s.recheckWait(r)
+	}
 	l := &r.class.flow.levels[r.priority]
 	switch listed := r.n > 0 && r.parked == listable; {
 	case listed && r.pos >= 0:
@@ -148,15 +167,11 @@ func (s *Scheduler) relist(r *readyQueue) {
 	case listed:
 		r.oldest = r.front().seq
 		l.ready.push(readyAge{r.oldest, r})
-		if sh := r.class.shape; sh.list(1) {
-			s.open++
-		}
+		s.countListed(r.class.shape, 1)
 		s.listed(l, r)
 	case r.pos >= 0:
 		l.ready.remove(int(r.pos))
-		if sh := r.class.shape; sh.list(-1) {
-			s.open--
-		}
+		s.countListed(r.class.shape, -1)
 		if len(l.ready.items) == 0 {
 			s.unlisted(l, r.priority)
 		}
@@ -194,7 +209,7 @@ func (s *Scheduler) unlisted(l *level, p Priority) {
 
 // relistQueue puts a queue into the order if tasks of it may start, or out of it.
 func (s *Scheduler) relistQueue(q *queue) {
-	some := len(q.ready[Low].items)+len(q.ready[Normal].items)+len(q.ready[High].items)+len(q.ready[Urgent].items) > 0
+	some := len(q.ready[Low].items)+len(q.ready[Normal].items)+len(q.ready[High].items)+len(q.ready[Urgent].items)+q.resumable > 0
 	switch listed := some && !q.paused && !q.full(); {
 	case listed && q.pos < 0:
 		h := &s.byShare
@@ -215,11 +230,7 @@ func (s *Scheduler) park(r *readyQueue, why parking) {
 	q := r.class.flow.queue
 	switch why {
 	case byShape:
-		r.class.shape.parked = append(r.class.shape.parked, r)
-		if !r.inBlocked {
-			r.inBlocked = true
-			q.blocked = append(q.blocked, r)
-		}
+		s.awaitCapacity(r)
 	case byQuota:
 		q.over = append(q.over, r)
 	case byNamedLimit:
@@ -229,14 +240,6 @@ func (s *Scheduler) park(r *readyQueue, why parking) {
 		s.await(r)
 	case byLimit, listable:
 	}
-}
-
-// list counts a ready queue that was listed or unlisted, and reports whether the shape now
-// has the first one, or no longer any, while it is not blocked.
-func (sh *shape) list(by int) bool {
-	before := sh.listed
-	sh.listed += by
-	return !sh.blocked && (before == 0 || sh.listed == 0)
 }
 
 // unpark returns a ready queue to the order, if it is still held back for this reason.

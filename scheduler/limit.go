@@ -120,6 +120,7 @@ func (s *Scheduler) recycleOne(c *class) {
 	delete(s.classOf, c.key)
 	if c.shape.classes--; c.shape.classes == 0 {
 		delete(s.shapes, c.shape.key) // unblock takes it out of Scheduler.blocked
+		c.shape.dropParts()
 	}
 	s.classes[c.id] = s.unusedClass(c.id)
 	s.unused = append(s.unused, c.id)

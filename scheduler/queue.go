@@ -45,7 +45,8 @@ type queue struct {
 
 	over []*readyQueue // those that its quotas hold back
 
-	blocked []*readyQueue // those that are parked because of their shape, and some that were
+	parts     []*capacityPart // those of its ready queues that wait for capacity; some are empty
+	resumable int             // ready queues in those whose shapes are not blocked
 
 	ready [Urgent + 1]turns[*flow] // by priority: flows with listed ready queues
 }
@@ -66,6 +67,7 @@ type flow struct {
 	served  uint64            // number of its last start
 	pos     [Urgent + 1]int32 // by priority: in queue.ready; -1 if nothing is listed
 	agePos  int32             // in queue.byAge; -1 if absent
+	waits   []*capacityWait   // its ready queues that wait for capacity
 	levels  [Urgent + 1]level
 	owner   owner
 	classes int // that exist
@@ -97,11 +99,15 @@ type orderKey struct {
 }
 
 func (k *orderKey) compare(o *orderKey) int {
-	if k.share.total != o.share.total || k.weight != o.weight {
-		return cmp.Or(compareShares(k.share, k.weight, o.share, o.weight), cmp.Compare(k.served, o.served))
+	switch {
+	case k.share.total != o.share.total || k.weight != o.weight:
+		if c := compareShares(k.share, k.weight, o.share, o.weight); c != 0 {
+			return c
+		}
+	case k.share.amount != o.share.amount: // mostly: shares of slots
+		return cmp.Compare(k.share.amount, o.share.amount)
 	}
-	// Mostly: shares of slots.
-	return cmp.Or(cmp.Compare(k.share.amount, o.share.amount), cmp.Compare(k.served, o.served))
+	return cmp.Compare(k.served, o.served)
 }
 
 func (k *orderKey) before(o *orderKey) bool { return k.compare(o) < 0 }
@@ -233,6 +239,7 @@ func (s *Scheduler) forget(q *queue) {
 		q.wants = false
 		is := func(x *queue) bool { return x == q }
 		s.passed, s.wants = slices.DeleteFunc(s.passed, is), slices.DeleteFunc(s.wants, is)
+		q.dropParts()
 		delete(s.queues, q.name)
 	}
 }

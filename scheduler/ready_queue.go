@@ -168,13 +168,13 @@ func (f *fifo) dropHead(to *pages) {
 // in the level of its flow if it has tasks and is not parked.
 type readyQueue struct {
 	fifo
-	class     *class
-	oldest    uint64 // seq of the front; the key in level.ready
-	pos       int32  // in level.ready; -1 if it is not listed
-	priority  Priority
-	parked    parking  // why it is not listed, although it has tasks
-	inBlocked bool     // it is in queue.blocked
-	wait      *keyWait // nil: it has never waited for the worker of its key
+	class    *class
+	oldest   uint64 // seq of the front; the key in level.ready
+	pos      int32  // in level.ready; -1 if it is not listed
+	priority Priority
+	parked   parking       // why it is not listed, although it has tasks
+	wait     *keyWait      // nil: it has never waited for the worker of its key
+	capacity *capacityWait // nil: it has never been parked because of its shape
 }
 
 // A readyAge is a readyQueue in the order of its level.

@@ -53,21 +53,14 @@ func (s *Scheduler) keepWanted(valid func(TaskRef) bool) {
 // oldestBlocked returns the ready queue with the oldest task of a queue that only lacks
 // capacity, and that some worker could run if it were idle; nil without one.
 func (s *Scheduler) oldestBlocked(q *queue, valid func(TaskRef) bool) (best *readyQueue) {
-	still := q.blocked[:0]
-	for _, r := range q.blocked {
-		for r.n > 0 && s.isStale(r.front(), valid) {
-			s.pop(r)
-		}
-		if r.inBlocked = r.parked == byShape; !r.inBlocked {
+	for _, p := range q.parts {
+		if !p.shape.blocked {
 			continue
 		}
-		still = append(still, r) // also without tasks: others may be pushed before it is unparked
-		if r.n > 0 && (best == nil || r.front().seq < best.front().seq) && r.class.mayStart() && s.couldRun(r.class) {
+		if r := s.oldestWait(p, valid); r != nil && (best == nil || r.oldest < best.oldest) && s.couldRun(r.class) {
 			best = r
 		}
 	}
-	clear(q.blocked[len(still):])
-	q.blocked = still
 	return best
 }
 

@@ -213,6 +213,7 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 			r = s.firstReady(q)
 		}
 		if r == nil {
+			s.relistQueue(q) // all that waits in it waits for capacity
 			break
 		}
 		e := *r.front()
@@ -321,11 +322,8 @@ func (s *Scheduler) pop(q *readyQueue) {
 // block records that a shape fits nowhere. Its ready queues leave the order when they are
 // at the front.
 func (s *Scheduler) block(c *class) {
-	sh := c.shape
-	if sh.blocked = true; sh.listed > 0 {
-		s.open--
-	}
-	s.blocked = append(s.blocked, sh)
+	s.setBlocked(c.shape, true)
+	s.blocked = append(s.blocked, c.shape)
 	s.reserve(c)
 }
 
@@ -341,14 +339,7 @@ func (s *Scheduler) unblock(w *worker) {
 			still = append(still, sh)
 			continue
 		}
-		if sh.blocked = false; sh.listed > 0 {
-			s.open++
-		}
-		for i, r := range sh.parked {
-			s.unpark(r, byShape)
-			sh.parked[i] = nil
-		}
-		sh.parked = sh.parked[:0]
+		s.setBlocked(sh, false)
 	}
 	clear(s.blocked[len(still):])
 	s.blocked = still

@@ -12,13 +12,22 @@ type share struct{ amount, total uint64 }
 
 // compareShares compares a/x with b/y exactly, without a division.
 func compareShares(a share, x uint32, b share, y uint32) int {
-	if a.total == b.total { // mostly: shares of slots
-		ahi, alo := bits.Mul64(a.amount, uint64(y))
-		bhi, blo := bits.Mul64(b.amount, uint64(x))
-		return cmp.Or(cmp.Compare(ahi, bhi), cmp.Compare(alo, blo))
+	left, right := a.amount, b.amount
+	if a.total != b.total { // otherwise: shares of the same thing
+		lhi, llo := bits.Mul64(left, b.total)
+		rhi, rlo := bits.Mul64(right, a.total)
+		if lhi|rhi != 0 {
+			l, r := product(left, b.total, y), product(right, a.total, x)
+			return cmp.Or(cmp.Compare(l[0], r[0]), cmp.Compare(l[1], r[1]), cmp.Compare(l[2], r[2]))
+		}
+		left, right = llo, rlo
 	}
-	l, r := product(a.amount, b.total, y), product(b.amount, a.total, x)
-	return cmp.Or(cmp.Compare(l[0], r[0]), cmp.Compare(l[1], r[1]), cmp.Compare(l[2], r[2]))
+	lhi, llo := bits.Mul64(left, uint64(y))
+	rhi, rlo := bits.Mul64(right, uint64(x))
+	if lhi != rhi {
+		return cmp.Compare(lhi, rhi)
+	}
+	return cmp.Compare(llo, rlo)
 }
 
 // product returns a*b*w in 192 bits, the highest first.

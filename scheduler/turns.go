@@ -44,8 +44,14 @@ func (h *turns[T]) remove(at int32) {
 	if h.items = h.items[:last]; pos == last {
 		return
 	}
-	if h.items[pos] = moved; !h.down(pos) {
-		h.up(pos)
+	h.items[pos] = moved
+	h.fix(at)
+}
+
+// fix restores the order after the element at a position has changed.
+func (h *turns[T]) fix(at int32) {
+	if !h.down(int(at)) {
+		h.up(int(at))
 	}
 }
 

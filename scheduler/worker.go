@@ -149,8 +149,8 @@ func (s *Scheduler) hold(w *worker, c *class, p Priority) {
 }
 
 // release undoes hold, and reports whether an attempt of the class was held.
-func (s *Scheduler) release(w *worker, c *class, p Priority) bool {
-	i := slices.IndexFunc(w.held, func(h holding) bool { return h.class == c.id })
+func (s *Scheduler) release(w *worker, id ClassID, p Priority) bool {
+	i := slices.IndexFunc(w.held, func(h holding) bool { return h.class == id })
 	if i < 0 || w.byPriority[p] == 0 {
 		return false
 	}
@@ -160,7 +160,7 @@ func (s *Scheduler) release(w *worker, c *class, p Priority) bool {
 		w.held = slices.Delete(w.held, i, i+1)
 	}
 	w.used--
-	for _, n := range c.needs {
+	for _, n := range s.classes[id].needs {
 		w.taken[n.resource] -= n.amount
 	}
 	return true
@@ -294,7 +294,7 @@ func (s *Scheduler) Occupy(w WorkerID, c ClassID, p Priority) {
 // caller.
 func (s *Scheduler) Release(w WorkerID, c ClassID, p Priority) bool {
 	wk := s.workers[w]
-	if wk == nil || !s.release(wk, s.classes[c], p.orNormal()) {
+	if wk == nil || !s.release(wk, c, p.orNormal()) {
 		return false
 	}
 	s.freeOne(s.classes[c])

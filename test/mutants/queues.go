@@ -21,6 +21,21 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAWorkerIsKeptOnlyWhile"}},
 		},
 		{
+			Name:   "an-owner-that-waits-for-capacity-keeps-its-share",
+			Edits:  []Edit{{"scheduler/flow.go", "		s.lowerWaits(f)\n", "		f.waits = f.waits[:len(f.waits):len(f.waits)]\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAnOwnerThatWaitsForCapacity"}, model},
+		},
+		{
+			Name:   "a-turn-by-age-finds-not-the-oldest-task-that-waits-for-capacity",
+			Edits:  []Edit{{"scheduler/capacity_wait.go", "part.byAge.items[0].capacityWait)", "part.byAge.items[len(part.byAge.items)-1].capacityWait)"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestATurnByAgeStartsTheOldestTaskThatWaits"}},
+		},
+		{
+			Name:   "a-release-returns-all-that-waits-to-the-order",
+			Edits:  []Edit{{"scheduler/capacity_wait.go", "			s.countListed(sh, n)\n", "			s.countListed(sh, n)\n			for len(p.order.items) > 0 {\n				s.resumeWait(p.order.items[0].of)\n			}\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAReleaseReturnsOnlyWhatCanStart"}},
+		},
+		{
 			Name:   "owners-have-no-shares",
 			Edits:  []Edit{{"scheduler/flow.go", "return orderKey{share: s.fleet.dominant(&f.held), weight: 1, served: f.served}", "return orderKey{share: share{0, 1}, weight: 1, served: 0}"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestOwnersShareAPriority"}},
