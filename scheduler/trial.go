@@ -247,7 +247,7 @@ func (t *trial) leastSlotsMixed() (n int64, ok bool) {
 		}
 		t.v.order = slotOrder{watched: true}
 		starts := t.starts()
-		next := int64(t.v.order.next)
+		next := int64(t.v.order.next) //nolint:gosec // G115: at most MaxSlots
 		t.v.order = slotOrder{}
 		switch {
 		case starts:

@@ -92,6 +92,13 @@ func (w *Worker) keepLatest(within time.Duration, leave func() (closed int)) {
 	}
 }
 
+// endBackground ends what keepLatest waits for, and waits for the goroutines that remove
+// directories.
+func (w *Worker) endBackground() {
+	close(w.ended)
+	w.removals.Wait()
+}
+
 // closeOld closes the connections with certificates of another CA than the first one, which will
 // be dropped.
 func (w *Worker) closeOld() (closed int) {

@@ -92,7 +92,7 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, log: slog.New(slog.DiscardHandler), conns: NewConnections(), handlers: map[string]Handler{}, hurry: make(chan struct{})}
+	w := &Worker{cfg: cfg, log: slog.New(slog.DiscardHandler), conns: NewConnections(), handlers: map[string]Handler{}, hurry: make(chan struct{}), ended: make(chan struct{})}
 	w.secured = tlsconf.NewOpenConns(func(state *tls.ConnectionState) bool { return w.trust.Load().Trusts(state) })
 	for _, opt := range opts {
 		opt(w)
@@ -225,9 +225,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	w.attempts.run = func() { w.slots.Go(w.slot) }
 	defer w.attempts.close()
 	defer w.lease.close()
-	defer w.removals.Wait()
-	w.ended = make(chan struct{})
-	defer close(w.ended)
+	defer w.endBackground()
 
 	w.log.InfoContext(ctx, "worker started", "version", w.cfg.Version, "slots", w.cfg.Slots, "types", w.types,
 		"resources", w.resources, "gpus", w.devices.IDs, "labels", w.cfg.Labels, "secrets", w.secrets.announced(), "run_as", w.cfg.RunAs, "incarnation", w.incarnation, "work_dir", w.dirs.root)

@@ -25,8 +25,11 @@ func inUse(ctx context.Context, t *testing.T, from, to *rotating, creds *PeerCre
 		conn, err := from.stream.connect(ctx, magic, to.self.ServerID, to.address)
 		add(kind, conn, err)
 	}
-	conn, _, err := creds.ClientHandshake(ctx, "", dialRaw(t, to.address, nil))
-	add("gRPC", conn, err)
+	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.address)
+	if err == nil {
+		raw, _, err = creds.ClientHandshake(ctx, "", raw)
+	}
+	add("gRPC", raw, err)
 	return conns
 }
 
