@@ -109,7 +109,7 @@ func (a *admin) writeBackup(ctx context.Context, out io.Writer, r *dtaskv1.Backu
 	}
 	state := snapshot.State()
 	term, _ := state.Term()
-	w, err := backup.NewWriter(out, backup.Manifest{
+	w, err := backup.NewWriter(yielding(ctx, out), backup.Manifest{
 		ClusterID: state.ClusterID(), ServerID: a.cfg.ServerID, CreatedAt: a.cfg.Backups.Wall().UTC().Truncate(time.Millisecond), Version: a.cfg.Backups.Version,
 		Index: snapshot.Index(), Term: term, Epoch: state.Epoch(), Level: uint32(state.Level()),
 		Members: a.cfg.Backups.Members(), Trust: state.Trust(), History: r.GetWithHistory(), HistoryAfter: r.GetHistoryAfter(),
