@@ -64,6 +64,7 @@ func handshakes(ctx context.Context, b *bench) error {
 	b.table.add(bareYardstick, "s", fmt.Sprintf("%.0f per second, both sides, on all processors", bare), float64(f.workers)/bare)
 	b.table.add("handshakes: until completions resume", "ms", setting+"; target: below 500", values(all, func(k comeback) float64 { return k.loss.back })...)
 	b.table.compare("handshakes: until all workers are back", "s", "target: below 8", bareYardstick, values(all, func(k comeback) float64 { return k.workers })...)
+	b.table.add("handshakes: CPU of the coordinators meanwhile", "s", "what machines of their own would need for it, and for the tasks", values(all, func(k comeback) float64 { return k.cpu })...)
 	b.table.add("handshakes: of each worker meanwhile", "", "complete", values(all, func(k comeback) float64 { return k.handshakes })...)
 	b.table.add("handshakes: that failed, of each worker", "", "", values(all, func(k comeback) float64 { return k.failed })...)
 	b.table.add("handshakes: further elections", "", "target: 0", values(all, func(k comeback) float64 { return k.elections })...)
@@ -80,6 +81,7 @@ type comeback struct {
 	elections float64 // beyond the first
 	// complete and incomplete handshakes until then, for each worker
 	handshakes, failed float64
+	cpu                float64 // s, of the coordinators until then
 }
 
 // directFleet starts simulated workers with keys and connections of their own in this
@@ -117,7 +119,7 @@ func (b *bench) killUnder(ctx context.Context, c *cluster.Cluster, l *load.Load,
 	var measuring sync.WaitGroup
 	var back error
 	lost := func() {
-		killed := time.Now()
+		killed, used := time.Now(), coordinatorsCPU(c)
 		measuring.Go(func() {
 			back = cluster.Until(ctx, "all workers are back", failoverLimit, func(context.Context) error {
 				if s := l.Stats(); s.Sessions < was.Sessions+int64(f.workers) || s.Open < int64(f.workers) {
@@ -126,6 +128,7 @@ func (b *bench) killUnder(ctx context.Context, c *cluster.Cluster, l *load.Load,
 				return nil
 			})
 			k.workers = time.Since(killed).Seconds()
+			k.cpu = (coordinatorsCPU(c) - used).Seconds()
 			now := l.Stats()
 			k.handshakes = float64(now.Handshakes-was.Handshakes) / float64(f.workers)
 			k.failed = float64(now.Unsecured-was.Unsecured) / float64(f.workers)
@@ -147,4 +150,14 @@ func (b *bench) killUnder(ctx context.Context, c *cluster.Cluster, l *load.Load,
 	}
 	k.elections = float64(after.Term) - float64(before.Term) - 1
 	return k, nil
+}
+
+// coordinatorsCPU is the CPU time of all coordinators that run; 0 if it is unknown.
+func coordinatorsCPU(c *cluster.Cluster) (total time.Duration) {
+	for _, n := range c.Coordinators() {
+		if used, err := cpuOf(n.Pid()); err == nil {
+			total += used
+		}
+	}
+	return total
 }
