@@ -17,7 +17,7 @@ type yieldingWriter struct {
 	io.Writer
 
 	ctx   context.Context //nolint:containedctx // of the call: io.Writer has none
-	began time.Time       // when the writer went on
+	began time.Time       // when the writer continued
 	bytes int             // written since then
 }
 
