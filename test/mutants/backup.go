@@ -14,11 +14,6 @@ func inBackup() []Mutant {
 			Caught: []Checker{{Package: "./internal/backup", Run: "HashedWithoutItsEndFrame"}},
 		},
 		{
-			Name:   "a-backup-takes-a-whole-processor",
-			Edits:  []Edit{{"coordinator/api/yielding_writer.go", `y.bytes >= messageBytes && err == nil`, `y.bytes < 0 && err == nil`}},
-			Caught: []Checker{{Package: "./coordinator/api", Run: "LeavesHalfOfAProcessor"}},
-		},
-		{
 			Name:   "a-restored-cluster-keeps-its-epoch",
 			Edits:  []Edit{{"fsm/restoration.go", `s.epoch += restoredEpochs // no`, `// no`}},
 			Caught: []Checker{{Package: "./fsm", Run: "RestoredBackupIsANewCluster"}},

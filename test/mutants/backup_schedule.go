@@ -4,6 +4,11 @@ package mutants
 func inBackupSchedule() []Mutant {
 	return []Mutant{
 		{
+			Name:   "a-backup-takes-a-whole-processor",
+			Edits:  []Edit{{"coordinator/api/yielding_writer.go", `y.bytes >= messageBytes && err == nil`, `y.bytes < 0 && err == nil`}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "LeavesHalfOfAProcessor"}},
+		},
+		{
 			Name: "a-backup-that-was-not-written-counts-as-one",
 			Edits: []Edit{{"fsm/op_backup.go", `		b.failure = o.BackupRun
 `, `		b.success = o.BackupRun
