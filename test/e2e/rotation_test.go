@@ -28,15 +28,16 @@ type rotationScale struct {
 	workers, slots, rate int  // rate: tasks per second
 	leaves               int  // rotations of a coordinator's certificate
 	each                 bool // wait until each of them is in use
-	calm                 int  // jobs that end before the first rotation
+	calm                 int  // jobs that end before anything is measured
+	baseline             int  // jobs that end before the first rotation; about as long as the longest step
 	together             bool // the workers share the process of the test, each with a connection of its own
 }
 
 func scaleOfRotation() rotationScale {
 	if os.Getenv("DTASK_ROTATION") == "long" {
-		return rotationScale{workers: 200, slots: 16, rate: 21_000, leaves: 20, each: true, calm: 250, together: true}
+		return rotationScale{workers: 200, slots: 16, rate: 21_000, leaves: 20, each: true, calm: 250, baseline: 5000, together: true}
 	}
-	return rotationScale{workers: 4, slots: 16, rate: 1000, leaves: 3, calm: 10}
+	return rotationScale{workers: 4, slots: 16, rate: 1000, leaves: 3, calm: 10, baseline: 10}
 }
 
 // statusInterval separates two looks at the certificates. A process for each look, every 20 ms,
@@ -78,7 +79,7 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 	load := s.paced(scale.rate, before.Leader)
 	load.awaitJobs(scale.calm)
 	load.begin("nothing is replaced")
-	load.awaitJobs(2 * scale.calm)
+	load.awaitJobs(scale.calm + scale.baseline)
 
 	load.begin("coordinators use new certificates")
 	s.renewLeaves(scale)
