@@ -53,12 +53,12 @@ func clocks(setting func(*World) map[string]any, every time.Duration) func(conte
 			}
 			return some
 		}
-		if !set(setting(w)) {
-			return ErrCannot
-		}
-		if every == 0 {
+		some := set(setting(w))
+		switch {
+		case !some: // they are down, or stopped
+		case every == 0:
 			pauseOr(ctx, hold)
-		} else {
+		default:
 			_ = repeat(ctx, max(hold, time.Second), every, func() error {
 				set(setting(w))
 				return nil
@@ -67,10 +67,41 @@ func clocks(setting func(*World) map[string]any, every time.Duration) func(conte
 		ctx = context.WithoutCancel(ctx)
 		for _, n := range who {
 			right := func(ctx context.Context) error { return w.clock(ctx, n, map[string]any{}) }
-			if err := cluster.Until(ctx, "the clock of "+n.Name+" is corrected", 5*time.Second, right); err != nil {
-				w.Log("the clock of %s was not corrected: it is down and has the correct time after its restart (%v)", n.Name, err)
+			if err := correct(ctx, n.Running, right); err != nil {
+				w.Log("the clock of %s was not corrected: %v", n.Name, err)
 			}
+		}
+		if !some {
+			return ErrCannot
 		}
 		return nil
 	}
+}
+
+const (
+	// correctLimit bounds how long a process may be stopped before its clock is corrected: longer
+	// than any fault stops one.
+	correctLimit = 40 * time.Second
+	// lateSetting is when a process that continues has set its clock as all calls wanted that have
+	// timed out while it was stopped.
+	lateSetting = time.Second
+)
+
+// correct makes the clock of a process right, also if the process is stopped: it then does what it
+// was asked for when it continues, in any order. One that is down has the correct time after its
+// restart.
+func correct(ctx context.Context, running func() bool, right func(context.Context) error) error {
+	for range 2 { // the second one comes after everything that was asked before the first
+		err := cluster.Until(ctx, "the clock is corrected", correctLimit, func(ctx context.Context) error {
+			if !running() {
+				return nil
+			}
+			return right(ctx)
+		})
+		if err != nil {
+			return err //nolint:wrapcheck // says what it waited for
+		}
+		pauseOr(ctx, lateSetting)
+	}
+	return nil
 }
