@@ -126,8 +126,12 @@ func (s *Scheduler) resumeFirst(q *queue, p Priority) {
 			continue
 		}
 		h := &part.order
-		for now := s.ownerKey(h.items[0].of.ready.class.flow); now != h.items[0].key; now = s.ownerKey(h.items[0].of.ready.class.flow) {
-			h.raise(now)
+		for {
+			key := s.ownerKey(h.items[0].of.ready.class.flow)
+			if key == h.items[0].key {
+				break
+			}
+			h.raise(key)
 		}
 		k := h.items[0].of
 		if l := &q.ready[p]; len(l.items) == 0 || s.ordered(k.ready, l.items[0].of.levels[p].ready.items[0].readyQueue) {
