@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A slowWriter takes a time for each call.
+// A slowWriter takes a time for each call, which is virtual in these tests.
 type slowWriter struct{ each time.Duration }
 
 func (w slowWriter) Write(b []byte) (int, error) {

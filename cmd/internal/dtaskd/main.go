@@ -143,7 +143,7 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.StringVar(&s.tlsDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt of this replica (dtaskctl tls issue): all connections use TLS, and addresses may be off loopback; changed files are used without a restart")
 	f.IntVar(&s.maxConns, "max-connections-per-address", coordinator.DefaultMaxConnsPerAddress, "open connections to --listen of one other machine, or of all machines behind one NAT; replicas and this machine are not limited")
 	f.DurationVar(&s.heartbeat, "heartbeat-interval", time.Second, "interval of worker heartbeats; a worker is marked down after 3 missing ones")
-	f.DurationVar(&s.raftHeartbeat, "raft-heartbeat", 500*time.Millisecond, "silence of a leader before an election")
+	f.DurationVar(&s.raftHeartbeat, "raft-heartbeat", 500*time.Millisecond, "silence of a leader before an election, and of the others before it resigns")
 	f.DurationVar(&s.taskTimeout, "task-timeout", time.Hour, "timeout of an attempt, for tasks without one")
 	f.DurationVar(&s.startTimeout, "start-timeout", time.Minute, "time for a worker to start an assigned attempt before it is moved, for tasks without a start_timeout")
 	f.Uint32Var(&s.maxRetries, "max-retries", 3, "retries after failed attempts, for tasks without a number")
