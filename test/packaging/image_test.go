@@ -106,7 +106,7 @@ func newComposition(t *testing.T) *composition {
 	write(t, filepath.Join(c.dir, "without-prometheus.yaml"), withoutPrometheus, 0o600)
 	t.Cleanup(func() {
 		// Without the context of the test, which is done.
-		cmd := exec.Command("bash", "-c", prelude+"docker rm -f "+stranger+" || true; docker compose -p "+project+" down -v")
+		cmd := exec.Command("bash", "-c", prelude+removeStrangers+"docker compose -p "+project+" down -v")
 		cmd.Dir = c.dir
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("removing the cluster: %v\n%s", err, out)
@@ -162,8 +162,23 @@ docker compose -p dtask-test up -d "$leader"
 	t.Logf("another leader ran a job and the old one was back after %v", time.Since(began).Round(time.Millisecond))
 }
 
-// stranger is a container that takes the address of another one.
+// stranger begins the names of containers that take the addresses of others.
 const stranger = project + "-stranger"
+
+// takeAddress starts strangers until one has the address, which the engine gives to any of the
+// first containers after it became free. The shell has the address in $address.
+const takeAddress = `
+for i in $(seq 10); do
+	docker run -d --name ` + stranger + `-$i --network ` + network + ` dtask:latest --dev --data-dir /tmp/data
+	taken=$(docker inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' ` + stranger + `-$i)
+	[ "$taken" != "$address" ] || break
+done
+[ "$taken" = "$address" ]
+`
+
+// removeStrangers ends all containers of takeAddress, if there are any.
+const removeStrangers = `docker ps -aq --filter name=` + stranger + ` | xargs -r docker rm -f
+`
 
 // A killed coordinator starts with another address, while a container that is not of the
 // cluster has its old one. The others reach it under its name.
@@ -173,8 +188,7 @@ func TestAContainerWithAnotherAddressIsAVoterAgain(t *testing.T) {
 		asked := map[string]string{"n1": "n2", "n2": "n1"}[lost]
 		before := c.inspect(lost, "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}")
 		c.run("docker compose -p " + project + " kill -s KILL " + lost + `
-docker compose -p ` + project + " rm -f " + lost + `
-docker run -d --name ` + stranger + " --network " + network + " dtask:latest --dev --data-dir /tmp/data\n" +
+docker compose -p ` + project + " rm -f " + lost + "\naddress=" + before + takeAddress +
 			"docker compose -p " + project + " up -d " + lost)
 		began, err := time.Parse(time.RFC3339Nano, c.inspect(lost, "{{.State.StartedAt}}"))
 		if err != nil {
@@ -187,7 +201,7 @@ docker run -d --name ` + stranger + " --network " + network + " dtask:latest --d
 			t.Errorf("%s has its address %s again: nothing was tested", lost, after)
 		}
 		t.Logf("%s moved from %s to %s, and is a voter without lag %v after its start", lost, before, after, back)
-		c.run("docker rm -f " + stranger)
+		c.run(removeStrangers)
 	}
 	leader := c.status("n3").Leader
 	out := c.run("docker compose -p " + project + " exec -T " + leader + " /dtaskctl submit --type prime --payload 999999937 --wait")
