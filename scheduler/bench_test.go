@@ -2,8 +2,11 @@ package scheduler_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/dtask/dtask/scheduler"
 )
@@ -199,6 +202,26 @@ func BenchmarkNextWithQueues(b *testing.B) {
 			benchmarkPair(b, "queues", plain.step, crowded.step)
 		})
 	}
+}
+
+// BenchmarkDependentLoads is one load from memory whose address the one before has read. It goes
+// through twice as much as the scheduler keeps at full width, in random order. Most of the time of
+// BenchmarkNextWithQueues at full width is the wait for such loads.
+func BenchmarkDependentLoads(b *testing.B) {
+	type line struct {
+		next *line
+		_    [56]byte // as long as a line of the cache
+	}
+	all := make([]line, 200<<20/unsafe.Sizeof(line{}))
+	order := rand.New(rand.NewPCG(1, 1)).Perm(len(all)) //nolint:gosec // any order will do
+	for i, at := range order {
+		all[at].next = &all[order[(i+1)%len(order)]]
+	}
+	at := &all[0]
+	for b.Loop() {
+		at = at.next
+	}
+	runtime.KeepAlive(at)
 }
 
 // benchmarkPair compares the steps of two clusters. Each block of one follows a block of the

@@ -22,13 +22,16 @@ const bareYardstick = "one handshake of each worker alone"
 // fewer handshakes than those that time out meanwhile.
 const atOnce = 500
 
+// fleetHeartbeat is the heartbeat interval that docs/tuning.md advises for as many workers.
+const fleetHeartbeat = 3 * time.Second
+
 // steadyFor is how long the next leader must keep its term after all workers are back.
 const steadyFor = 5 * time.Second
 
 // handshakes kills the leader of a cluster with TLS whose workers all have connections of
 // their own, so that each of them needs a handshake with the next leader at the same time.
 func handshakes(ctx context.Context, b *bench) error {
-	f := fleet{workers: b.idle, slots: 4, direct: true}
+	f := fleet{workers: b.idle, slots: 4, direct: true, heartbeat: fleetHeartbeat}
 	files, err := program.RaiseFiles()
 	if err != nil {
 		return err //nolint:wrapcheck // says what it is
@@ -41,7 +44,7 @@ func handshakes(ctx context.Context, b *bench) error {
 		return err
 	}
 	var all []comeback
-	err = with(ctx, cluster.Config{TLS: true}, func(c *cluster.Cluster) error {
+	err = with(ctx, cluster.Config{TLS: true, CoordinatorFlags: []string{"--heartbeat-interval", fleetHeartbeat.String()}}, func(c *cluster.Cluster) error {
 		begins := new(begins)
 		l, stop, err := directFleet(ctx, c, f, begins)
 		if err != nil {
@@ -88,7 +91,7 @@ type comeback struct {
 // process; stop ends them.
 func directFleet(ctx context.Context, c *cluster.Cluster, f fleet, begins *begins) (l *load.Load, stop func(), err error) {
 	cfg := load.Config{
-		Addrs: c.Addrs, Workers: f.workers, Slots: f.slots, Connections: f.workers, Own: true, Opening: atOnce, HeartbeatInterval: time.Second,
+		Addrs: c.Addrs, Workers: f.workers, Slots: f.slots, Connections: f.workers, Own: true, Opening: atOnce, HeartbeatInterval: f.heartbeat,
 		OnStart: func(_ uint64, task uint32) { begins.note(task) },
 	}
 	names := make([]string, f.workers)

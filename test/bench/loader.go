@@ -49,13 +49,19 @@ type fleet struct {
 	perJob         int
 	direct         bool          // each worker has a connection and a stream of its own
 	idle           time.Duration // afterwards
+	heartbeat      time.Duration // between two of a worker; 0 = 1 s
 }
 
 func (f fleet) String() string {
+	connections := "16 connections and streams"
 	if f.direct {
-		return fmt.Sprintf("%d simulated workers x %d slots on connections of their own, one heartbeat per second", f.workers, f.slots)
+		connections = "connections of their own"
 	}
-	return fmt.Sprintf("%d simulated workers x %d slots on 16 connections and streams, one heartbeat per second", f.workers, f.slots)
+	often := "one heartbeat per second"
+	if f.heartbeat != 0 {
+		often = "a heartbeat every " + f.heartbeat.String()
+	}
+	return fmt.Sprintf("%d simulated workers x %d slots on %s, %s", f.workers, f.slots, connections, often)
 }
 
 // load runs a fleet against a cluster.

@@ -15,6 +15,7 @@ type taskForm struct {
 	what   string
 	keys   int                 // of affinity, which take turns; 0: none
 	policy *dtaskv1.TaskPolicy // of which only resources and alternatives matter; nil: neither
+	queues []string            // of jobs that wait at once; nil: the default one
 }
 
 // job returns a job of n tasks of a type.
@@ -22,6 +23,9 @@ func (f taskForm) job(n int, typ, payload string) (*dtaskv1.JobSpec, error) {
 	job, err := spec.Single(spec.SingleTask{Type: typ, Payload: []byte(payload), Name: "measured"})
 	if err != nil {
 		return nil, fmt.Errorf("building job: %w", err)
+	}
+	if len(f.queues) > 0 {
+		job.Header.Queue = f.queues[0]
 	}
 	policies := job.GetHeader().GetPolicies()
 	policies[0].Resources, policies[0].Alternatives = f.policy.GetResources(), f.policy.GetAlternatives()

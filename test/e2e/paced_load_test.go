@@ -174,7 +174,8 @@ func (l *pacedLoad) begin(name string) {
 // awaitJobs waits until as many jobs have ended.
 func (l *pacedLoad) awaitJobs(n int) {
 	l.t.Helper()
-	clustertest.Must(l.t, cluster.Until(l.t.Context(), "jobs of the load end", guard, func(context.Context) error {
+	limit := guard * time.Duration(1+n/1000) // they are paced
+	clustertest.Must(l.t, cluster.Until(l.t.Context(), "jobs of the load end", limit, func(context.Context) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.failed == nil && l.ended < n {
