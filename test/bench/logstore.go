@@ -38,10 +38,8 @@ func logstore(ctx context.Context, b *bench) error {
 
 // onBoth starts a cluster on each store.
 func (b *bench) onBoth(ctx context.Context, cfg cluster.Config, measure func(pair, context.Context) error) error {
-	return with(ctx, on(boltStore, cfg), func(bolt *cluster.Cluster) error {
-		return with(ctx, on(walStore, cfg), func(wal *cluster.Cluster) error {
-			return measure(pair{bench: b, bolt: bolt, wal: wal}, ctx)
-		})
+	return withPair(ctx, on(boltStore, cfg), on(walStore, cfg), func(p clusterPair) error {
+		return measure(pair{bench: b, bolt: p[0], wal: p[1]}, ctx)
 	})
 }
 

@@ -58,6 +58,7 @@ var sections = []section{
 	{"schedules", "10,000 schedules that are due in one second", schedules},
 	{"failover", "loss of the leader under full load", failover},
 	{"features", "loss of the leader with many schedules and limits", features},
+	{"unused", "cost of the features of scheduling for those who use none, against the build before them", unused},
 	{"sustained", "many tasks one after another", sustained},
 	{"tls", "cost of TLS, tokens and keys", secured},
 	{"handshakes", "loss of the leader of workers with TLS and connections of their own", handshakes},

@@ -19,14 +19,27 @@ const (
 // memory measures the heap use of pending tasks at leader and followers, without
 // workers.
 func memory(ctx context.Context, b *bench) error {
-	var perTask map[string]float64
-	var leader string
-	err := with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
+	leader, followers, err := b.pendingMemory(ctx, cluster.Config{})
+	if err != nil {
+		return err
+	}
+	setting := b.pendingSetting()
+	b.table.add("memory per pending task, leader", "B", setting, leader)
+	b.table.add("memory per pending task, followers", "B", setting, followers...)
+	return nil
+}
+
+func (b *bench) pendingSetting() string {
+	return fmt.Sprintf("heap after / before %d tasks of %d B payload, no worker", b.pending, pendingPayload)
+}
+
+// pendingMemory returns by how many bytes the heaps of a new cluster grow for each pending task.
+func (b *bench) pendingMemory(ctx context.Context, cfg cluster.Config) (leader float64, followers []float64, err error) {
+	err = with(ctx, cfg, func(c *cluster.Cluster) error {
 		n, err := c.AwaitLeader(ctx)
 		if err != nil {
 			return err
 		}
-		leader = n.Addr
 		cl, err := c.Client()
 		if err != nil {
 			return err
@@ -47,25 +60,17 @@ func memory(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		perTask = make(map[string]float64)
 		for addr, size := range after {
-			perTask[addr] = (size - before[addr]) / float64(b.pending)
+			perTask := (size - before[addr]) / float64(b.pending)
+			if addr == n.Addr {
+				leader = perTask
+			} else {
+				followers = append(followers, perTask)
+			}
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	var followers []float64
-	for addr, size := range perTask {
-		if addr != leader {
-			followers = append(followers, size)
-		}
-	}
-	setting := fmt.Sprintf("heap after / before %d tasks of %d B payload, no worker", b.pending, pendingPayload)
-	b.table.add("memory per pending task, leader", "B", setting, perTask[leader])
-	b.table.add("memory per pending task, followers", "B", setting, followers...)
-	return nil
+	return leader, followers, err
 }
 
 // heaps returns the live heap of every replica, by address, when two consecutive

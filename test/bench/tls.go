@@ -12,24 +12,15 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// A securedPair is two clusters that differ in nothing but TLS, tokens and keys of workers. Their
-// rounds alternate, so that whatever else the machine does affects both.
-type securedPair struct{ plain, secure *cluster.Cluster }
-
-// withPair starts both clusters.
-func withPair(ctx context.Context, cfg cluster.Config, f func(securedPair) error) error {
-	return with(ctx, cfg, func(plain *cluster.Cluster) error {
-		cfg.TLS = true
-		return with(ctx, cfg, func(secure *cluster.Cluster) error { return f(securedPair{plain, secure}) })
-	})
+// withSecured starts two clusters that differ in nothing but TLS, tokens and keys of workers.
+func withSecured(ctx context.Context, cfg cluster.Config, f func(clusterPair) error) error {
+	secure := cfg
+	secure.TLS = true
+	return withPair(ctx, cfg, secure, f)
 }
 
-// pairRows adds a row for each of the two clusters, the second with its ratio to the first.
-func (b *bench) pairRows(what, unit, setting, target string, plain, secure []float64) {
-	first := what + ", plaintext"
-	b.table.add(first, unit, setting, plain...)
-	b.table.compare(what+", TLS", unit, target, first, secure...)
-}
+// securedNames are those of both clusters.
+var securedNames = pairNames{"plaintext", "TLS"}
 
 // secured measures what TLS, tokens and keys of workers cost.
 func secured(ctx context.Context, b *bench) error {
@@ -43,7 +34,7 @@ func secured(ctx context.Context, b *bench) error {
 
 // securedWork measures throughput, and the CPU time of all processes.
 func (b *bench) securedWork(ctx context.Context) error {
-	return withPair(ctx, b.usualCluster(), func(p securedPair) error {
+	return withSecured(ctx, b.usualCluster(), func(p clusterPair) error {
 		for _, f := range []struct {
 			what  string
 			tasks int
@@ -52,28 +43,15 @@ func (b *bench) securedWork(ctx context.Context) error {
 			{"jobs of 10,000 tasks", b.tasks, nil},
 			{"jobs of 10 tasks, 256 callers", b.tasks / 5, []string{"--tasks-per-job", "10", "--clients", "256"}},
 		} {
-			var plain, secure []round
-			for i := range b.rounds + 1 {
-				tasks := f.tasks
-				if i == 0 { // a warm-up
-					tasks = max(1, tasks/10)
-				}
-				one, err := oneRound(ctx, p.plain, tasks, f.args)
-				if err != nil {
-					return err
-				}
-				other, err := oneRound(ctx, p.secure, tasks, f.args)
-				if err != nil {
-					return err
-				}
-				if i > 0 {
-					plain, secure = append(plain, one), append(secure, other)
-				}
+			all, err := b.roundsOf(ctx, p, f.tasks, f.args)
+			if err != nil {
+				return err
 			}
+			plain, secure := all[0], all[1]
 			setting := fmt.Sprintf("%d tasks of 32 B, %s", f.tasks, b.usual())
-			b.pairRows(f.what, "tasks/s", setting, "target: at least 0.92 x", rates(plain), rates(secure))
+			securedNames.rows(b, f.what, "tasks/s", setting, "target: at least 0.92 x", rates(plain), rates(secure))
 			if len(plain[0].cpu) > 0 {
-				b.pairRows("  "+f.what+": CPU", "µs/task", "all processes", "target: at most 1.10 x", values(plain, round.perTask), values(secure, round.perTask))
+				securedNames.rows(b, "  "+f.what+": CPU", "µs/task", "all processes", "target: at most 1.10 x", values(plain, round.perTask), values(secure, round.perTask))
 			}
 		}
 		return nil
@@ -91,12 +69,12 @@ func (r round) perTask() float64 {
 
 // securedLatency measures the start latency of single tasks on idle clusters.
 func (b *bench) securedLatency(ctx context.Context) error {
-	return withPair(ctx, cluster.Config{}, func(p securedPair) error {
+	return withSecured(ctx, cluster.Config{}, func(p clusterPair) error {
 		const rate = 50
 		f := fleet{workers: fewWorkers, slots: manySlots, direct: true, rate: rate, perJob: 1, tasks: int(rate * b.during.Seconds())}
 		var p50, p99 [2][]float64
 		for range b.rounds {
-			for i, c := range []*cluster.Cluster{p.plain, p.secure} {
+			for i, c := range p {
 				l, err := b.load(ctx, c, f)
 				if err != nil {
 					return err
@@ -109,8 +87,8 @@ func (b *bench) securedLatency(ctx context.Context) error {
 			}
 		}
 		setting := fmt.Sprintf("%d tasks/s in jobs of 1 for %s, including the call; %s", rate, b.during, f)
-		b.pairRows("start latency, idle, direct workers: p50", "ms", setting, "target: at most 0.3 ms more", p50[0], p50[1])
-		b.pairRows("start latency, idle, direct workers: p99", "ms", "", "", p99[0], p99[1])
+		securedNames.rows(b, "start latency, idle, direct workers: p50", "ms", setting, "target: at most 0.3 ms more", p50[0], p50[1])
+		securedNames.rows(b, "start latency, idle, direct workers: p99", "ms", "", "", p99[0], p99[1])
 		return nil
 	})
 }
@@ -125,8 +103,8 @@ func (b *bench) securedMemory(ctx context.Context) error {
 	f := fleet{workers: min(maxDirect, b.idle), slots: 4, direct: true}
 	var sizes [2][]float64
 	for range max(1, b.rounds/2) {
-		err := withPair(ctx, cluster.Config{}, func(p securedPair) error {
-			for i, c := range []*cluster.Cluster{p.plain, p.secure} {
+		err := withSecured(ctx, cluster.Config{}, func(p clusterPair) error {
+			for i, c := range p {
 				size, err := b.memoryOfWorkers(ctx, c, f)
 				if err != nil {
 					return err
@@ -139,7 +117,7 @@ func (b *bench) securedMemory(ctx context.Context) error {
 			return err
 		}
 	}
-	b.pairRows("memory of the leader per direct worker", "KB", "live heap and stacks; "+f.String(), "target: at most 52 KB", sizes[0], sizes[1])
+	securedNames.rows(b, "memory of the leader per direct worker", "KB", "live heap and stacks; "+f.String(), "target: at most 52 KB", sizes[0], sizes[1])
 	return nil
 }
 

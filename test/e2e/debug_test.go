@@ -29,11 +29,16 @@ func (c canaries) newCanary(what string) string {
 func (c canaries) addFiles(t *testing.T, dir string) {
 	t.Helper()
 	clustertest.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		text, err := os.ReadFile(path)
 		switch {
+		case errors.Is(err, fs.ErrNotExist): // it has its final name meanwhile
+			return nil
 		case err != nil:
 			return err
 		case strings.HasSuffix(path, ".key") || filepath.Base(path) == "worker.pem":
