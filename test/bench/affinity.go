@@ -32,7 +32,7 @@ const (
 func keyedForms() []taskForm {
 	return []taskForm{
 		{what: withoutKeys},
-		{what: fmt.Sprintf("with %d keys", affinityKeys), keys: affinityKeys},
+		{what: fmt.Sprintf("with %d keys", affinityKeys), target: "at least 0.97 x", keys: affinityKeys},
 		{what: neverPrefetched, policy: &dtaskv1.TaskPolicy{Resources: map[string]int64{"cpu": 1}}},
 	}
 }

@@ -19,7 +19,7 @@ const weightedQueues = 10
 
 // queueForms are jobs that wait all at once, in the default queue or in one each.
 func queueForms() []taskForm {
-	one, each := taskForm{what: fmt.Sprintf("%d jobs at once, in one queue", weightedQueues)}, taskForm{what: "in a queue each, of unequal weights"}
+	one, each := taskForm{what: fmt.Sprintf("%d jobs at once, in one queue", weightedQueues)}, taskForm{what: "in a queue each, of unequal weights", target: "at least 0.90 x"}
 	for i := range weightedQueues {
 		one.queues, each.queues = append(one.queues, ""), append(each.queues, fmt.Sprintf("bench-%d", i+1))
 	}

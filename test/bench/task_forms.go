@@ -13,6 +13,7 @@ import (
 // A taskForm is a kind of tasks that takes turns with others.
 type taskForm struct {
 	what   string
+	target string              // of its ratio to the first form; empty: none
 	keys   int                 // of affinity, which take turns; 0: none
 	policy *dtaskv1.TaskPolicy // of which only resources and alternatives matter; nil: neither
 	queues []string            // of jobs that wait at once; nil: the default one
@@ -86,6 +87,10 @@ func (b *bench) compareForms(prefix, setting string, forms []taskForm, rates [][
 	first := prefix + forms[0].what
 	b.table.add(first, "tasks/s", setting, rates[0]...)
 	for i, f := range forms[1:] {
-		b.table.compare("  "+f.what, "tasks/s", "in turns with the rows above", first, rates[i+1]...)
+		setting := "in turns with the rows above"
+		if f.target != "" {
+			setting += "; target: " + f.target
+		}
+		b.table.compare("  "+f.what, "tasks/s", setting, first, rates[i+1]...)
 	}
 }
