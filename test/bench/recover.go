@@ -102,7 +102,7 @@ func recovered(ctx context.Context, c *cluster.Cluster, id string) (r rebuilding
 	if err := first.Start(ctx); err != nil {
 		return r, err //nolint:wrapcheck // says what it did
 	}
-	if _, r.answered, err = answersAfter(ctx, c, id, began); err != nil {
+	if r.answered, err = answersAfter(ctx, c, id, began); err != nil {
 		return r, err
 	}
 	paused := time.Now()
