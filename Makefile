@@ -254,6 +254,10 @@ revocation: ## end 3,000 open calls of tokens and workers that are revoked or ex
 units: ## check the systemd units with systemd-analyze
 	go test -count=1 -v -run 'TestSystemd|TestTheUnits' $(ARGS) ./test/packaging
 
+.PHONY: units-run
+units-run: ## let systemd start, restart and stop the units, in namespaces of its own; needs root and systemd
+	DTASK_SYSTEMD=1 go test -count=1 -v -run '^TestTheUnitsRunThePrograms$$' $(ARGS) ./test/packaging
+
 .PHONY: image-test
 image-test: ## build the image, and run the commands of docs/deploy.md in containers; needs docker and docker compose
 	DTASK_IMAGE=1 go test -count=1 -v -timeout 10m -run '^(TestTheDocumentedContainers|TestAContainerWith)' $(ARGS) ./test/packaging

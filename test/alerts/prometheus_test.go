@@ -43,22 +43,29 @@ type server struct{ address string }
 // monitor starts Prometheus for a cluster with workers at these addresses.
 func monitor(t *testing.T, c *cluster.Cluster, workers []string) *server {
 	t.Helper()
-	dir := filepath.Join(c.Dir, "prometheus")
-	clustertest.Must(t, os.MkdirAll(dir, 0o755))
-	clustertest.Must(t, os.WriteFile(filepath.Join(dir, "rules.yml"), []byte(scaled(t)), 0o644))
+	rules := filepath.Join(c.Dir, "rules.yml")
+	clustertest.Must(t, os.WriteFile(rules, []byte(scaled(t)), 0o644))
 	var coordinators []string
 	for _, n := range c.Coordinators() {
 		coordinators = append(coordinators, n.HTTP)
 	}
-	config, err := json.MarshalIndent(map[string]any{ // JSON is YAML
-		"global":     map[string]any{"scrape_interval": "500ms", "evaluation_interval": "500ms", "scrape_timeout": "500ms"},
-		"rule_files": []string{"rules.yml"},
-		"scrape_configs": []any{
-			job("dtaskd", coordinators), job("dtask-worker", workers),
-		},
-	}, "", " ")
+	s := start(t, c, map[string]any{
+		"rule_files":     []string{rules},
+		"scrape_configs": []any{job("dtaskd", coordinators), job("dtask-worker", workers)},
+	})
+	s.await(t, "sum(up)", float64(len(coordinators)+len(workers)))
+	return s
+}
+
+// start starts Prometheus with a configuration, to which it adds the intervals.
+func start(t *testing.T, c *cluster.Cluster, configuration map[string]any) *server {
+	t.Helper()
+	dir := filepath.Join(c.Dir, "prometheus")
+	clustertest.Must(t, os.MkdirAll(dir, 0o755))
+	configuration["global"] = map[string]any{"scrape_interval": "500ms", "evaluation_interval": "500ms", "scrape_timeout": "500ms"}
+	text, err := json.MarshalIndent(configuration, "", " ") // JSON is YAML
 	clustertest.Must(t, err)
-	clustertest.Must(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), config, 0o644))
+	clustertest.Must(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), text, 0o644))
 	address, err := cluster.FreePort(t.Context())
 	clustertest.Must(t, err)
 	process := cluster.NewProcess("prometheus", c.Dir, program(t, "prometheus"), []string{
@@ -72,16 +79,7 @@ func monitor(t *testing.T, c *cluster.Cluster, workers []string) *server {
 			t.Error(err)
 		}
 	})
-	s := &server{address}
-	targets := float64(len(coordinators) + len(workers))
-	clustertest.Must(t, cluster.Until(t.Context(), "Prometheus scrapes all", startLimit, func(ctx context.Context) error {
-		up, err := s.query(ctx, "sum(up)")
-		if err != nil || len(up) != 1 || up[0].number() != targets {
-			return fmt.Errorf("%v up, want %v: %w", up, targets, err)
-		}
-		return nil
-	}))
-	return s
+	return &server{address}
 }
 
 func job(name string, targets []string) map[string]any {
@@ -102,28 +100,47 @@ func (s series) number() (value float64) {
 	return value
 }
 
-// query evaluates an expression now.
-func (s *server) query(ctx context.Context, expr string) ([]series, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/api/v1/query?query="+url.QueryEscape(expr), http.NoBody)
+// get asks the API of Prometheus.
+func (s *server) get(ctx context.Context, path string, data any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/api/v1/"+path, http.NoBody)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	text, err := io.ReadAll(response.Body)
 	if err := errors.Join(err, response.Body.Close()); err != nil {
-		return nil, err
+		return err
 	}
 	var answer struct {
 		Status, Error string
-		Data          struct{ Result []series }
+		Data          json.RawMessage
 	}
 	if err := json.Unmarshal(text, &answer); err != nil || answer.Status != "success" {
-		return nil, fmt.Errorf("%s: %s %s: %w", expr, answer.Status, answer.Error, err)
+		return fmt.Errorf("%s: %s %s: %w", path, answer.Status, answer.Error, err)
 	}
-	return answer.Data.Result, nil
+	return json.Unmarshal(answer.Data, data)
+}
+
+// query evaluates an expression now.
+func (s *server) query(ctx context.Context, expr string) ([]series, error) {
+	var data struct{ Result []series }
+	err := s.get(ctx, "query?query="+url.QueryEscape(expr), &data)
+	return data.Result, err
+}
+
+// await waits until an expression has one value.
+func (s *server) await(t *testing.T, expr string, value float64) {
+	t.Helper()
+	clustertest.Must(t, cluster.Until(t.Context(), fmt.Sprintf("%s is %v", expr, value), startLimit, func(ctx context.Context) error {
+		got, err := s.query(ctx, expr)
+		if err != nil || len(got) != 1 || got[0].number() != value {
+			return fmt.Errorf("got %v: %w", got, errors.Join(cluster.ErrNotYet, err))
+		}
+		return nil
+	}))
 }
 
 // fired returns the names of all alerts that have fired since Prometheus started, sorted.

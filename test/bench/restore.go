@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dtask/dtask/client"
-	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/test/cluster"
 )
 
@@ -123,31 +122,30 @@ func restored(ctx context.Context, c *cluster.Cluster, path, waiting, archived s
 	if err := first.Start(ctx); err != nil {
 		return r, err //nolint:wrapcheck // says what it did
 	}
-	if _, r.answered, err = answersAfter(ctx, c, waiting, began); err != nil {
+	if r.answered, err = answersAfter(ctx, c, waiting, began); err != nil {
 		return r, err
 	}
-	if _, r.history, err = answersAfter(ctx, c, archived, began); err != nil {
+	if r.history, err = answersAfter(ctx, c, archived, began); err != nil {
 		return r, err
 	}
 	r.voters, err = grown(ctx, c, began)
 	return r, err
 }
 
-// answersAfter reads a job from the first coordinator until it is answered, and returns it
-// and the seconds since began.
-func answersAfter(ctx context.Context, c *cluster.Cluster, id string, began time.Time) (*dtaskv1.Job, float64, error) {
+// answersAfter reads a job from the first coordinator until it is answered, and returns the
+// seconds since began.
+func answersAfter(ctx context.Context, c *cluster.Cluster, id string, began time.Time) (float64, error) {
 	cl, err := c.Client(c.Coordinator("n1")) // a new one: the former cluster had another ID
 	if err != nil {
-		return nil, 0, err //nolint:wrapcheck // says what it did
+		return 0, err //nolint:wrapcheck // says what it did
 	}
 	defer func() { _ = cl.Close() }() // nothing is written
 	ctx, cancel := context.WithTimeout(ctx, restartLimit)
 	defer cancel()
-	job, err := cl.Job(ctx, id, client.ReadOptions{})
-	if err != nil {
-		return nil, 0, fmt.Errorf("reading job %s: %w", id, err)
+	if _, err := cl.Job(ctx, id, client.ReadOptions{}); err != nil {
+		return 0, fmt.Errorf("reading job %s: %w", id, err)
 	}
-	return job, time.Since(began).Seconds(), nil
+	return time.Since(began).Seconds(), nil
 }
 
 // grown adds two empty coordinators to the first one, and returns the seconds since began

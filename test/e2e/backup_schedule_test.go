@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -96,38 +97,97 @@ func TestAScheduledBackupIsWrittenAfterTheLeaderWasKilled(t *testing.T) {
 	}
 }
 
+// A scheduledBackup is a cluster that writes backups into a directory.
+type scheduledBackup struct {
+	*cluster.Cluster
+
+	t *testing.T
+}
+
+// schedule sets a schedule, of which a backup is due at once.
+func (b scheduledBackup) schedule(dir string) {
+	b.t.Helper()
+	clustertest.Must(b.t, b.Run(b.t.Context(), "backup", "schedule", "--every", "1h", "--to", "file://"+dir).Err())
+}
+
+// awaitFailure waits until the status and an alarm say why no backup was written.
+func (b scheduledBackup) awaitFailure(why string) {
+	b.t.Helper()
+	awaitBackups(b.t, b.Cluster, "the failure is shown", func(s *backupStatus) bool {
+		return s.Last == nil && s.Failed != nil && strings.HasSuffix(s.Failed.Error, why)
+	})
+	b.awaitAlarm("an alarm is raised", why, true)
+}
+
+// awaitSuccess waits until a backup is written and the alarm has ended.
+func (b scheduledBackup) awaitSuccess() {
+	b.t.Helper()
+	awaitBackups(b.t, b.Cluster, "a backup is written", func(s *backupStatus) bool { return s.isWritten() && s.Failed == nil })
+	b.awaitAlarm("the alarm ends", "", false)
+}
+
+func (b scheduledBackup) awaitAlarm(what, why string, raised bool) {
+	b.t.Helper()
+	clustertest.Must(b.t, cluster.Until(b.t.Context(), what, guard, func(ctx context.Context) error {
+		status, err := b.Status(ctx)
+		is := slices.ContainsFunc(status.Alarms, func(a cluster.Alarm) bool { return a.Kind == "backup" && strings.Contains(a.Message, why) })
+		if err == nil && is != raised {
+			err = fmt.Errorf("%w: alarms %+v", cluster.ErrNotYet, status.Alarms)
+		}
+		return err
+	}))
+}
+
 // The operator sees why the backups of a schedule fail, until its directory is one that can
 // be written.
 func TestAScheduledBackupThatFailsIsAnAlarm(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	c := clustertest.Start(t, cluster.Config{})
-	gone := filepath.Join(c.Dir, "gone")
-	schedule := func(dir string) {
-		t.Helper()
-		clustertest.Must(t, c.Run(ctx, "backup", "schedule", "--every", "1h", "--to", "file://"+dir).Err())
-	}
-	awaitAlarm := func(what string, raised bool) {
-		t.Helper()
-		clustertest.Must(t, cluster.Until(ctx, what, guard, func(ctx context.Context) error {
-			status, err := c.Status(ctx)
-			is := slices.ContainsFunc(status.Alarms, func(a cluster.Alarm) bool {
-				return a.Kind == "backup" && strings.Contains(a.Message, gone+": no such file or directory")
-			})
-			if err == nil && is != raised {
-				err = fmt.Errorf("%w: alarms %+v", cluster.ErrNotYet, status.Alarms)
-			}
-			return err
-		}))
-	}
-	schedule(gone)
-	awaitBackups(t, c, "the failure is shown", func(s *backupStatus) bool {
-		return s.Last == nil && s.Failed != nil && strings.HasSuffix(s.Failed.Error, gone+": no such file or directory")
-	})
-	awaitAlarm("an alarm is raised", true)
-	there := filepath.Join(c.Dir, "there")
+	b := scheduledBackup{clustertest.Start(t, cluster.Config{}), t}
+	gone := filepath.Join(b.Dir, "gone")
+	b.schedule(gone)
+	b.awaitFailure(gone + ": no such file or directory")
+	there := filepath.Join(b.Dir, "there")
 	clustertest.Must(t, os.Mkdir(there, 0o700))
-	schedule(there)
-	awaitBackups(t, c, "a backup is written", func(s *backupStatus) bool { return s.isWritten() && s.Failed == nil })
-	awaitAlarm("the alarm ends", false)
+	b.schedule(there)
+	b.awaitSuccess()
+}
+
+// So do they on a disk that is full or read-only, and nothing is left there. With space, or
+// mounted for writing, the next one is written.
+func TestAScheduledBackupToADiskThatRefusesItIsAnAlarm(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ options, repaired, why string }{
+		"full":      {"size=4k", "size=64m", "no space left on device"},
+		"read-only": {"ro", "rw", "read-only file system"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if os.Geteuid() != 0 {
+				t.Skip("only root can mount a disk")
+			}
+			ctx := t.Context()
+			b := scheduledBackup{clustertest.Start(t, cluster.Config{}), t}
+			disk := filepath.Join(b.Dir, "disk")
+			clustertest.Must(t, os.Mkdir(disk, 0o700))
+			if out, err := exec.CommandContext(ctx, "mount", "-t", "tmpfs", "-o", "mode=0700,"+c.options, "tmpfs", disk).CombinedOutput(); err != nil {
+				t.Skipf("no disk can be mounted here: %v\n%s", err, out)
+			}
+			t.Cleanup(func() {
+				if out, err := exec.Command("umount", disk).CombinedOutput(); err != nil { // the context of the test is done
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+			b.schedule(disk)
+			b.awaitFailure(c.why)
+			if left, err := os.ReadDir(disk); err != nil || len(left) > 0 {
+				t.Errorf("the failed backup left %v, %v", left, err)
+			}
+			out, err := exec.CommandContext(ctx, "mount", "-o", "remount,"+c.repaired, disk).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			b.schedule(disk)
+			b.awaitSuccess()
+		})
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resource"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
@@ -36,18 +37,24 @@ type manifests struct {
 	worker      *appsv1.Deployment
 }
 
-// build builds a variant. An unknown or misspelled field of an object is an error.
-func build(t *testing.T, variant string) manifests {
+// kustomized are the objects of a variant, as kubectl apply -k makes them.
+func kustomized(t *testing.T, variant string) []*resource.Resource {
 	t.Helper()
-	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, "deploy", "kubernetes", variant))
+	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, "deploy", "kubernetes", variant))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return all.Resources()
+}
+
+// build builds a variant. An unknown or misspelled field of an object is an error.
+func build(t *testing.T, variant string) manifests {
+	t.Helper()
 	m := manifests{new(corev1.Service), new(policyv1.PodDisruptionBudget), new(appsv1.StatefulSet), new(appsv1.Deployment)}
 	into := map[string]any{
 		"v1 Service": m.service, "policy/v1 PodDisruptionBudget": m.budget, "apps/v1 StatefulSet": m.coordinator, "apps/v1 Deployment": m.worker,
 	}
-	for _, r := range resources.Resources() {
+	for _, r := range kustomized(t, variant) {
 		text, err := r.AsYAML()
 		if err != nil {
 			t.Fatal(err)
