@@ -63,6 +63,9 @@ func loadRate(t *testing.T) int {
 	return rate
 }
 
+// endAtMost bounds the time in which each open call ends.
+const endAtMost = time.Second
+
 // endLimit bounds the 99th percentile of the time in which open calls end.
 func endLimit() time.Duration {
 	if os.Getenv(fullVariable) == "full" {

@@ -4,6 +4,11 @@ package mutants
 func inRights() []Mutant {
 	return []Mutant{
 		{
+			Name:   "a-method-has-no-row",
+			Edits:  []Edit{{"internal/auth/table.go", "	dtaskv1.AdminService_DiskUsage_FullMethodName:     operate,\n", ""}},
+			Caught: []Checker{{Package: "./internal/auth", Run: "TestEveryMethodHasARowAndEveryRowAMethod"}},
+		},
+		{
 			Name:   "a-method-checks-no-job",
 			Edits:  []Edit{{"coordinator/api/methods.go", "dtaskv1.JobService_GetResult_FullMethodName:        {accessRead, repeatRead, true, rowsJob},", "dtaskv1.JobService_GetResult_FullMethodName:        {accessRead, repeatRead, true, rowsEach},"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestTheMatrixOfRights"}},
