@@ -49,6 +49,14 @@ func inRights() []Mutant {
 			Caught: []Checker{{Package: "./internal/audit", Run: "TestAnUnchangedLog"}, {Package: "./coordinator/audit", Run: "TestARestartContinues"}},
 		},
 		{
+			Name: "denials-are-counted-with-an-audit-log-only",
+			Edits: []Edit{{
+				"coordinator/api/audit.go", "	s.CountDenial(s.denialOf(method, cause, err))\n	if s.cfg.Audit == nil {\n		return\n	}\n",
+				"	if s.cfg.Audit == nil {\n		return\n	}\n	s.CountDenial(s.denialOf(method, cause, err))\n",
+			}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestDenialsAreCountedByReason"}},
+		},
+		{
 			Name:   "results-are-reused-across-namespaces",
 			Edits:  []Edit{{"fsm/results.go", "		key = n + \"\\x00\" + key\n", "		_ = n\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestAResultIsNotReused"}},
