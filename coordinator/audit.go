@@ -98,8 +98,9 @@ func (r *replica) checkAuditSpace() error {
 	return nil
 }
 
-// auditHTTP records that a caller of the HTTP port was refused.
-func (r *replica) auditHTTP(p *auth.Principal, remote, path, reason string) {
+// denyHTTP counts and records that a caller of the HTTP port was refused.
+func (r *replica) denyHTTP(p *auth.Principal, remote, path string, why auth.Denial, reason string) {
+	r.api.CountDenial(why)
 	if r.audit == nil {
 		return
 	}
@@ -218,7 +219,6 @@ func (m auditMetrics) Collect(ch chan<- prometheus.Metric) {
 		{"audit_lines_total", "Lines of the audit log written.", s.Lines},
 		{"audit_lines_lost_total", "Lines of the audit log lost, because too many were waiting to be written.", s.Lost},
 		{"audit_write_failures_total", "Failed writes of the audit log; they are repeated.", s.Failures},
-		{"calls_denied_total", "Calls refused because of their caller; with an audit log only.", s.Denials},
 	} {
 		ch <- prometheus.MustNewConstMetric(desc(c.name, c.help), prometheus.CounterValue, float64(c.value))
 	}

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -169,7 +170,7 @@ func TestJobsThatCannotBeRecordedAreRefusedAndOthersCancelled(t *testing.T) {
 }
 
 // The port for metrics refuses callers that come from other machines, and its denials are in
-// the log.
+// the log and in the metrics.
 func TestDenialsOfTheHTTPPortAreRecorded(t *testing.T) {
 	t.Parallel()
 	dir, certs := shortDir(t), issued(t, 0)
@@ -178,14 +179,16 @@ func TestDenialsOfTheHTTPPortAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := runAlone(t, Config{DataDir: dir, TLSDir: certs, HTTP: "0.0.0.0:0", HTTPHosts: []string{"metrics.example"}})
-	token := ""
-	poll(t, "a token", func() bool { // once the cluster has its level
-		made, _, err := a.CreateToken(t.Context(), client.TokenOptions{Name: "ci", Role: "reader"})
-		if err == nil {
-			token = made.Reveal()
-		}
-		return err == nil
-	})
+	newToken := func(role string) (token string) {
+		poll(t, "a token", func() bool { // once the cluster has its level
+			made, _, err := a.CreateToken(t.Context(), client.TokenOptions{Name: role, Role: role})
+			if err == nil {
+				token = made.Reveal()
+			}
+			return err == nil
+		})
+		return token
+	}
 	secure := trust.Config(nil, nil)
 	secure.NextProtos = nil
 	transport := &http.Transport{TLSClientConfig: secure}
@@ -193,22 +196,38 @@ func TestDenialsOfTheHTTPPortAreRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for header, want := range map[string]int{"": http.StatusUnauthorized, "Bearer " + token: http.StatusForbidden} {
+	body := ""
+	for _, x := range []struct {
+		header string
+		want   int
+	}{
+		{"", http.StatusUnauthorized},
+		{"Bearer unknown", http.StatusUnauthorized},
+		{"Bearer " + newToken("reader"), http.StatusForbidden},
+		{"Bearer " + newToken("metrics"), http.StatusOK},
+	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://127.0.0.1:"+port+"/metrics", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Host = "metrics.example"
-		if header != "" {
-			req.Header.Set("Authorization", header)
+		if x.header != "" {
+			req.Header.Set("Authorization", x.header)
 		}
 		resp, err := transport.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
 		}
+		data, err := io.ReadAll(resp.Body)
+		body = string(data)
 		_ = resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("got %s, want %d", resp.Status, want)
+		if resp.StatusCode != x.want || err != nil {
+			t.Errorf("got %s, %v, want %d", resp.Status, err, x.want)
+		}
+	}
+	for _, reason := range []string{"no_credential", "credential", "role"} {
+		if series := "dtask_calls_denied_total{reason=\"" + reason + "\"} 1\n"; !strings.Contains(body, series) {
+			t.Errorf("the metrics have no series %s", series)
 		}
 	}
 	transport.CloseIdleConnections()
@@ -224,7 +243,7 @@ func TestDenialsOfTheHTTPPortAreRecorded(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || len(denied) != 2 || denied["ci"].Decision != line.Denied || denied[""].Decision != line.Denied || denied[""].Remote == "" {
+	if err != nil || len(denied) != 2 || denied["reader"].Decision != line.Denied || denied[""].Decision != line.Denied || denied[""].Remote == "" {
 		t.Errorf("got %+v, %v", denied, err)
 	}
 }

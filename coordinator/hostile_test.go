@@ -105,12 +105,18 @@ func (a *attacked) sendHeadersWithoutEnd(t *testing.T) {
 }
 
 // floodWithResets begins calls and cancels them at once: a hundred thousand of a caller
-// without a token, and as many of one whose calls begin to run.
+// without a token, and as many of one whose calls begin to run; four times as many with
+// isFullHostile.
 func (a *attacked) floodWithResets(t *testing.T) {
 	t.Helper()
-	const connections, resets = 4, 25_000
+	const connections = 4
+	resets := 25_000
+	if isFullHostile() {
+		resets = 100_000
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), hostileTimeout)
 	defer cancel()
+	t.Logf("%d connections with %d calls each, with a token and without", connections, resets)
 	for name, token := range map[string]string{"without a token": "", "with a token": a.token.Header()} {
 		var flooding sync.WaitGroup
 		for range connections {
@@ -137,7 +143,13 @@ func (a *attacked) openHandshakes(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	for i := range a.spare(6000) {
+	want := 6000
+	if isFullHostile() {
+		want = 10_000
+	}
+	connections := a.spare(want)
+	t.Logf("%d connections", connections)
+	for i := range connections {
 		conn, err := dialer.DialContext(t.Context(), "tcp", a.address)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
@@ -185,7 +197,9 @@ func (a *attacked) sendSlowly(t *testing.T) {
 	t.Helper()
 	hello := helloOf(t, a.trust.Config(nil, nil))
 	var dribbling sync.WaitGroup
-	for i := range 3 * a.spare(100) {
+	connections := 3 * a.spare(100)
+	t.Logf("%d connections", connections)
+	for i := range connections {
 		var conn net.Conn
 		var rest []byte
 		switch i % 3 {

@@ -37,7 +37,7 @@ func (r *replica) newRegistry() *access.Registry {
 	cfg := access.Config{
 		Machine: r.machine, Now: r.clusterClock.now, TimeKnown: r.clusterClock.known, Logger: r.log,
 		Leads:    func() bool { return r.leadership.term.Load() != nil },
-		Isolated: r.isolated, Removed: r.removed, Denied: r.auditHTTP,
+		Isolated: r.isolated, Removed: r.removed, Denied: r.denyHTTP,
 	}
 	if r.security != nil {
 		cfg.Replica = r.security.watcher.Current

@@ -37,7 +37,7 @@ func (r *replica) registry() *prometheus.Registry {
 	}
 	reg.MustRegister(alarmMetrics{r.currentAlarms}, connectionMetrics{r.mux, r.httpListener}, metrics{
 		totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
-		machine: r.machine, history: r.history, refused: r.api.Refused, node: &r.node,
+		machine: r.machine, history: r.history, refused: r.api.Refused, denied: r.api.Denials, node: &r.node,
 	})
 	return reg
 }
@@ -52,6 +52,7 @@ type metrics struct {
 	machine       *fsm.Machine
 	history       *history.History
 	refused       func() map[string]uint64 // by reason
+	denied        func() map[string]uint64 // by reason
 	node          *atomic.Pointer[raftnode.Node]
 }
 
@@ -126,6 +127,10 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	refused := desc("submissions_refused_total", "Submissions refused because of a limit, by reason; clients repeat them.", "reason")
 	for reason, n := range m.refused() {
 		ch <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(n), reason)
+	}
+	denied := desc("calls_denied_total", "Calls refused because of their caller, by reason: no_credential, credential (unknown, expired or revoked), join_string, role, scope (a namespace, a job's owner, a worker's name) and other.", "reason")
+	for reason, n := range m.denied() {
+		ch <- prometheus.MustNewConstMetric(denied, prometheus.CounterValue, float64(n), reason)
 	}
 	failed := desc("attempts_failed_total", "Failed attempts accepted, by task type and reason; types beyond the first 50 count as "+sequencer.OtherTypes+".", "type", "reason")
 	for k, n := range t.Failed.Counts() {

@@ -122,6 +122,9 @@ type Config struct {
 	// 1,000 runs a command. Only root may be able to change the file, which is read again
 	// when it has changed.
 	RunAsMap string
+	// RequireIsolation makes New return an error unless commands run under another user than
+	// the worker: RunAs is set, and the worker has the rights for it.
+	RequireIsolation bool
 	// Reserved makes the worker take only tasks that require one of its labels.
 	Reserved bool
 	// SecretsDir is a directory with a file for each secret that tasks can name in
@@ -187,7 +190,7 @@ func (c *Config) Validate() error {
 	if c.JoinString == "" && !c.mayBeMember() {
 		problems = append(problems, c.checkAddresses())
 	}
-	problems = append(problems, c.checkJoinString(), c.checkRunAs())
+	problems = append(problems, c.checkJoinString(), c.checkRunAs(), c.checkIsolation())
 	for _, addr := range c.Join {
 		_, port, err := net.SplitHostPort(addr)
 		if number, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || number == 0 {

@@ -31,6 +31,26 @@ func runAs(text string) (*process.User, error) {
 	return user, nil
 }
 
+// checkIsolation returns an error if commands must run under another user and would not. The
+// map of owners is read when the worker starts.
+func (c *Config) checkIsolation() error {
+	if !c.RequireIsolation {
+		return nil
+	}
+	if c.RunAs == "" {
+		return errors.New("missing --run-as: --require-isolation lets no command run as the worker's own user: " +
+			"add --run-as USER, or --run-as owner with --run-as-map FILE, and start the worker as root")
+	}
+	if c.RunAs == RunAsOwner {
+		if err := stranger.Check(); err != nil {
+			return fmt.Errorf("invalid --run-as %s: %w", RunAsOwner, err)
+		}
+		return nil
+	}
+	_, err := runAs(c.RunAs)
+	return err
+}
+
 // userOf returns the user with whose permissions files of an attempt are used. Handlers
 // are code of the worker's own program.
 func (w *Worker) userOf(a *attempt) *process.User {

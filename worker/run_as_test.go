@@ -10,7 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/dtask/dtask/internal/tlsconf"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -58,6 +60,35 @@ func ownerOf(t *testing.T, path string) uint32 {
 		return 0
 	}
 	return info.Sys().(*syscall.Stat_t).Uid
+}
+
+// A worker that must isolate its commands is not even made without another user for them and
+// the rights that this needs.
+func TestAWorkerThatMustIsolateItsCommandsNeedsAnotherUser(t *testing.T) {
+	t.Parallel()
+	ca, err := tlsconf.NewCA(cluster, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := map[string]string{ // in the error, by --run-as
+		"": "missing --run-as", "root": "name another user", "no-such-user": "unknown user", otherUser: "", RunAsOwner: "",
+	}
+	if os.Geteuid() != 0 {
+		wanted[otherUser], wanted[RunAsOwner] = "start the worker as root", "start the worker as root"
+	}
+	for user, want := range wanted {
+		cfg := Config{JoinString: joinString(t, ca, cluster), WorkDir: t.TempDir(), RunAs: user, RequireIsolation: true}
+		if user == RunAsOwner {
+			cfg.RunAsMap = "owners"
+		}
+		if _, err := New(cfg); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("--run-as %q: got %v, want %q", user, err, want)
+		}
+		cfg.RequireIsolation = false
+		if _, err := New(cfg); err != nil {
+			t.Errorf("--run-as %q without the requirement: %v", user, err)
+		}
+	}
 }
 
 func TestACommandOfAnotherUserHasAllThatACommandHas(t *testing.T) {

@@ -40,7 +40,7 @@ type Config struct {
 	Isolated func() bool
 	// Denied is called when a caller of the HTTP port is refused; p is nil if it has no
 	// credential that counts. Optional.
-	Denied func(p *auth.Principal, remote, path, reason string)
+	Denied func(p *auth.Principal, remote, path string, why auth.Denial, reason string)
 	Logger *slog.Logger
 }
 

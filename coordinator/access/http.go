@@ -27,9 +27,9 @@ func (r *Registry) GuardHTTP(next http.Handler) http.Handler {
 			return
 		}
 		p, err := r.ofHeader(q.Header.Get("Authorization"))
-		refuse := func(reason string, code int) {
+		refuse := func(why auth.Denial, reason string, code int) {
 			if r.cfg.Denied != nil {
-				r.cfg.Denied(p, q.RemoteAddr, q.URL.Path, reason)
+				r.cfg.Denied(p, q.RemoteAddr, q.URL.Path, why, reason)
 			}
 			http.Error(w, reason, code)
 		}
@@ -39,9 +39,13 @@ func (r *Registry) GuardHTTP(next http.Handler) http.Handler {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			refuse(err.Error(), http.StatusUnauthorized)
+			why := auth.DenialCredential
+			if q.Header.Get("Authorization") == "" {
+				why = auth.DenialNoCredential
+			}
+			refuse(why, err.Error(), http.StatusUnauthorized)
 		case p.Role != auth.Admin && p.Role != auth.Operator && p.Role != auth.Scraper && q.URL.Path != readyPath:
-			refuse(p.String()+" may not read this, which needs the role admin, operator or metrics", http.StatusForbidden)
+			refuse(auth.DenialRole, p.String()+" may not read this, which needs the role admin, operator or metrics", http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, q)
 		}

@@ -58,9 +58,14 @@ func RecordOf(ctx context.Context, method string) audit.Record {
 	return r
 }
 
-// auditDenial records that a call was refused for its caller. err is a status.
-func (s *Server) auditDenial(ctx context.Context, method string, err error) {
-	if s.cfg.Audit == nil || !isDenial(err) || s.endedWithAccess(ctx, method, err) {
+// noteDenial counts and records that a call was refused for its caller. err is the status that
+// it gets for the cause.
+func (s *Server) noteDenial(ctx context.Context, method string, cause, err error) {
+	if !isDenial(err) || s.endedWithAccess(ctx, method, err) {
+		return
+	}
+	s.CountDenial(s.denialOf(method, cause, err))
+	if s.cfg.Audit == nil {
 		return
 	}
 	r := RecordOf(ctx, method)

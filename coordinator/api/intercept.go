@@ -87,9 +87,9 @@ func (s *Server) admitCall(ctx context.Context, info *tap.Info) (context.Context
 		if s.cfg.Abandon != nil {
 			s.cfg.Abandon(entered)
 		}
-		err = s.status(ctx, info.FullMethodName, err)
-		s.auditDenial(entered, info.FullMethodName, err)
-		return ctx, err
+		refusal := s.status(ctx, info.FullMethodName, err)
+		s.noteDenial(entered, info.FullMethodName, err, refusal)
+		return ctx, refusal
 	}
 	return entered, nil
 }
@@ -97,22 +97,22 @@ func (s *Server) admitCall(ctx context.Context, info *tap.Info) (context.Context
 // Guard turns the error or the panic of a call into the status that the caller of a
 // method gets. It is exported for services that answer several callers in one stream.
 func (s *Server) Guard(ctx context.Context, method string, call func() error) error {
-	err := s.guard(ctx, method, call)
-	s.auditDenial(ctx, method, err)
+	cause, err := s.guard(ctx, method, call)
+	s.noteDenial(ctx, method, cause, err)
 	return err
 }
 
-// guard is Guard for a part of a call.
-func (s *Server) guard(ctx context.Context, method string, call func() error) (err error) {
+// guard is Guard for a part of a call. It also returns the error of which err is the status.
+func (s *Server) guard(ctx context.Context, method string, call func() error) (cause, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.internal(ctx, method, "panic", fmt.Sprintf("%v\n%s", p, debug.Stack()))
 		}
 	}()
-	if err := call(); err != nil {
-		return s.status(ctx, method, err)
+	if cause = call(); cause != nil {
+		return cause, s.status(ctx, method, cause)
 	}
-	return nil
+	return nil, nil
 }
 
 // internal logs an internal error and returns a status with the id of the log line.

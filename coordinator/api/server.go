@@ -60,6 +60,7 @@ type Server struct {
 
 	header          atomic.Pointer[responseHeader] // see clusterHeader
 	refused         busyCounts
+	denials         denialCounts
 	aggregatedCache aggregatedCache
 	levelsCache     levelsCache
 	runTimes        runTimeCache

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -118,7 +119,7 @@ func (s *submitStream) receive(ctx context.Context, stream grpc.BidiStreamingSer
 		case s.cfg.Leader() != s.leader:
 			return errors.Join(s.settle(ctx), errNotLeader)
 		}
-		err = s.guard(ctx, dtaskv1.JobService_Submit_FullMethodName, func() error { return s.take(ctx, m) })
+		_, err = s.guard(ctx, dtaskv1.JobService_Submit_FullMethodName, func() error { return s.take(ctx, m) })
 		if err != nil {
 			return err
 		}
@@ -292,6 +293,9 @@ func (s *submitStream) fail(ctx context.Context, number uint64, err error) {
 func (s *submitStream) failure(ctx context.Context, number uint64, err error) *dtaskv1.SubmitResult {
 	s.refused.count(err)
 	st := status.Convert(s.status(ctx, dtaskv1.JobService_Submit_FullMethodName, err))
+	if st.Code() == codes.PermissionDenied { // without access, the stream ends, which is counted
+		s.CountDenial(s.denialOf(dtaskv1.JobService_Submit_FullMethodName, err, st.Err()))
+	}
 	result := &dtaskv1.SubmitResult{Job: number, Code: int32(st.Code()), Message: st.Message()} //nolint:gosec // status codes are small
 	for _, d := range st.Details() {
 		if detail, ok := d.(*dtaskv1.ErrorDetail); ok {

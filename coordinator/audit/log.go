@@ -82,7 +82,6 @@ type Config struct {
 type Stats struct {
 	Lines    uint64 // written
 	Lost     uint64 // not written
-	Denials  uint64 // calls
 	Failures uint64 // attempts to write that failed
 }
 
@@ -150,11 +149,8 @@ func (l *Log) Record(r audit.Record) {
 	r.At, r.Index = audit.FormatTime(l.cfg.Wall()), l.cfg.Index()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.Decision == audit.Denied {
-		l.stats.Denials++
-		if !l.window.admit(r) {
-			return
-		}
+	if r.Decision == audit.Denied && !l.window.admit(r) {
+		return
 	}
 	l.add(r)
 }

@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -14,6 +15,10 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
+
+// segmented is the coordinator of the story whose log is in segments; that of the others is in
+// bolt.
+const segmented = "m2"
 
 // A story is a cluster in which everything is read from files that is not for others.
 type story struct {
@@ -41,7 +46,9 @@ func TestSecretsAreOnlyInTheirOwnFiles(t *testing.T) {
 	s.giveAccess()
 	s.runJobs()
 	s.saveBundle()
+	s.readSegments()
 	s.fillStores()
+	s.saveBackup()
 
 	streams, other, err := capture.Stop()
 	clustertest.Must(t, err)
@@ -75,9 +82,9 @@ func (s *story) call(stdin, line string) string {
 }
 
 // launch starts a program that logs all it can.
-func (s *story) launch(name, line, ready string) string {
+func (s *story) launch(name, line, ready string, env ...string) string {
 	s.t.Helper()
-	s.programs[name] = s.machines[name].start(name, line, "DTASK_LOG_LEVEL=debug")
+	s.programs[name] = s.machines[name].start(name, line, append(env, "DTASK_LOG_LEVEL=debug")...)
 	return s.await(s.programs[name], ready)
 }
 
@@ -100,7 +107,7 @@ func (s *story) setUp() {
 	s.keep("w1", "secrets/canary", string(s.hidden[canary]), canary)
 	clustertest.Must(s.t, os.Chmod(filepath.Join(s.machines["w1"].home(), "secrets"), 0o700))
 
-	s.launch("m2", "dtaskd join @join --advertise m2:7460 --now", "has a vote")
+	s.launch(segmented, "dtaskd join @join --advertise m2:7460 --now", "has a vote", "DTASK_LOG_STORE=wal")
 	s.launch("m3", "dtaskd join - --advertise m3:7460 --now < join", "has a vote")
 	s.launch("w1", "dtask-worker --join @join --secrets-dir secrets", "session opened")
 	s.launch("w2", "dtask-worker --join - < join", "session opened")
@@ -234,6 +241,36 @@ func (s *story) saveBundle() {
 	}
 }
 
+// readSegments checks the log of the coordinator that keeps it in segments, before a snapshot
+// replaces it. The log has all that was done so far, such as the jobs.
+func (s *story) readSegments() {
+	s.t.Helper()
+	found, err := filepath.Glob(filepath.Join(s.machines[segmented].data(), "wal", "*.wal"))
+	clustertest.Must(s.t, err)
+	var log []byte
+	for _, path := range found {
+		data, err := os.ReadFile(path)
+		clustertest.Must(s.t, err)
+		s.hidden.wantIn(s.t, path, data)
+		log = append(log, data...)
+	}
+	if !bytes.Contains(log, []byte("STORY_MARK")) {
+		s.t.Errorf("the %d segments of the log don't have the jobs: the check finds nothing", len(found))
+	}
+}
+
+// saveBackup saves a backup with history, whose files are checked with all others: nothing in
+// it is compressed. The jobs that use the secret have left the state.
+func (s *story) saveBackup() {
+	s.t.Helper()
+	s.call("", "dtaskctl backup save cluster.dtbk --with-history")
+	data, err := os.ReadFile(filepath.Join(s.machines["you"].home(), "cluster.dtbk"))
+	clustertest.Must(s.t, err)
+	if !bytes.Contains(data, []byte("STORY_MARK")) {
+		s.t.Errorf("the backup of %d bytes does not have the jobs: the check finds nothing", len(data))
+	}
+}
+
 // awaitMembers waits until all coordinators answer and one leads.
 func (s *site) awaitMembers() {
 	s.t.Helper()
@@ -260,6 +297,9 @@ func (s *story) fillStores() {
 		_, err := s.programs[m].Wait(s.t.Context())
 		clustertest.Must(s.t, err)
 		line := "dtaskd --config /var/lib/dtask/dtaskd.yaml --snapshot-bytes 4096 --keep-jobs 1 --keep-for 1s"
+		if m == segmented {
+			line += " --log-store wal"
+		}
 		s.programs[m] = s.machines[m].start(m+"-again", line, "DTASK_LOG_LEVEL=debug")
 		s.awaitMembers()
 	}

@@ -131,8 +131,9 @@ func (s *site) connect(coordinator string, certificate string) *grpc.ClientConn 
 }
 
 // openAll opens every kind of call that a coordinator serves a token: watches and waits on
-// all, and on the leader also a log and an upload.
-func (s *streams) openAll(conns map[string]*grpc.ClientConn, leader string, token auth.Secret, job string) error {
+// all, and on the leader also a wait for all of the jobs, a log of the last one and an upload.
+func (s *streams) openAll(conns map[string]*grpc.ClientConn, leader string, token auth.Secret, list []string) error {
+	job := list[len(list)-1]
 	parsed, err := auth.ParseToken(token.Reveal())
 	if err != nil {
 		return err
@@ -144,6 +145,9 @@ func (s *streams) openAll(conns map[string]*grpc.ClientConn, leader string, toke
 		}
 	}
 	jobs := dtaskv1.NewJobServiceClient(conns[leader])
+	if err := s.openWait(ctx, jobs, fmt.Sprintf("wait for %d jobs on %s", len(list), leader), list); err != nil {
+		return err
+	}
 	log, err := jobs.Logs(ctx, &dtaskv1.LogsRequest{Job: job, Task: "held", Follow: true})
 	if err != nil {
 		return err
@@ -167,11 +171,23 @@ func (s *streams) openReads(ctx context.Context, jobs dtaskv1.JobServiceClient, 
 		return err
 	}
 	s.open("watch on "+name, func() error { _, err := watch.Recv(); return err }, codes.Unauthenticated)
-	wait, err := jobs.WaitJobs(ctx, &dtaskv1.WaitJobsRequest{Jobs: []string{job}, Consistency: stale})
+	return s.openWait(ctx, jobs, "wait on "+name, []string{job})
+}
+
+// openWait waits for jobs that do not end. The first answer shows that the coordinator waits
+// for all of them.
+func (s *streams) openWait(ctx context.Context, jobs dtaskv1.JobServiceClient, what string, list []string) error {
+	wait, err := jobs.WaitJobs(ctx, &dtaskv1.WaitJobsRequest{Jobs: list, Consistency: dtaskv1.Consistency_CONSISTENCY_STALE})
 	if err != nil {
 		return err
 	}
-	s.open("wait on "+name, func() error { _, err := wait.Recv(); return err }, codes.Unauthenticated)
+	s.open(what, func() error {
+		m, err := wait.Recv()
+		if err == nil && int(m.GetRemaining()) != len(list) {
+			return fmt.Errorf("%d jobs remain, want %d", m.GetRemaining(), len(list))
+		}
+		return err
+	}, codes.Unauthenticated)
 	return nil
 }
 

@@ -4,6 +4,11 @@ package mutants
 func inRights() []Mutant {
 	return []Mutant{
 		{
+			Name:   "a-method-has-no-row",
+			Edits:  []Edit{{"internal/auth/table.go", "	dtaskv1.AdminService_DiskUsage_FullMethodName:     operate,\n", ""}},
+			Caught: []Checker{{Package: "./internal/auth", Run: "TestEveryMethodHasARowAndEveryRowAMethod"}},
+		},
+		{
 			Name:   "a-method-checks-no-job",
 			Edits:  []Edit{{"coordinator/api/methods.go", "dtaskv1.JobService_GetResult_FullMethodName:        {accessRead, repeatRead, true, rowsJob},", "dtaskv1.JobService_GetResult_FullMethodName:        {accessRead, repeatRead, true, rowsEach},"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestTheMatrixOfRights"}},
@@ -42,6 +47,14 @@ func inRights() []Mutant {
 			Name:   "a-line-of-the-audit-log-is-not-chained",
 			Edits:  []Edit{{"internal/audit/record.go", "r.Seq, r.Prev = h.Seq+1, hex.EncodeToString(h.Hash[:])", "r.Seq, r.Prev = h.Seq+1, hex.EncodeToString(make([]byte, len(h.Hash)))"}},
 			Caught: []Checker{{Package: "./internal/audit", Run: "TestAnUnchangedLog"}, {Package: "./coordinator/audit", Run: "TestARestartContinues"}},
+		},
+		{
+			Name: "denials-are-counted-with-an-audit-log-only",
+			Edits: []Edit{{
+				"coordinator/api/audit.go", "	s.CountDenial(s.denialOf(method, cause, err))\n	if s.cfg.Audit == nil {\n		return\n	}\n",
+				"	if s.cfg.Audit == nil {\n		return\n	}\n	s.CountDenial(s.denialOf(method, cause, err))\n",
+			}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestDenialsAreCountedByReason"}},
 		},
 		{
 			Name:   "results-are-reused-across-namespaces",

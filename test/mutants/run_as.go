@@ -17,6 +17,11 @@ func inRunAs() []Mutant {
 			Caught: []Checker{{Package: "./worker", Run: "CopiesOfACrashedWorker"}},
 		},
 		{
+			Name:   "isolation-is-not-required",
+			Edits:  []Edit{{"worker/run_as.go", "if c.RunAs == \"\" {\n\t\treturn errors.New", "if c.RunAs == \"-\" {\n\t\treturn errors.New"}},
+			Caught: []Checker{{Package: "./worker", Run: "TestAWorkerThatMustIsolate"}},
+		},
+		{
 			Name:   "the-groups-of-root-stay",
 			Edits:  []Edit{{"worker/process/user_linux.go", `Gid: u.GID, Groups: u.Groups}`, `Gid: u.GID, NoSetGroups: true}`}},
 			Caught: caught("NoRightsOfItsWorker"),

@@ -139,6 +139,7 @@ func command(stderr io.Writer) *cobra.Command {
 	f.StringVar(&s.worker.CheckpointStore, "checkpoint-store", "", "existing directory shared by all workers, for checkpoints above 64 KiB (default: keep them on this worker)")
 	f.StringVar(&s.worker.RunAs, "run-as", "", "user of commands, USER or USER:GROUP, or owner for that of each job's owner; the worker must be root, and gets only commands (default: the worker's user)")
 	f.StringVar(&s.worker.RunAsMap, "run-as-map", "", "with --run-as owner: file with lines IDENTITY USER [NAMESPACE…], which only root can change")
+	f.BoolVar(&s.worker.RequireIsolation, "require-isolation", false, "refuse to start unless commands run as another user (--run-as), with the rights that this needs")
 	f.BoolVar(&s.worker.Reserved, "reserved", false, "take only tasks that require one of the labels of this worker")
 	f.StringVar(&s.worker.SecretsDir, "secrets-dir", "", "directory with a file for each secret of this worker, which only its user and root can read (default: $CREDENTIALS_DIRECTORY of systemd)")
 	f.Int64Var(&s.worker.LogBytes, "log-bytes", 1<<30, "bytes on disk for the output of attempts; the oldest is removed first")

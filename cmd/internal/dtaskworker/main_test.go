@@ -52,6 +52,8 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 		"bad format":     {[]string{"--join", "a:1", "--log-format", "xml"}, "--log-format"},
 		"bad resource":   {[]string{"--join", "a:1", "--resource", "gpu=some"}, "--resource gpu=some"},
 		"bad GPUs":       {[]string{"--join", "a:1", "--gpus", "0,0"}, `invalid --gpus "0,0": duplicate 0`},
+		"no isolation":   {[]string{"--join", "a:1", "--require-isolation"}, "missing --run-as: --require-isolation lets no command run as the worker's own user: add --run-as USER"},
+		"isolated root":  {[]string{"--join", "a:1", "--require-isolation", "--run-as", "root"}, "invalid --run-as root: user root: commands would have all rights of the worker"},
 		"GPUs twice":     {[]string{"--join", "a:1", "--gpus", "0,1", "--resource", "gpu=2"}, "--gpus and --resource gpu are mutually exclusive"},
 		"bad file":       {[]string{"--join", "a:1", "--config", file}, `did you mean "slots"?`},
 	} {
