@@ -96,6 +96,21 @@ func TestAScheduledBackupIsWrittenAfterTheLeaderWasKilled(t *testing.T) {
 	}
 }
 
+// awaitBackupAlarm waits until the alarm of failed backups with a message is raised, or is not.
+func awaitBackupAlarm(t *testing.T, c *cluster.Cluster, what, message string, raised bool) {
+	t.Helper()
+	clustertest.Must(t, cluster.Until(t.Context(), what, guard, func(ctx context.Context) error {
+		status, err := c.Status(ctx)
+		is := slices.ContainsFunc(status.Alarms, func(a cluster.Alarm) bool {
+			return a.Kind == "backup" && strings.Contains(a.Message, message)
+		})
+		if err == nil && is != raised {
+			err = fmt.Errorf("%w: alarms %+v", cluster.ErrNotYet, status.Alarms)
+		}
+		return err
+	}))
+}
+
 // The operator sees why the backups of a schedule fail, until its directory is one that can
 // be written.
 func TestAScheduledBackupThatFailsIsAnAlarm(t *testing.T) {
@@ -109,16 +124,7 @@ func TestAScheduledBackupThatFailsIsAnAlarm(t *testing.T) {
 	}
 	awaitAlarm := func(what string, raised bool) {
 		t.Helper()
-		clustertest.Must(t, cluster.Until(ctx, what, guard, func(ctx context.Context) error {
-			status, err := c.Status(ctx)
-			is := slices.ContainsFunc(status.Alarms, func(a cluster.Alarm) bool {
-				return a.Kind == "backup" && strings.Contains(a.Message, gone+": no such file or directory")
-			})
-			if err == nil && is != raised {
-				err = fmt.Errorf("%w: alarms %+v", cluster.ErrNotYet, status.Alarms)
-			}
-			return err
-		}))
+		awaitBackupAlarm(t, c, what, gone+": no such file or directory", raised)
 	}
 	schedule(gone)
 	awaitBackups(t, c, "the failure is shown", func(s *backupStatus) bool {
@@ -130,4 +136,33 @@ func TestAScheduledBackupThatFailsIsAnAlarm(t *testing.T) {
 	schedule(there)
 	awaitBackups(t, c, "a backup is written", func(s *backupStatus) bool { return s.isWritten() && s.Failed == nil })
 	awaitAlarm("the alarm ends", false)
+}
+
+// A backup that can't be copied elsewhere is one that failed, as docs/operations.md says.
+func TestAScheduledBackupIsHandedToTheCommandOfItsCoordinator(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script, copies := filepath.Join(dir, "hook"), filepath.Join(dir, "copies")
+	clustertest.Must(t, os.WriteFile(script, []byte("#!/bin/sh\n[ -d "+copies+" ] || { echo the store is down >&2; exit 3; }\n"+
+		`cp "$(dirname "$1")"/*.dtbk `+copies+"\n"), 0o700))
+	c := clustertest.Start(t, cluster.Config{CoordinatorFlags: []string{"--backup-command", script}})
+	set := filepath.Join(c.Dir, "backups")
+	clustertest.Must(t, os.Mkdir(set, 0o700))
+	schedule := func() {
+		t.Helper()
+		clustertest.Must(t, c.Run(t.Context(), "backup", "schedule", "--every", "1h", "--to", "file://"+set).Err())
+	}
+	const why = "was written, but --backup-command failed: exit status 3: the store is down"
+	schedule()
+	awaitBackups(t, c, "the failure is shown", func(s *backupStatus) bool {
+		return s.Last == nil && s.Failed != nil && strings.HasSuffix(s.Failed.Error, why)
+	})
+	awaitBackupAlarm(t, c, "an alarm is raised", why, true)
+	clustertest.Must(t, os.Mkdir(copies, 0o700))
+	schedule() // due at once
+	awaitBackups(t, c, "a backup is handed over", func(s *backupStatus) bool { return s.isWritten() && s.Failed == nil })
+	awaitBackupAlarm(t, c, "the alarm ends", why, false)
+	if out := runs(t, c, "backup", "verify", copies); !strings.Contains(out, "is complete") {
+		t.Errorf("verify prints %s", out)
+	}
 }
