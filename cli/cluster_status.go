@@ -14,7 +14,10 @@ func newClusterStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show the coordinators and the leader",
-		Long:  `Show the coordinators and the leader. It works without a leader.`,
+		Long: `Show the coordinators and the leader. It works without a leader.
+
+LAG is how many entries a coordinator has still to apply, and how long ago the first of
+them was made, if that is known.`,
 		Example: `  dtaskctl cluster status
   dtaskctl --addr 10.0.0.1:7460,10.0.0.2:7460 cluster status -o json`,
 		Args: noArgs,

@@ -15,7 +15,7 @@ const barrierTimeout = 5 * time.Second
 // backups is what the API needs to write backups.
 func (r *replica) backups() *api.Backups {
 	return &api.Backups{
-		AskBarrier: r.askBarrier, Version: r.cfg.Version, Wall: r.cfg.Wall,
+		AskBarrier: r.askBarrier, Version: r.cfg.Version, Wall: r.cfg.Wall, HandOver: r.cfg.backupCommand(),
 		Members: func() []backup.Member {
 			members := []backup.Member{}
 			for _, s := range r.servers() {

@@ -122,6 +122,9 @@ type Config struct {
 	// ones. Loopback addresses are added if Listen is one: then only this machine can
 	// submit jobs. The leader's setting applies: it must match on all replicas.
 	WebhookAllow []netip.Prefix
+	// BackupCommand is the absolute path of a program that this replica runs after each
+	// backup of the schedule that it has written; empty = none.
+	BackupCommand string
 	// AutoRejoin lets a replica whose data directory is lost or damaged rejoin under a
 	// new server id, which the cluster chooses.
 	AutoRejoin bool
@@ -236,6 +239,11 @@ func (c *Config) Validate() error {
 	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst requires --submit-rate")
 	_, err := c.notificationHooks()
 	errs = append(errs, err)
+	if c.BackupCommand != "" {
+		if err := checkExecutable(c.BackupCommand); err != nil {
+			errs = append(errs, fmt.Errorf("--backup-command: %w", err))
+		}
+	}
 	errs = append(errs, c.checkAudit()...)
 	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"sort"
 	"sync"
 )
 
@@ -128,7 +129,7 @@ func (m *Machine) Apply(index uint64, data []byte) any {
 		m.archive.Take(index, fx.Archived)
 	}
 	digest := m.state.Digest()
-	m.marks.add(index, digest)
+	m.marks.add(index, digest, e.NowMS)
 	if m.waited {
 		close(m.changed)
 		m.changed, m.waited = make(chan struct{}), false
@@ -316,15 +317,31 @@ type Mark struct{ Index, Digest uint64 }
 // markCount is the number of past entries whose digests replicas can compare.
 const markCount = 4096
 
-// marks is a ring buffer of the last digests.
+// marks is a ring buffer of the last digests, with the time stamps of their entries.
 type marks struct {
-	ring [markCount]Mark
-	next int
+	ring  [markCount]Mark
+	times [markCount]int64 // Unix milliseconds
+	next  int
 }
 
-func (m *marks) add(index, digest uint64) {
-	m.ring[m.next%markCount] = Mark{index, digest}
+func (m *marks) add(index, digest uint64, nowMS int64) {
+	m.ring[m.next%markCount], m.times[m.next%markCount] = Mark{index, digest}, nowMS
 	m.next++
+}
+
+// NextEntry returns the time stamp of the first entry that was applied after the one at an
+// index. known is false if no entry was, or if the index is before the past entries that are
+// kept.
+func (m *Machine) NextEntry(index uint64) (nowMS int64, known bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	first := max(0, m.marks.next-markCount)
+	kept := m.marks.next - first
+	k := sort.Search(kept, func(k int) bool { return m.marks.ring[(first+k)%markCount].Index > index })
+	if k == 0 || k == kept {
+		return 0, false
+	}
+	return m.marks.times[(first+k)%markCount], true
 }
 
 // Marks returns the digests after the last entries from an index on, oldest

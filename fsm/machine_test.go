@@ -41,6 +41,26 @@ func TestMarksAreTheLastEntriesOldestFirst(t *testing.T) {
 	}
 }
 
+func TestTheTimeOfTheNextEntryIsKnownWhileItIsKept(t *testing.T) {
+	t.Parallel()
+	m := NewMachine()
+	const last = 2 * (markCount + 100)
+	for i := uint64(2); i <= last; i += 2 { // the others are Raft's own
+		m.Apply(i, Encode(nil, Entry{NowMS: int64(1000 + i), Ops: []Op{&StartTerm{Term: i, ServerID: "n1"}}}))
+	}
+	oldest := uint64(last - 2*(markCount-1))
+	for index, want := range map[uint64]int64{
+		0: 0, oldest - 1: 0, oldest: int64(1002 + oldest), oldest + 1: int64(1002 + oldest), last - 2: 1000 + last, last - 1: 1000 + last, last: 0, last + 9: 0,
+	} {
+		if got, known := m.NextEntry(index); got != want || known != (want != 0) {
+			t.Errorf("after %d: got %d, %t, want %d", index, got, known, want)
+		}
+	}
+	if _, known := NewMachine().NextEntry(0); known {
+		t.Error("known before the first entry")
+	}
+}
+
 func TestAwaitReturnsWhenItsEntryIsApplied(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

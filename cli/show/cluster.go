@@ -32,6 +32,9 @@ func (p *Printer) Cluster(s *dtaskv1.StatusResponse) {
 			voter = "yes"
 		}
 		applied, lag := fmt.Sprint(m.GetApplied()), fmt.Sprint(m.GetLag())
+		if m.GetLagMs() > 0 {
+			lag += ", " + Duration(time.Duration(m.GetLagMs())*time.Millisecond)
+		}
 		if m.GetState() == "unreachable" {
 			applied, lag = "", ""
 		}

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,23 @@ func TestManyLevelsAreShortened(t *testing.T) {
 		if got := Levels(levels); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+func TestALagHasATimeIfThatIsKnown(t *testing.T) {
+	t.Parallel()
+	p := NewPrinter(false, time.UnixMilli(0))
+	p.Cluster(&dtaskv1.StatusResponse{Members: []*dtaskv1.Member{
+		{Id: "n1", Lag: 5}, {Id: "n2", Lag: 5, LagMs: new(int64(1500))}, {Id: "n3", LagMs: new(int64(0))},
+	}})
+	var lags []string
+	for line := range strings.Lines(p.buf.String()) {
+		if strings.HasPrefix(line, "n") && !strings.HasPrefix(line, "no leader") {
+			lags = append(lags, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	if want := []string{"n1 - - no 0 5 - - - -", "n2 - - no 0 5, 1.5s - - - -", "n3 - - no 0 0 - - - -"}; !slices.Equal(lags, want) {
+		t.Errorf("got %q, want %q", lags, want)
 	}
 }
 

@@ -22,6 +22,9 @@ type Backups struct {
 	Members func() []backup.Member
 	Version string // of this build
 	Wall    func() time.Time
+	// HandOver hands a backup of the schedule over to the operator's command, which copies it
+	// elsewhere; nil: none is set.
+	HandOver func(ctx context.Context, added backup.Added) error
 }
 
 const (

@@ -23,9 +23,9 @@ func (a *admin) WriteBackup(ctx context.Context, r *dtaskv1.WriteBackupRequest) 
 
 // WriteBackup writes a backup of this replica, with the history, into the directory that a
 // file:// URL names, encrypted to the keys in it, and removes the oldest states beyond keep; 0 = none. The directory must
-// exist. The backup gets its name after its state was read back and built in memory. After
-// an error the directory has no incomplete file under the name of a backup. It waits up to
-// a minute for the end of another backup.
+// exist. The backup gets its name after its state was read back and built in memory, and
+// is then handed over. After an error the directory has no incomplete file under the name of
+// a backup. It waits up to a minute for the end of another backup.
 func (s *Server) WriteBackup(ctx context.Context, to string, keep uint32) (*dtaskv1.BackupRun, error) {
 	target, err := backup.ParseTarget(to)
 	if err != nil {
@@ -108,11 +108,35 @@ func (a *admin) addTo(ctx context.Context, target backup.Target, keep int) (adde
 	if ctx.Err() != nil {
 		return added, nil // its schedule may have been replaced: the next run removes old backups
 	}
+	if err := a.handOver(ctx, dir, added); err != nil {
+		return added, err
+	}
 	// A run that failed would be repeated, and add another backup each time.
 	if err := dir.Prune(keep); err != nil {
 		a.cfg.Logger.WarnContext(ctx, "old backups not removed", "dir", target.Dir, "err", err)
 	}
 	return added, nil
+}
+
+// handOver hands a backup over. If that fails, the run fails and is repeated, which adds another
+// backup: it takes the place of the one before that was not handed over, and no older ones are
+// removed, so that an hour without a network neither fills the disk nor displaces the backups
+// of two days.
+func (a *admin) handOver(ctx context.Context, dir *backup.Directory, added backup.Added) error {
+	if a.cfg.Backups.HandOver == nil {
+		return nil
+	}
+	before := a.notHandedOver
+	if a.notHandedOver = added.State; before != "" && before != added.State {
+		if err := dir.Remove(before); err != nil {
+			a.cfg.Logger.WarnContext(ctx, "old backups not removed", "path", before, "err", err)
+		}
+	}
+	if err := a.cfg.Backups.HandOver(ctx, added); err != nil {
+		return err
+	}
+	a.notHandedOver = ""
+	return nil
 }
 
 // checkState builds the state of a backup in memory, as a restore does.

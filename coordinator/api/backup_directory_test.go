@@ -269,6 +269,55 @@ func TestABackupIsOneAlsoIfAnOldOneCanNotBeRemoved(t *testing.T) {
 	wantFiles(t, dir, old, second.GetFile()) // the others were removed
 }
 
+// An operator whose copies fail for hours must find the older backups, and a disk with space.
+func TestABackupThatWasNotHandedOverIsReplacedAndDisplacesNoOlderOnes(t *testing.T) {
+	t.Parallel()
+	_, change := withHistory(t, true, nil)
+	var down error
+	var handed []string
+	r := setup(t, change, withBackups(nil), func(cfg *Config) {
+		cfg.Backups.HandOver = func(_ context.Context, added backup.Added) error {
+			if handed = append(handed, filepath.Base(added.State)); added.Segment != "" {
+				handed = append(handed, filepath.Base(added.Segment))
+			}
+			return down
+		}
+	})
+	r.archiveTwo(t)
+	dir := t.TempDir()
+	name := func() string { return backup.NewStateFile(r.machine.Index()).Name }
+	states := []string{name()}
+	segment := backup.NewSegment(0, r.machine.Index()).Name
+	if _, err := r.writeTo(t, dir, 1); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{states[0], segment}; !slices.Equal(handed, want) {
+		t.Errorf("handed over %q, want %q", handed, want)
+	}
+	down = errors.New("the network is down")
+	for range 3 {
+		r.advance(t)
+		_, err := r.writeTo(t, dir, 1)
+		wantError(t, err, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED)
+		if !strings.Contains(err.Error(), "the network is down") {
+			t.Errorf("got %v", err)
+		}
+		wantFiles(t, dir, segment, states[0], name()) // without the one that was not handed over before
+	}
+	down = nil
+	r.advance(t)
+	for range 2 {
+		if _, err := r.writeTo(t, dir, 2); err != nil {
+			t.Fatal(err)
+		}
+		wantFiles(t, dir, segment, states[0], name())
+	}
+	if _, err := r.writeTo(t, dir, 1); err != nil {
+		t.Fatal(err)
+	}
+	wantFiles(t, dir, segment, name())
+}
+
 func TestTheScheduleOfBackupsIsSetAndShown(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

@@ -68,6 +68,10 @@ type Server struct {
 	streams  sync.WaitGroup // goroutines of streams, which end with their call
 	stopping chan struct{}  // closed by Serve when streams should end
 	stop     sync.Once
+
+	// notHandedOver is the path of the last backup of the schedule, if it was not handed
+	// over; guarded by backups.
+	notHandedOver string
 }
 
 // NewServer creates a server with JobService, ScheduleService, AdminService and the

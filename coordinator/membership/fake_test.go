@@ -42,6 +42,7 @@ type replica struct {
 
 	alarms     Alarms
 	nowMS      int64
+	wallMS     int64
 	leads      bool
 	founded    bool // the term founded the cluster
 	noRaft     bool
@@ -73,7 +74,7 @@ func setup(t *testing.T) *replica {
 	r.Service, err = New(Config{
 		ServerID: "n1", Machine: r.machine, Peers: peers, Logger: slog.New(slog.DiscardHandler),
 		Self: func() Self {
-			return Self{Instance: testInstance, ClusterID: testCluster, PeersDigest: "d", Version: "v", HTTPAddress: "h:1", Alarms: r.alarms.Of("n1")}
+			return Self{Instance: testInstance, ClusterID: testCluster, PeersDigest: "d", Version: "v", HTTPAddress: "h:1", WallMS: r.wallMS, Alarms: r.alarms.Of("n1")}
 		},
 		Node: func() Node {
 			if r.noRaft {

@@ -56,13 +56,32 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 		}
 	}
 	for i, m := range members {
-		resp.Members = append(resp.Members, memberStatus(m, answers[i], furthest))
+		member := memberStatus(m, answers[i], furthest)
+		member.LagMs = s.lagMS(member, leader.GetWallMs())
+		resp.Members = append(resp.Members, member)
 		resp.Alarms = append(resp.Alarms, s.alarmsOf(m, answers[i])...)
 	}
 	if auth.RightIn(ctx, dtaskv1.ClusterService_Status_FullMethodName) != auth.Full {
 		hideHTTP(resp)
 	}
 	return resp, nil
+}
+
+// lagMS returns for how long a member lags by the leader's wall clock: since the entry that it
+// applies next. It is nil if that is unknown, because the member does not answer, or this
+// replica has not applied that entry either, or has forgotten when it did.
+func (s *Service) lagMS(m *dtaskv1.Member, wallMS int64) *int64 {
+	if m.GetState() == memberUnreachable {
+		return nil
+	}
+	if m.GetLag() == 0 {
+		return new(int64(0))
+	}
+	at, known := s.cfg.Machine.NextEntry(m.GetApplied())
+	if !known || wallMS == 0 {
+		return nil
+	}
+	return new(max(wallMS-at, 0))
 }
 
 // hideHTTP removes the addresses and disks of the members, which only operators need.

@@ -212,6 +212,20 @@ func split(whole *File, state, segment part) error {
 	return errors.Join(now.Close(), history.Close())
 }
 
+// Remove removes a state by its path, if the directory has it. The segments stay, because newer
+// states need them.
+func (d *Directory) Remove(state string) error {
+	at := slices.IndexFunc(d.States, func(s StateFile) bool { return filepath.Join(d.path, s.Name) == state })
+	if at < 0 {
+		return nil
+	}
+	d.States = slices.Delete(d.States, at, at+1)
+	if err := os.Remove(state); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing an old backup: %w", err)
+	}
+	return nil
+}
+
 // Prune removes the oldest states beyond the newest ones, if keep is not 0. One that can't be
 // removed does not keep it from removing others. The segments stay, because newer states need
 // them.

@@ -27,8 +27,9 @@ type Member struct {
 	Address string `json:"address"`
 	State   string `json:"state"`
 	Applied uint64 `json:"applied"`
-	Lag     uint64 `json:"lag"`
-	Voter   bool   `json:"voter"` // false while it catches up
+	Lag     uint64 `json:"lag"`    // entries
+	LagMS   *int64 `json:"lag_ms"` // age of the oldest of these entries; null = unknown
+	Voter   bool   `json:"voter"`  // false while it catches up
 	Version string `json:"version"`
 	// MinLevel and MaxLevel are the feature levels that it supports; 0 = unknown.
 	MinLevel uint32 `json:"min_level"`
@@ -130,7 +131,7 @@ func newAlarm(a *dtaskv1.Alarm) Alarm {
 
 func newMember(m *dtaskv1.Member) Member {
 	doc := Member{
-		ID: m.GetId(), Address: m.GetAddress(), State: m.GetState(), Applied: m.GetApplied(), Lag: m.GetLag(),
+		ID: m.GetId(), Address: m.GetAddress(), State: m.GetState(), Applied: m.GetApplied(), Lag: m.GetLag(), LagMS: m.LagMs,
 		Voter: m.GetVoter(), Version: m.GetVersion(), MinLevel: m.GetMinLevel(), MaxLevel: m.GetMaxLevel(),
 	}
 	if m.GetTlsNotAfter() != 0 {

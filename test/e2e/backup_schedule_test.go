@@ -191,3 +191,23 @@ func TestAScheduledBackupToADiskThatRefusesItIsAnAlarm(t *testing.T) {
 		})
 	}
 }
+
+// A backup that can't be copied elsewhere is one that failed, as docs/operations.md says.
+func TestAScheduledBackupIsHandedToTheCommandOfItsCoordinator(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script, copies := filepath.Join(dir, "hook"), filepath.Join(dir, "copies")
+	clustertest.Must(t, os.WriteFile(script, []byte("#!/bin/sh\n[ -d "+copies+" ] || { echo the store is down >&2; exit 3; }\n"+
+		`cp "$(dirname "$1")"/*.dtbk `+copies+"\n"), 0o700))
+	b := scheduledBackup{clustertest.Start(t, cluster.Config{CoordinatorFlags: []string{"--backup-command", script}}), t}
+	set := filepath.Join(b.Dir, "backups")
+	clustertest.Must(t, os.Mkdir(set, 0o700))
+	b.schedule(set)
+	b.awaitFailure("was written, but --backup-command failed: exit status 3: the store is down")
+	clustertest.Must(t, os.Mkdir(copies, 0o700))
+	b.schedule(set) // due at once
+	b.awaitSuccess()
+	if out := runs(t, b.Cluster, "backup", "verify", copies); !strings.Contains(out, "is complete") {
+		t.Errorf("verify prints %s", out)
+	}
+}

@@ -9,6 +9,16 @@ func inBackupSchedule() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/api", Run: "LeavesHalfOfAProcessor"}},
 		},
 		{
+			Name:   "a-backup-that-was-not-handed-over-displaces-older-ones",
+			Edits:  []Edit{{"coordinator/api/backup_directory.go", `if err := a.handOver(ctx, dir, added); err != nil {`, `if err := errors.Join(a.handOver(ctx, dir, added), dir.Prune(keep)); err != nil {`}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "NotHandedOver"}},
+		},
+		{
+			Name:   "a-backup-counts-although-its-command-failed",
+			Edits:  []Edit{{"coordinator/backup_command.go", `		case err == nil:`, `		case err == nil || stderr != "":`}},
+			Caught: []Checker{{Package: "./coordinator", Run: "CommandOfABackupThatFails"}},
+		},
+		{
 			Name: "a-backup-that-was-not-written-counts-as-one",
 			Edits: []Edit{{"fsm/op_backup.go", `		b.failure = o.BackupRun
 `, `		b.success = o.BackupRun

@@ -82,7 +82,7 @@ func notificationMutants() []Mutant {
 		},
 		{
 			Name:   "commands-leave-processes-running",
-			Edits:  []Edit{{"coordinator/notify/command.go", "\t\t_ = killGroup(cmd) // processes that it left behind\n", ""}},
+			Edits:  []Edit{{"internal/hook/hook.go", "\t\t_ = killGroup(cmd) // processes that it left behind\n", ""}},
 			Caught: []Checker{notifyTests},
 		},
 	}

@@ -18,6 +18,11 @@ func inOperators() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/membership", Run: "ARemovedReplacementIsNotAddedAgain"}},
 		},
 		{
+			Name:   "a-member-lags-since-its-last-entry",
+			Edits:  []Edit{{"coordinator/membership/status.go", `s.cfg.Machine.NextEntry(m.GetApplied())`, `s.cfg.Machine.NextEntry(m.GetApplied() - 1)`}},
+			Caught: []Checker{{Package: "./coordinator/membership", Run: "LagsSinceTheEntryThatItAppliesNext"}},
+		},
+		{
 			Name:   "events-of-foreign-namespaces-are-seen",
 			Edits:  []Edit{{"coordinator/api/events.go", `case e.Job != 0 && !f.caller.SeesAll() && !f.caller.Sees(namespace):`, `case e.Job != 0 && !f.caller.SeesAll() && namespace == "":`}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "CallersSeeTheEventsOfTheirNamespaces"}},

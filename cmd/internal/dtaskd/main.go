@@ -161,6 +161,7 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.StringVar(&s.deadWebhook, "dead-letter-webhook", "", "URL that receives each new dead letter (docs/webhooks.md); must match on all replicas")
 	f.StringVar(&s.deadCommand, "dead-letter-command", "", "absolute path of a program that the leader runs for each new dead letter, with JSON on its stdin")
 	f.StringVar(&s.secretFile, "webhook-secret-file", "", "file with the key that signs webhooks, whsec_ and base64 (default: unsigned)")
+	f.StringVar(&s.backupCommand, "backup-command", "", "absolute path of a program that this coordinator runs after each backup of the schedule that it has written, with the path of the new file as its argument; set it on all coordinators (docs/operations.md)")
 	f.DurationVar(&s.upgradeAfter, "upgrade-after", time.Hour, "time for which all members must support a feature level before the leader raises the cluster to it (0 = at once; docs/upgrading.md)")
 	f.StringSliceVar(&s.webhookAllow, "webhook-allow", nil, "CIDR of private addresses that webhooks of jobs may reach, repeatable (loopback is allowed if --listen is loopback, as it is with --dev); must match on all replicas")
 	f.StringVar(&s.audit, "audit", "", "audit log in DATA-DIR/audit: off, best-effort, or required, which refuses changes while it can't be written (default: best-effort with --tls-dir, else off; docs/security.md)")

@@ -61,6 +61,7 @@ type settings struct {
 	deadWebhook    string
 	deadCommand    string
 	secretFile     string
+	backupCommand  string
 	upgradeAfter   time.Duration
 	webhookAllow   []string
 	webhookRanges  []netip.Prefix // of webhookAllow
@@ -179,8 +180,8 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		HistoryAge: s.history, HistoryJobs: s.historyJobs, HistoryBytes: s.historyBytes,
 		SubmitRate: s.submitRate, SubmitBurst: s.submitBurst,
 		DeadLetterWebhook: s.deadWebhook, DeadLetterCommand: s.deadCommand, WebhookSecretFile: s.secretFile,
-		WebhookAllow: s.webhookRanges,
-		Audit:        coordinator.AuditMode(s.audit), AuditReads: s.auditReads, AuditFileBytes: s.auditFileBytes, AuditFiles: s.auditFiles,
+		WebhookAllow: s.webhookRanges, BackupCommand: s.backupCommand,
+		Audit: coordinator.AuditMode(s.audit), AuditReads: s.auditReads, AuditFileBytes: s.auditFileBytes, AuditFiles: s.auditFiles,
 	}
 	if s.tail != nil {
 		cfg.LogTail = s.tail.Bytes

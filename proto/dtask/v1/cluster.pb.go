@@ -378,6 +378,7 @@ type Member struct {
 	DiskFree      uint64         `protobuf:"varint,12,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`
 	DiskSize      uint64         `protobuf:"varint,13,opt,name=disk_size,json=diskSize,proto3" json:"disk_size,omitempty"`
 	HistoryImport *HistoryImport `protobuf:"bytes,14,opt,name=history_import,json=historyImport,proto3" json:"history_import,omitempty"` // absent: nothing is imported, or it is unknown
+	LagMs         *int64         `protobuf:"varint,15,opt,name=lag_ms,json=lagMs,proto3,oneof" json:"lag_ms,omitempty"`                  // age of the oldest of the entries in lag, in milliseconds; 0 without any; absent: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -508,6 +509,13 @@ func (x *Member) GetHistoryImport() *HistoryImport {
 		return x.HistoryImport
 	}
 	return nil
+}
+
+func (x *Member) GetLagMs() int64 {
+	if x != nil && x.LagMs != nil {
+		return *x.LagMs
+	}
+	return 0
 }
 
 // HistoryImport is how far a coordinator has imported the history of the backup that its
@@ -4338,7 +4346,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x15SetClusterNameRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"2\n" +
 	"\x16SetClusterNameResponse\x12\x18\n" +
-	"\aalready\x18\x01 \x01(\bR\aalready\"\x9f\x03\n" +
+	"\aalready\x18\x01 \x01(\bR\aalready\"\xc6\x03\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -4354,7 +4362,9 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\rtls_not_after\x18\v \x01(\x03R\vtlsNotAfter\x12\x1b\n" +
 	"\tdisk_free\x18\f \x01(\x04R\bdiskFree\x12\x1b\n" +
 	"\tdisk_size\x18\r \x01(\x04R\bdiskSize\x12>\n" +
-	"\x0ehistory_import\x18\x0e \x01(\v2\x17.dtask.v1.HistoryImportR\rhistoryImport\"7\n" +
+	"\x0ehistory_import\x18\x0e \x01(\v2\x17.dtask.v1.HistoryImportR\rhistoryImport\x12\x1a\n" +
+	"\x06lag_ms\x18\x0f \x01(\x03H\x00R\x05lagMs\x88\x01\x01B\t\n" +
+	"\a_lag_ms\"7\n" +
 	"\rHistoryImport\x12\x12\n" +
 	"\x04jobs\x18\x01 \x01(\x04R\x04jobs\x12\x12\n" +
 	"\x04left\x18\x02 \x01(\x04R\x04left\"I\n" +
@@ -4868,6 +4878,7 @@ func file_dtask_v1_cluster_proto_init() {
 		return
 	}
 	file_dtask_v1_common_proto_init()
+	file_dtask_v1_cluster_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

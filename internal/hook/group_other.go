@@ -1,11 +1,11 @@
 //go:build !linux
 
-package notify
+package hook
 
 import "os/exec"
 
 // setProcessGroup does nothing: process groups are not portable, and killGroup kills
-// only the command itself.
+// only the program itself.
 func setProcessGroup(*exec.Cmd) {}
 
 func killGroup(cmd *exec.Cmd) error { return cmd.Process.Kill() }

@@ -1,11 +1,11 @@
-package notify
+package hook
 
 import (
 	"os/exec"
 	"syscall"
 )
 
-// setProcessGroup gives a command its own process group, and kills the command when
+// setProcessGroup gives a program its own process group, and kills the program when
 // this process dies.
 func setProcessGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
