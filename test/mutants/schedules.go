@@ -11,6 +11,11 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},
 		},
 		{
+			Name:   "missed-ticks-count-from-the-stamp-of-the-last-entry",
+			Edits:  []Edit{{fire, "x.AfterMS, x.LastCivil, x.runs = o.TickMS,", "x.AfterMS, x.LastCivil, x.runs = max(o.TickMS, s.now),"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "MissedTicksRunByTheirRule"}},
+		},
+		{
 			Name:   "a-wall-clock-time-fires-in-two-zones",
 			Edits:  []Edit{{fire, ", x.Ordered && x.LastCivil != 0 && o.Civil <= x.LastCivil:", ":"}},
 			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},
