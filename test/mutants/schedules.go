@@ -36,6 +36,11 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AClockThatIsSet"}},
 		},
 		{
+			Name:   "schedules-wait-behind-one-without-place-in-memory",
+			Edits:  []Edit{{"coordinator/sequencer/schedules.go", "case b.full() || !t.cfg.ClockAgrees() || t.uploads.full() ||", "case b.full() || len(t.blocked) > 0 || !t.cfg.ClockAgrees() || t.uploads.full() ||"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "ALargeScheduleDelaysNoOther"}},
+		},
+		{
 			Name:   "runs-of-one-entry-exceed-the-memory",
 			Edits:  []Edit{{"coordinator/sequencer/submit.go", "x.retention.tasks+x.started+uint64(tasks)", "x.retention.tasks+uint64(tasks)"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "SchedulesThatAreDueTogether"}},
