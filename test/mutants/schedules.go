@@ -21,6 +21,14 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},
 		},
 		{
+			Name: "leaders-with-other-time-zones-fire-one-time-twice",
+			Edits: []Edit{
+				{fire, ", x.Ordered && x.LastCivil != 0 && o.Civil <= x.LastCivil:", ":"},
+				{"coordinator/sequencer/schedules.go", "return x.Ordered && x.LastCivil != 0 && tick.Civil <= x.LastCivil", "return false"},
+			},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "NothingAcknowledgedIsLost"}},
+		},
+		{
 			Name:   "a-paused-schedule-fires",
 			Edits:  []Edit{{fire, "	case x.IsPaused():\n		return SchedulePaused\n", ""}},
 			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},
