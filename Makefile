@@ -271,7 +271,7 @@ build/sslyze/bin/sslyze:
 	build/sslyze/bin/pip install -q sslyze==6.3.1
 
 .PHONY: fairness
-fairness: ## shares of queues while leaders are killed, and urgent tasks and small jobs behind a million others (5 minutes)
+fairness: ## shares of queues while leaders are killed, and urgent tasks and small jobs behind a million others (3 minutes)
 	DTASK_FAIRNESS=1 go test -count=1 -v -timeout 20m -run '^(TestQueuesHoldTheirShares|TestAnUrgentTaskOfAnotherOwner|TestASmallJobOfAnotherOwner)' $(ARGS) ./test/e2e
 
 .PHONY: ticks
