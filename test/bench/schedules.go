@@ -54,7 +54,7 @@ func schedules(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		setting := fmt.Sprintf("%d schedules due in one second, jobs of one task", manySchedules)
+		setting := fmt.Sprintf("%d schedules due in one second, jobs of one task, %d workers x %d slots", manySchedules, b.workers, b.slots)
 		b.table.add("schedules: job exists after its tick: p50", "ms", setting, permille(late, 500))
 		b.table.add("schedules: job exists after its tick: p99", "ms", "", permille(late, 990))
 		b.table.add("schedules: last job exists after its tick", "ms", "target: at most 1000", permille(late, 1000))
