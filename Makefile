@@ -279,8 +279,12 @@ build/sslyze/bin/sslyze:
 	build/sslyze/bin/pip install -q sslyze==6.3.1
 
 .PHONY: fairness
-fairness: ## shares of queues while leaders are killed, and an urgent task behind a million others (2 minutes)
-	DTASK_FAIRNESS=1 go test -count=1 -v -timeout 10m -run '^(TestQueuesHoldTheirShares|TestAnUrgentTaskOfAnotherOwner)' $(ARGS) ./test/e2e
+fairness: ## shares of queues while leaders are killed, and urgent tasks and small jobs behind a million others (3 minutes)
+	DTASK_FAIRNESS=1 go test -count=1 -v -timeout 20m -run '^(TestQueuesHoldTheirShares|TestAnUrgentTaskOfAnotherOwner|TestASmallJobOfAnotherOwner)' $(ARGS) ./test/e2e
+
+.PHONY: ticks
+ticks: ## kill KILLS (300) leaders within 50 ms of a tick, half of them with its fire unacknowledged: one job per tick, and none late (10 minutes)
+	DTASK_SCHEDULE_KILLS=$(or $(KILLS),300) go test -count=1 -v -timeout 0 -run '^TestEachTickStartsOneJob' $(ARGS) ./test/e2e
 
 .PHONY: alerts
 alerts: ## let each alert fire in its fault, on a real Prometheus, and none in SOAK (2m) of load; PARALLEL (4) at once

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/timescale"
+	"github.com/dtask/dtask/internal/zoneinfo"
 )
 
 // Log takes the entries that the sequencer proposes.
@@ -70,6 +71,8 @@ type Config struct {
 	// Nothing expires by age and no schedule fires while it returns false. It must
 	// be safe for concurrent use, and must not block. nil: always right.
 	ClockAgrees func() bool
+	// Zone returns the time zone of a name, for schedules. nil: of those in the program.
+	Zone func(name string) (*time.Location, error)
 	// Seed breaks ties between equally loaded workers.
 	Seed uint64
 
@@ -192,6 +195,9 @@ func (c *Config) Defaults() {
 	}
 	if c.CredentialClock == nil {
 		c.CredentialClock = c.WallClock
+	}
+	if c.Zone == nil {
+		c.Zone = zoneinfo.Load
 	}
 	if c.Definite == nil {
 		c.Definite = func(error) bool { return false }

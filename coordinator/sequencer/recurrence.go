@@ -13,7 +13,12 @@ import (
 // name of the schedule decides the jitter of its ticks. The error names the invalid part;
 // a stored recurrence is invalid only if this version of dtask no longer knows its zone.
 func Calendar(name string, r *fsm.Recurrence) (*calendar.Schedule, error) {
-	zone, err := zoneOf(r.Zone)
+	return calendarIn(zoneinfo.Load, name, r)
+}
+
+// calendarIn is Calendar with the time zones that a function returns.
+func calendarIn(load func(string) (*time.Location, error), name string, r *fsm.Recurrence) (*calendar.Schedule, error) {
+	zone, err := zoneOf(load, r.Zone)
 	if err != nil {
 		return nil, err
 	}
@@ -52,11 +57,11 @@ func Calendar(name string, r *fsm.Recurrence) (*calendar.Schedule, error) {
 	return made, nil
 }
 
-func zoneOf(name string) (*time.Location, error) {
+func zoneOf(load func(string) (*time.Location, error), name string) (*time.Location, error) {
 	if name == "" {
 		return time.UTC, nil
 	}
-	zone, err := zoneinfo.Load(name)
+	zone, err := load(name)
 	if err != nil {
 		return nil, fmt.Errorf("timezone: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/internal/zoneinfo"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -15,7 +16,7 @@ func DatedRun(r *dtaskv1.ScheduledRun) *dtaskv1.ScheduledRun {
 	if r.GetTimezone() == "" || r.GetTickMs() == 0 {
 		return r
 	}
-	zone, err := zoneOf(r.GetTimezone())
+	zone, err := zoneOf(zoneinfo.Load, r.GetTimezone())
 	if err != nil {
 		return r
 	}

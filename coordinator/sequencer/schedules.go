@@ -97,7 +97,7 @@ func (t *schedules) of(b *batch, x *fsm.Schedule) *schedule {
 	s = &schedule{id: x.ID, version: x.Version}
 	t.byID[x.ID] = s
 	var err error
-	if s.calendar, err = Calendar(x.Name, &x.Recurrence); err != nil {
+	if s.calendar, err = calendarIn(t.cfg.Zone, x.Name, &x.Recurrence); err != nil {
 		b.cfg.Logger.Error("schedule is invalid in this version and does not fire: set it again", "schedule", x.Name, "namespace", x.Namespace, "err", err)
 	}
 	return s

@@ -489,6 +489,40 @@ func TestAnEntryStartsFewLargeRuns(t *testing.T) {
 	})
 }
 
+// A schedule is on time beside one that is due at the same ticks and starts 100,000 tasks, and
+// also if those have no place in memory.
+func TestALargeScheduleDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	const large = 100_000
+	for limit, want := range map[uint64]uint32{1_000_000: 2*large + 2, 150_000: large + 2, 50_000: 2} {
+		t.Run(fmt.Sprintf("at most %d tasks", limit), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				s, end := c.lead()
+				raiseToSchedules(t, s)
+				mustSet(t, s, oftenLarge("large", large))
+				mustSet(t, s, everyTenSeconds("tick"))
+				_ = end()
+				c.config = func(cfg *sequencer.Config) { cfg.MaxTasks = limit }
+				c.lead()
+				<-time.After(25 * time.Second)
+				if got, want := c.decisions(), "10 runs; 20 runs; "; got != want {
+					t.Errorf("got %s, want %s", got, want)
+				}
+				for _, o := range c.outcomes("tick") {
+					if late := o.AtMS - o.TickMS; late < 0 || late > 20 {
+						t.Errorf("the tick %d was decided %d ms late", o.TickMS, late)
+					}
+				}
+				if n := c.tasks(); n != want {
+					t.Errorf("%d tasks have started, want %d", n, want)
+				}
+			})
+		})
+	}
+}
+
 // Timers can't be removed, and those of a far tick are set again each hour.
 func TestAScheduleThatChangesOftenHasOneTimer(t *testing.T) {
 	t.Parallel()

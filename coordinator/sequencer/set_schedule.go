@@ -23,7 +23,7 @@ type NewSchedule struct {
 // ErrOutcomeUnknown; that of Calendar for an invalid recurrence, of which nothing was
 // proposed.
 func (s *Sequencer) SetSchedule(ctx context.Context, n NewSchedule) (*fsm.Schedule, error) {
-	c, err := Calendar(n.Name, &n.Recurrence)
+	c, err := calendarIn(s.schedules.cfg.Zone, n.Name, &n.Recurrence)
 	if err != nil {
 		return nil, err
 	}

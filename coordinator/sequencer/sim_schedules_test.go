@@ -112,14 +112,39 @@ func (x *simSchedule) definition() sequencer.NewSchedule {
 		Recurrence:    fsm.Recurrence{EveryMS: 1000 * (1 + c.rng.Int64N(4)), JitterMS: c.rng.Int64N(2) * 700},
 		ScheduleRules: fsm.ScheduleRules{Overlap: fsm.Overlap(1 + c.rng.IntN(5)), Missed: fsm.MissedRule(1 + c.rng.IntN(2)), WithinMS: 20_000},
 	}
+	if n.EveryMS == 3000 {
+		n.EveryMS, n.Cron, n.Zone = 0, []string{simFixed}, "Europe/Berlin"
+	}
 	copy(n.Digest[:], n.Key)
 	return n
+}
+
+// simFixed is a cron expression that fires every three seconds. It lists minutes and hours, so
+// that none of its wall-clock times may fire twice.
+var simFixed = "*/3 " + upTo(59) + " " + upTo(23) + " * * *"
+
+// upTo returns the list of all numbers up to one.
+func upTo(n int) string {
+	text := "0"
+	for i := range n {
+		text += fmt.Sprintf(",%d", i+1)
+	}
+	return text
+}
+
+// simZone returns the time zones that a replica knows: the wall-clock times of replicas differ
+// by some seconds, as if they had other versions of the time zones.
+func simZone(replica int) func(string) (*time.Location, error) {
+	return func(name string) (*time.Location, error) { return time.FixedZone(name, 3600+7*replica), nil }
 }
 
 // beforeFire checks that a tick is decided once and not early, and only while the schedule
 // is not paused.
 func (l *simLedger) beforeFire(s *fsm.State, e fsm.Entry, op *fsm.Fire) {
 	l.once(fmt.Sprintf("tick %d of schedule %d", op.TickMS, op.Schedule))
+	if x := s.Schedule(op.Schedule); x != nil && x.Ordered {
+		l.once(fmt.Sprintf("wall-clock time %d of schedule %d in version %d", op.Civil, op.Schedule, x.Version))
+	}
 	if op.TickMS > e.NowMS {
 		l.c.fail("tick %d fired at %d", op.TickMS, e.NowMS)
 	}

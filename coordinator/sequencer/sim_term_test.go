@@ -84,7 +84,7 @@ func (c *sim) elect() {
 		},
 		EntryOps: c.opts.EntryOps, InFlight: c.opts.InFlight, KeepJobs: c.opts.KeepJobs, KeepWorkers: c.opts.KeepWorkers,
 		DeadLetterNotifications: simDeadLetters[c.opts.DeadLetters], NotificationsCommitted: func() { t.woken.Store(true) },
-		Lease: c.opts.Lease, WallClock: func() time.Time { return time.Now().Add(skew) },
+		Zone: simZone(r.number), Lease: c.opts.Lease, WallClock: func() time.Time { return time.Now().Add(skew) },
 	})
 	if err != nil {
 		c.fail("%v", err)

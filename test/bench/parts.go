@@ -13,9 +13,15 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// packages have the benchmarks of the table: the replicated state and the scheduler,
-// without a log, a network or a disk.
-var packages = []string{"fsm", "scheduler", "scheduler/forecast"}
+// packages have the benchmarks of the table: the replicated state, the scheduler and the
+// times of schedules, without a log, a network or a disk.
+var packages = []string{"fsm", "scheduler", "scheduler/forecast", "internal/calendar"}
+
+// partTargets are the targets of figures, by their names.
+var partTargets = map[string]string{
+	"internal/calendar: NextOfTenThousandSchedules": "at most 100 ms",
+	"internal/calendar: RarestNext":                 "at most 1 ms",
+}
 
 // parts runs benchmarks of parts of the programs.
 func parts(ctx context.Context, b *bench) error {
@@ -53,7 +59,11 @@ func (b *bench) parts(name string, list []benchmark) {
 		measured[f] = append(measured[f], one.value)
 	}
 	for _, f := range order {
-		b.table.add(name+": "+f.name, f.unit, "alone, on one core", measured[f]...)
+		what, setting := name+": "+f.name, "alone, on one core"
+		if target := partTargets[what]; target != "" {
+			setting += "; target: " + target
+		}
+		b.table.add(what, f.unit, setting, measured[f]...)
 	}
 }
 

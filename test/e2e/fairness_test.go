@@ -97,18 +97,28 @@ func TestQueuesHoldTheirSharesAcrossLeaders(t *testing.T) {
 	}
 }
 
+// behindAMillion starts a cluster of 64 slots, and returns a function that fills it: a million
+// tasks of a second and of low priority wait then.
+func behindAMillion(t *testing.T) (c *cluster.Cluster, cl *client.Client, fill func()) {
+	t.Helper()
+	const slots, waiting = 64, 1_000_000
+	c = clustertest.Start(t, cluster.Config{Workers: 4, Slots: slots / 4})
+	cl, err := c.Client()
+	clustertest.Must(t, err)
+	t.Cleanup(func() { _ = cl.Close() }) // nothing is written
+	return c, cl, func() {
+		submitAs(t, cl, "alice", arrayOfSleeps("low", "default", "low", waiting, time.Second))
+		clustertest.Must(t, cluster.Pause(t.Context(), 3*time.Second)) // all slots are in use
+	}
+}
+
 // Behind a million tasks of low priority, an urgent task of another owner begins when the next
 // slot is free.
 func TestAnUrgentTaskOfAnotherOwnerDoesNotWait(t *testing.T) {
 	onlyForFairness(t)
-	const slots, waiting, rounds = 64, 1_000_000, 20
-	const limit = 1050 * time.Millisecond
-	c := clustertest.Start(t, cluster.Config{Workers: 4, Slots: slots / 4})
-	cl, err := c.Client()
-	clustertest.Must(t, err)
-	defer func() { _ = cl.Close() }() // nothing is written
-	submitAs(t, cl, "alice", arrayOfSleeps("low", "default", "low", waiting, time.Second))
-	clustertest.Must(t, cluster.Pause(t.Context(), 3*time.Second)) // all slots are in use
+	const rounds, limit = 100, 1050 * time.Millisecond
+	c, cl, fill := behindAMillion(t)
+	fill()
 	worst := time.Duration(0)
 	for range rounds {
 		id := submitAs(t, cl, "bob", arrayOfSleeps("urgent", "default", "urgent", 1, time.Millisecond))
@@ -116,8 +126,33 @@ func TestAnUrgentTaskOfAnotherOwnerDoesNotWait(t *testing.T) {
 		clustertest.Must(t, err)
 		worst = max(worst, job.StartedAt.Sub(*job.SubmittedAt))
 	}
-	t.Logf("%d urgent tasks behind %d: started within %v", rounds, waiting, worst)
+	t.Logf("%d urgent tasks behind a million: started within %v", rounds, worst)
 	if worst > limit {
 		t.Errorf("an urgent task started after %v, want at most %v", worst, limit)
+	}
+}
+
+// A job of ten tasks takes at most 2.2 times as long behind a million tasks of another owner,
+// with the same priority and as long ones, as alone.
+func TestASmallJobOfAnotherOwnerTakesTwiceAsLongAtMost(t *testing.T) {
+	onlyForFairness(t)
+	const rounds, limit = 10, 2.2
+	c, cl, fill := behindAMillion(t)
+	took := func() time.Duration {
+		id := submitAs(t, cl, "bob", arrayOfSleeps("small", "default", "low", 10, time.Second))
+		job, err := c.AwaitEnd(t.Context(), id, guard)
+		clustertest.Must(t, err)
+		return job.CompletedAt.Sub(*job.SubmittedAt)
+	}
+	alone := took()
+	fill()
+	worst := time.Duration(0)
+	for range rounds {
+		worst = max(worst, took())
+	}
+	ratio := worst.Seconds() / alone.Seconds()
+	t.Logf("%d jobs of ten tasks behind a million: within %v, %.2f times the %v of one alone", rounds, worst, ratio, alone)
+	if ratio > limit {
+		t.Errorf("a job of ten tasks took %.2f times as long as alone, want at most %.1f", ratio, limit)
 	}
 }

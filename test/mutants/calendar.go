@@ -2,7 +2,7 @@ package mutants
 
 // inCalendar returns the mistakes with the times at which schedules fire.
 func inCalendar() []Mutant {
-	const rules = "internal/calendar/rules.go"
+	const rules, schedule = "internal/calendar/rules.go", "internal/calendar/schedule.go"
 	caught := []Checker{{Package: "./internal/calendar", Run: "AroundATransition|OfWholeYears|PreviewsMark|TicksGrow|RarestTick|ManyWays"}}
 	return []Mutant{
 		{
@@ -29,6 +29,14 @@ func inCalendar() []Mutant {
 			Name:   "a-search-skips-the-shifts-before-its-hit",
 			Edits:  []Edit{{rules, "from = max(from, int64(s.hit)-maxOffset)", "from = max(from, int64(s.hit))"}},
 			Caught: caught,
+		},
+		{
+			Name: "jitter-from-a-random-source",
+			Edits: []Edit{
+				{schedule, "\"crypto/sha256\"", "\"crypto/rand\"\n\t\"crypto/sha256\""},
+				{schedule, "[]byte(s.name + ", "[]byte(rand.Text() + "},
+			},
+			Caught: []Checker{{Package: "./internal/calendar", Run: "JitterDependsOnNameAndTick"}},
 		},
 		{
 			Name:   "time-zones-end-with-a-leap-year",

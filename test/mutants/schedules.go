@@ -11,9 +11,22 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},
 		},
 		{
+			Name:   "missed-ticks-count-from-the-stamp-of-the-last-entry",
+			Edits:  []Edit{{fire, "x.AfterMS, x.LastCivil, x.runs = o.TickMS,", "x.AfterMS, x.LastCivil, x.runs = max(o.TickMS, s.now),"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "MissedTicksRunByTheirRule"}},
+		},
+		{
 			Name:   "a-wall-clock-time-fires-in-two-zones",
 			Edits:  []Edit{{fire, ", x.Ordered && x.LastCivil != 0 && o.Civil <= x.LastCivil:", ":"}},
 			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},
+		},
+		{
+			Name: "leaders-with-other-time-zones-fire-one-time-twice",
+			Edits: []Edit{
+				{fire, ", x.Ordered && x.LastCivil != 0 && o.Civil <= x.LastCivil:", ":"},
+				{"coordinator/sequencer/schedules.go", "return x.Ordered && x.LastCivil != 0 && tick.Civil <= x.LastCivil", "return false"},
+			},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "NothingAcknowledgedIsLost"}},
 		},
 		{
 			Name:   "a-paused-schedule-fires",
@@ -29,6 +42,11 @@ func inSchedules() []Mutant {
 			Name:   "a-schedule-trusts-any-clock",
 			Edits:  []Edit{{"coordinator/sequencer/schedules.go", "case b.full() || !t.cfg.ClockAgrees() || t.uploads", "case b.full() || t.uploads"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "AClockThatIsSet"}},
+		},
+		{
+			Name:   "schedules-wait-behind-one-without-place-in-memory",
+			Edits:  []Edit{{"coordinator/sequencer/schedules.go", "case b.full() || !t.cfg.ClockAgrees() || t.uploads.full() ||", "case b.full() || len(t.blocked) > 0 || !t.cfg.ClockAgrees() || t.uploads.full() ||"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "ALargeScheduleDelaysNoOther"}},
 		},
 		{
 			Name:   "runs-of-one-entry-exceed-the-memory",

@@ -98,7 +98,8 @@ func (t *ticks) once() {
 	}
 }
 
-// outcomes checks that what was read of each tick never changes, and is true.
+// outcomes checks that what was read of each tick never changes, is true, and was not decided
+// early.
 func (t *ticks) outcomes(d definition) {
 	read := make(map[int64]history.Tick)
 	for _, c := range t.reads[d] {
@@ -111,6 +112,9 @@ func (t *ticks) outcomes(d definition) {
 				continue
 			}
 			read[x.At] = x
+			if early := time.Duration(x.At-c.Wall) * time.Millisecond; c.Wall > 0 && early > 0 && !t.a.clocksWrong(t.before(d, x.At), c.Return) {
+				t.a.faults.add(Disorder, where, "read as %s %v before its time", x.Became, early)
+			}
 			f, jobs := t.a.finals[x.Job], t.jobs[d.id][x.At]
 			switch {
 			case x.Became == history.TickRan && (f == nil || f.Run == nil || f.Run.At != x.At || f.Run.ID != d.id || f.Name != d.name):
@@ -172,13 +176,7 @@ func (t *ticks) gaps(d definition) {
 // outcome: it may have had its effect after the last read that did not show that tick, and
 // before the end of the first one that showed the next tick.
 func (t *ticks) explained(d definition, after int64, first history.Call, used map[int]bool) bool {
-	var since time.Duration
-	none := definition{d.name, d.created, 0}
-	for _, c := range slices.Concat(t.reads[none], t.reads[d]) {
-		if len(c.Ticks) == 0 || c.Ticks[len(c.Ticks)-1].At < after {
-			since = max(since, c.Call)
-		}
-	}
+	since := t.before(d, after)
 	for _, c := range t.a.calls {
 		change := c.Kind == history.SetSchedule || c.Kind == history.ResumeSchedule
 		if change && c.Schedule == d.name && c.Verdict != history.Fail && !used[c.N] && c.Call < first.Return && c.Return > since {
@@ -187,6 +185,17 @@ func (t *ticks) explained(d definition, after int64, first history.Call, used ma
 		}
 	}
 	return false
+}
+
+// before returns when the last read began that shows no tick from one on: it was decided later.
+func (t *ticks) before(d definition, at int64) (since time.Duration) {
+	none := definition{d.name, d.created, 0}
+	for _, c := range slices.Concat(t.reads[none], t.reads[d]) {
+		if len(c.Ticks) == 0 || c.Ticks[len(c.Ticks)-1].At < at {
+			since = max(since, c.Call)
+		}
+	}
+	return since
 }
 
 // count counts the ticks that ran, that were reported as skipped, and between two ticks that

@@ -28,6 +28,7 @@ func tickStory() Record {
 		r.Finals = append(r.Finals, runOf(second))
 		r.Lines = append(r.Lines, ran(strconv.Itoa(second), 10*second, 10*second+5)...)
 	}
+	r.Calls[3].Wall = 6000
 	number(&r)
 	return r
 }
@@ -74,7 +75,7 @@ func TestEachPlantedFaultOfAScheduleIsFound(t *testing.T) {
 		x := ranAt(int64(second), strconv.Itoa(second))
 		x.Earlier = earlier
 		c := &r.Calls[3]
-		c.Ticks = append(c.Ticks, x)
+		c.Ticks, c.Wall = append(c.Ticks, x), x.At
 		r.Finals = append(r.Finals, runOf(second))
 		r.Lines = append(r.Lines, ran(strconv.Itoa(second), 10*second, 10*second+5)...)
 	}
@@ -99,6 +100,13 @@ func TestEachPlantedFaultOfAScheduleIsFound(t *testing.T) {
 		"a skipped tick ran":                    {[]Kind{Unexpected}, func(r *Record) { r.Finals = append(r.Finals, runOf(3)); r.Lines = append(r.Lines, ran("3", 30, 35)...) }},
 		"a tick ran that was counted as missed": {[]Kind{Unexpected}, func(r *Record) { r.Finals = append(r.Finals, runOf(4)); r.Lines = append(r.Lines, ran("4", 40, 45)...) }},
 		"an outcome changes":                    {[]Kind{Backwards}, func(r *Record) { r.Calls[3].Ticks[1] = history.Tick{At: 2000, Became: history.TickOpen} }},
+		"a tick is early":                       {[]Kind{Disorder}, func(r *Record) { r.Calls[3].Wall = 5999 }},
+		"a tick is early by a wrong clock": {nil, func(r *Record) {
+			r.Calls[3].Wall, r.Harms = 5999, []ledger.Harm{{Worker: clocksHarmed, From: 105, Until: 120}}
+		}},
+		"a tick is early after a clock was corrected": {[]Kind{Disorder}, func(r *Record) {
+			r.Calls[3].Wall, r.Harms = 5999, []ledger.Harm{{Worker: clocksHarmed, From: 50, Until: 99}}
+		}},
 		"a tick has no outcome":                 {[]Kind{Lost}, func(r *Record) { last(r, 8, 0) }},
 		"fewer were missed than have none":      {[]Kind{Lost}, func(r *Record) { last(r, 9, 1) }},
 		"all were missed that have none":        {nil, func(r *Record) { last(r, 9, 2) }},

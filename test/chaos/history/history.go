@@ -71,6 +71,7 @@ type Call struct {
 	Schedule string `json:"schedule,omitempty"` // the subject of a call about a schedule
 	Created  int64  `json:"created,omitempty"`  // when the schedule that was read was first set, by its leader's clock
 	Ticks    []Tick `json:"ticks,omitempty"`    // what was read of its last ticks, the oldest first
+	Wall     int64  `json:"wall,omitempty"`     // time of day when that was read, by the client's clock, in ms
 }
 
 // A Tick is what happened to a tick of a schedule.

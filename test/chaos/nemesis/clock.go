@@ -10,7 +10,7 @@ import (
 func clockFaults() []fault {
 	return []fault{
 		{"F52", "clock-step", clocks(func(w *World) map[string]any {
-			steps := []time.Duration{10 * time.Second, time.Hour, 365 * 24 * time.Hour}
+			steps := []time.Duration{10 * time.Second, time.Hour, 24 * time.Hour, 365 * 24 * time.Hour}
 			step := steps[w.Random.IntN(len(steps))]
 			if w.Random.IntN(2) == 0 {
 				step = -step

@@ -20,6 +20,9 @@ const (
 	// readInterval is about how often the last ticks of a schedule are read. The cluster
 	// keeps 20 of them.
 	readInterval = 3 * time.Second
+	// cronZone differs from UTC by whole minutes: the ticks of the expressions are those of
+	// their intervals.
+	cronZone = "Asia/Kathmandu"
 	// firesWithin is how long a schedule may take to fire after everything was healed. It is
 	// a guard: it takes a second or two.
 	firesWithin = 2 * time.Minute
@@ -31,6 +34,7 @@ type plannedSchedule struct {
 	job     *dtaskv1.JobSpec
 	name    string
 	every   time.Duration
+	cron    string // instead of every, with the same ticks, in a time zone and with jitter
 	overlap dtaskv1.ScheduleOverlap
 	all     bool // all missed ticks run, or the newest
 }
@@ -56,13 +60,15 @@ func (k *timekeeper) prepare(ctx context.Context) error {
 		overlap dtaskv1.ScheduleOverlap
 		rule    string
 		all     bool
+		cron    string
 	}{
-		{"skip", time.Second, dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP, "skip", false},
-		{"skip-all", 2 * time.Second, dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP, "skip", true},
-		{"wait", 2 * time.Second, dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT, "wait", true},
-		{"replace", time.Second, dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_REPLACE, "replace", false},
+		{"every-skip", time.Second, dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP, "skip", false, ""},
+		{"every-skip-all", 2 * time.Second, dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP, "skip", true, ""},
+		{"every-wait", 2 * time.Second, dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_WAIT, "wait", true, ""},
+		{"every-replace", time.Second, dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_REPLACE, "replace", false, ""},
+		{"cron-skip", 2 * time.Second, dtaskv1.ScheduleOverlap_SCHEDULE_OVERLAP_SKIP, "skip", true, "*/2 * * * * *"},
 	} {
-		x := &plannedSchedule{name: "every-" + s.name, every: s.every, overlap: s.overlap, all: s.all}
+		x := &plannedSchedule{name: s.name, every: s.every, cron: s.cron, overlap: s.overlap, all: s.all}
 		plan := check.Plan{
 			Name: x.name, Shape: "schedule", Every: x.every, Tasks: numbered(2),
 			Gate: &check.Gate{Key: x.name, Overlap: s.rule},
@@ -156,6 +162,9 @@ func (k *timekeeper) change(kind history.Kind, x *plannedSchedule, do func() err
 
 func (k *timekeeper) set(ctx context.Context, x *plannedSchedule) error {
 	d := &dtaskv1.ScheduleDefinition{EveryMs: x.every.Milliseconds(), Overlap: x.overlap, Missed: dtaskv1.ScheduleMissed_SCHEDULE_MISSED_ONE}
+	if x.cron != "" {
+		d.EveryMs, d.Cron, d.Timezone, d.JitterMs = 0, []string{x.cron}, cronZone, x.every.Milliseconds()/4
+	}
 	if x.all {
 		d.Missed = dtaskv1.ScheduleMissed_SCHEDULE_MISSED_ALL
 	}
@@ -198,7 +207,7 @@ func (k *timekeeper) read(ctx context.Context, x *plannedSchedule) ([]history.Ti
 		if err != nil {
 			return err //nolint:wrapcheck // recorded in any case
 		}
-		c.Created = got.GetCreatedAt()
+		c.Created, c.Wall = got.GetCreatedAt(), time.Now().UnixMilli()
 		for _, o := range slices.Backward(got.GetOutcomes()) {
 			c.Ticks = append(c.Ticks, history.Tick{At: o.GetTickAt(), Became: decisions[o.GetDecision()], Job: o.GetJob(), Earlier: int(o.GetEarlier())})
 		}
