@@ -97,7 +97,7 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 			amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal())) + inAlternative(r.GetAlternative())
 	},
 	"no_worker":        fixed("no worker is up"),
-	"fits_no_worker":   fixed("no worker that accepts tasks could run it, even if it were idle"),
+	"fits_no_worker":   fixed("it fits no known worker: none that accepts tasks could run it, even if idle"),
 	"no_free_capacity": fixed("no worker that could run it has a free slot with what it needs"),
 	"tasks_ahead":      func(r *dtaskv1.Reason) string { return "at most " + aheadText(r) },
 	"many_tasks_ahead": func(r *dtaskv1.Reason) string { return "at least " + aheadText(r) },
