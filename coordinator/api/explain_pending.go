@@ -60,7 +60,10 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 		case l.Paused:
 			list = append(list, &dtaskv1.Reason{Code: "limit_settles", Name: l.Name})
 		case l.Running > 0 && l.Held >= l.Running:
-			list = append(list, &dtaskv1.Reason{Code: "limit_full", Name: l.Name, Free: int64(l.Held), Total: int64(l.Running), Unit: "attempts"})
+			list = append(list, &dtaskv1.Reason{
+				Code: "limit_full", Name: l.Name, Free: int64(l.Held), Total: int64(l.Running), Unit: "attempts",
+				Tasks: namedTasks(x.st, x.caller, l.Holders, maxExplainedNames),
+			})
 		case l.Rated && l.Tokens == 0:
 			set := x.st.NamedLimit(fsm.LimitOf(l.Name)).GetSettings()
 			list = append(list, &dtaskv1.Reason{Code: "limit_rate", Name: l.Name, Value: spec.FormatRate(set.Rate, set.PeriodMS), Until: x.soft.RateUntil[l.Name]})

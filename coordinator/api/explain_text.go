@@ -80,7 +80,11 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return fmt.Sprintf("array %s has %s, and max_parallel is %d: %s", r.GetTask(), plural(r.GetFree(), "attempt"), r.GetTotal(), strings.Join(r.GetTasks(), ", "))
 	},
 	"limit_full": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("limit %s is full: %s of %d", r.GetName(), plural(r.GetFree(), "attempt"), r.GetTotal())
+		text := fmt.Sprintf("limit %s is full: %s of %d", r.GetName(), plural(r.GetFree(), "attempt"), r.GetTotal())
+		if len(r.GetTasks()) > 0 {
+			text += ", such as those of " + strings.Join(r.GetTasks(), ", ")
+		}
+		return text
 	},
 	"limit_rate": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("limit %s lets %s start, and all of these have", r.GetName(), r.GetValue())

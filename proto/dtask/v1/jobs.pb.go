@@ -5546,7 +5546,7 @@ type Reason struct {
 	// Of an obstacle: the workers of the group differ, and free and total are those of the
 	// worker that has most free.
 	Varies bool     `protobuf:"varint,15,opt,name=varies,proto3" json:"varies,omitempty"`
-	Tasks  []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // of the job, that hold what it waits for; at most 10
+	Tasks  []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // that hold what it waits for, of the job, or JOB/TASK for a limit; at most 10
 	// Of a task that is waited for: why it is in its state, as the code and the sentence of a
 	// reason.
 	CauseCode string `protobuf:"bytes,17,opt,name=cause_code,json=causeCode,proto3" json:"cause_code,omitempty"`
