@@ -19,7 +19,8 @@ func (x *explainer) pending() {
 		return
 	}
 	x.groups(c)
-	for _, r := range x.waits(c) {
+	waits := x.waits(c)
+	for _, r := range waits {
 		x.add(r)
 	}
 	if c.Higher+c.Earlier > 0 && !c.Fits && !c.Waits {
@@ -29,6 +30,9 @@ func (x *explainer) pending() {
 		}
 		x.add(r)
 	}
+	if waits[len(waits)-1].GetCode() == "no_free_capacity" {
+		x.aheadByShare(c)
+	}
 	if x.soft.QueueTimeout > 0 {
 		x.add(&dtaskv1.Reason{Code: "queue_timeout", Until: x.soft.QueueTimeout})
 	}
@@ -36,6 +40,16 @@ func (x *explainer) pending() {
 	// While more is ready than the leader can assign, the order of the others is not known.
 	if x.resp.Complete = !x.soft.Busy && !x.soft.Paused && x.soft.HeldUntil == 0; x.resp.GetComplete() {
 		x.capacityChanges(c)
+	}
+}
+
+// aheadByShare adds the queues and owners that get what becomes free before the task does.
+func (x *explainer) aheadByShare(c *sequencer.Capacity) {
+	if c.QueuesAhead > 0 {
+		x.add(&dtaskv1.Reason{Code: "queues_ahead", Total: int64(c.QueuesAhead), Unit: "queues"}) //nolint:gosec // a count
+	}
+	if c.OwnersAhead > 0 {
+		x.add(&dtaskv1.Reason{Code: "owners_ahead", Total: int64(c.OwnersAhead), Unit: "owners"}) //nolint:gosec // a count
 	}
 }
 

@@ -105,6 +105,12 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	"no_free_capacity": fixed("no worker that could run it has a free slot with what it needs"),
 	"tasks_ahead":      func(r *dtaskv1.Reason) string { return "at most " + aheadText(r) },
 	"many_tasks_ahead": func(r *dtaskv1.Reason) string { return "at least " + aheadText(r) },
+	"queues_ahead": func(r *dtaskv1.Reason) string {
+		return "before its queue by share: " + plural(r.GetTotal(), "other queue") + " with ready tasks"
+	},
+	"owners_ahead": func(r *dtaskv1.Reason) string {
+		return "before its owner by share: " + plural(r.GetTotal(), "other owner") + " with ready tasks of its priority"
+	},
 	"queue_timeout": func(r *dtaskv1.Reason) string {
 		return "its queue timeout ends at " + formatTime(r.GetUntil())
 	},

@@ -5539,7 +5539,7 @@ type Reason struct {
 	Want    int64                  `protobuf:"varint,9,opt,name=want,proto3" json:"want,omitempty"`    // how much is needed, in unit
 	Free    int64                  `protobuf:"varint,10,opt,name=free,proto3" json:"free,omitempty"`   // how much is free, or done; below 0 if more is taken than there is
 	Total   int64                  `protobuf:"varint,11,opt,name=total,proto3" json:"total,omitempty"` // how much there is, or the limit
-	Unit    string                 `protobuf:"bytes,12,opt,name=unit,proto3" json:"unit,omitempty"`    // of these three: slots, tasks, attempts, workers, or thousandths of a resource
+	Unit    string                 `protobuf:"bytes,12,opt,name=unit,proto3" json:"unit,omitempty"`    // of these three: slots, tasks, attempts, workers, queues, owners, or thousandths of a resource
 	Until   int64                  `protobuf:"varint,13,opt,name=until,proto3" json:"until,omitempty"` // when it ends at the latest, Unix ms
 	// An error, the state of a task, or how a job must end.
 	Detail string `protobuf:"bytes,14,opt,name=detail,proto3" json:"detail,omitempty"`
