@@ -130,6 +130,9 @@ func (f *fakeLeader) ListTasks(r *dtaskv1.ListTasksRequest, s grpc.ServerStreami
 			out.Tasks = append(out.Tasks, t)
 		}
 	}
+	if r.GetTask() == "train" || r.GetTask() == "mute" || slices.Equal(r.GetStates(), []dtaskv1.TaskState{dtaskv1.TaskState_TASK_STATE_PENDING}) {
+		out.Tasks = append(out.Tasks, &dtaskv1.Task{Id: cmp.Or(r.GetTask(), "train"), Index: 3, State: dtaskv1.TaskState_TASK_STATE_PENDING, Type: "command"}) // see Explain
+	}
 	if len(out.GetTasks()) == 0 && r.GetTask() != "" {
 		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+r.GetJob()+" has no task "+r.GetTask())
 	}

@@ -46,6 +46,7 @@ func (f *fakeLeader) Plan(_ context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.P
 			{Code: "critical_path", Time: &dtaskv1.PlanTime{LowMs: 180_000, HighMs: 210_000, Bounded: true}},
 			{Code: "max_parallel", Name: "ma\x1b[31mp", Time: &dtaskv1.PlanTime{LowMs: 100_000, HighMs: 100_000, Bounded: true}},
 			{Code: "resource", Name: "cpu", Time: &dtaskv1.PlanTime{LowMs: 90_000, HighMs: 90_000, Bounded: true}},
+			{Code: "limit", Name: "export-api", Time: &dtaskv1.PlanTime{LowMs: 80_000, HighMs: 80_000, Bounded: true}},
 		}
 		p.Runs, p.LastJob, p.ChangesTotal = 17, "42", 3
 		p.Changes = []*dtaskv1.PlanChange{

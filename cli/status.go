@@ -18,6 +18,8 @@ const (
 	maxActiveJobs = 100
 	// redrawInterval is the period of --watch for the cluster, which has no watch.
 	redrawInterval = 2 * time.Second
+	// reasonTimeout bounds the call for the reason of a pending task.
+	reasonTimeout = 2 * time.Second
 )
 
 func newStatus(a *app) *cobra.Command {
@@ -29,7 +31,8 @@ func newStatus(a *app) *cobra.Command {
 		Long: `Show a job with its tasks, a task with its attempts, or the cluster with its pending
 and running jobs. For an array, a job's status shows the number of tasks in each state,
 and the tasks that failed or run; JOB/ARRAY shows all tasks. The exit code is 0 even if
-the job failed. --state shows only the tasks in these states.
+the job failed. --state shows only the tasks in these states. A pending task that is shown
+alone has the main reason why it waits; "dtaskctl explain" shows all.
 
 --critical-path shows the chain of tasks that determined the end of a job, and how long each
 of them waited and ran: from the task that ended last back to the start, always by the
@@ -141,6 +144,7 @@ func (a *app) jobView(ctx context.Context, c *client.Client, id string, states [
 	if err != nil {
 		return view{}, err
 	}
+	a.addReason(ctx, c, id, tasks)
 	return view{doc: document.NewJobWithTasks(job, nil), text: func(p *show.Printer) {
 		p.Job(job)
 		p.Arrays(job.GetArrays())
@@ -160,6 +164,9 @@ func (a *app) taskView(ctx context.Context, c *client.Client, job, id string, st
 		return view{}, err
 	}
 	if selected == 1 && tasks[0].GetArray() != id {
+		if a.textOutput() {
+			a.addReason(ctx, c, job, tasks)
+		}
 		return view{
 			doc:  document.NewTaskWithHistory(job, tasks[0]),
 			text: func(p *show.Printer) { p.Task(job, tasks[0]) },
@@ -170,6 +177,22 @@ func (a *app) taskView(ctx context.Context, c *client.Client, job, id string, st
 		tasks: c.Tasks(ctx, job, withoutHistory(filter)),
 		text:  func(p *show.Printer) { p.Tasks(tasks, selected) },
 	}, nil
+}
+
+// addReason gives a pending task that is shown alone the first reason of its explanation. The
+// status is complete without: it does not wait for a leader that does not answer, and an
+// error is ignored.
+func (a *app) addReason(ctx context.Context, c *client.Client, job string, tasks []*dtaskv1.Task) {
+	if a.stale || len(tasks) != 1 || tasks[0].GetState() != dtaskv1.TaskState_TASK_STATE_PENDING || tasks[0].GetPendingReason() != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reasonTimeout)
+	defer cancel()
+	e, err := c.Explain(ctx, job, tasks[0].GetId())
+	if err != nil || e.GetState() != tasks[0].GetState() || len(e.GetReasons()) == 0 {
+		return
+	}
+	tasks[0].PendingReason = e.GetReasons()[0].GetText()
 }
 
 // withoutHistory is a filter that does not read the attempts of tasks.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -258,4 +259,22 @@ func (v *TaskView) Limits() (loads []LimitLoad) {
 		loads = append(loads, l.load())
 	}
 	return loads
+}
+
+// LimitHolders returns the tasks, in order, whose attempts on workers count towards a limit; none
+// if ViewRunning was not called.
+func (v *TaskView) LimitHolders(limit string) (tasks []TaskRef) {
+	if v.running == nil {
+		return nil
+	}
+	for i := range v.running.attempts {
+		a := &v.running.attempts[i]
+		if slices.Contains(v.running.classes[a.Class].demand.Uses, limit) {
+			tasks = append(tasks, a.Task)
+		}
+	}
+	slices.SortFunc(tasks, func(a, b TaskRef) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
+	})
+	return slices.Compact(tasks)
 }

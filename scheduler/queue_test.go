@@ -412,3 +412,41 @@ func TestEvery16thStartIsTheOldestTask(t *testing.T) {
 		s.Release(a.Worker, a.Class, a.Priority)
 	}
 }
+
+// What is before a task by share is what starts before it: here, one task of each queue and owner.
+func TestAViewCountsTheQueuesAndOwnersBeforeATask(t *testing.T) {
+	t.Parallel()
+	s := fleet(1, 8)
+	s.SetQueue("paused", scheduler.Queue{Paused: true})
+	own := inQueue("a", "alice")
+	for i := range 8 { // all slots, of which bob holds one
+		d := own
+		if i == 7 {
+			d = inQueue("a", "bob")
+		}
+		s.Push(scheduler.TaskRef{Job: 9, Index: uint32(i)}, s.Class(d), scheduler.Normal, 0)
+	}
+	if n := started(s); n[9] != 8 {
+		t.Fatalf("got %v, want 8 starts", n)
+	}
+	last := scheduler.TaskRef{Job: 1}
+	s.Push(last, s.Class(own), scheduler.Normal, 0)
+	count := func(queues, owners uint64) {
+		t.Helper()
+		if q, o := s.View(last, s.Class(own), scheduler.Normal, 0, nil).BeforeByShare(); q != queues || o != owners {
+			t.Errorf("got %d queues and %d owners, want %d and %d", q, o, queues, owners)
+		}
+	}
+	count(0, 0)
+	for i, d := range []scheduler.Demand{
+		inQueue("b", ""), inQueue("b", "x"), inQueue("c", ""), inQueue("paused", ""), inQueue("a", "bob"), inQueue("a", "carol"),
+		{Queue: "b", Limit: 1, Group: scheduler.TaskRef{Job: 7}},
+	} {
+		s.Push(scheduler.TaskRef{Job: 2, Index: uint32(i)}, s.Class(d), scheduler.Normal, 0)
+	}
+	count(2, 2)
+	s.Push(scheduler.TaskRef{Job: 3}, s.Class(inQueue("a", "dora")), scheduler.High, 0) // counted as of a higher priority
+	count(2, 2)
+	s.SetQueue("a", scheduler.Queue{Weight: 1000}) // the others hold nothing
+	count(2, 2)
+}

@@ -317,6 +317,33 @@ func (v *TaskView) Queued() bool { return v.queued }
 // Position returns how many tasks are before the task.
 func (v *TaskView) Position() Position { return v.position }
 
+// BeforeByShare returns how many other queues with tasks that may start have their turn before the
+// queue of the task, and how many other owners with such tasks of its priority have it before the
+// owner of the task: they hold less, of queues for their weight, or as much and were served
+// longer ago.
+func (v *TaskView) BeforeByShare() (queues, owners uint64) {
+	own := v.class.flow
+	ownQueue, ownOwner := v.queueKey(own.queue), v.ownerKey(own)
+	queueSeen, ownerSeen := make(map[*queue]bool), make(map[*flow]bool)
+	for i := range v.ahead {
+		f := v.ahead[i].class.flow
+		switch {
+		case !v.ahead[i].class.mayStart():
+		case f.queue != own.queue && !queueSeen[f.queue]:
+			queueSeen[f.queue] = true
+			if k := v.queueKey(f.queue); k.before(&ownQueue) || !ownQueue.before(&k) && f.queue.before(own.queue) {
+				queues++
+			}
+		case f.queue == own.queue && f != own && v.ahead[i].priority == v.priority && !ownerSeen[f]:
+			ownerSeen[f] = true
+			if k := v.ownerKey(f); k.before(&ownOwner) || !ownOwner.before(&k) && f.before(own) {
+				owners++
+			}
+		}
+	}
+	return queues, owners
+}
+
 // Group returns how many attempts of the task's group may run at once, 0 if any number,
 // and how many do.
 func (v *TaskView) Group() (limit, held uint32) {

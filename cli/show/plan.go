@@ -163,6 +163,8 @@ func boundText(b document.PlanBound) string {
 		return "the resource " + b.Name
 	case "queue":
 		return "the running tasks that queue " + b.Name + " may have"
+	case "limit":
+		return "the limit " + b.Name
 	case "queue_resource":
 		return "the resource " + b.Name + " that its queue may hold"
 	}

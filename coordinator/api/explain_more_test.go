@@ -228,6 +228,9 @@ func FuzzAPendingTaskHasAReason(f *testing.F) {
 		c := &sequencer.Capacity{
 			Higher: higher >> 2, Earlier: earlier >> 2, AtLeast: is(0), Limit: limit, Held: held, Fits: is(1), Starts: is(1) && is(2), EverFits: is(3), Complete: is(4),
 		}
+		if is(12) {
+			c.QueuesAhead, c.OwnersAhead = earlier>>1, higher>>1
+		}
 		if is(5) {
 			c.Groups = []sequencer.WorkerGroup{{Workers: []fsm.WorkerID{1}}}
 		}

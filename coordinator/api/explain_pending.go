@@ -19,7 +19,8 @@ func (x *explainer) pending() {
 		return
 	}
 	x.groups(c)
-	for _, r := range x.waits(c) {
+	waits := x.waits(c)
+	for _, r := range waits {
 		x.add(r)
 	}
 	if c.Higher+c.Earlier > 0 && !c.Fits && !c.Waits {
@@ -29,6 +30,9 @@ func (x *explainer) pending() {
 		}
 		x.add(r)
 	}
+	if waits[len(waits)-1].GetCode() == "no_free_capacity" {
+		x.aheadByShare(c)
+	}
 	if x.soft.QueueTimeout > 0 {
 		x.add(&dtaskv1.Reason{Code: "queue_timeout", Until: x.soft.QueueTimeout})
 	}
@@ -36,6 +40,16 @@ func (x *explainer) pending() {
 	// While more is ready than the leader can assign, the order of the others is not known.
 	if x.resp.Complete = !x.soft.Busy && !x.soft.Paused && x.soft.HeldUntil == 0; x.resp.GetComplete() {
 		x.capacityChanges(c)
+	}
+}
+
+// aheadByShare adds the queues and owners that get what becomes free before the task does.
+func (x *explainer) aheadByShare(c *sequencer.Capacity) {
+	if c.QueuesAhead > 0 {
+		x.add(&dtaskv1.Reason{Code: "queues_ahead", Total: int64(c.QueuesAhead), Unit: "queues"}) //nolint:gosec // a count
+	}
+	if c.OwnersAhead > 0 {
+		x.add(&dtaskv1.Reason{Code: "owners_ahead", Total: int64(c.OwnersAhead), Unit: "owners"}) //nolint:gosec // a count
 	}
 }
 
@@ -60,7 +74,10 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 		case l.Paused:
 			list = append(list, &dtaskv1.Reason{Code: "limit_settles", Name: l.Name})
 		case l.Running > 0 && l.Held >= l.Running:
-			list = append(list, &dtaskv1.Reason{Code: "limit_full", Name: l.Name, Free: int64(l.Held), Total: int64(l.Running), Unit: "attempts"})
+			list = append(list, &dtaskv1.Reason{
+				Code: "limit_full", Name: l.Name, Free: int64(l.Held), Total: int64(l.Running), Unit: "attempts",
+				Tasks: namedTasks(x.st, x.caller, l.Holders, maxExplainedNames),
+			})
 		case l.Rated && l.Tokens == 0:
 			set := x.st.NamedLimit(fsm.LimitOf(l.Name)).GetSettings()
 			list = append(list, &dtaskv1.Reason{Code: "limit_rate", Name: l.Name, Value: spec.FormatRate(set.Rate, set.PeriodMS), Until: x.soft.RateUntil[l.Name]})

@@ -211,6 +211,24 @@ func TestChangesOfSeveralWorkersAreOne(t *testing.T) {
 	}
 }
 
+func TestWhatIsBeforeATaskByShareIsCounted(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t, "x", task("a"))
+	c := &sequencer.Capacity{EverFits: true, Complete: true, Earlier: 1, QueuesAhead: 2, OwnersAhead: 1, Groups: []sequencer.WorkerGroup{{Workers: []fsm.WorkerID{1}}}}
+	r.leader.explain = func(e *sequencer.Explanation) { e.Capacity = capacityOf(c) }
+	_, reasons := r.explainTask(t, "a")
+	if want := "no_free_capacity: no worker that could run it has a free slot with what it needs\ntasks_ahead: at most 1 ready task before it\n" +
+		"queues_ahead: before its queue by share: 2 other queues with ready tasks\nowners_ahead: before its owner by share: 1 other owner with ready tasks of its priority"; reasons != want {
+		t.Errorf("got\n%s\nwant\n%s", reasons, want)
+	}
+	// Shares do not matter while something else holds it back.
+	c.EverFits = false
+	if _, reasons = r.explainTask(t, "a"); strings.Contains(reasons, "by share") {
+		t.Errorf("got %s", reasons)
+	}
+}
+
 // A caller learns nothing about workers that serve none of its namespaces, not even their
 // number.
 func TestWorkersOfOtherNamespacesAreNotExplained(t *testing.T) {

@@ -80,7 +80,11 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return fmt.Sprintf("array %s has %s, and max_parallel is %d: %s", r.GetTask(), plural(r.GetFree(), "attempt"), r.GetTotal(), strings.Join(r.GetTasks(), ", "))
 	},
 	"limit_full": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("limit %s is full: %s of %d", r.GetName(), plural(r.GetFree(), "attempt"), r.GetTotal())
+		text := fmt.Sprintf("limit %s is full: %s of %d", r.GetName(), plural(r.GetFree(), "attempt"), r.GetTotal())
+		if len(r.GetTasks()) > 0 {
+			text += ", such as those of " + strings.Join(r.GetTasks(), ", ")
+		}
+		return text
 	},
 	"limit_rate": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("limit %s lets %s start, and all of these have", r.GetName(), r.GetValue())
@@ -97,10 +101,16 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 			amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal())) + inAlternative(r.GetAlternative())
 	},
 	"no_worker":        fixed("no worker is up"),
-	"fits_no_worker":   fixed("no worker that accepts tasks could run it, even if it were idle"),
+	"fits_no_worker":   fixed("it fits no known worker: none that accepts tasks could run it, even if idle"),
 	"no_free_capacity": fixed("no worker that could run it has a free slot with what it needs"),
 	"tasks_ahead":      func(r *dtaskv1.Reason) string { return "at most " + aheadText(r) },
 	"many_tasks_ahead": func(r *dtaskv1.Reason) string { return "at least " + aheadText(r) },
+	"queues_ahead": func(r *dtaskv1.Reason) string {
+		return "before its queue by share: " + plural(r.GetTotal(), "other queue") + " with ready tasks"
+	},
+	"owners_ahead": func(r *dtaskv1.Reason) string {
+		return "before its owner by share: " + plural(r.GetTotal(), "other owner") + " with ready tasks of its priority"
+	},
 	"queue_timeout": func(r *dtaskv1.Reason) string {
 		return "its queue timeout ends at " + formatTime(r.GetUntil())
 	},

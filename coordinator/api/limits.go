@@ -8,6 +8,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/nearest"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
@@ -68,21 +69,21 @@ func (s *limits) ListLimits(ctx context.Context, r *dtaskv1.ListLimitsRequest) (
 		c := &dtaskv1.LimitCounter{Use: loads[i].Name, Held: uint64(loads[i].Held), Waiting: uint64(loads[i].Waiting), Tokens: loads[i].Tokens} //nolint:gosec // not negative
 		l.Held, l.Waiting = l.GetHeld()+c.GetHeld(), l.GetWaiting()+c.GetWaiting()
 		if r.GetName() != "" && c.GetHeld()+c.GetWaiting() > 0 {
-			c.Holders = s.holders(ctx, st, loads[i].Holders)
+			c.Holders = namedTasks(st, caller(ctx), loads[i].Holders, maxHolders)
 			l.Counters = append(l.Counters, c)
 		}
 	}
 	return resp, nil
 }
 
-// holders returns the names of the first tasks that the caller may see.
-func (s *limits) holders(ctx context.Context, st *fsm.State, tasks []fsm.TaskRef) (names []string) {
+// namedTasks returns the names of the first tasks of a list that a caller may see, as JOB/TASK.
+func namedTasks(st *fsm.State, p *auth.Principal, tasks []fsm.TaskRef, most int) (names []string) {
 	for _, t := range tasks {
 		job, ok := st.Job(t.Job)
-		if !ok || !sees(caller(ctx), job.Header) {
+		if !ok || !sees(p, job.Header) {
 			continue
 		}
-		if names = append(names, fmt.Sprintf("%d/%s", t.Job, st.Name(t))); len(names) == maxHolders {
+		if names = append(names, fmt.Sprintf("%d/%s", t.Job, st.Name(t))); len(names) == most {
 			break
 		}
 	}

@@ -7,8 +7,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/scheduler"
 )
 
 // withLimits returns a replica at the level of limits that has the limits db and tenant/*.
@@ -66,6 +68,20 @@ func TestHoldersOfALimitInOtherNamespacesAreNotNamed(t *testing.T) {
 		}
 		if holders := strings.Join(got.GetLimits()[0].GetCounters()[0].GetHolders(), " "); holders != want {
 			t.Errorf("%s sees the holders %q, want %q", caller, holders, want)
+		}
+	}
+	// Likewise of the reason of a task that waits for the limit.
+	m.leader.explain = func(e *sequencer.Explanation) {
+		full := sequencer.LimitLoad{LimitLoad: scheduler.LimitLoad{Name: "db", Running: 2, Held: 2}, Holders: []fsm.TaskRef{{Job: 2}, {Job: 1}}}
+		e.Capacity = capacityOf(&sequencer.Capacity{EverFits: true, Complete: true, Limits: []sequencer.LimitLoad{full}})
+	}
+	for caller, want := range map[string]string{"submitter": "1/a", "admin": "2/a, 1/a"} {
+		got, err := m.jobs.Explain(as(t.Context(), caller), &dtaskv1.ExplainRequest{Job: "1", Task: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, full := got.GetReasons()[0].GetText(), "limit db is full: 2 attempts of 2, such as those of "+want; text != full {
+			t.Errorf("%s: got %q, want %q", caller, text, full)
 		}
 	}
 }

@@ -19,6 +19,7 @@ const (
 	boundResource    = "resource"
 	boundQueue       = "queue"
 	boundQueueMax    = "queue_resource"
+	boundLimit       = "limit"
 )
 
 // bounds adds the least times that follow from single reasons. What a job waits for in the
@@ -35,7 +36,7 @@ func (p *plan) bounds() {
 	add(boundPath, "", p.graph.CriticalPath(p.takes).Takes)
 	add(boundSlots, "", share(p.graph.Work(p.takes), float64(p.planner.Slots())))
 	add(boundQueue, fsm.QueueOf(p.header), share(p.graph.Work(p.takes), float64(p.planner.MaxRunning())))
-	classes, resources := make(map[uint32]*demandSum), make(map[string]*demandSum)
+	classes, resources, uses := make(map[uint32]*demandSum), make(map[string]*demandSum), make(map[string]*demandSum)
 	var order []uint32
 	for i, t := range p.tasks {
 		if n := p.graph.Rounds(i); t.GetMaxParallel() > 0 && n > 1 {
@@ -50,6 +51,12 @@ func (p *plan) bounds() {
 			order = append(order, id)
 		}
 		classes[id].add(p.takes[i], n)
+		for _, use := range p.policy(i).GetUses() {
+			if uses[use] == nil {
+				uses[use] = new(demandSum)
+			}
+			uses[use].add(p.takes[i], n)
+		}
 		if len(p.policy(i).GetAlternatives()) > 0 {
 			continue // none of its resources bounds it
 		}
@@ -65,6 +72,9 @@ func (p *plan) bounds() {
 		if most, limited := p.planner.Max(name); limited {
 			add(boundQueueMax, name, resources[name].over(float64(most)))
 		}
+	}
+	for _, use := range slices.Sorted(maps.Keys(uses)) {
+		add(boundLimit, use, uses[use].within(p.planner.Limit(use)))
 	}
 	for _, id := range order {
 		c := classes[id]
@@ -82,12 +92,33 @@ func (p *plan) bounds() {
 // demandSum is how much time of something a job needs: its milliseconds, times an amount.
 type demandSum struct {
 	low, high float64
+	tasks     float64 // or amounts of them
+	shortest  spec.Span
 	first     int // of the entries that it is about
 }
 
 func (d *demandSum) add(takes spec.Span, times float64) {
 	d.low += float64(takes.Low) * times
 	d.high += float64(takes.High) * times
+	if d.tasks == 0 || takes.Low < d.shortest.Low {
+		d.shortest.Low = takes.Low
+	}
+	if d.tasks == 0 || takes.High < d.shortest.High {
+		d.shortest.High = takes.High
+	}
+	d.tasks += times
+}
+
+// within returns how long the tasks that use a limit take at least: what it lets run at once
+// bounds it, or how many may start. After the burst, the last of the others starts when there is a
+// token for it, and then it runs.
+func (d *demandSum) within(l fsm.LimitSettings) spec.Span {
+	s := d.over(float64(l.Running))
+	if late := d.tasks - float64(l.Burst); l.Rate > 0 && late > 0 {
+		wait := int64(late * float64(l.PeriodMS) / float64(l.Rate))
+		s = spec.Span{Low: max(s.Low, wait+d.shortest.Low), High: max(s.High, wait+d.shortest.High), Bounded: true}
+	}
+	return s
 }
 
 // over returns how long it takes at least if so much is there at a time.

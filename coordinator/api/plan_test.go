@@ -113,6 +113,25 @@ func TestAPlanSaysWhatAJobWouldWaitFor(t *testing.T) {
 	if got, want := boundsOf(p), "queue_resource cpu 6000, queue etl 4000, slots 3000, resource cpu 3000, critical_path 1000"; got != want || p.GetClasses()[0].GetAtOnce() != 2 {
 		t.Errorf("got %s, want %s; %v", got, want, p.GetClasses())
 	}
+	// Named limits: what runs at once, and what may start.
+	for name, c := range map[string]struct {
+		limit    fsm.LimitSettings
+		makespan int64
+		bounds   string
+	}{
+		"running":          {fsm.LimitSettings{Running: 2}, 6000, "limit db 6000, slots 3000, critical_path 1000"},
+		"a rate":           {fsm.LimitSettings{Rate: 1, PeriodMS: 2000, Burst: 2}, 21000, "limit db 21000, slots 3000, critical_path 1000"},
+		"a large burst":    {fsm.LimitSettings{Rate: 1, PeriodMS: 60_000, Burst: 12}, 3000, "slots 3000, critical_path 1000"},
+		"more than needed": {fsm.LimitSettings{Running: 1000}, 3000, "slots 3000, critical_path 1000, limit db 12"},
+	} {
+		r.leader.op(t, &fsm.SetLimit{Name: "db", LimitSettings: c.limit, By: "x", AtMS: 1})
+		using := expecting("x", 1000)
+		using.GetPolicies()[0].Uses = []string{"db"}
+		p = r.plan(t.Context(), t, using, arrayOf("m", 12, 0))
+		if got := boundsOf(p); got != c.bounds || p.GetMakespan().GetLowMs() != c.makespan {
+			t.Errorf("a limit with %s: got %s and the makespan %v, want %s and %d", name, got, p.GetMakespan(), c.bounds, c.makespan)
+		}
+	}
 	// The whole fleet and the worker that fits.
 	fork, _ := r.machine.Fork()
 	r.leader.op(t, &fsm.RegisterWorker{ID: fork.NextWorker(), Name: "other", Incarnation: testInstance, Slots: 12})

@@ -14,9 +14,13 @@ type Capacity struct {
 	Higher, Earlier uint64 // tasks of higher priority before it, and earlier ones of its own
 	AtLeast         bool   // Earlier is a lower bound
 
-	Queue       []Obstacle            // why its queue lets it not start now
-	Limit, Held uint32                // attempts of its array that may run at once, 0 = any number; and that do
-	Limits      []scheduler.LimitLoad // named ones of the task
+	// QueuesAhead are other queues with tasks that may start whose share is smaller, and
+	// OwnersAhead other owners in the queue with such tasks of the priority.
+	QueuesAhead, OwnersAhead uint64
+
+	Queue       []Obstacle  // why its queue lets it not start now
+	Limit, Held uint32      // attempts of its array that may run at once, 0 = any number; and that do
+	Limits      []LimitLoad // named ones of the task, the full ones with their holders
 	Affinity    Affinity
 	Waits       bool // nothing but its affinity keeps it from starting on an idle worker
 	Fits        bool // a worker could take it now, maybe to wait there for a slot
@@ -75,8 +79,9 @@ type NewWorker struct {
 func newCapacity(v scheduler.TaskViews, down map[scheduler.WorkerID]refusal, sees func(fsm.WorkerID) bool) *Capacity {
 	at := v[0].Position()
 	c := &Capacity{Higher: at.Higher, Earlier: at.Earlier, AtLeast: at.AtLeast, Waits: v.WaitsForKey(), Fits: v.Fits(), Starts: v.Starts(), EverFits: v.EverFits()}
+	c.QueuesAhead, c.OwnersAhead = v[0].BeforeByShare()
 	c.Limit, c.Held = v[0].Group()
-	c.Limits, c.Affinity = v[0].Limits(), showAffinity(v.KeyWorker())
+	c.Limits, c.Affinity = limitLoads(v[0]), showAffinity(v.KeyWorker())
 	for _, o := range v.Queue() {
 		c.Queue = append(c.Queue, showQueueObstacle(o))
 	}

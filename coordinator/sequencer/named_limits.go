@@ -96,6 +96,22 @@ func (s *Sequencer) LimitLoads(ctx context.Context, holdersOf string) ([]LimitLo
 	})
 }
 
+// limitLoads returns the limits of the task of a view, without what waits for them. Of the full
+// ones, it names the tasks that workers hold, unless all workers hold more than an estimate
+// follows.
+func limitLoads(v *scheduler.TaskView) (loads []LimitLoad) {
+	for _, l := range v.Limits() {
+		x := LimitLoad{LimitLoad: l}
+		if l.Running > 0 && l.Held >= l.Running {
+			for _, t := range v.LimitHolders(l.Name) {
+				x.Holders = append(x.Holders, fsm.TaskRef{Job: fsm.JobID(t.Job), Index: t.Index})
+			}
+		}
+		loads = append(loads, x)
+	}
+	return loads
+}
+
 // eachAttempt calls f for the task of each attempt that a worker holds or may hold, in any
 // order.
 func (t *workerTable) eachAttempt(f func(fsm.TaskRef)) {

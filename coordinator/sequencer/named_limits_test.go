@@ -67,6 +67,10 @@ func TestALimitHoldsUnderEveryLeader(t *testing.T) {
 		if l := mustLimitLoad(t, s, "db"); l.Held != 2 || l.Waiting != 3 || l.Paused || len(l.Holders) != 2 {
 			t.Errorf("got %+v", l)
 		}
+		e := mustExplain(t, s, id, 4)
+		if l := e.Capacity.Limits; len(l) != 1 || l[0].Held != 2 || len(l[0].Holders) != 2 || l[0].Holders[0] != w.held[0].TaskRef || l[0].Holders[1] != w.held[1].TaskRef {
+			t.Errorf("a task that waits for the limit: got %+v", l)
+		}
 		again.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, w.held[0])
 		synctest.Wait()
 		if n := c.job(id).Counts[fsm.Completed]; n != 1 || c.assigned(id) != 2 {

@@ -92,6 +92,9 @@ func (p *Planner) Max(resource string) (amount int64, limited bool) {
 	return 0, false
 }
 
+// Limit returns the limit of a use, which nothing else uses.
+func (p *Planner) Limit(use string) fsm.LimitSettings { return p.limit(use) }
+
 // WithinQuotas returns how many of some tasks of a policy may run at once in the queue, if
 // all of them take the same alternative.
 func (p *Planner) WithinQuotas(policy uint32, tasks uint64) uint64 {

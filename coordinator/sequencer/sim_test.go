@@ -91,6 +91,9 @@ func newSim(t *testing.T, seed uint64, free bool) *sim {
 	if c.opts.Queues {
 		c.queues = newSimQueues(c)
 	}
+	if seed%2 == 1 {
+		newSimExplains(c)
+	}
 	return c
 }
 

@@ -3,7 +3,18 @@ package mutants
 // inExplain returns the mistakes by which a task is explained wrongly.
 func inExplain() []Mutant {
 	caught := []Checker{{Package: "./scheduler", Run: "TestChangesAreSound", Args: []string{"-change.states=600"}}}
+	simulation := []Checker{{Package: "./coordinator/sequencer", Run: "TestNothingAcknowledgedIsLostWhateverHappens$"}}
 	return []Mutant{
+		{
+			Name:   "a-retried-task-has-an-empty-answer",
+			Edits:  []Edit{{"coordinator/sequencer/explain.go", "	if s.viewCapacity(b, q, &t); t.State == fsm.Pending {\n", "	if t.Attempt > 0 {\n		return e\n	}\n	if s.viewCapacity(b, q, &t); t.State == fsm.Pending {\n"}},
+			Caught: simulation,
+		},
+		{
+			Name:   "an-explanation-changes-which-worker-is-next",
+			Edits:  []Edit{{"scheduler/task_view.go", "	p = p.orNormal()\n	v := &TaskView{\n", "	p = p.orNormal()\n	s.choices++\n	v := &TaskView{\n"}},
+			Caught: simulation,
+		},
 		{
 			Name:   "tasks-ahead-do-not-compete",
 			Edits:  []Edit{{"scheduler/trial_reservation.go", "	if t.assign(c); !ok ||", "	if t.v.steps++; !ok ||"}},

@@ -5539,14 +5539,14 @@ type Reason struct {
 	Want    int64                  `protobuf:"varint,9,opt,name=want,proto3" json:"want,omitempty"`    // how much is needed, in unit
 	Free    int64                  `protobuf:"varint,10,opt,name=free,proto3" json:"free,omitempty"`   // how much is free, or done; below 0 if more is taken than there is
 	Total   int64                  `protobuf:"varint,11,opt,name=total,proto3" json:"total,omitempty"` // how much there is, or the limit
-	Unit    string                 `protobuf:"bytes,12,opt,name=unit,proto3" json:"unit,omitempty"`    // of these three: slots, tasks, attempts, workers, or thousandths of a resource
+	Unit    string                 `protobuf:"bytes,12,opt,name=unit,proto3" json:"unit,omitempty"`    // of these three: slots, tasks, attempts, workers, queues, owners, or thousandths of a resource
 	Until   int64                  `protobuf:"varint,13,opt,name=until,proto3" json:"until,omitempty"` // when it ends at the latest, Unix ms
 	// An error, the state of a task, or how a job must end.
 	Detail string `protobuf:"bytes,14,opt,name=detail,proto3" json:"detail,omitempty"`
 	// Of an obstacle: the workers of the group differ, and free and total are those of the
 	// worker that has most free.
 	Varies bool     `protobuf:"varint,15,opt,name=varies,proto3" json:"varies,omitempty"`
-	Tasks  []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // of the job, that hold what it waits for; at most 10
+	Tasks  []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // that hold what it waits for, of the job, or JOB/TASK for a limit; at most 10
 	// Of a task that is waited for: why it is in its state, as the code and the sentence of a
 	// reason.
 	CauseCode string `protobuf:"bytes,17,opt,name=cause_code,json=causeCode,proto3" json:"cause_code,omitempty"`
