@@ -81,8 +81,12 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	},
 	"limit_full": func(r *dtaskv1.Reason) string {
 		text := fmt.Sprintf("limit %s is full: %s of %d", r.GetName(), plural(r.GetFree(), "attempt"), r.GetTotal())
-		if len(r.GetTasks()) > 0 {
+		switch named := int64(len(r.GetTasks())); {
+		case named == 0:
+		case named < r.GetFree():
 			text += ", such as those of " + strings.Join(r.GetTasks(), ", ")
+		default:
+			text += ", held by " + strings.Join(r.GetTasks(), ", ")
 		}
 		return text
 	},

@@ -75,12 +75,12 @@ func TestHoldersOfALimitInOtherNamespacesAreNotNamed(t *testing.T) {
 		full := sequencer.LimitLoad{LimitLoad: scheduler.LimitLoad{Name: "db", Running: 2, Held: 2}, Holders: []fsm.TaskRef{{Job: 2}, {Job: 1}}}
 		e.Capacity = capacityOf(&sequencer.Capacity{EverFits: true, Complete: true, Limits: []sequencer.LimitLoad{full}})
 	}
-	for caller, want := range map[string]string{"submitter": "1/a", "admin": "2/a, 1/a"} {
+	for caller, want := range map[string]string{"submitter": "such as those of 1/a", "admin": "held by 2/a, 1/a"} {
 		got, err := m.jobs.Explain(as(t.Context(), caller), &dtaskv1.ExplainRequest{Job: "1", Task: "a"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text, full := got.GetReasons()[0].GetText(), "limit db is full: 2 attempts of 2, such as those of "+want; text != full {
+		if text, full := got.GetReasons()[0].GetText(), "limit db is full: 2 attempts of 2, "+want; text != full {
 			t.Errorf("%s: got %q, want %q", caller, text, full)
 		}
 	}
