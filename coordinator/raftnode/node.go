@@ -24,8 +24,6 @@ const (
 	commitTimeout = 20 * time.Millisecond
 	// rpcTimeout bounds one Raft request, and the transfer of a snapshot per MiB.
 	rpcTimeout = 2 * time.Second
-	// drainTimeout is how long Close lets pending calls finish by themselves.
-	drainTimeout = 500 * time.Millisecond
 )
 
 // Node is one replica's running raft. Its methods are safe for concurrent use; see
@@ -324,14 +322,15 @@ func (n *Node) shutdown() error {
 		n.calls.running.Wait()
 		close(idle)
 	}()
-	waitFor(idle, drainTimeout)
+	drain := 2 * n.cfg.Heartbeat // longer than the lease
+	waitFor(idle, drain)
 	stopped := n.raft.Shutdown()
 	err := n.transport.Close() // breaks the connections, so that no goroutine of raft waits for a peer
 	n.transport.CloseStreams()
 	err = errors.Join(err, stopped.Error())
 	n.transport.Wait()
 	close(n.proposer.gone)
-	if !waitFor(idle, drainTimeout) {
+	if !waitFor(idle, drain) {
 		n.log.Warn("raft did not answer all requests before shutdown")
 	}
 	n.logs.Close()
