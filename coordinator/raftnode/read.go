@@ -84,6 +84,11 @@ func (r *reader) run() {
 			return
 		case <-r.wake:
 		}
+		select {
+		case <-r.closing: // raft may stop meanwhile, and then it drops requests
+			return
+		default:
+		}
 		r.mu.Lock()
 		round := r.next
 		r.next = nil
