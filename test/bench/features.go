@@ -24,7 +24,8 @@ type fleetUnderLoad struct {
 	tasks   int // of each job
 }
 
-// withFleet starts a cluster with a fleet. The number of warm-up tasks is given.
+// withFleet starts a cluster with a fleet. Before do, warmUp tasks show how many the fleet
+// completes per second.
 func withFleet(ctx context.Context, cfg cluster.Config, f fleet, warmUp int, do func(*fleetUnderLoad) error) error {
 	return with(ctx, cfg, func(c *cluster.Cluster) error {
 		cl, err := c.Client()
@@ -59,8 +60,7 @@ func (l *fleetUnderLoad) kills(ctx context.Context, n int) (back []float64, err 
 }
 
 // features kills leaders under load: first of a cluster without any schedules and limits, then of
-// the same one with many of them, which a new leader takes over before it starts tasks, and again
-// without them.
+// the same one with many of them, which a new leader takes over before it starts tasks.
 func features(ctx context.Context, b *bench) error {
 	f := b.fleets()[1]
 	var without, furnished []float64
