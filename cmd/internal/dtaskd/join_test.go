@@ -24,7 +24,16 @@ type founded struct {
 	admin *client.Client // through the socket
 }
 
-// initialize runs dtaskd init --now until the test ends.
+// printed is an io.Writer that takes what dtaskd init prints: it writes once, when it is done.
+type printed chan string
+
+func (p printed) Write(text []byte) (int, error) {
+	p <- string(text)
+	return len(text), nil
+}
+
+// initialize runs dtaskd init --now until the test ends. It returns once the command has
+// printed its join strings: a command that ends before has failed.
 func initialize(t *testing.T) *founded {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "init") //nolint:usetesting // that of the test is too long for a socket
@@ -34,10 +43,11 @@ func initialize(t *testing.T) *founded {
 	f := &founded{t: t, dir: dir, addr: freePort(t)}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1) // the exit code
+	stdout := make(printed, 1)
 	var stderr bytes.Buffer
 	data := filepath.Join(dir, "n1")
 	go func() {
-		ended <- run(ctx, []string{"init", "--advertise", f.addr, "--http", "", "--data-dir", data, "--cluster-name", "home", "--now"}, io.Discard, &stderr)
+		ended <- run(ctx, []string{"init", "--advertise", f.addr, "--http", "", "--data-dir", data, "--cluster-name", "home", "--now"}, stdout, &stderr)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -50,10 +60,15 @@ func initialize(t *testing.T) *founded {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.admin.Close() })
-	f.await("the level of the cluster", func() bool {
-		status, err := f.admin.UpgradeStatus(t.Context())
-		return err == nil && status.GetLevel() == status.GetSupported()
-	})
+	select {
+	case text := <-stdout:
+		if !strings.Contains(text, "dtaskctl login dtj1-") {
+			t.Fatalf("dtaskd init printed %q", text)
+		}
+	case code := <-ended:
+		ended <- code // for the cleanup, which reports it
+		t.FailNow()
+	}
 	return f
 }
 
