@@ -17,8 +17,9 @@ const (
 	sweepInterval = 250 * time.Millisecond
 	// pauseThreshold is a delay of a sweep that only a paused process explains.
 	pauseThreshold = time.Second
-	// maxTimersFired bounds the overdue work that one entry releases.
-	maxTimersFired = 2000
+	// maxTimersFired bounds the overdue work that one entry releases, such as runs of
+	// schedules: requests that arrive meanwhile wait for that entry.
+	maxTimersFired = 500
 )
 
 // Sequencer is one term of leadership. Its exported methods are safe for
