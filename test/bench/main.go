@@ -117,6 +117,7 @@ func run(ctx context.Context, o options) error {
 		b.table.section = s.name
 		if err = s.run(ctx, b); err != nil {
 			err = fmt.Errorf("%s: %w", s.name, err)
+			b.table.Partial, b.table.Failed = true, s.name // documents keep the figures of what was not measured
 			break
 		}
 	}
