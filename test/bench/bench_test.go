@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -218,10 +219,11 @@ func TestADocumentNamesTheSectionsThatItLacks(t *testing.T) {
 	if n := strings.Count(text, "| figure of "); n != len(sections)-1 {
 		t.Errorf("got %d figures, want one of each section", n)
 	}
-	if text, err := replace(figuresBegin+"\n"+figuresEnd, one(apart)); err != nil || strings.Contains(text, missingBegin) {
+	text, err := replace(figuresBegin+"\n"+figuresEnd, one(apart))
+	if err != nil || strings.Contains(text, missingBegin) {
 		t.Errorf("a document of the section apart: %v\n%s", err, text)
 	}
-	text, err := replace(figuresBegin+"\n"+figuresEnd, one("tls"))
+	text, err = replace(figuresBegin+"\n"+figuresEnd, one("tls"))
 	if err != nil || !strings.Contains(text, missingBegin+"the sections throughput, ") {
 		t.Errorf("a document of one section: %v\n%s", err, text)
 	}
@@ -229,6 +231,25 @@ func TestADocumentNamesTheSectionsThatItLacks(t *testing.T) {
 		if utf8.RuneCountInString(line) > maxColumns+1 && !strings.HasPrefix(line, "|") {
 			t.Errorf("a line has more than %d columns: %s", maxColumns, line)
 		}
+	}
+}
+
+// A figure is documented with the command that measured it, without what is only of the
+// machine.
+func TestSomeSectionsHaveTheirCommand(t *testing.T) {
+	t.Parallel()
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.String("only", "", "")
+	flags.String("json", "", "")
+	flags.Bool("quick", false, "")
+	flags.Int("rounds", 0, "")
+	if err := flags.Parse([]string{"-only", "tls,idle", "-json", "/home/me/tls.json", "-rounds=3", "-quick"}); err != nil {
+		t.Fatal(err)
+	}
+	some := &table{section: "tls", Args: argsOf(flags), Partial: true}
+	some.add("figure", "s", "", 1)
+	if got, want := some.sections("tls"), "on 0 cores, `make bench ARGS='-only tls,idle -quick -rounds 3'`.\n"; !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant %q in it", got, want)
 	}
 }
 

@@ -120,7 +120,7 @@ func (t *table) merged(old string) string {
 	return merged.String()
 }
 
-// origin is a line about where and when the table was measured.
+// origin is a line about where, when and how the table was measured.
 func (t *table) origin() string {
 	var b strings.Builder
 	m := t.Machine
@@ -129,6 +129,9 @@ func (t *table) origin() string {
 		if word != "" {
 			fmt.Fprintf(&b, ", %s", word)
 		}
+	}
+	if t.Partial && t.Args != "" {
+		fmt.Fprintf(&b, ", `make bench ARGS='%s'`", t.Args)
 	}
 	b.WriteString(".")
 	if t.Quick {

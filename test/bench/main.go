@@ -107,7 +107,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{options: o, table: &table{Machine: thisMachine(o.note), Began: time.Now().UTC().Truncate(time.Second), Quick: o.quick, Partial: o.only != ""}}
+	b := &bench{options: o, table: &table{Machine: thisMachine(o.note), Began: time.Now().UTC().Truncate(time.Second), Quick: o.quick, Args: o.args, Partial: o.only != ""}}
 	if b.tools, err = newTools(); err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ type table struct {
 	Began   time.Time `json:"began"`
 	Quick   bool      `json:"quick"`
 	Partial bool      `json:"partial,omitempty"` // some sections only
+	Args    string    `json:"args,omitempty"`    // flags of the run, without those of files and notes
 	Failed  string    `json:"failed,omitempty"`  // section that was not measured to its end; empty = none
 	Rows    []row     `json:"rows"`
 
