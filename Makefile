@@ -89,8 +89,8 @@ bench: build ## measure speed, latency and memory on this machine
 	go run ./test/bench -json build/bench.json $(ARGS)
 
 .PHONY: bench-docs
-bench-docs: ## put the figures of the last make bench into docs/performance.md
-	go run ./test/bench -from build/bench.json -into docs/performance.md
+bench-docs: ## put the figures of the last make bench, or of FROM=file.json, into docs/performance.md
+	go run ./test/bench -from $(or $(FROM),build/bench.json) -into docs/performance.md
 
 .PHONY: sizing
 sizing: build ## measure what each program needs, for 3, 50 and 500 machines, and put it into docs/tuning.md

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/document"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 func newClusterStatus(a *app) *cobra.Command {
@@ -17,7 +19,9 @@ func newClusterStatus(a *app) *cobra.Command {
 		Long: `Show the coordinators and the leader. It works without a leader.
 
 LAG is how many entries a coordinator has still to apply, and how long ago the first of
-them was made, if that is known.`,
+them was made, if that is known. If the cluster has queues besides default, or that one has
+settings, and a leader answers, one line has their number, those that are paused, and those
+whose oldest tasks wait longest.`,
 		Example: `  dtaskctl cluster status
   dtaskctl --addr 10.0.0.1:7460,10.0.0.2:7460 cluster status -o json`,
 		Args: noArgs,
@@ -26,7 +30,27 @@ them was made, if that is known.`,
 			if err != nil {
 				return view{}, err
 			}
-			return view{doc: document.NewCluster(status), text: func(p *show.Printer) { p.Cluster(status) }}, nil
+			doc := document.NewCluster(status)
+			doc.Queues = queueSummary(ctx, c, status)
+			return view{doc: doc, text: func(p *show.Printer) { p.Cluster(status, doc.Queues) }}, nil
 		}),
 	}
+}
+
+// queuesTimeout is how long the status of a cluster waits for the leader's queues.
+const queuesTimeout = time.Second
+
+// queueSummary returns what the leader knows of the queues; nil if queues are not used, or
+// no leader answers in time: the status must not depend on one.
+func queueSummary(ctx context.Context, c *client.Client, status *dtaskv1.StatusResponse) *document.QueueSummary {
+	if status.GetLeader() == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, queuesTimeout)
+	defer cancel()
+	load, err := c.Load(ctx)
+	if err != nil {
+		return nil
+	}
+	return document.NewQueueSummary(load.GetQueues())
 }

@@ -17,6 +17,7 @@ func (f *fakeLeader) Load(context.Context, *dtaskv1.LoadRequest) (*dtaskv1.LoadR
 	}
 	return &dtaskv1.LoadResponse{
 		Leader: "n1", Term: 3, At: noon.UnixMilli() + 1000*f.loads, Workers: 2, Slots: 12, Running: 14, Orphaned: 1, Unplaceable: 3, OldestMs: 95_000,
+		Queues: f.queues,
 		Totals: counts(100_000 + 500*uint64(f.loads)), //nolint:gosec // small
 		Ready: []*dtaskv1.ReadyTasks{
 			{Priority: dtaskv1.Priority_PRIORITY_URGENT}, {Priority: dtaskv1.Priority_PRIORITY_HIGH, Tasks: 5}, {Priority: dtaskv1.Priority_PRIORITY_NORMAL, Tasks: 12_345},

@@ -215,8 +215,12 @@ func (a *app) clusterView(ctx context.Context, c *client.Client) (view, error) {
 			return view{}, err
 		}
 	}
-	return view{doc: document.NewStatus(status, jobs), text: func(p *show.Printer) {
-		p.Cluster(status)
+	doc := document.NewStatus(status, jobs)
+	if !a.stale {
+		doc.Cluster.Queues = queueSummary(ctx, c, status)
+	}
+	return view{doc: doc, text: func(p *show.Printer) {
+		p.Cluster(status, doc.Cluster.Queues)
 		p.Line("")
 		if len(jobs) == 0 {
 			p.Line("no pending or running jobs")

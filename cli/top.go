@@ -28,9 +28,11 @@ func newTop(a *app) *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show rates, latencies, queue and workers, live",
+		Short: "Show rates, latencies, queues and workers, live",
 		Long: `Show how many jobs and tasks the cluster takes and completes per second, how long tasks
 wait until they are sent to a worker and how long they run, the ready tasks and the workers.
+If there are queues besides default, or that one has settings, the ten in which most tasks
+wait and run are shown as in dtaskctl queue list; the leader counts them every five seconds.
 On a terminal it is refreshed each second until you press Ctrl-C; otherwise, with --once or
 with -o json, it is printed once.
 

@@ -102,6 +102,9 @@ func (l *loadRecorder) read() *api.Load {
 	for p := scheduler.Urgent; p >= scheduler.Low; p-- {
 		load.Ready = append(load.Ready, api.ReadyTasks{Priority: priorities[p], Tasks: t.Depth[p].Load()})
 	}
+	if counted := t.Queues.Load(); counted != nil {
+		load.Queues = *counted
+	}
 	l.machine.Read(func(st *fsm.State, _ uint64) { load.Slots = st.SlotsUp() })
 	return load
 }

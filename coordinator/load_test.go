@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
 )
 
 // loadOf is a recorder of totals, and the time of its readings.
@@ -78,5 +79,19 @@ func TestTheLoadBeginsAnewWithEachTerm(t *testing.T) {
 		if w.Covered != 4*loadTick || w.Counts.Completions != 4 || w.Run.Quantile(990) > 2*time.Millisecond {
 			t.Errorf("the last %s: got %d completions in %s", w.Window, w.Counts.Completions, w.Covered)
 		}
+	}
+}
+
+// dtaskctl top reads the counts of queues that the metrics have: it must not ask the sequencer.
+func TestTheLoadHasTheQueuesAsTheyWereCountedLast(t *testing.T) {
+	t.Parallel()
+	l, term := newLoadOf(), new(sequencer.Sequencer)
+	l.machine, l.wall, l.leads = fsm.NewMachine(), time.Now, func() *sequencer.Sequencer { return term }
+	if got := l.loadRecorder.read(); got == nil || got.Queues != nil {
+		t.Errorf("before they were counted: got %+v", got)
+	}
+	l.totals.Queues.Store(&map[string]sequencer.QueueLoad{"etl": {Waiting: 7}})
+	if got := l.loadRecorder.read(); got.Queues["etl"].Waiting != 7 {
+		t.Errorf("afterwards: got %+v", got.Queues)
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Cluster adds the coordinators of a cluster.
-func (p *Printer) Cluster(s *dtaskv1.StatusResponse) {
+// Cluster adds the coordinators of a cluster, and a line about its queues unless that is nil.
+func (p *Printer) Cluster(s *dtaskv1.StatusResponse, queues *document.QueueSummary) {
 	leader := "no leader"
 	if s.GetLeader() != "" {
 		leader = "leader " + Clean(s.GetLeader())
@@ -46,6 +47,7 @@ func (p *Printer) Cluster(s *dtaskv1.StatusResponse) {
 			p.Line("%s imports the history of a backup: %s of %s jobs, all can be read", Clean(m.GetId()), Count(x.GetJobs()-min(x.GetJobs(), x.GetLeft())), Count(x.GetJobs()))
 		}
 	}
+	p.QueueSummary(queues)
 	p.alarms(s.GetAlarms())
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Load adds how much a cluster does. before, if not nil, is an earlier answer, and adds a
-// row with the rates since then.
+// row with the rates since then. Queues are shown if they are used.
 func (p *Printer) Load(l, before *dtaskv1.LoadResponse) {
 	p.Line("leader %s, term %d, %s", Clean(l.GetLeader()), l.GetTerm(), absolute(l.GetAt()))
 	orphaned := ""
@@ -34,6 +34,10 @@ func (p *Printer) Load(l, before *dtaskv1.LoadResponse) {
 		t.Row(append(append(row, quantiles(w.GetWait())...), quantiles(w.GetRun())...)...)
 	}
 	p.Table(t)
+	if document.QueuesUsed(l.GetQueues()) {
+		p.Line("")
+		p.busiestQueues(l.GetQueues())
+	}
 }
 
 // readyTasks counts the ready tasks by priority.

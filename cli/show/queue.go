@@ -14,12 +14,71 @@ import (
 
 // Queues adds a table of queues.
 func (p *Printer) Queues(list []*dtaskv1.Queue) {
-	t := NewTable("NAME", "STATE", "WEIGHT", "WAITING", "RUNNING", "OLDEST", "WAIT P50", "P99")
+	p.queues("NAME", list)
+}
+
+// maxQueues is how many queues dtaskctl top shows.
+const maxQueues = 10
+
+// busiestQueues adds a table of the queues in which most tasks wait and run, by name, and
+// how many there are besides. They stay in their lines while their tasks change.
+func (p *Printer) busiestQueues(all []*dtaskv1.Queue) {
+	list := slices.Clone(all)
+	slices.SortStableFunc(list, func(a, b *dtaskv1.Queue) int {
+		return cmp.Or(cmp.Compare(b.GetWaiting(), a.GetWaiting()), cmp.Compare(b.GetRunning(), a.GetRunning()))
+	})
+	rest := list[min(len(list), maxQueues):]
+	list = list[:len(list)-len(rest)]
+	slices.SortFunc(list, func(a, b *dtaskv1.Queue) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	p.queues("QUEUE", list)
+	if len(rest) == 0 {
+		return
+	}
+	var waiting, running, paused uint64
+	for _, q := range rest {
+		waiting, running = waiting+q.GetWaiting(), running+q.GetRunning()
+		if q.GetPausedAt() != 0 {
+			paused++
+		}
+	}
+	text := fmt.Sprintf("… and %s more with %s waiting and %s running", Count(len(rest)), Count(waiting), Count(running))
+	if paused > 0 {
+		text += fmt.Sprintf(", %s of them paused", Count(paused))
+	}
+	p.Line("%s: dtaskctl queue list", text)
+}
+
+// queues adds a table of queues whose first column has a heading.
+func (p *Printer) queues(heading string, list []*dtaskv1.Queue) {
+	t := NewTable(heading, "STATE", "WEIGHT", "WAITING", "RUNNING", "OLDEST", "WAIT P50", "P99")
 	for _, q := range list {
 		t.Row(q.GetName(), document.QueueState(q), Count(q.GetSettings().GetWeight()), Count(q.GetWaiting()), runningOf(q),
 			wait(q.GetOldestWaitUs()), wait(q.GetWaitP50Us()), wait(q.GetWaitP99Us()))
 	}
 	p.Table(t)
+}
+
+// QueueSummary adds a line about the queues of a cluster; nothing for nil.
+func (p *Printer) QueueSummary(s *document.QueueSummary) {
+	if s == nil {
+		return
+	}
+	const maxPaused = 3
+	text := Plural(s.Queues, "queue")
+	if n := len(s.Paused); n > 0 {
+		text += "; paused: " + strings.Join(s.Paused[:min(n, maxPaused)], ", ")
+		if n > maxPaused {
+			text += " and " + Count(n-maxPaused) + " more"
+		}
+	}
+	waits := make([]string, 0, len(s.Waiting))
+	for _, w := range s.Waiting {
+		waits = append(waits, w.Name+" "+micros(int64(w.OldestWait*1000)))
+	}
+	if len(waits) > 0 {
+		text += "; longest waits: " + strings.Join(waits, ", ")
+	}
+	p.Line("%s", Clean(text))
 }
 
 // runningOf returns how many tasks of a queue run, and of how many.

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ func TestALagHasATimeIfThatIsKnown(t *testing.T) {
 	p := NewPrinter(false, time.UnixMilli(0))
 	p.Cluster(&dtaskv1.StatusResponse{Members: []*dtaskv1.Member{
 		{Id: "n1", Lag: 5}, {Id: "n2", Lag: 5, LagMs: new(int64(1500))}, {Id: "n3", LagMs: new(int64(0))},
-	}})
+	}}, nil)
 	var lags []string
 	for line := range strings.Lines(p.buf.String()) {
 		if strings.HasPrefix(line, "n") && !strings.HasPrefix(line, "no leader") {
@@ -175,5 +176,80 @@ func TestAJobShowsUntilWhenItIsScheduled(t *testing.T) {
 	j.ScheduledUntil, j.WaitsFor = 0, nil
 	if got := jobState(j); got != "pending" {
 		t.Errorf("after that time: got %q", got)
+	}
+}
+
+// A cluster that does not use queues has the same screens as before there were any.
+func TestOnlyTheQueueDefaultIsNotShown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		queue *dtaskv1.Queue
+		shown bool
+	}{
+		"at first":      {&dtaskv1.Queue{Name: "default", Waiting: 5}, false},
+		"with settings": {&dtaskv1.Queue{Name: "default", Version: 1}, true},
+		"paused":        {&dtaskv1.Queue{Name: "default", PausedAt: 1}, true},
+		"another":       {&dtaskv1.Queue{Name: "etl", Version: 1}, true},
+	} {
+		p := NewPrinter(false, time.UnixMilli(0))
+		p.Load(&dtaskv1.LoadResponse{Queues: []*dtaskv1.Queue{c.queue}}, nil)
+		p.Cluster(&dtaskv1.StatusResponse{}, document.NewQueueSummary([]*dtaskv1.Queue{c.queue}))
+		table, line := strings.Contains(p.buf.String(), "QUEUE"), strings.Contains(p.buf.String(), "1 queue")
+		if table != c.shown || line != c.shown {
+			t.Errorf("%s: the table is shown: %t, the line: %t, want %t", name, table, line, c.shown)
+		}
+	}
+}
+
+func TestTheTenBusiestOfManyQueuesAreShownByName(t *testing.T) {
+	t.Parallel()
+	var all []*dtaskv1.Queue
+	for i := range uint64(13) {
+		q := &dtaskv1.Queue{Name: fmt.Sprintf("q%02d", i), Version: 1, Waiting: i % 12, Running: 1}
+		if i == 0 {
+			q.PausedAt = 1
+		}
+		all = append(all, q)
+	}
+	p := NewPrinter(false, time.UnixMilli(0))
+	p.busiestQueues(all)
+	var first []string
+	for line := range strings.Lines(p.buf.String()) {
+		first = append(first, strings.Fields(line)[0])
+	}
+	if want := []string{"QUEUE", "q02", "q03", "q04", "q05", "q06", "q07", "q08", "q09", "q10", "q11", "…"}; !slices.Equal(first, want) {
+		t.Errorf("got the lines %q, want %q", first, want)
+	}
+	if want := "… and 3 more with 1 waiting and 3 running, 1 of them paused: dtaskctl queue list\n"; !strings.HasSuffix(p.buf.String(), want) {
+		t.Errorf("got\n%swant at the end %q", p.buf.String(), want)
+	}
+	if all[0].GetName() != "q00" {
+		t.Error("the list of the caller has another order")
+	}
+}
+
+func TestOneLineNamesPausedQueuesAndTheLongestWaits(t *testing.T) {
+	t.Parallel()
+	var all []*dtaskv1.Queue
+	for i, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		q := &dtaskv1.Queue{Name: name, Version: 1, OldestWaitUs: int64(i) * 61_000_000}
+		if i < 5 {
+			q.PausedAt = 1
+		}
+		all = append(all, q)
+	}
+	for _, c := range []struct {
+		list []*dtaskv1.Queue
+		want string
+	}{
+		{all, "6 queues; paused: a, b, c and 2 more; longest waits: f 5m05s, e 4m04s, d 3m03s\n"},
+		{all[1:2], "1 queue; paused: b; longest waits: b 1m01s\n"},
+		{[]*dtaskv1.Queue{{Name: "etl", Version: 1}, {Name: "default"}}, "2 queues\n"},
+	} {
+		p := NewPrinter(false, time.UnixMilli(0))
+		p.QueueSummary(document.NewQueueSummary(c.list))
+		if got := p.buf.String(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
 	}
 }

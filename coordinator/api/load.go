@@ -22,6 +22,8 @@ type Load struct {
 	Orphaned    int64         // of those, on workers without a session
 	Workers     int64         // with a session
 	Slots       uint64        // of the workers that are up
+	// Queues is the load of each queue as it was counted last; nil: unknown.
+	Queues map[string]sequencer.QueueLoad
 }
 
 // LoadWindow is what a leader did in the last time.
@@ -55,6 +57,9 @@ func (a *admin) Load(context.Context, *dtaskv1.LoadRequest) (*dtaskv1.LoadRespon
 	for _, r := range l.Ready {
 		resp.Ready = append(resp.Ready, &dtaskv1.ReadyTasks{Priority: r.Priority, Tasks: count(r.Tasks)})
 	}
+	st, _ := a.cfg.Machine.Fork()
+	resp.Queues = allQueues(st)
+	addLoads(resp.GetQueues(), l.Queues)
 	for i := range l.Windows {
 		w := &l.Windows[i]
 		resp.Windows = append(resp.Windows, &dtaskv1.LoadWindow{

@@ -46,3 +46,26 @@ func TestTheLeaderTellsItsLoad(t *testing.T) {
 	_, err = none.admin.Load(t.Context(), &dtaskv1.LoadRequest{})
 	wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
 }
+
+func TestTheLoadHasAllQueuesWithWhatWasCountedLast(t *testing.T) {
+	t.Parallel()
+	load := new(Load)
+	r := withQueues(t, func(c *Config) { c.Load = func() *Load { return load } })
+	for _, counted := range []sequencer.QueueLoad{{}, {Waiting: 7, Running: 3, Oldest: time.Second, P50: time.Millisecond, P99: 2 * time.Millisecond}} {
+		if counted.Waiting > 0 {
+			load.Queues = map[string]sequencer.QueueLoad{"etl": counted, "gone": counted}
+		}
+		got, err := r.admin.Load(t.Context(), &dtaskv1.LoadRequest{})
+		if err != nil || len(got.GetQueues()) != 2 {
+			t.Fatalf("got %v, %v; want default and etl", got.GetQueues(), err)
+		}
+		unset, etl := got.GetQueues()[0], got.GetQueues()[1]
+		if unset.GetName() != "default" || unset.GetVersion() != 0 || unset.GetWaiting() != 0 {
+			t.Errorf("got %v", unset)
+		}
+		if etl.GetName() != "etl" || etl.GetSettings().GetMaxRunning() != 200 || etl.GetWaiting() != uint64(counted.Waiting) || etl.GetRunning() != uint64(counted.Running) ||
+			etl.GetOldestWaitUs() != counted.Oldest.Microseconds() || etl.GetWaitP50Us() != counted.P50.Microseconds() || etl.GetWaitP99Us() != counted.P99.Microseconds() {
+			t.Errorf("got %v, want %+v", etl, counted)
+		}
+	}
+}

@@ -55,15 +55,7 @@ func storedQueue(q *dtaskv1.QueueSettings) fsm.QueueSettings {
 // ListQueues implements QueueService.
 func (s *queues) ListQueues(ctx context.Context, r *dtaskv1.ListQueuesRequest) (*dtaskv1.ListQueuesResponse, error) {
 	st, index := s.cfg.Machine.Fork()
-	resp := &dtaskv1.ListQueuesResponse{Freshness: s.freshness(index)}
-	for q := range st.Queues() {
-		resp.Queues = append(resp.Queues, showQueue(q))
-	}
-	if st.Queue(fsm.DefaultQueue) == nil {
-		at, _ := slices.BinarySearchFunc(resp.GetQueues(), fsm.DefaultQueue, func(q *dtaskv1.Queue, name string) int { return cmp.Compare(q.GetName(), name) })
-		unset := &dtaskv1.Queue{Name: fsm.DefaultQueue, Settings: &dtaskv1.QueueSettings{Weight: 1}}
-		resp.Queues = slices.Insert(resp.GetQueues(), at, unset)
-	}
+	resp := &dtaskv1.ListQueuesResponse{Freshness: s.freshness(index), Queues: allQueues(st)}
 	if name := r.GetName(); name != "" {
 		resp.Queues = slices.DeleteFunc(resp.GetQueues(), func(q *dtaskv1.Queue) bool { return q.GetName() != name })
 		if len(resp.GetQueues()) == 0 {
@@ -78,12 +70,31 @@ func (s *queues) ListQueues(ctx context.Context, r *dtaskv1.ListQueuesRequest) (
 	if err != nil {
 		return nil, err
 	}
-	for _, q := range resp.GetQueues() {
+	addLoads(resp.GetQueues(), loads)
+	return resp, nil
+}
+
+// allQueues returns the queues of a state by name. The default one is among them, also if it
+// is not set.
+func allQueues(st *fsm.State) []*dtaskv1.Queue {
+	var list []*dtaskv1.Queue
+	for q := range st.Queues() {
+		list = append(list, showQueue(q))
+	}
+	if st.Queue(fsm.DefaultQueue) == nil {
+		at, _ := slices.BinarySearchFunc(list, fsm.DefaultQueue, func(q *dtaskv1.Queue, name string) int { return cmp.Compare(q.GetName(), name) })
+		list = slices.Insert(list, at, &dtaskv1.Queue{Name: fsm.DefaultQueue, Settings: &dtaskv1.QueueSettings{Weight: 1}})
+	}
+	return list
+}
+
+// addLoads adds what waits and runs in queues.
+func addLoads(list []*dtaskv1.Queue, loads map[string]sequencer.QueueLoad) {
+	for _, q := range list {
 		l := loads[q.GetName()]
 		q.Waiting, q.Running = uint64(l.Waiting), uint64(l.Running) //nolint:gosec // not negative
 		q.OldestWaitUs, q.WaitP50Us, q.WaitP99Us = l.Oldest.Microseconds(), l.P50.Microseconds(), l.P99.Microseconds()
 	}
-	return resp, nil
 }
 
 // PauseQueue implements QueueService.

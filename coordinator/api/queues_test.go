@@ -12,9 +12,9 @@ import (
 )
 
 // withQueues returns a replica at the level of queues that has the queue etl.
-func withQueues(t *testing.T) *replica {
+func withQueues(t *testing.T, change ...func(*Config)) *replica {
 	t.Helper()
-	r := setup(t)
+	r := setup(t, change...)
 	r.leader.op(t, &fsm.SetLevel{Level: 3})
 	r.mustSetQueue(t, "etl", &dtaskv1.QueueSettings{Weight: 3, MaxRunning: 200, Max: map[string]int64{"gpu": 4000}, Require: map[string]string{"pool": "etl"}})
 	return r

@@ -37,14 +37,16 @@ func (w *queueWaits) observe(queue string, wait time.Duration) {
 	x.at, x.n = (x.at+1)%maxWaits, min(x.n+1, maxWaits)
 }
 
-// quantile returns a duration that the given permille of the waits don't exceed; 0 without
-// any.
-func (x *lastWaits) quantile(permille int) time.Duration {
+// quantiles returns durations that half of the waits, and 99 % of them, don't exceed; 0
+// without any.
+func (x *lastWaits) quantiles() (p50, p99 time.Duration) {
 	if x.n == 0 {
-		return 0
+		return 0, 0
 	}
-	sorted := slices.Sorted(slices.Values(x.list[:x.n]))
-	return sorted[(x.n*permille+999)/1000-1]
+	sorted := x.list // a copy
+	slices.Sort(sorted[:x.n])
+	of := func(permille int) time.Duration { return sorted[(x.n*permille+999)/1000-1] }
+	return of(500), of(990)
 }
 
 // oldestOf returns since when the oldest sampled task of each queue has been ready.

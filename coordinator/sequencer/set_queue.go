@@ -128,7 +128,8 @@ func (d *dispatcher) loads(b *batch) map[string]QueueLoad {
 	}
 	for name, x := range d.queueWaits.byQueue {
 		l := loads[name]
-		l.P50, l.P99, l.Waits = x.quantile(500), x.quantile(990), x.n
+		l.P50, l.P99 = x.quantiles()
+		l.Waits = x.n
 		loads[name] = l
 	}
 	for name, since := range d.waits.oldestOf(b.view) {

@@ -11,6 +11,9 @@ type Cluster struct {
 	Term    uint64   `json:"term"`
 	Members []Member `json:"members"`
 	Alarms  []Alarm  `json:"alarms"` // what an operator must know; empty = nothing
+	// Queues is known if a leader answers, and there is more than the queue default as it is at
+	// first.
+	Queues *QueueSummary `json:"queues,omitempty"`
 }
 
 // Alarm is a state of a coordinator that an operator must know of.

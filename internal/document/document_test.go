@@ -139,7 +139,10 @@ func conversions() map[string]conversion {
 		"queues": from(new(dtaskv1.ListQueuesResponse), func(m *dtaskv1.ListQueuesResponse) any {
 			return NewQueues(m.GetQueues())
 		}, "freshness"),
-		"queue":          from(new(dtaskv1.Queue), NewQueue),
+		"queue": from(new(dtaskv1.Queue), NewQueue),
+		"queue_summary": from(new(dtaskv1.ListQueuesResponse), func(m *dtaskv1.ListQueuesResponse) any {
+			return NewQueueSummary(m.GetQueues())
+		}, "freshness"),
 		"queue_settings": from(new(dtaskv1.QueueSettings), newQueueSettings),
 		"event_of_job": from(new(dtaskv1.Job), func(m *dtaskv1.Job) any {
 			return Event{Type: "job.failed", Timestamp: Time(1), Data: NewJob(m)}

@@ -20,6 +20,7 @@ type Load struct {
 	Unplaceable uint64            `json:"unplaceable"` // ready tasks that no worker could run
 	Totals      LoadCounts        `json:"totals"`      // since the leader's process started
 	Windows     []LoadWindow      `json:"windows"`
+	Queues      []Queue           `json:"queues"` // all, as they were counted within the last seconds
 }
 
 // LoadWindow is what happened in the last minute, five minutes or hour. Rates are per second
@@ -57,6 +58,7 @@ func NewLoad(l *dtaskv1.LoadResponse) Load {
 		Leader: l.GetLeader(), Term: l.GetTerm(), At: Time(l.GetAt()), Workers: l.GetWorkers(), Slots: l.GetSlots(), Running: l.GetRunning(),
 		Orphaned: l.GetOrphaned(), Ready: map[string]uint64{}, OldestMS: l.GetOldestMs(), Unplaceable: l.GetUnplaceable(),
 		Totals: newLoadCounts(l.GetTotals()), Windows: list(l.GetWindows(), newLoadWindow),
+		Queues: list(l.GetQueues(), NewQueue),
 	}
 	for _, r := range l.GetReady() {
 		doc.Ready[Priority(r.GetPriority())] = r.GetTasks()

@@ -1,6 +1,9 @@
 package document
 
 import (
+	"cmp"
+	"slices"
+
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -41,6 +44,19 @@ type QueueSettings struct {
 	SubmitBurst    uint32            `json:"submit_burst"`
 }
 
+// QueueSummary is what an operator must know of the queues of a cluster.
+type QueueSummary struct {
+	Queues  int         `json:"queues"`
+	Paused  []string    `json:"paused"`  // names
+	Waiting []QueueWait `json:"waiting"` // the three whose oldest tasks wait longest
+}
+
+// QueueWait is for how long the oldest ready task of a queue has waited.
+type QueueWait struct {
+	Name       string  `json:"name"`
+	OldestWait float64 `json:"oldest_wait_ms"`
+}
+
 // PausedQueue is a queue that was paused or resumed.
 type PausedQueue struct {
 	Queue
@@ -79,6 +95,34 @@ func newQueueSettings(s *dtaskv1.QueueSettings) QueueSettings {
 		doc.Require = map[string]string{}
 	}
 	return doc
+}
+
+// maxQueueWaits is how many queues a QueueSummary names because of their waits.
+const maxQueueWaits = 3
+
+// NewQueueSummary summarizes the queues of a cluster; nil if queues are not used: then there
+// is only the queue default, as it is at first.
+func NewQueueSummary(all []*dtaskv1.Queue) *QueueSummary {
+	if !QueuesUsed(all) {
+		return nil
+	}
+	doc := &QueueSummary{Queues: len(all), Paused: []string{}, Waiting: []QueueWait{}}
+	for _, q := range all {
+		if q.GetPausedAt() != 0 {
+			doc.Paused = append(doc.Paused, q.GetName())
+		}
+		if q.GetOldestWaitUs() > 0 {
+			doc.Waiting = append(doc.Waiting, QueueWait{Name: q.GetName(), OldestWait: float64(q.GetOldestWaitUs()) / 1000})
+		}
+	}
+	slices.SortStableFunc(doc.Waiting, func(a, b QueueWait) int { return cmp.Compare(b.OldestWait, a.OldestWait) })
+	doc.Waiting = doc.Waiting[:min(len(doc.Waiting), maxQueueWaits)]
+	return doc
+}
+
+// QueuesUsed reports whether there is more than the queue default as it is at first.
+func QueuesUsed(all []*dtaskv1.Queue) bool {
+	return slices.ContainsFunc(all, func(q *dtaskv1.Queue) bool { return q.GetVersion() != 0 || q.GetPausedAt() != 0 })
 }
 
 // QueueState returns paused or active.

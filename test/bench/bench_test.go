@@ -1,10 +1,12 @@
 package main
 
 import (
+	"flag"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestTheMedianOfAnEvenCountIsAMean(t *testing.T) {
@@ -50,7 +52,7 @@ PASS
 
 func TestTheFiguresInADocumentAreReplaced(t *testing.T) {
 	t.Parallel()
-	made := &table{section: "throughput", Machine: machine{Cores: 2, System: "linux/amd64", Note: "It is shared."}, Quick: true}
+	made := &table{section: "throughput", Machine: machine{Cores: 2, System: "linux/amd64", Note: "Shared."}, Quick: true}
 	made.add("tasks", "tasks/s", "3 coordinators", 1000, 3000)
 	path := filepath.Join(t.TempDir(), "build", "figures.json")
 	if err := made.save(path); err != nil {
@@ -66,7 +68,7 @@ func TestTheFiguresInADocumentAreReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"before\n", "\nafter\n", "| tasks | 2,000 | 1,000 – 3,000 | tasks/s |", "It is shared.", "A quick run"} {
+	for _, want := range []string{"before\n", "\nafter\n", "| tasks | 2,000 | 1,000 – 3,000 | tasks/s |", "Shared.", "A quick run"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q: missing in\n%s", want, text)
 		}
@@ -155,5 +157,116 @@ func TestSomeSectionsAreReplacedInADocument(t *testing.T) {
 	}
 	if strings.Contains(text, "| figure of tls") || strings.Contains(text, "new figure of yardsticks") || strings.Count(text, "**tls**") != 1 {
 		t.Errorf("got\n%s", text)
+	}
+}
+
+// A run that fails after some sections must not take the figures of the others away, and
+// those of the section in which it failed are not complete.
+func TestARunThatFailedReplacesTheSectionsThatItMeasured(t *testing.T) {
+	t.Parallel()
+	all := &table{Machine: machine{Cores: 2, Note: "All."}}
+	failed := &table{Machine: machine{Cores: 4, Note: "Failed."}, Partial: true, Failed: "shapes"}
+	for _, name := range []string{yardstickSection, "throughput", "shapes", "large"} {
+		all.section, failed.section = name, name
+		all.add("figure of "+name, "s", "", 1)
+		if name != "large" {
+			failed.add("new figure of "+name, "s", "", 2)
+		}
+	}
+	text := figuresBegin + "\n" + figuresEnd
+	for _, one := range []*table{all, failed} {
+		var err error
+		if text, err = replace(text, one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"| figure of yardsticks |", "| new figure of throughput |", "| figure of shapes |", "| figure of large |"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("missing %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "new figure of shapes") {
+		t.Errorf("got the figures of a section that failed in\n%s", text)
+	}
+}
+
+// The reader learns which figures a document lacks, until they are there.
+func TestADocumentNamesTheSectionsThatItLacks(t *testing.T) {
+	t.Parallel()
+	text := figuresBegin + "\n" + figuresEnd
+	one := func(name string) *table {
+		made := &table{Partial: true, section: name, Machine: machine{Cores: 2, Note: strings.Repeat("A note. ", 20)}}
+		made.add("figure of "+name, "s", "", 1)
+		return made
+	}
+	last := ""
+	for _, s := range sections {
+		if s.name == apart {
+			continue
+		}
+		var err error
+		if text, err = replace(text, one(s.name)); err != nil {
+			t.Fatal(err)
+		}
+		_, last, _ = strings.Cut(text, missingBegin)
+		if strings.Contains(last, " "+s.name+",") || strings.Contains(last, " "+s.name+".") {
+			t.Errorf("%s has figures, and is said to have none: %s", s.name, last)
+		}
+	}
+	if last != "" {
+		t.Errorf("all sections have figures, and the document ends with %q", last)
+	}
+	if n := strings.Count(text, "| figure of "); n != len(sections)-1 {
+		t.Errorf("got %d figures, want one of each section", n)
+	}
+	text, err := replace(figuresBegin+"\n"+figuresEnd, one(apart))
+	if err != nil || strings.Contains(text, missingBegin) {
+		t.Errorf("a document of the section apart: %v\n%s", err, text)
+	}
+	text, err = replace(figuresBegin+"\n"+figuresEnd, one("tls"))
+	if err != nil || !strings.Contains(text, missingBegin+"the sections throughput, ") {
+		t.Errorf("a document of one section: %v\n%s", err, text)
+	}
+	for line := range strings.Lines(text) {
+		if utf8.RuneCountInString(line) > maxColumns+1 && !strings.HasPrefix(line, "|") {
+			t.Errorf("a line has more than %d columns: %s", maxColumns, line)
+		}
+	}
+}
+
+// A figure is documented with the command that measured it, without what is only of the
+// machine.
+func TestSomeSectionsHaveTheirCommand(t *testing.T) {
+	t.Parallel()
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.String("only", "", "")
+	flags.String("json", "", "")
+	flags.Bool("quick", false, "")
+	flags.Int("rounds", 0, "")
+	if err := flags.Parse([]string{"-only", "tls,idle", "-json", "/home/me/tls.json", "-rounds=3", "-quick"}); err != nil {
+		t.Fatal(err)
+	}
+	some := &table{section: "tls", Args: argsOf(flags), Partial: true}
+	some.add("figure", "s", "", 1)
+	if got, want := some.sections("tls"), "on 0 cores, `make bench ARGS='-only tls,idle -quick -rounds 3'`.\n"; !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant %q in it", got, want)
+	}
+}
+
+// Two sections may have rows of the same name, such as the time until completions resume.
+func TestARatioIsToTheRowOfItsOwnSection(t *testing.T) {
+	t.Parallel()
+	made := &table{section: "failover"}
+	made.add("leader killed", "ms", "", 50)
+	made.section = "features"
+	made.add("leader killed", "ms", "", 200)
+	made.compare("  with limits", "ms", "", "leader killed", 300)
+	made.section = "large"
+	made.compare("array job", "tasks/s", "", "leader killed", 100)
+	if got, want := made.ratio(made.Rows[2]), "1.5 x leader killed"; got != want {
+		t.Errorf("in its own section: got %q, want %q", got, want)
+	}
+	if got, want := made.ratio(made.Rows[3]), "2 x leader killed"; got != want {
+		t.Errorf("in another section: got %q, want %q", got, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"unicode/utf8"
 )
 
 // The marks around the figures in a Markdown file.
@@ -11,6 +12,9 @@ const (
 	figuresBegin = "<!-- figures: begin; made by make bench-docs -->"
 	figuresEnd   = "<!-- figures: end -->"
 )
+
+// missingBegin begins the line about the sections that a document has no figures of.
+const missingBegin = "\nThis table has no figures of "
 
 // document replaces the figures in a Markdown file by those of a JSON file.
 func document(from, into string) error {
@@ -40,15 +44,60 @@ func replace(text string, t *table) (string, error) {
 	if !begins || !ends {
 		return "", fmt.Errorf("missing lines %q and %q", figuresBegin, figuresEnd)
 	}
+	old, _, _ = strings.Cut(old, missingBegin)
 	figures := t.origin() + t.sections("")
 	if t.Partial {
 		figures = t.merged(old)
 	}
-	return before + figuresBegin + "\n" + figures + figuresEnd + after, nil
+	return before + figuresBegin + "\n" + figures + missing(figures) + figuresEnd + after, nil
+}
+
+// missing returns a line about the sections of a run of all that the figures don't have, and
+// how to measure one; nothing if they have all, or those of the section apart.
+func missing(figures string) string {
+	has := func(s section) bool { return strings.Contains(figures, "\n**"+s.name+"**\n") }
+	var names []string
+	for _, s := range sections {
+		switch {
+		case s.name == apart && has(s):
+			return ""
+		case s.name != apart && !has(s):
+			names = append(names, s.name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	text := wrapped(missingBegin[1:] + "the sections " + strings.Join(names, ", ") + ". `make bench ARGS='-only NAME'` measures one of them.")
+	return "\n" + text
+}
+
+// maxColumns is how long a line of prose may be.
+const maxColumns = 100
+
+// wrapped breaks a paragraph into lines.
+func wrapped(text string) string {
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case column > 0 && column+1+n > maxColumns:
+			b.WriteByte('\n')
+			column = 0
+		case column > 0:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	b.WriteByte('\n')
+	return b.String()
 }
 
 // merged returns the old figures with the sections of the table in their places. Each has a
-// line about its own origin.
+// line about its own origin. One that failed stays as it was.
 func (t *table) merged(old string) string {
 	const heading = "\n**"
 	head, rest, _ := strings.Cut(strings.TrimPrefix(old, "\n"), heading)
@@ -59,7 +108,7 @@ func (t *table) merged(old string) string {
 		}
 	}
 	for _, r := range t.Rows {
-		if r.Section != yardstickSection {
+		if r.Section != yardstickSection && r.Section != t.Failed {
 			texts[r.Section] = t.sections(r.Section)
 		}
 	}
@@ -71,7 +120,7 @@ func (t *table) merged(old string) string {
 	return merged.String()
 }
 
-// origin is a line about where and when the table was measured.
+// origin is a line about where, when and how the table was measured.
 func (t *table) origin() string {
 	var b strings.Builder
 	m := t.Machine
@@ -81,15 +130,17 @@ func (t *table) origin() string {
 			fmt.Fprintf(&b, ", %s", word)
 		}
 	}
+	if t.Partial && t.Args != "" {
+		fmt.Fprintf(&b, ", `make bench ARGS='%s'`", t.Args)
+	}
 	b.WriteString(".")
 	if t.Quick {
-		b.WriteString("\nA quick run: sizes are small, and spreads large.")
+		b.WriteString(" A quick run: sizes are small, and spreads large.")
 	}
 	if m.Note != "" {
 		fmt.Fprintf(&b, " %s", m.Note)
 	}
-	b.WriteString("\n")
-	return b.String()
+	return wrapped(b.String())
 }
 
 // sections formats the sections of the table, or one of them with a line about its origin.

@@ -107,7 +107,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{options: o, table: &table{Machine: thisMachine(o.note), Began: time.Now().UTC().Truncate(time.Second), Quick: o.quick, Partial: o.only != ""}}
+	b := &bench{options: o, table: &table{Machine: thisMachine(o.note), Began: time.Now().UTC().Truncate(time.Second), Quick: o.quick, Args: o.args, Partial: o.only != ""}}
 	if b.tools, err = newTools(); err != nil {
 		return err
 	}
@@ -117,6 +117,7 @@ func run(ctx context.Context, o options) error {
 		b.table.section = s.name
 		if err = s.run(ctx, b); err != nil {
 			err = fmt.Errorf("%s: %w", s.name, err)
+			b.table.Partial, b.table.Failed = true, s.name // documents keep the figures of what was not measured
 			break
 		}
 	}

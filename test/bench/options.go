@@ -11,6 +11,7 @@ import (
 type options struct {
 	only, json, note, from, into, python string
 	logStore                             string
+	args                                 string // what was set of the flags that matter for figures
 	quick                                bool
 
 	tasks, rounds, workers, slots int
@@ -52,6 +53,7 @@ func parseFlags() options {
 	number(&o.commands, "commands", 5000, 300, "commands of each round of the section commands")
 	flag.DurationVar(&o.during, "during", 0, "duration of latency measurements at each load (default 10s; with -quick 2s)")
 	flag.Parse()
+	o.args = argsOf(flag.CommandLine)
 	for _, s := range sizes {
 		if *s.value == 0 {
 			*s.value = s.full
@@ -67,4 +69,19 @@ func parseFlags() options {
 		}
 	}
 	return o
+}
+
+// argsOf returns the flags that are set and matter for the figures, as they are typed.
+func argsOf(flags *flag.FlagSet) string {
+	var args []string
+	flags.Visit(func(f *flag.Flag) {
+		switch f.Name {
+		case "json", "note", "python", "from", "into":
+		case "quick":
+			args = append(args, "-"+f.Name)
+		default:
+			args = append(args, "-"+f.Name+" "+f.Value.String())
+		}
+	})
+	return strings.Join(args, " ")
 }

@@ -30,6 +30,8 @@ type table struct {
 	Began   time.Time `json:"began"`
 	Quick   bool      `json:"quick"`
 	Partial bool      `json:"partial,omitempty"` // some sections only
+	Args    string    `json:"args,omitempty"`    // flags of the run, without those of files and notes
+	Failed  string    `json:"failed,omitempty"`  // section that was not measured to its end; empty = none
 	Rows    []row     `json:"rows"`
 
 	section string // of the next rows
@@ -119,14 +121,19 @@ func (r row) spread() (low, high string) {
 	return number(slices.Min(r.Values)), number(slices.Max(r.Values))
 }
 
-// ratio compares a row with the one it names.
+// ratio compares a row with the one it names: that of its own section, if both this one and
+// another have one of that name.
 func (t *table) ratio(r row) string {
+	var against row
 	for _, other := range t.Rows {
-		if other.What == r.Against && other.Median != 0 {
-			return fmt.Sprintf("%s x %s", strconv.FormatFloat(r.Median/other.Median, 'g', 3, 64), r.Against)
+		if other.What == r.Against && other.Median != 0 && (against.What == "" || other.Section == r.Section && against.Section != r.Section) {
+			against = other
 		}
 	}
-	return ""
+	if against.What == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s x %s", strconv.FormatFloat(r.Median/against.Median, 'g', 3, 64), strings.TrimSpace(r.Against))
 }
 
 // find returns the median of a row of this run, by name.

@@ -47,5 +47,10 @@ func inOperators() []Mutant {
 			Edits:  []Edit{{"client/debug.go", `limit := profile + debugTimeout`, `limit := debugTimeout`}},
 			Caught: []Checker{{Package: "./client", Run: "ADebugBundleIsComplete"}},
 		},
+		{
+			Name:   "a-new-coordinator-forgets-its-log-store",
+			Edits:  []Edit{{"cmd/internal/dtaskd/setup.go", `LogStore: s.logStore, `, ``}},
+			Caught: []Checker{{Package: "./cmd/internal/dtaskd", Run: "TestTheLogStoreOfInitAndJoin"}},
+		},
 	}
 }

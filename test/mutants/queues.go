@@ -50,5 +50,15 @@ func inQueues() []Mutant {
 			Edits:  []Edit{{"coordinator/sequencer/dispatch.go", "d.moved[run.Job]; i++", "d.moved[0]; i++"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestATaskThatIsResumedAfterItsJobMoved"}},
 		},
+		{
+			Name:   "the-load-has-no-counts-of-queues",
+			Edits:  []Edit{{"coordinator/load.go", "load.Queues = *counted", "_ = counted"}},
+			Caught: []Checker{{Package: "./coordinator", Run: "TestTheLoadHasTheQueues"}},
+		},
+		{
+			Name:   "unused-queues-are-shown",
+			Edits:  []Edit{{"internal/document/queue.go", "q.GetVersion() != 0 || q.GetPausedAt() != 0", "q != nil"}},
+			Caught: []Checker{{Package: "./cli/show", Run: "TestOnlyTheQueueDefault"}},
+		},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/coordinator"
 	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/program"
 	"github.com/dtask/dtask/test/cluster"
@@ -34,7 +35,7 @@ func (p printed) Write(text []byte) (int, error) {
 
 // initialize runs dtaskd init --now until the test ends. It returns once the command has
 // printed its join strings: a command that ends before has failed.
-func initialize(t *testing.T) *founded {
+func initialize(t *testing.T, more ...string) *founded {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "init") //nolint:usetesting // that of the test is too long for a socket
 	if err != nil {
@@ -47,7 +48,8 @@ func initialize(t *testing.T) *founded {
 	var stderr bytes.Buffer
 	data := filepath.Join(dir, "n1")
 	go func() {
-		ended <- run(ctx, []string{"init", "--advertise", f.addr, "--http", "", "--data-dir", data, "--cluster-name", "home", "--now"}, stdout, &stderr)
+		args := []string{"init", "--advertise", f.addr, "--http", "", "--data-dir", data, "--cluster-name", "home", "--now"}
+		ended <- run(ctx, append(args, more...), stdout, &stderr)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -135,11 +137,11 @@ func changed(t *testing.T, text string, change func(j *auth.JoinString)) string 
 
 // join runs dtaskd join in a new directory, and returns what it printed. Only a string that
 // works leaves anything behind.
-func (f *founded) join(text, name string) (code int, stderr string) {
+func (f *founded) join(text, name string, more ...string) (code int, stderr string) {
 	f.t.Helper()
 	var out bytes.Buffer
 	dir := filepath.Join(f.dir, name)
-	code = run(f.t.Context(), []string{"join", text, "--advertise", freePort(f.t), "--http", "", "--data-dir", dir}, io.Discard, &out)
+	code = run(f.t.Context(), append([]string{"join", text, "--advertise", freePort(f.t), "--http", "", "--data-dir", dir}, more...), io.Discard, &out)
 	if code != 0 {
 		wantMissing(f.t, dir)
 	}
@@ -238,5 +240,29 @@ func TestTheLastAdminRevokesItselfAndTheSocketRemains(t *testing.T) {
 	}
 	if who, err := f.admin.WhoAmI(t.Context()); err != nil || who.GetRole() != "admin" {
 		t.Errorf("the socket: %v, %v", who, err)
+	}
+}
+
+// A data directory keeps its log store, so that every later start must name the same one.
+func TestTheLogStoreOfInitAndJoinIsInTheirSettings(t *testing.T) {
+	t.Parallel()
+	f := initialize(t, "--log-store", "wal")
+	if _, err := os.Stat(filepath.Join(f.dir, "n1", "wal")); err != nil {
+		t.Errorf("dtaskd init --log-store wal: %v", err)
+	}
+	stores := map[string]coordinator.LogStore{"n1": coordinator.LogWAL}
+	for name, flags := range map[string][]string{"wal": {"--log-store", "wal"}, "bolt": {"--log-store=bolt"}, "default": nil} {
+		text, _ := f.joinString(client.JoinTokenOptions{Purpose: "coordinator", TTL: time.Hour, Uses: 1})
+		if code, stderr := f.join(text, name, flags...); code != 0 {
+			t.Fatalf("join %q: code %d, %s", flags, code, stderr)
+		}
+		stores[name] = coordinator.LogBolt
+	}
+	stores["wal"] = coordinator.LogWAL
+	for name, want := range stores {
+		cfg, err := loadSettings(filepath.Join(f.dir, name, settingsFile), "warn", io.Discard)
+		if err != nil || cfg.LogStore != want {
+			t.Errorf("%s: its settings have the log store %q, %v, want %q", name, cfg.LogStore, err, want)
+		}
 	}
 }

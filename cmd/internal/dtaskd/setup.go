@@ -44,7 +44,8 @@ type setupFlags struct {
 	hosts     []string
 	now       bool
 	logLevel  string
-	existed   bool // the data directory, before create
+	logStore  string // empty = the default of dtaskd
+	existed   bool   // the data directory, before create
 }
 
 func (s *setupFlags) bind(f *pflag.FlagSet) {
@@ -53,6 +54,7 @@ func (s *setupFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&s.listen, "listen", "", "HOST:PORT to listen on (default: the port of --advertise, on all addresses unless --advertise is on loopback)")
 	f.StringVar(&s.http, "http", "127.0.0.1:7461", "HOST:PORT for /metrics, /healthz and /readyz (empty = none)")
 	f.StringSliceVar(&s.hosts, "san", nil, "further DNS names and IP addresses for the certificate (the host of --advertise is always one)")
+	f.StringVar(&s.logStore, "log-store", "", "log store of this coordinator, which keeps it: bolt or wal (default: bolt)")
 	f.BoolVar(&s.now, "now", false, "keep running in the foreground")
 	f.StringVar(&s.logLevel, "log-level", "warn", "log level: debug, info, warn or error")
 }
@@ -78,6 +80,9 @@ func (s *setupFlags) check() error {
 	}
 	if _, _, err := net.SplitHostPort(s.http); s.http != "" && err != nil {
 		errs = append(errs, fmt.Errorf("invalid --http %q: must be HOST:PORT", s.http))
+	}
+	if err := coordinator.LogStore(s.logStore).Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("invalid --log-store: %w", err))
 	}
 	_, err = program.NewLogger(io.Discard, s.logLevel, "text")
 	errs = append(errs, err)
@@ -201,6 +206,7 @@ type replicaSettings struct {
 	Advertise string   `yaml:"advertise"`
 	HTTP      string   `yaml:"http"`
 	TLSDir    string   `yaml:"tls-dir"`
+	LogStore  string   `yaml:"log-store,omitempty"`
 	Peers     []string `yaml:"peers,omitempty"`
 	Replace   string   `yaml:"replace,omitempty"`
 }
@@ -225,7 +231,7 @@ func (r replicaSettings) write() (string, error) {
 func (s *setupFlags) settings(id string, peers []string) replicaSettings {
 	return replicaSettings{
 		ID: id, DataDir: s.dataDir, Listen: s.listen, Advertise: s.advertise, HTTP: s.http,
-		TLSDir: filepath.Join(s.dataDir, tlsDir), Peers: peers,
+		TLSDir: filepath.Join(s.dataDir, tlsDir), LogStore: s.logStore, Peers: peers,
 	}
 }
 

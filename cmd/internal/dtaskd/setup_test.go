@@ -32,6 +32,7 @@ func TestInvalidFlagsOfInitAndJoinLeaveNoDataDirectory(t *testing.T) {
 		{[]string{"--advertise", "0.0.0.0:7460"}, "others can't connect to 0.0.0.0"},
 		{[]string{"--listen", "7460"}, `invalid --listen "7460": must be HOST:PORT`},
 		{[]string{"--http", "7461"}, `invalid --http "7461": must be HOST:PORT`},
+		{[]string{"--log-store", "tape"}, `invalid --log-store: unknown log store "tape": must be bolt or wal`},
 		{[]string{"--log-level", "loud"}, `invalid --log-level "loud": must be`},
 	} {
 		dir := filepath.Join(t.TempDir(), "data")

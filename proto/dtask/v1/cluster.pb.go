@@ -3623,19 +3623,21 @@ func (*LoadRequest) Descriptor() ([]byte, []int) {
 }
 
 type LoadResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"` // server id
-	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
-	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`                             // time of the leader, Unix milliseconds
-	Windows       []*LoadWindow          `protobuf:"bytes,4,rep,name=windows,proto3" json:"windows,omitempty"`                    // of 1 minute, 5 minutes and 1 hour
-	Totals        *LoadCounts            `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`                      // since the leader's process started, for the rates between two calls
-	Ready         []*ReadyTasks          `protobuf:"bytes,6,rep,name=ready,proto3" json:"ready,omitempty"`                        // by priority, the most urgent first
-	OldestMs      int64                  `protobuf:"varint,7,opt,name=oldest_ms,json=oldestMs,proto3" json:"oldest_ms,omitempty"` // how long the oldest ready task has been ready
-	Unplaceable   uint64                 `protobuf:"varint,8,opt,name=unplaceable,proto3" json:"unplaceable,omitempty"`           // ready tasks that no worker could run
-	Running       uint64                 `protobuf:"varint,9,opt,name=running,proto3" json:"running,omitempty"`                   // attempts on workers, queued ones included
-	Orphaned      uint64                 `protobuf:"varint,10,opt,name=orphaned,proto3" json:"orphaned,omitempty"`                // of these, those on workers without a session
-	Workers       uint64                 `protobuf:"varint,11,opt,name=workers,proto3" json:"workers,omitempty"`                  // with a session
-	Slots         uint64                 `protobuf:"varint,12,opt,name=slots,proto3" json:"slots,omitempty"`                      // of the workers that are up
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Leader      string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"` // server id
+	Term        uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	At          int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`                             // time of the leader, Unix milliseconds
+	Windows     []*LoadWindow          `protobuf:"bytes,4,rep,name=windows,proto3" json:"windows,omitempty"`                    // of 1 minute, 5 minutes and 1 hour
+	Totals      *LoadCounts            `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`                      // since the leader's process started, for the rates between two calls
+	Ready       []*ReadyTasks          `protobuf:"bytes,6,rep,name=ready,proto3" json:"ready,omitempty"`                        // by priority, the most urgent first
+	OldestMs    int64                  `protobuf:"varint,7,opt,name=oldest_ms,json=oldestMs,proto3" json:"oldest_ms,omitempty"` // how long the oldest ready task has been ready
+	Unplaceable uint64                 `protobuf:"varint,8,opt,name=unplaceable,proto3" json:"unplaceable,omitempty"`           // ready tasks that no worker could run
+	Running     uint64                 `protobuf:"varint,9,opt,name=running,proto3" json:"running,omitempty"`                   // attempts on workers, queued ones included
+	Orphaned    uint64                 `protobuf:"varint,10,opt,name=orphaned,proto3" json:"orphaned,omitempty"`                // of these, those on workers without a session
+	Workers     uint64                 `protobuf:"varint,11,opt,name=workers,proto3" json:"workers,omitempty"`                  // with a session
+	Slots       uint64                 `protobuf:"varint,12,opt,name=slots,proto3" json:"slots,omitempty"`                      // of the workers that are up
+	// All queues by name, with what waits and runs in them as it was counted last: every 5 s.
+	Queues        []*Queue `protobuf:"bytes,13,rep,name=queues,proto3" json:"queues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3752,6 +3754,13 @@ func (x *LoadResponse) GetSlots() uint64 {
 		return x.Slots
 	}
 	return 0
+}
+
+func (x *LoadResponse) GetQueues() []*Queue {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
 }
 
 // LoadWindow is what happened within a time until now.
@@ -4323,7 +4332,7 @@ var File_dtask_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x16dtask/v1/cluster.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n" +
+	"\x16dtask/v1/cluster.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\x1a\x15dtask/v1/queues.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n" +
 	"\rStatusRequest\"L\n" +
 	"\x12AwaitLeaderRequest\x12\x1d\n" +
 	"\n" +
@@ -4594,7 +4603,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x04Size\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\r\n" +
-	"\vLoadRequest\"\xf9\x02\n" +
+	"\vLoadRequest\"\xa2\x03\n" +
 	"\fLoadResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x0e\n" +
@@ -4608,7 +4617,8 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\borphaned\x18\n" +
 	" \x01(\x04R\borphaned\x12\x18\n" +
 	"\aworkers\x18\v \x01(\x04R\aworkers\x12\x14\n" +
-	"\x05slots\x18\f \x01(\x04R\x05slots\"\xc2\x01\n" +
+	"\x05slots\x18\f \x01(\x04R\x05slots\x12'\n" +
+	"\x06queues\x18\r \x03(\v2\x0f.dtask.v1.QueueR\x06queues\"\xc2\x01\n" +
 	"\n" +
 	"LoadWindow\x12\x1b\n" +
 	"\twindow_ms\x18\x01 \x01(\x03R\bwindowMs\x12\x1d\n" +
@@ -4772,7 +4782,8 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 	(Consistency)(0),                     // 71: dtask.v1.Consistency
 	(*Freshness)(nil),                    // 72: dtask.v1.Freshness
 	(*timestamppb.Timestamp)(nil),        // 73: google.protobuf.Timestamp
-	(Priority)(0),                        // 74: dtask.v1.Priority
+	(*Queue)(nil),                        // 74: dtask.v1.Queue
+	(Priority)(0),                        // 75: dtask.v1.Priority
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	6,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
@@ -4806,70 +4817,71 @@ var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	60, // 28: dtask.v1.LoadResponse.windows:type_name -> dtask.v1.LoadWindow
 	61, // 29: dtask.v1.LoadResponse.totals:type_name -> dtask.v1.LoadCounts
 	63, // 30: dtask.v1.LoadResponse.ready:type_name -> dtask.v1.ReadyTasks
-	61, // 31: dtask.v1.LoadWindow.counts:type_name -> dtask.v1.LoadCounts
-	62, // 32: dtask.v1.LoadWindow.wait:type_name -> dtask.v1.Latency
-	62, // 33: dtask.v1.LoadWindow.run:type_name -> dtask.v1.Latency
-	74, // 34: dtask.v1.ReadyTasks.priority:type_name -> dtask.v1.Priority
-	68, // 35: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 36: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	29, // 37: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	1,  // 38: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
-	36, // 39: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	8,  // 40: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	10, // 41: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	12, // 42: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	14, // 43: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
-	16, // 44: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
-	18, // 45: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
-	4,  // 46: dtask.v1.ClusterService.SetClusterName:input_type -> dtask.v1.SetClusterNameRequest
-	38, // 47: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	32, // 48: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
-	20, // 49: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	23, // 50: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	25, // 51: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	27, // 52: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	66, // 53: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	41, // 54: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
-	53, // 55: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
-	55, // 56: dtask.v1.AdminService.DiskUsage:input_type -> dtask.v1.DiskUsageRequest
-	58, // 57: dtask.v1.AdminService.Load:input_type -> dtask.v1.LoadRequest
-	64, // 58: dtask.v1.AdminService.Debug:input_type -> dtask.v1.DebugRequest
-	45, // 59: dtask.v1.AdminService.SetBackupSchedule:input_type -> dtask.v1.SetBackupScheduleRequest
-	47, // 60: dtask.v1.AdminService.DeleteBackupSchedule:input_type -> dtask.v1.DeleteBackupScheduleRequest
-	49, // 61: dtask.v1.AdminService.BackupStatus:input_type -> dtask.v1.BackupStatusRequest
-	51, // 62: dtask.v1.AdminService.WriteBackup:input_type -> dtask.v1.WriteBackupRequest
-	3,  // 63: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	30, // 64: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	2,  // 65: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
-	37, // 66: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	9,  // 67: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	11, // 68: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	13, // 69: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	15, // 70: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
-	17, // 71: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
-	19, // 72: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
-	5,  // 73: dtask.v1.ClusterService.SetClusterName:output_type -> dtask.v1.SetClusterNameResponse
-	39, // 74: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	33, // 75: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
-	21, // 76: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	24, // 77: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	26, // 78: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	28, // 79: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	67, // 80: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	42, // 81: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
-	54, // 82: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
-	56, // 83: dtask.v1.AdminService.DiskUsage:output_type -> dtask.v1.DiskUsageResponse
-	59, // 84: dtask.v1.AdminService.Load:output_type -> dtask.v1.LoadResponse
-	65, // 85: dtask.v1.AdminService.Debug:output_type -> dtask.v1.DebugResponse
-	46, // 86: dtask.v1.AdminService.SetBackupSchedule:output_type -> dtask.v1.SetBackupScheduleResponse
-	48, // 87: dtask.v1.AdminService.DeleteBackupSchedule:output_type -> dtask.v1.DeleteBackupScheduleResponse
-	50, // 88: dtask.v1.AdminService.BackupStatus:output_type -> dtask.v1.BackupStatusResponse
-	52, // 89: dtask.v1.AdminService.WriteBackup:output_type -> dtask.v1.WriteBackupResponse
-	63, // [63:90] is the sub-list for method output_type
-	36, // [36:63] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	74, // 31: dtask.v1.LoadResponse.queues:type_name -> dtask.v1.Queue
+	61, // 32: dtask.v1.LoadWindow.counts:type_name -> dtask.v1.LoadCounts
+	62, // 33: dtask.v1.LoadWindow.wait:type_name -> dtask.v1.Latency
+	62, // 34: dtask.v1.LoadWindow.run:type_name -> dtask.v1.Latency
+	75, // 35: dtask.v1.ReadyTasks.priority:type_name -> dtask.v1.Priority
+	68, // 36: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 37: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	29, // 38: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	1,  // 39: dtask.v1.ClusterService.AwaitLeader:input_type -> dtask.v1.AwaitLeaderRequest
+	36, // 40: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	8,  // 41: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	10, // 42: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	12, // 43: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	14, // 44: dtask.v1.ClusterService.UpgradeStatus:input_type -> dtask.v1.UpgradeStatusRequest
+	16, // 45: dtask.v1.ClusterService.FinishUpgrade:input_type -> dtask.v1.FinishUpgradeRequest
+	18, // 46: dtask.v1.ClusterService.HoldUpgrade:input_type -> dtask.v1.HoldUpgradeRequest
+	4,  // 47: dtask.v1.ClusterService.SetClusterName:input_type -> dtask.v1.SetClusterNameRequest
+	38, // 48: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	32, // 49: dtask.v1.ClusterService.AuditHeads:input_type -> dtask.v1.AuditHeadsRequest
+	20, // 50: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	23, // 51: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	25, // 52: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	27, // 53: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	66, // 54: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	41, // 55: dtask.v1.AdminService.Backup:input_type -> dtask.v1.BackupRequest
+	53, // 56: dtask.v1.AdminService.Barrier:input_type -> dtask.v1.BarrierRequest
+	55, // 57: dtask.v1.AdminService.DiskUsage:input_type -> dtask.v1.DiskUsageRequest
+	58, // 58: dtask.v1.AdminService.Load:input_type -> dtask.v1.LoadRequest
+	64, // 59: dtask.v1.AdminService.Debug:input_type -> dtask.v1.DebugRequest
+	45, // 60: dtask.v1.AdminService.SetBackupSchedule:input_type -> dtask.v1.SetBackupScheduleRequest
+	47, // 61: dtask.v1.AdminService.DeleteBackupSchedule:input_type -> dtask.v1.DeleteBackupScheduleRequest
+	49, // 62: dtask.v1.AdminService.BackupStatus:input_type -> dtask.v1.BackupStatusRequest
+	51, // 63: dtask.v1.AdminService.WriteBackup:input_type -> dtask.v1.WriteBackupRequest
+	3,  // 64: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	30, // 65: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	2,  // 66: dtask.v1.ClusterService.AwaitLeader:output_type -> dtask.v1.AwaitLeaderResponse
+	37, // 67: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	9,  // 68: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	11, // 69: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	13, // 70: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	15, // 71: dtask.v1.ClusterService.UpgradeStatus:output_type -> dtask.v1.UpgradeStatusResponse
+	17, // 72: dtask.v1.ClusterService.FinishUpgrade:output_type -> dtask.v1.FinishUpgradeResponse
+	19, // 73: dtask.v1.ClusterService.HoldUpgrade:output_type -> dtask.v1.HoldUpgradeResponse
+	5,  // 74: dtask.v1.ClusterService.SetClusterName:output_type -> dtask.v1.SetClusterNameResponse
+	39, // 75: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	33, // 76: dtask.v1.ClusterService.AuditHeads:output_type -> dtask.v1.AuditHeadsResponse
+	21, // 77: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	24, // 78: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	26, // 79: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	28, // 80: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	67, // 81: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	42, // 82: dtask.v1.AdminService.Backup:output_type -> dtask.v1.BackupResponse
+	54, // 83: dtask.v1.AdminService.Barrier:output_type -> dtask.v1.BarrierResponse
+	56, // 84: dtask.v1.AdminService.DiskUsage:output_type -> dtask.v1.DiskUsageResponse
+	59, // 85: dtask.v1.AdminService.Load:output_type -> dtask.v1.LoadResponse
+	65, // 86: dtask.v1.AdminService.Debug:output_type -> dtask.v1.DebugResponse
+	46, // 87: dtask.v1.AdminService.SetBackupSchedule:output_type -> dtask.v1.SetBackupScheduleResponse
+	48, // 88: dtask.v1.AdminService.DeleteBackupSchedule:output_type -> dtask.v1.DeleteBackupScheduleResponse
+	50, // 89: dtask.v1.AdminService.BackupStatus:output_type -> dtask.v1.BackupStatusResponse
+	52, // 90: dtask.v1.AdminService.WriteBackup:output_type -> dtask.v1.WriteBackupResponse
+	64, // [64:91] is the sub-list for method output_type
+	37, // [37:64] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }
@@ -4878,6 +4890,7 @@ func file_dtask_v1_cluster_proto_init() {
 		return
 	}
 	file_dtask_v1_common_proto_init()
+	file_dtask_v1_queues_proto_init()
 	file_dtask_v1_cluster_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
