@@ -24,11 +24,6 @@ func inLeading() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "MessagesAreLate"}},
 		},
 		{
-			Name:   "a-clock-that-is-set-forgets-how-wrong-it-was",
-			Edits:  []Edit{{"coordinator/clock.go", "last.skew+(moved-passed).Abs()", "(moved-passed).Abs()"}},
-			Caught: []Checker{{Package: "./coordinator", Run: "TestAClockThatIsSetAddsToItsDifference"}},
-		},
-		{
 			Name:   "one-reset-link-deposes-a-leader",
 			Edits:  []Edit{{"coordinator/raftnode/failover.go", `return rank, !election && lost > (len(others)+2)/2`, `return rank, !election && lost > 0`}, {"coordinator/raftnode/failover.go", "f.stoodIn.Load() >= term || f.transport.HasConnectionFrom(leader.ID) {\n\t\treturn false\n\t}\n\trank, agreed", "f.stoodIn.Load() >= term {\n\t\treturn false\n\t}\n\trank, agreed"}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "Election|Failover|Reset|Quick|Leader"}},
