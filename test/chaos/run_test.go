@@ -302,7 +302,7 @@ func (r *run) loggedBy(prefix, words string) int {
 func (r *run) record(report check.Report, lasted time.Duration, diverged int) {
 	world := r.world.Tally()
 	r.line.Seconds, r.line.LeaderKills, r.line.WorkerKills = lasted.Seconds(), world.LeaderKills, world.WorkerKills
-	r.line.Tasks, r.line.Faults = int(r.work.Tally().Tasks), r.out.Fired
+	r.line.Tasks, r.line.Handovers, r.line.Faults = int(r.work.Tally().Tasks), report.Handed, r.out.Fired
 	r.line.Lost, r.line.Duplicated, r.line.Diverged = check.Count(report.Faults, check.Lost), check.Count(report.Faults, check.Duplicated), diverged
 }
 
