@@ -182,6 +182,7 @@ func (r *run) judge(t *testing.T, trouble error) {
 	if err != nil {
 		t.Error(err)
 	}
+	r.work.ExplainEnded(ctx, finals)
 	diverged := 0
 	if err := r.c.AwaitEqual(ctx); err != nil {
 		t.Error(err)
@@ -276,6 +277,7 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 	}
 	row("handovers of limits", "%d", report.Handed)
 	row("gates and schedules", "%s", report.Gates)
+	row("explanations, plans; unavailable", "%d, %d; %d", report.Answers.Explained, report.Answers.Planned, report.Answers.Unavailable)
 	row("stored logs", "%s", report.Depth)
 	row("lost", "%d", check.Count(report.Faults, check.Lost))
 	row("duplicated", "%d", check.Count(report.Faults, check.Duplicated))
