@@ -215,7 +215,7 @@ chaos-saturated: ## saturate the processors for MINUTES (5): no healthy leader o
 
 .PHONY: chaos-limits
 chaos-limits: ## hand limits of 1 from task to task at least 10,000 times in MINUTES (5) of partitions, stopped workers and killed leaders, from SEED if set
-	DTASK_CHAOS=limits DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestALimitIsNeverHeldTwice$$' $(ARGS) ./test/chaos
+	DTASK_CHAOS=limits DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) $(RUN) -suite chaos go test -count=1 -v -timeout 0 -run '^TestALimitIsNeverHeldTwice$$' $(ARGS) ./test/chaos
 
 .PHONY: workflows
 workflows: ## run 167 workflows of 64,321 commands, and kill 37 leaders meanwhile

@@ -46,6 +46,8 @@ type clockMonitor struct {
 type clockReading struct {
 	wall time.Time
 	at   time.Time // monotonic
+	// skew is how far it was, at most, from the nearest clocks of more than half of the members.
+	skew time.Duration
 }
 
 // agrees reports whether the wall clock is correct as far as is known. It is safe for
@@ -56,7 +58,7 @@ func (c *clockMonitor) agrees() bool {
 		return false
 	}
 	moved, passed := c.wall().Sub(last.wall), time.Since(last.at)
-	return (moved - passed).Abs() <= maxSkew
+	return last.skew+(moved-passed).Abs() <= maxSkew
 }
 
 // Name implements leader.Duty.
@@ -74,6 +76,7 @@ func (c *clockMonitor) Run(ctx context.Context, _ uint64) error {
 		found := c.compare(ctx)
 		agree, of := found.agree, found.of
 		skewed := agree <= of/2
+		now.skew = found.skew
 		if skewed {
 			now = nil
 		}
@@ -121,6 +124,7 @@ func (c *clockMonitor) watch(ctx context.Context) error {
 // comparison is what a comparison of the wall clocks of the members has found.
 type comparison struct {
 	agree, of int           // members whose clocks agree with this replica's, it included
+	skew      time.Duration // of the nearest clocks of more than half of the members; maxDistance: too few answered
 	majority  *clockReading // the time on which more than half of the members agree; nil: on none
 }
 
@@ -148,11 +152,7 @@ func (c *clockMonitor) compare(ctx context.Context) comparison {
 		}
 	}
 	found := comparison{of: len(members)}
-	for _, d := range ahead {
-		if d.Abs() <= maxSkew {
-			found.agree++
-		}
-	}
+	found.agree, found.skew = agreement(ahead, len(members))
 	offset, ok := majorityOffset(ahead, len(members))
 	if ok || found.agree > found.of/2 {
 		found.majority = &clockReading{wall: to.Add(offset), at: at}
@@ -173,6 +173,22 @@ func distance(at, from, to time.Time) time.Duration {
 		return min(at.Sub(to), maxDistance)
 	}
 	return 0
+}
+
+// agreement returns with how many of the members this replica's clock agrees, it included, and how
+// far it is from the nearest clocks of more than half of them. ahead has those that are known.
+func agreement(ahead []time.Duration, members int) (agree int, skew time.Duration) {
+	var far []time.Duration
+	for _, d := range ahead {
+		if far = append(far, d.Abs()); d.Abs() <= maxSkew {
+			agree++
+		}
+	}
+	slices.Sort(far)
+	if need := members/2 + 1; len(far) >= need {
+		return agree, far[need-1]
+	}
+	return agree, maxDistance
 }
 
 // majorityOffset returns how far the clocks of more than half of the members are ahead of this

@@ -57,6 +57,38 @@ func TestTheClocksOfMoreThanHalfOfTheMembersDecide(t *testing.T) {
 	}
 }
 
+// A clock that is a little wrong and is then set a little is wrong by the sum: a schedule would
+// fire early by more than maxSkew until the next comparison.
+func TestAClockThatIsSetAddsToItsDifference(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		ahead   []time.Duration // at the comparison, of those that answered
+		members int
+		set     time.Duration // afterwards
+		want    bool
+	}{
+		"right, and set a little":         {[]time.Duration{0, 0, 0}, 3, 9 * time.Second, true},
+		"right, and set back":             {[]time.Duration{0, time.Second, day}, 3, -9 * time.Second, true},
+		"right, and set too far":          {[]time.Duration{0, 0, 0}, 3, 11 * time.Second, false},
+		"nearly wrong":                    {[]time.Duration{0, 9 * time.Second, day}, 3, 0, true},
+		"nearly wrong, and set a little":  {[]time.Duration{0, 9 * time.Second, 9 * time.Second}, 3, 2 * time.Second, false},
+		"the nearest of the others count": {[]time.Duration{0, 9 * time.Second, time.Second}, 3, 5 * time.Second, true},
+		"too few answered":                {[]time.Duration{0, 0}, 5, 0, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var own wrongClock
+			c := &clockMonitor{wall: own.now}
+			_, skew := agreement(test.ahead, test.members)
+			c.agreed.Store(&clockReading{wall: own.now(), at: time.Now(), skew: skew})
+			time.Sleep(time.Second)
+			own.ahead.Store(int64(test.set))
+			if got := c.agrees(); got != test.want {
+				t.Errorf("%s: agrees %t, want %t", name, got, test.want)
+			}
+		})
+	}
+}
+
 func TestTheClockOfAReplicaCountsIfNoMajorityAgreesInTheEnd(t *testing.T) {
 	t.Parallel()
 	var own wrongClock

@@ -54,6 +54,30 @@ func TestNothingExpiresWhileTheClockIsInDoubt(t *testing.T) {
 	})
 }
 
+// A leader whose clock was behind acknowledged a job. For the next one, whose clock is right, its
+// key must not be older than it is: a repeated submission would make another job.
+func TestAKeyOfALeaderWhoseClockWasBehindIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, clock := newCluster(t), new(wallClock)
+		c.config = func(cfg *sequencer.Config) { cfg.WallClock, cfg.CredentialClock = clock.now, time.Now }
+		clock.add(-48 * time.Hour)
+		s, end := c.lead()
+		id := mustSubmit(t, s, spec{key: "k", n: 1})
+		if err := end(); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+
+		clock.add(48 * time.Hour)
+		s, _ = c.lead()
+		<-time.After(2 * time.Minute) // sweeps cover all keys within about a minute
+		again, err := s.Submit(t.Context(), spec{key: "k", n: 1}.submission())
+		if err != nil || !again.Existed || again.ID != id {
+			t.Errorf("the key was forgotten: %+v, %v", again, err)
+		}
+	})
+}
+
 // A leader whose clock was an hour ahead decided a retry and died. The next one, whose
 // clock is right, must not wait for an hour.
 func TestARetryWaitsAtMostItsDelayAfterALeaderWithAWrongClock(t *testing.T) {

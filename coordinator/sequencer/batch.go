@@ -52,8 +52,9 @@ func (b *batch) full() bool {
 	return b.entry.Size() >= b.cfg.EntryBytes || b.entry.Items() >= b.cfg.EntryOps
 }
 
-// credentialMS is the time of an operation on identities and join tokens.
-func (b *batch) credentialMS() int64 { return b.cfg.CredentialClock().UnixMilli() }
+// clusterMS is the time of an operation on identities and join tokens, and from which keys are
+// remembered.
+func (b *batch) clusterMS() int64 { return b.cfg.CredentialClock().UnixMilli() }
 
 // monotonic returns when the wall clock will show wallMS, by the monotonic
 // clock.

@@ -48,7 +48,7 @@ type Config struct {
 	// the monotonic clock instead. nil: time.Now.
 	WallClock func() time.Time
 	// CredentialClock is the time at which credentials and join tokens are made, end and are
-	// used: that of the cluster, if the wall clock of this replica is wrong. The sequencer's
+	// used, and from which idempotency keys are remembered: that of the cluster, if the wall clock of this replica is wrong. The sequencer's
 	// goroutine calls it; it must not block. nil: WallClock.
 	CredentialClock func() time.Time
 	// NewClusterID returns the id of a new cluster, 32 hexadecimal digits.

@@ -1,6 +1,8 @@
 package sequencer_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -259,6 +261,36 @@ func TestAClockThatIsSetStartsNoJobEarly(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A leader whose clock is ahead takes over a job that has not expired.
+func TestALeaderWhoseClockIsAheadLetsNoJobExpire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, clock := newCluster(t), new(wallClock)
+		var agrees atomic.Bool
+		agrees.Store(true)
+		c.config = func(cfg *sequencer.Config) { cfg.WallClock, cfg.ClockAgrees = clock.now, agrees.Load }
+		s, end := c.lead()
+		raiseToSchedules(t, s)
+		id := mustSubmit(t, s, timed("expires", 1, expiresIn(20*time.Second)))
+		if err := end(); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		clock.add(time.Hour)
+		agrees.Store(false)
+		c.lead()
+		pass(10 * time.Second)
+		if job := c.job(id); job.State != fsm.JobPending {
+			t.Errorf("the job is %v by a clock that is an hour ahead", job.State)
+		}
+		clock.add(-time.Hour)
+		agrees.Store(true)
+		pass(11 * time.Second)
+		if job := c.job(id); job.State != fsm.JobCancelled {
+			t.Errorf("the job is %v, want cancelled because it expired", job.State)
+		}
+	})
 }
 
 // A job waits for the jobs that it needs, and for its time.

@@ -43,7 +43,7 @@ type NewIdentity struct {
 // ErrOutcomeUnknown.
 func (s *Sequencer) CreateIdentity(ctx context.Context, n NewIdentity) (fsm.IdentityID, error) {
 	return do(ctx, s.inbox, classCancel, func(b *batch) (fsm.IdentityID, error) {
-		now := b.credentialMS()
+		now := b.clusterMS()
 		r := b.entry.Do(&fsm.CreateIdentity{
 			Name: n.Name, Grant: n.Grant, Credential: n.Credential.of(now), CreatedBy: n.CreatedBy, CreatedMS: now, Key: n.Key,
 		})
@@ -69,7 +69,7 @@ func createdIdentity(b *batch, r fsm.Reason, token fsm.JoinTokenID, key string, 
 // *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) AddCredential(ctx context.Context, id fsm.IdentityID, c NewCredential, overlap time.Duration) error {
 	_, err := do(ctx, s.inbox, classCancel, func(b *batch) (bool, error) {
-		now := b.credentialMS()
+		now := b.clusterMS()
 		return settled(b.entry.Do(&fsm.AddCredential{
 			ID: id, Credential: c.of(now), CreatedMS: now, OthersExpireMS: now + overlap.Milliseconds(),
 		}), false)
@@ -83,7 +83,7 @@ func (s *Sequencer) AddCredential(ctx context.Context, id fsm.IdentityID, c NewC
 // *RejectedError with IdentityNotFound, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) RevokeIdentity(ctx context.Context, by string, ids ...fsm.IdentityID) error {
 	_, err := do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
-		return settled(b.entry.Do(&fsm.RevokeIdentity{IDs: ids, AtMS: b.credentialMS(), By: by}), false)
+		return settled(b.entry.Do(&fsm.RevokeIdentity{IDs: ids, AtMS: b.clusterMS(), By: by}), false)
 	})
 	return err
 }
@@ -115,7 +115,7 @@ type NewJoinToken struct {
 // fsm.CreateJoinToken, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) CreateJoinToken(ctx context.Context, n NewJoinToken) (fsm.JoinTokenID, error) {
 	return do(ctx, s.inbox, classCancel, func(b *batch) (fsm.JoinTokenID, error) {
-		now := b.credentialMS()
+		now := b.clusterMS()
 		r := b.entry.Do(&fsm.CreateJoinToken{
 			Purpose: n.Purpose, Grant: n.Grant, NamePattern: n.NamePattern, Hash: n.Hash, Uses: n.Uses, ExpiresMS: expiry(now, n.Lifetime),
 			CreatedBy: n.CreatedBy, CreatedMS: now, Key: n.Key,
@@ -147,7 +147,7 @@ type Join struct {
 // fsm.RedeemJoinToken, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) RedeemJoinToken(ctx context.Context, j Join) (fsm.IdentityID, error) {
 	return do(ctx, s.inbox, classWorker, func(b *batch) (fsm.IdentityID, error) {
-		now := b.credentialMS()
+		now := b.clusterMS()
 		r := b.entry.Do(&fsm.RedeemJoinToken{
 			Token: j.Token, SecretHash: j.SecretHash, Purpose: j.Purpose, Name: j.Name, Credential: j.Credential.of(now),
 			Replace: j.Replace, AtMS: now, Key: j.Key,
@@ -160,7 +160,7 @@ func (s *Sequencer) RedeemJoinToken(ctx context.Context, j Join) (fsm.IdentityID
 // *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) RevokeJoinToken(ctx context.Context, by string, id fsm.JoinTokenID) error {
 	_, err := do(ctx, s.inbox, classCancel, func(b *batch) (bool, error) {
-		return settled(b.entry.Do(&fsm.RevokeJoinToken{ID: id, AtMS: b.credentialMS(), By: by}), false)
+		return settled(b.entry.Do(&fsm.RevokeJoinToken{ID: id, AtMS: b.clusterMS(), By: by}), false)
 	})
 	return err
 }
@@ -175,7 +175,7 @@ func (s *Sequencer) SetTrust(ctx context.Context, decide func(roots [][]byte) []
 		if roots == nil {
 			return false, nil
 		}
-		return settled(b.entry.Do(&fsm.SetTrust{Roots: roots, AtMS: b.credentialMS()}), false)
+		return settled(b.entry.Do(&fsm.SetTrust{Roots: roots, AtMS: b.clusterMS()}), false)
 	})
 	return err
 }

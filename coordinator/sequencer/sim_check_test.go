@@ -42,6 +42,8 @@ type simLedger struct {
 	gap          bool                 // an entry may have been committed without one before it of the same term
 	notCancelled map[string]fsm.JobID // reasons of requests that all leaders answered as not done
 
+	proposed map[*byte]*simProposal // by the first byte of the entry
+
 	notified simNotifications
 }
 
@@ -58,8 +60,12 @@ func newSimLedger(c *sim) simLedger {
 		executed: map[fsm.AttemptRef]bool{}, running: map[fsm.AttemptRef]*simWorker{}, begun: map[fsm.TaskRef]int{}, floor: map[fsm.TaskRef]uint32{},
 		retries: map[fsm.AttemptRef]simRetry{},
 		drained: map[*simWorker]simDrain{}, notCancelled: map[string]fsm.JobID{}, notified: simNotifications{received: map[uint64]bool{}},
+		proposed: map[*byte]*simProposal{},
 	}
 }
+
+// wasProposed records a proposal, also of an entry that is committed only by a later leader.
+func (l *simLedger) wasProposed(p *simProposal) { l.proposed[&p.data[0]] = p }
 
 // before checks an entry before it is applied; the returned function checks
 // after. An entry with an unknown outcome that a later leader commits is
@@ -78,6 +84,8 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64, data []byte) fu
 		}
 		checkNotifications = l.notificationsBefore(s, e)
 		limits = l.c.limits.limitsBefore(s)
+		began := l.proposed[&data[0]].began
+		l.c.clocks.nothingExpires(s, e, began)
 		for _, op := range e.Ops {
 			switch op := op.(type) {
 			case *fsm.Complete:
@@ -93,7 +101,7 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64, data []byte) fu
 					given = append(given, fsm.AssignItem(it.HeldAttempt))
 				}
 			case *fsm.Fail:
-				l.beforeFail(s, e, op)
+				l.beforeFail(s, e, op, began)
 			case *fsm.Due:
 				l.beforeDue(s, e, op)
 			case *fsm.FailTask:
@@ -103,11 +111,11 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64, data []byte) fu
 			case *fsm.Lose:
 				l.beforeLose(s, op)
 			case *fsm.Fire:
-				l.beforeFire(s, e, op)
+				l.beforeFire(s, e, op, began)
 			case *fsm.OpenGate:
-				l.beforeOpen(s, e, op)
+				l.beforeOpen(s, e, op, began)
 			case *fsm.ExpireJob:
-				l.beforeExpiry(s, e, op)
+				l.beforeExpiry(s, e, op, began)
 			case *fsm.Revive:
 				revived = append(revived, op.Job)
 				l.once(op.Key)
@@ -270,14 +278,14 @@ func (l *simLedger) maxParallel(s *fsm.State, it fsm.AssignItem) {
 }
 
 // beforeFail checks that retries are bounded and have a delay.
-func (l *simLedger) beforeFail(s *fsm.State, e fsm.Entry, op *fsm.Fail) {
+func (l *simLedger) beforeFail(s *fsm.State, e fsm.Entry, op *fsm.Fail, began time.Time) {
 	for _, it := range op.Items {
 		p := s.Policy(it.TaskRef)
 		t, ok := s.Task(it.TaskRef)
 		if !ok || it.Next != fsm.NextRetry {
 			continue
 		}
-		l.retries[it.AttemptRef] = simRetry{time.Now(), time.Duration(it.Due-e.NowMS) * time.Millisecond}
+		l.retries[it.AttemptRef] = simRetry{began, time.Duration(it.Due-e.NowMS) * time.Millisecond}
 		if !it.CountsAsRetry {
 			continue
 		}
@@ -298,7 +306,10 @@ func (l *simLedger) beforeDue(s *fsm.State, e fsm.Entry, op *fsm.Due) {
 		if !ok || t.State != fsm.Scheduled || t.Attempt != a.Attempt || t.DueMS <= e.NowMS+1 {
 			continue
 		}
-		if r, ok := l.retries[a]; !ok || time.Since(r.decided) < r.delay {
+		if a.Attempt == 0 && l.c.clocks != nil {
+			continue // a start time, and the clock was set after its timer: see G18
+		}
+		if r, ok := l.retries[a]; !ok || time.Since(r.decided) < r.delay-time.Millisecond { // entries count in milliseconds
 			l.c.fail("%v is due at %d and became ready at %d, %v after its failure: %+v", a, t.DueMS, e.NowMS, time.Since(r.decided), r)
 		}
 	}

@@ -2,6 +2,7 @@ package sequencer_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -30,8 +31,11 @@ func (c *sim) times(h *dtaskv1.JobHeader) {
 }
 
 // beforeOpen checks that a job starts once, and not early by the clock of the leader.
-func (l *simLedger) beforeOpen(s *fsm.State, e fsm.Entry, op *fsm.OpenGate) {
+func (l *simLedger) beforeOpen(s *fsm.State, e fsm.Entry, op *fsm.OpenGate, began time.Time) {
 	job, ok := s.Job(op.Job)
+	if ok && len(e.Ops) == 1 {
+		l.c.clocks.notEarly(fmt.Sprintf("the start of job %d", op.Job), job.StartMS(), began)
+	}
 	if ok && len(e.Ops) == 1 && (!job.Gated || e.NowMS < job.StartMS()) {
 		l.c.fail("the gate of job %d, which starts at %d, was opened at %d; closed before: %v", op.Job, job.StartMS(), e.NowMS, job.Gated)
 	}
@@ -39,8 +43,11 @@ func (l *simLedger) beforeOpen(s *fsm.State, e fsm.Entry, op *fsm.OpenGate) {
 
 // beforeExpiry checks that no job expires of which a task has started, nor early by the clock
 // of the leader.
-func (l *simLedger) beforeExpiry(s *fsm.State, e fsm.Entry, op *fsm.ExpireJob) {
+func (l *simLedger) beforeExpiry(s *fsm.State, e fsm.Entry, op *fsm.ExpireJob, began time.Time) {
 	job, ok := s.Job(op.Job)
+	if ok && len(e.Ops) == 1 {
+		l.c.clocks.notEarly(fmt.Sprintf("the expiry of job %d", op.Job), job.ExpiryMS(), began)
+	}
 	switch {
 	case !ok || len(e.Ops) > 1: // it may have been retried in the same entry
 	case job.StartedMS != 0 || job.ExpiryMS() == 0 || e.NowMS < job.ExpiryMS():

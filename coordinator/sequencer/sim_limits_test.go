@@ -21,7 +21,6 @@ type simLimits struct {
 	counted  map[fsm.AttemptRef]simLimited      // attempts with limits
 	uses     map[string]map[fsm.AttemptRef]bool // running attempts by what they use
 	starts   map[string]simStarts               // by what tasks use
-	proposed map[*byte]time.Time                // when each entry was proposed
 }
 
 // simLimited is an attempt with limits.
@@ -44,7 +43,6 @@ var simUses = []string{"db", "api", "tenant/acme", "tenant/bcme"}
 func newSimLimits(c *sim) *simLimits {
 	x := &simLimits{
 		c: c, counted: map[fsm.AttemptRef]simLimited{}, uses: map[string]map[fsm.AttemptRef]bool{}, starts: map[string]simStarts{},
-		proposed: map[*byte]time.Time{},
 	}
 	c.after(c.upTo(100*time.Millisecond), x.turn)
 	return x
@@ -137,13 +135,6 @@ func (x *simLimits) ask(t *simTerm, ask func(context.Context, *sequencer.Sequenc
 	})
 }
 
-// wasProposed records when the batch of an entry was made.
-func (x *simLimits) wasProposed(data []byte, at time.Time) {
-	if x != nil && len(data) > 0 {
-		x.proposed[&data[0]] = at
-	}
-}
-
 // wasAssigned records an attempt with limits, and checks that their rates allow its start.
 // before has the limits before the entry: a batch may change one before or after it assigns.
 func (x *simLimits) wasAssigned(s *fsm.State, it fsm.AssignItem, before map[string]fsm.LimitSettings, data []byte) {
@@ -161,7 +152,7 @@ func (x *simLimits) wasAssigned(s *fsm.State, it fsm.AssignItem, before map[stri
 		if a.uses[use] = max(old.Running, now.Running); old.Running == 0 || now.Running == 0 {
 			a.uses[use] = 0
 		}
-		x.started(use, old, now, x.proposed[&data[0]])
+		x.started(use, old, now, x.c.proposed[&data[0]].at)
 	}
 	x.counted[it.AttemptRef] = a
 }

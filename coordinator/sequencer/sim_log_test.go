@@ -133,6 +133,7 @@ type simProposal struct {
 	data     []byte
 	order    uint64 // of all proposals
 	at       time.Time
+	began    time.Time // when its batch began
 	done     chan struct{}
 	settled  bool
 	response any

@@ -140,11 +140,12 @@ func simZone(replica int) func(string) (*time.Location, error) {
 
 // beforeFire checks that a tick is decided once and not early, and only while the schedule
 // is not paused.
-func (l *simLedger) beforeFire(s *fsm.State, e fsm.Entry, op *fsm.Fire) {
+func (l *simLedger) beforeFire(s *fsm.State, e fsm.Entry, op *fsm.Fire, began time.Time) {
 	l.once(fmt.Sprintf("tick %d of schedule %d", op.TickMS, op.Schedule))
 	if x := s.Schedule(op.Schedule); x != nil && x.Ordered {
 		l.once(fmt.Sprintf("wall-clock time %d of schedule %d in version %d", op.Civil, op.Schedule, x.Version))
 	}
+	l.c.clocks.notEarly(fmt.Sprintf("tick %d", op.TickMS), op.TickMS, began)
 	if op.TickMS > e.NowMS {
 		l.c.fail("tick %d fired at %d", op.TickMS, e.NowMS)
 	}

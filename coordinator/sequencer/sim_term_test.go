@@ -25,8 +25,9 @@ type simTerm struct {
 	cancel  context.CancelFunc
 	result  chan error // with own goroutines; size 1
 
-	mu       sync.Mutex     // guards proposed
+	mu       sync.Mutex     // guards proposed and began
 	proposed []*simProposal // not yet seen by the driver
+	began    time.Time      // when the last batch began
 	queue    []*simProposal // in flight
 	last     time.Time      // when the last of them is committed
 
@@ -69,8 +70,7 @@ func (c *sim) elect() {
 	t := &simTerm{c: c, number: c.number, replica: r, telling: map[uint64]bool{}}
 	c.after(c.upTo(100*time.Millisecond), t.notify)
 	r.term = t
-	skew := c.opts.Skew[r.number]
-	seq, err := sequencer.New(sequencer.Config{
+	cfg := sequencer.Config{
 		ServerID: fmt.Sprintf("n%d", r.number), Instance: fmt.Sprintf("i%d", r.number), Term: t.number, Log: t,
 		Machine: r.machine, Logger: slog.New(slog.DiscardHandler), Seed: c.seed,
 		NewClusterID: func() string { return fmt.Sprintf("%032d", 1) },
@@ -84,8 +84,12 @@ func (c *sim) elect() {
 		},
 		EntryOps: c.opts.EntryOps, InFlight: c.opts.InFlight, KeepJobs: c.opts.KeepJobs, KeepWorkers: c.opts.KeepWorkers,
 		DeadLetterNotifications: simDeadLetters[c.opts.DeadLetters], NotificationsCommitted: func() { t.woken.Store(true) },
-		Zone: simZone(r.number), Lease: c.opts.Lease, WallClock: func() time.Time { return time.Now().Add(skew) },
-	})
+		Zone: simZone(r.number), Lease: c.opts.Lease, WallClock: t.wallClock,
+	}
+	if c.clocks != nil {
+		cfg.ClockAgrees, cfg.CredentialClock = c.clocks.watch(t).agrees, t.rightClock
+	}
+	seq, err := sequencer.New(cfg)
 	if err != nil {
 		c.fail("%v", err)
 		return
@@ -102,11 +106,27 @@ func (c *sim) elect() {
 	synctest.Wait()
 }
 
+// wallClock returns the time by the wall clock of the replica. A batch reads it when it begins.
+func (t *simTerm) wallClock() time.Time {
+	now := time.Now()
+	t.mu.Lock()
+	t.began = now
+	t.mu.Unlock()
+	if t.c.clocks == nil {
+		return now.Add(t.c.opts.Skew[t.replica.number])
+	}
+	return t.c.clocks.now(t.replica.number)
+}
+
+// rightClock returns the time by the clock of the replica if no fault had set it: by those of the
+// others, every replica knows how wrong it is before it leads.
+func (t *simTerm) rightClock() time.Time { return time.Now().Add(t.c.opts.Skew[t.replica.number]) }
+
 // Propose implements sequencer.Log.
 func (t *simTerm) Propose(data []byte) sequencer.Proposal {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := &simProposal{data: data, at: time.Now(), done: make(chan struct{})}
+	p := &simProposal{data: data, at: time.Now(), began: t.began, done: make(chan struct{})}
 	t.proposed = append(t.proposed, p)
 	return p
 }
@@ -146,7 +166,7 @@ func (t *simTerm) pickUp() bool {
 		t.c.proposals++
 		p.order = t.c.proposals
 		t.c.note("propose", t.number, uint64(len(p.data)))
-		t.c.limits.wasProposed(p.data, p.at)
+		t.c.wasProposed(p)
 		switch {
 		case t.noticed:
 			p.settle(nil, 0, t.fate())

@@ -47,6 +47,7 @@ type sim struct {
 	plans   []*simSchedule
 	queues  *simQueues // nil: nobody sets queues
 	limits  *simLimits // nil: nobody sets limits
+	clocks  *simClocks // nil: nobody sets wall clocks
 	calls   []*simCall
 	stirred bool // calls may have been answered
 	asking  sync.WaitGroup
@@ -93,6 +94,9 @@ func newSim(t *testing.T, seed uint64, free bool) *sim {
 	}
 	if seed%2 == 1 {
 		newSimExplains(c)
+	}
+	if hasClocks(seed) {
+		c.clocks = newSimClocks(c)
 	}
 	return c
 }
@@ -188,6 +192,9 @@ func (c *sim) calmDown() {
 		w.secondEnds()
 	}
 	c.undrainAll()
+	if c.clocks != nil {
+		c.clocks.rest()
+	}
 	limit := time.Now().Add(20 * time.Minute)
 	var look func()
 	look = func() {

@@ -41,10 +41,12 @@ const (
 	keepUserKey      = 24 * time.Hour
 )
 
-// keyExpires returns when an idempotency key that is used now expires.
+// keyExpires returns when an idempotency key that is used now expires, by the time of the cluster:
+// a later leader whose clock is right would forget at once what one with a clock that is an hour
+// behind remembers for ten minutes, and a repeated submission would make another job.
 func (b *batch) keyExpires(generated bool) int64 {
 	if generated {
-		return b.entry.NowMS() + keepGeneratedKey.Milliseconds()
+		return b.clusterMS() + keepGeneratedKey.Milliseconds()
 	}
-	return b.entry.NowMS() + keepUserKey.Milliseconds()
+	return b.clusterMS() + keepUserKey.Milliseconds()
 }

@@ -182,6 +182,7 @@ func (r *run) judge(t *testing.T, trouble error) {
 	if err != nil {
 		t.Error(err)
 	}
+	r.work.ExplainEnded(ctx, finals)
 	diverged := 0
 	if err := r.c.AwaitEqual(ctx); err != nil {
 		t.Error(err)
@@ -276,6 +277,7 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 	}
 	row("handovers of limits", "%d", report.Handed)
 	row("gates and schedules", "%s", report.Gates)
+	row("explanations, plans; unavailable", "%d, %d; %d", report.Answers.Explained, report.Answers.Planned, report.Answers.Unavailable)
 	row("stored logs", "%s", report.Depth)
 	row("lost", "%d", check.Count(report.Faults, check.Lost))
 	row("duplicated", "%d", check.Count(report.Faults, check.Duplicated))
@@ -302,7 +304,7 @@ func (r *run) loggedBy(prefix, words string) int {
 func (r *run) record(report check.Report, lasted time.Duration, diverged int) {
 	world := r.world.Tally()
 	r.line.Seconds, r.line.LeaderKills, r.line.WorkerKills = lasted.Seconds(), world.LeaderKills, world.WorkerKills
-	r.line.Tasks, r.line.Faults = int(r.work.Tally().Tasks), r.out.Fired
+	r.line.Tasks, r.line.Handovers, r.line.Faults = int(r.work.Tally().Tasks), report.Handed, r.out.Fired
 	r.line.Lost, r.line.Duplicated, r.line.Diverged = check.Count(report.Faults, check.Lost), check.Count(report.Faults, check.Duplicated), diverged
 }
 

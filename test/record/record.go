@@ -43,6 +43,7 @@ type Run struct {
 	WorkerKills    int            `json:"worker_kills,omitempty"`  // real processes, SIGKILL
 	Tasks          int            `json:"tasks,omitempty"`         // acknowledged and checked
 	Faults         map[string]int `json:"faults,omitempty"`        // kind (F1 … F69) → times fired
+	Handovers      int            `json:"handovers,omitempty"`     // of limits, from one execution to the next
 	PowerCuts      int            `json:"power_cuts,omitempty"`
 	BitFlips       int            `json:"bit_flips,omitempty"`
 	// LogStore is the log store of all coordinators of the run, or "mixed". Lines without
@@ -189,6 +190,7 @@ func Total(runs []Run) Run {
 		sum.LeaderKills += r.LeaderKills
 		sum.WorkerKills += r.WorkerKills
 		sum.Tasks += r.Tasks
+		sum.Handovers += r.Handovers
 		sum.PowerCuts += r.PowerCuts
 		sum.BitFlips += r.BitFlips
 		for kind, n := range r.Faults {

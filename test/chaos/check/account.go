@@ -29,6 +29,7 @@ func Account(r Record) []Fault {
 	a.limits()
 	a.gates()
 	a.ticks()
+	a.answers()
 	return a.faults
 }
 

@@ -33,6 +33,7 @@ type Report struct {
 	Depth   Depth
 	Handed  int // handovers of limits
 	Gates   Gates
+	Answers Answers
 }
 
 // Dir runs all checkers on the directory of a run whose processes have
@@ -42,7 +43,7 @@ func Dir(dir string) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Calls: len(r.Calls), Handed: Handovers(r), Gates: CountGates(r)}
+	report := Report{Calls: len(r.Calls), Handed: Handovers(r), Gates: CountGates(r), Answers: CountAnswers(r)}
 	for _, run := range ledger.Runs(r.Lines) {
 		report.Runs++
 		if run.Attempt > 1 {

@@ -4,7 +4,8 @@
 // directories.
 //
 // Account always runs, in time linear in the history: acknowledged jobs exist,
-// nothing exists twice, and nothing exists that no client submitted. Linear uses
+// nothing exists twice, nothing exists that no client submitted, and explanations and plans are
+// true. Linear uses
 // porcupine to search, for each job, task and idempotency key separately, for an
 // order of all calls that explains their results; not finding one in time is a fault.
 // Logs compares the replicas' logs entry by entry, verifies each checksum, and

@@ -133,6 +133,8 @@ func partition(a *account) (jobs, tasks, keys map[string][]porcupine.Operation) 
 		switch {
 		case c.Schedule != "":
 			continue // Account judges it
+		case c.Kind == history.Explain || c.Kind == history.Plan:
+			continue // Account judges it
 		case c.Kind == history.Stale:
 			continue // promises nothing about order
 		case c.Kind == history.Read && c.Verdict == history.Unknown:
@@ -218,7 +220,7 @@ func (s state) next(o step) (bool, state) {
 		return s.cancel(c)
 	case history.Read:
 		return s.read(c)
-	case history.Stale, history.SetSchedule, history.PauseSchedule, history.ResumeSchedule, history.DeleteSchedule, history.ReadSchedule:
+	case history.Stale, history.Explain, history.Plan, history.SetSchedule, history.PauseSchedule, history.ResumeSchedule, history.DeleteSchedule, history.ReadSchedule:
 	}
 	return false, s
 }
@@ -349,7 +351,7 @@ func describe(input, _ any) string {
 		return fmt.Sprintf("submit key %s body %s → %s job %s", c.Key, c.Body, outcome, c.Job)
 	case history.Cancel:
 		return fmt.Sprintf("cancel %s → %s", strings.TrimSuffix(c.Job+"/"+c.Task, "/"), outcome)
-	case history.SetSchedule, history.PauseSchedule, history.ResumeSchedule, history.DeleteSchedule, history.ReadSchedule:
+	case history.Explain, history.Plan, history.SetSchedule, history.PauseSchedule, history.ResumeSchedule, history.DeleteSchedule, history.ReadSchedule:
 	case history.Read, history.Stale:
 		return fmt.Sprintf("read %s → %s %s, attempt %d, %d completed", strings.TrimSuffix(c.Job+"/"+c.Task, "/"), outcome, c.State, c.Attempt, c.Count)
 	}

@@ -90,6 +90,7 @@ const (
 	Restarted  Kind = "restarted"  // executed again without a cause
 	Backwards  Kind = "backwards"  // an attempt or token that decreased
 	Illegal    Kind = "illegal"    // no order of the calls explains their results
+	Wrong      Kind = "wrong"      // an explanation or a plan that is not true
 	Undecided  Kind = "undecided"  // the checker could not decide
 	Diverged   Kind = "diverged"   // replicas differ
 	Damaged    Kind = "damaged"    // stored bytes differ from what was written

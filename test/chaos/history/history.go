@@ -24,6 +24,9 @@ const (
 	Read   Kind = "read"   // read Job, linearizable; with Task, that task
 	Stale  Kind = "stale"  // read Job at any replica
 
+	Explain Kind = "explain" // why Task of Job is in its state; it has no effect
+	Plan    Kind = "plan"    // a job that is never submitted; it has no effect
+
 	SetSchedule    Kind = "set schedule" // make or replace Schedule
 	PauseSchedule  Kind = "pause schedule"
 	ResumeSchedule Kind = "resume schedule"
@@ -68,6 +71,13 @@ type Call struct {
 	Tasks   int    `json:"tasks,omitempty"`   // of a submission
 	Count   int    `json:"count,omitempty"`   // number of completed tasks that was read
 
+	Answered string   `json:"answered,omitempty"` // the task that an explanation is about, as JOB/TASK
+	Codes    []string `json:"codes,omitempty"`    // of its reasons
+	// Settled means that everything had ended when a task was explained.
+	Settled bool   `json:"settled,omitempty"`
+	Plan    string `json:"plan,omitempty"` // what was read of a plan
+	Want    string `json:"want,omitempty"` // what that must be
+
 	Schedule string `json:"schedule,omitempty"` // the subject of a call about a schedule
 	Created  int64  `json:"created,omitempty"`  // when the schedule that was read was first set, by its leader's clock
 	Ticks    []Tick `json:"ticks,omitempty"`    // what was read of its last ticks, the oldest first
@@ -97,6 +107,9 @@ const (
 	Conflict = "conflict"
 	NotFound = "not found"
 	Other    = "other"
+	// Unavailable is the reason of an explanation or a plan that the cluster could not give in
+	// time, because it had no leader, or was overloaded.
+	Unavailable = "unavailable"
 )
 
 // A Recorder writes calls.

@@ -73,6 +73,7 @@ func (u *user) one(ctx, until context.Context) error {
 	}
 	u.w.acked.Add(1)
 	u.w.tasks.Add(int64(len(plan.Tasks)))
+	u.w.submitted(id, plan)
 	if u.chance(1) {
 		u.submit(ctx, job, plan) // a repetition of a stored job
 	}

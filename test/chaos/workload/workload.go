@@ -53,6 +53,7 @@ type Workload struct {
 
 	mu      sync.Mutex // guards all below
 	plans   []check.Plan
+	latest  []submitted   // acknowledged jobs, the newest last
 	second  map[int64]int // second of the run → successful calls
 	began   time.Time
 	problem error // an error of the suite itself
@@ -115,6 +116,11 @@ func (w *Workload) Run(ctx, until context.Context) error {
 			return err
 		}
 		group.Go(func() { s.run(ctx, until) })
+		a, err := newAsker(w)
+		if err != nil {
+			return err
+		}
+		group.Go(func() { a.run(until) })
 	}
 	for i, c := range w.clients {
 		random := rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+i)))
@@ -301,6 +307,7 @@ const (
 	killedNumber     = 1001
 	operatorNumber   = 1002
 	timekeeperNumber = 1003
+	askerNumber      = 1004
 )
 
 // Killed starts dtaskctl to submit a job, and kills it after a delay.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/test/cluster"
 )
 
@@ -22,6 +24,18 @@ func TestEveryShapeIsAValidJob(t *testing.T) {
 				t.Fatalf("%s: got %d tasks, want %d; body %q", s.name, len(job.GetTasks()), len(plan.Tasks), plan.Body)
 			}
 		}
+	}
+}
+
+func TestThePlannedJobHasTheExpectedPlan(t *testing.T) {
+	t.Parallel()
+	a, err := newAsker(&Workload{clients: []*client.Client{nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	takes := []int64{1000, 2000, 5000, 4000, 2000}
+	if got := a.read(&dtaskv1.PlanResponse{LowMs: takes, HighMs: takes, Classes: []*dtaskv1.PlanClass{{Tasks: 5}}}); got != fixedPlan {
+		t.Errorf("got %q, want %q", got, fixedPlan)
 	}
 }
 

@@ -113,6 +113,7 @@ simulated seeds       %d, %d events; %d tasks
 virtual cluster-days  %.1f of the coordinators' own code: %.1f of them at the product's pace, %.1f if each is divided by its pace
 leader losses         %d in all that is simulated
 real processes        %d leaders and %d workers killed, %d tasks
+limits                handed over %d times
 power cuts            %d, %d of them with the log in segments
 bit flips             %d, %d of them with the log in segments
 fault kinds           %d in real processes, %d of them %d times or more; %d simulated
@@ -120,7 +121,7 @@ planted bugs caught   %d
 lost %d, accepted twice %d, diverged unnoticed %d
 `, len(runs), all.Seconds/hour, len(record.Of(runs, func(r *record.Run) bool { return r.Failed != "" })), s.Seeds, s.Events, s.Tasks,
 		clusterSeconds(runs)/day, s.ProductSeconds/day, s.PacedSeconds/day, s.LeaderLosses,
-		r.LeaderKills, r.WorkerKills, r.Tasks, r.PowerCuts, segments.PowerCuts, r.BitFlips, segments.BitFlips, len(r.Faults), frequent(r.Faults), often, len(s.Faults),
+		r.LeaderKills, r.WorkerKills, r.Tasks, r.Handovers, r.PowerCuts, segments.PowerCuts, r.BitFlips, segments.BitFlips, len(r.Faults), frequent(r.Faults), often, len(s.Faults),
 		len(r.Mutants), all.Lost, all.Duplicated, all.Diverged)
 	if err != nil {
 		return err

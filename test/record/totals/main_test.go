@@ -35,3 +35,15 @@ func TestOnlyPlantedBugsThatExistCountAsCaught(t *testing.T) {
 		t.Errorf("got\n%s\nwant %q", text.String(), want)
 	}
 }
+
+func TestTheTotalsHaveTheHandoversOfLimits(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	runs := []record.Run{{Suite: "chaos", Handovers: 10_000}, {Suite: "chaos"}, {Suite: "chaos", Handovers: 234}}
+	if err := show(&text, runs, nil, "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := "handed over 10234 times\n"; !strings.Contains(text.String(), want) {
+		t.Errorf("got\n%s\nwant %q", text.String(), want)
+	}
+}

@@ -1,0 +1,27 @@
+package mutants
+
+// inClocks returns the mistakes with wall clocks that are wrong.
+func inClocks() []Mutant {
+	return []Mutant{
+		{
+			Name:   "jobs-and-keys-expire-by-any-clock",
+			Edits:  []Edit{{"coordinator/sequencer/retention.go", "trusted := r.cfg.ClockAgrees()", "trusted := true"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestNothingIsEarlyOrExpiresWhileAClockIsWrong"}},
+		},
+		{
+			Name:   "keys-expire-by-the-clock-of-the-leader-that-saw-them",
+			Edits:  []Edit{{"coordinator/sequencer/update.go", "return b.clusterMS() + keepUserKey", "return b.entry.NowMS() + keepUserKey"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAKeyOfALeaderWhoseClockWasBehindIsKept"}},
+		},
+		{
+			Name:   "a-clock-that-is-set-forgets-how-wrong-it-was",
+			Edits:  []Edit{{"coordinator/clock.go", "last.skew+(moved-passed).Abs()", "(moved-passed).Abs()"}},
+			Caught: []Checker{{Package: "./coordinator", Run: "TestAClockThatIsSetAddsToItsDifference"}},
+		},
+		{
+			Name:   "a-job-expires-by-any-clock",
+			Edits:  []Edit{{"coordinator/sequencer/gates.go", "	case !g.cfg.ClockAgrees():\n", "	case false:\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "ALeaderWhoseClockIsAheadLetsNoJobExpire"}},
+		},
+	}
+}
