@@ -158,9 +158,9 @@ ifdef STORE
 export DTASK_LOG_STORE := $(STORE)
 endif
 
-# TLS=1 gives all clusters of the chaos suites TLS, tokens and keys, and TLS=0 none.
+# TLS=1 gives all clusters of a suite TLS, tokens and keys, and TLS=0 none.
 ifdef TLS
-export DTASK_CHAOS_TLS := $(TLS)
+export DTASK_TEST_TLS := $(TLS)
 endif
 
 SIMULATE = go test -count=1 -v -timeout 0 -run 'TestNothingAcknowledgedIsLostWhateverHappens$$' ./coordinator/sequencer -sim.runs=$(SEEDS)
@@ -230,15 +230,15 @@ soak: ## run mixed work for MINUTES (30), and check that nothing grows
 	DTASK_CHAOS=soak DTASK_CHAOS_MINUTES=$(if $(filter file,$(origin MINUTES)),30,$(MINUTES)) $(RUN) -suite soak go test -count=1 -v -timeout 0 -run '^TestSoak$$' $(ARGS) ./test/chaos
 
 .PHONY: powercuts
-powercuts: ## cut the power of a real cluster N (20) times, from SEED if set, with its log in STORE, and add that to the record; needs root
+powercuts: ## cut the power of a real cluster N (20) times, from SEED if set, with its log in STORE and every second cluster with TLS, and add that to the record; needs root
 	DTASK_POWERCUTS=$(or $(N),20) DTASK_CHAOS_SEED=$(SEED) $(RUN) -suite powercut go test -count=1 -v -timeout 60m -run TestPowerCuts $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: bitflips
-bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set, with its log in STORE, and add that to the record; needs root
+bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set, with its log in STORE and every second cluster with TLS, and add that to the record; needs root
 	DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) $(RUN) -suite bitflip go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: upgrade
-upgrade: ## upgrade a cluster from BASE (the commit in test/upgrade/base) to this one, back and forth, RUNS (1) times, under RATE (200, or 80% of the ceiling) tasks per second; with MIXED=10m, also inject faults into a cluster of both; a longer time than GAP (10s) without a completion fails
+upgrade: ## upgrade a cluster from BASE (the commit in test/upgrade/base, or in base-tls with TLS=1) to this one, back and forth, RUNS (1) times, under RATE (200, or 80% of the ceiling) tasks per second; with MIXED=10m, also inject faults into a cluster of both; a longer time than GAP (10s) without a completion fails
 	DTASK_UPGRADE_BASE=$(BASE) DTASK_UPGRADE_RATE=$(RATE) DTASK_UPGRADE_RUNS=$(RUNS) DTASK_UPGRADE_GAP=$(GAP) DTASK_UPGRADE_MIXED=$(MIXED) DTASK_UPGRADE_SEED=$(SEED) \
 		go test -count=1 -v -timeout 2h $(ARGS) ./test/upgrade
 
@@ -283,7 +283,7 @@ fairness: ## shares of queues while leaders are killed, and urgent tasks and sma
 	DTASK_FAIRNESS=1 go test -count=1 -v -timeout 20m -run '^(TestQueuesHoldTheirShares|TestAnUrgentTaskOfAnotherOwner|TestASmallJobOfAnotherOwner)' $(ARGS) ./test/e2e
 
 .PHONY: ticks
-ticks: ## kill KILLS (300) leaders within 50 ms of a tick, half of them with its fire unacknowledged: one job per tick, and none late (10 minutes)
+ticks: ## kill KILLS (300) leaders within 50 ms of a tick, half of them with its fire unacknowledged: one job per tick, and none late; one half with TLS (10 minutes)
 	DTASK_SCHEDULE_KILLS=$(or $(KILLS),300) go test -count=1 -v -timeout 0 -run '^TestEachTickStartsOneJob' $(ARGS) ./test/e2e
 
 .PHONY: alerts

@@ -37,7 +37,7 @@ func TestNoKillBreaksACommand(t *testing.T) {
 	}
 	seed, until := seedOf(t), untilOf(t, 1)
 	least := number(t, commandsVariable, defaultCommands)
-	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 4, TLS: secured(t, everySecond(seed))})
+	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 4, TLS: clustertest.TLSOf(t, seed)})
 	r := &commandsRun{
 		c: c, mark: fmt.Sprintf("%d-%d", seed, time.Now().UnixNano()),
 		record: filepath.Join(c.Dir, "commands"), complaints: filepath.Join(c.Dir, "complaints"),

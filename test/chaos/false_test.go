@@ -19,10 +19,11 @@ import (
 // to half a minute: no running task is started again, and no healthy worker is marked
 // down.
 func TestHealthyWorkersAreNotMarkedDown(t *testing.T) {
-	if v := os.Getenv(suiteVariable); v != "smoke" && v != "measure" {
+	suite := os.Getenv(suiteVariable)
+	if suite != "smoke" && suite != "measure" {
 		t.Skip("make chaos-smoke runs this")
 	}
-	c := clustertest.Start(t, cluster.Config{Workers: 3, Slots: 4, TLS: secured(t, false)})
+	c := clustertest.Start(t, cluster.Config{Workers: 3, Slots: 4, TLS: clustertest.TLS(t, suite == "smoke")})
 	book := filepath.Join(c.Dir, "ledger")
 	ids := []string{submitLong(t, c, book, "saturated", 60, 4*time.Second)}
 	before := upSince(t, c)

@@ -44,7 +44,7 @@ type acknowledged struct {
 // start starts a cluster and its load.
 func start(t *testing.T, seed uint64) *load {
 	t.Helper()
-	c := clustertest.Start(t, cluster.Config{Workers: 3, Slots: 4, TLS: secured(t, everySecond(seed))})
+	c := clustertest.Start(t, cluster.Config{Workers: 3, Slots: 4, TLS: clustertest.TLSOf(t, seed)})
 	l := &load{c: c, path: filepath.Join(c.Dir, "ledger")}
 	ctx, stop := context.WithCancel(t.Context())
 	l.stop = stop

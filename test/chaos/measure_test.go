@@ -72,7 +72,7 @@ const (
 // newMeter starts a cluster with the parts that can be broken.
 func newMeter(t *testing.T, what with) *meter {
 	t.Helper()
-	cfg := cluster.Config{Workers: 2, Slots: 16, WorkerProgram: cluster.MarkWorker, TLS: secured(t, false)}
+	cfg := cluster.Config{Workers: 2, Slots: 16, WorkerProgram: cluster.MarkWorker, TLS: clustertest.TLS(t, false)}
 	if what == disks {
 		cfg.DataDirectory = faultfs.DataDirectory
 	}
@@ -285,7 +285,7 @@ func TestMeasureTheLossOfALeader(t *testing.T) {
 // was killed runs on another worker with free slots.
 func TestMeasureTheLossOfAWorker(t *testing.T) {
 	measured(t)
-	c := clustertest.Start(t, cluster.Config{Workers: 6, Slots: 4, TLS: secured(t, false)})
+	c := clustertest.Start(t, cluster.Config{Workers: 6, Slots: 4, TLS: clustertest.TLS(t, false)})
 	book := filepath.Join(c.Dir, "ledger")
 	var times []time.Duration
 	const rounds, together, running = 25, 2, 12 // half of the slots

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dtask/dtask/test/chaos/faultfs"
 	"github.com/dtask/dtask/test/chaos/nemesis"
+	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
 // defaults are the options of a run of several minutes.
@@ -18,7 +19,7 @@ func defaults(t *testing.T, minutes float64) options {
 	t.Helper()
 	seed := number(t, seedVariable, rand.Uint64())
 	return options{
-		Seed: seed, TLS: secured(t, everySecond(seed)), For: time.Duration(number(t, minutesVariable, minutes) * float64(time.Minute)),
+		Seed: seed, TLS: clustertest.TLSOf(t, seed), For: time.Duration(number(t, minutesVariable, minutes) * float64(time.Minute)),
 		Workers: 4, Slots: 6, Clients: 10, Safety: 40 * time.Second, Pace: 4 * time.Second, Most: 12 * time.Second,
 		Kills: number(t, killsVariable, 0), MinRate: 3,
 		Disks: os.Getenv(disksVariable) != "0" && faultfs.Available() == nil,
@@ -33,7 +34,7 @@ func TestSmoke(t *testing.T) {
 		t.Skip("make chaos-smoke runs this")
 	}
 	o := defaults(t, 7)
-	o.TLS = secured(t, true)
+	o.TLS = clustertest.TLS(t, true)
 	o.Kills = number(t, killsVariable, 60)
 	o.MinKinds, o.MinLeaderKills, o.MinTasks = 30, 60, 10_000
 	chaos(t, o)

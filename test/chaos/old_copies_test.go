@@ -103,7 +103,7 @@ type acknowledgment struct {
 func newSurvey(t *testing.T, seed uint64) *survey {
 	t.Helper()
 	s := &survey{random: rand.New(rand.NewPCG(seed, 49)), acked: make(map[string]acknowledgment)}
-	s.c = clustertest.New(t, cluster.Config{TLS: secured(t, everySecond(seed)), CoordinatorProgram: cluster.FaultyCoordinator, CoordinatorFlags: []string{"--auto-rejoin"}})
+	s.c = clustertest.New(t, cluster.Config{TLS: clustertest.TLSOf(t, seed), CoordinatorProgram: cluster.FaultyCoordinator, CoordinatorFlags: []string{"--auto-rejoin"}})
 	drawStores(t, s.c, seed)
 	var err error
 	s.net, err = nemesis.OpenNet(t.Context(), s.c)

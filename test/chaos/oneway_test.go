@@ -33,7 +33,7 @@ func TestALeaderCutOffInOneDirectionBelowTCPIsReplaced(t *testing.T) {
 		}
 	})
 	hosts := make(map[string]*netns.Host)
-	c := clustertest.New(t, cluster.Config{Workers: 2, WorkerProgram: cluster.MarkWorker, TLS: secured(t, suite == "smoke"), Address: func(ctx context.Context, name string) (string, error) {
+	c := clustertest.New(t, cluster.Config{Workers: 2, WorkerProgram: cluster.MarkWorker, TLS: clustertest.TLS(t, suite == "smoke"), Address: func(ctx context.Context, name string) (string, error) {
 		port := "7461"
 		if hosts[name] == nil {
 			port = "7460"

@@ -26,7 +26,6 @@ const (
 	faultsVariable  = "DTASK_CHAOS_FAULTS"  // kinds or names, separated by commas
 	disksVariable   = "DTASK_CHAOS_DISKS"   // 0: ordinary disks
 	killsVariable   = "DTASK_CHAOS_KILLS"   // kills of leaders in a row at the start
-	tlsVariable     = "DTASK_CHAOS_TLS"     // 1: all clusters have TLS and identities; 0: none
 	oftenVariable   = "DTASK_CHAOS_OFTEN"   // kinds to draw more often than others: F19=4,F36=2
 )
 
@@ -149,27 +148,13 @@ func (o *options) replay(t *testing.T) string {
 	if len(o.Often) > 0 {
 		line += " " + oftenVariable + "=" + writeOften(o.Often)
 	}
-	for _, name := range []string{suiteVariable, faultsVariable, disksVariable, killsVariable, tlsVariable} {
+	for _, name := range []string{suiteVariable, faultsVariable, disksVariable, killsVariable, clustertest.TLSVariable} {
 		if value := os.Getenv(name); value != "" {
 			line += " " + name + "=" + value
 		}
 	}
 	return fmt.Sprintf("%s GOMAXPROCS=%d go test -count=1 -v -timeout 0 -run '^%s$' ./test/chaos", line, runtime.GOMAXPROCS(0), t.Name())
 }
-
-// secured reports whether a cluster has TLS and identities. The variable decides, if it is
-// set.
-func secured(t *testing.T, missing bool) bool {
-	t.Helper()
-	if os.Getenv(tlsVariable) == "" {
-		return missing
-	}
-	return number(t, tlsVariable, 0) != 0
-}
-
-// everySecond reports whether a seed is one of those whose clusters have TLS and
-// identities by default.
-func everySecond(seed uint64) bool { return seed%2 == 1 }
 
 // seedOf returns the seed of a test and prints it with the line that repeats the test.
 func seedOf(t *testing.T) uint64 {

@@ -30,7 +30,7 @@ func TestNothingHealthyIsReplaced(t *testing.T) {
 func saturated(t *testing.T, delay, length time.Duration) {
 	t.Helper()
 	ctx := t.Context()
-	c := clustertest.New(t, cluster.Config{Workers: 3, Slots: 8, TLS: secured(t, false), WorkerProgram: cluster.MarkWorker, CoordinatorProgram: cluster.FaultyCoordinator})
+	c := clustertest.New(t, cluster.Config{Workers: 3, Slots: 8, TLS: clustertest.TLS(t, false), WorkerProgram: cluster.MarkWorker, CoordinatorProgram: cluster.FaultyCoordinator})
 	links, err := nemesis.OpenNet(ctx, c)
 	clustertest.Must(t, err)
 	t.Cleanup(func() {

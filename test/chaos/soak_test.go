@@ -82,7 +82,7 @@ func TestSoak(t *testing.T) {
 	record.AtEnd(t, line)
 	// The log's file grows until a snapshot lets it shrink. Several snapshots must fit into
 	// each third of the time that is compared, whatever else the machine does.
-	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 16, TLS: secured(t, true), CoordinatorFlags: []string{
+	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 16, TLS: clustertest.TLS(t, true), CoordinatorFlags: []string{
 		"--snapshot-bytes", "1048576", "--keep-for", "30s", "--keep-jobs", "1000", "--history-age", "30s",
 	}})
 	began, jobs, tasks := time.Now(), atomic.Int64{}, atomic.Int64{}

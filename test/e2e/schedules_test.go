@@ -127,20 +127,33 @@ func killAround(t *testing.T, c *cluster.Cluster, offset time.Duration, paused b
 // TestEachTickStartsOneJobWhileLeadersAreKilled kills one leader after another within 50 ms
 // of a tick, every other one while its followers are paused: then its fire is in its log, and
 // not acknowledged. Every second from the first tick to the last one has exactly one job. With
-// scheduleKillsVariable, no tick is later than a failover and lateSlack.
+// scheduleKillsVariable, no tick is later than a failover and lateSlack. One half of the
+// leaders has TLS and identities, unless clustertest.TLSVariable decides for all.
 func TestEachTickStartsOneJobWhileLeadersAreKilled(t *testing.T) {
 	kills := scheduleKills
 	asked, err := strconv.Atoi(os.Getenv(scheduleKillsVariable))
 	if err == nil {
 		kills = asked
 	}
-	c := clustertest.Start(t, cluster.Config{Workers: 1})
+	if os.Getenv(clustertest.TLSVariable) != "" {
+		killAtTicks(t, kills, asked, 1, clustertest.TLS(t, false))
+		return
+	}
+	t.Run("without TLS", func(t *testing.T) { killAtTicks(t, kills-kills/2, asked/2, 1, false) })
+	t.Run("with TLS", func(t *testing.T) { killAtTicks(t, kills/2, asked/2, 2, true) })
+}
+
+// killAtTicks is TestEachTickStartsOneJobWhileLeadersAreKilled for one cluster. asked is the
+// part of the kills that the variable asks for.
+func killAtTicks(t *testing.T, kills, asked int, seed uint64, tls bool) {
+	t.Helper()
+	c := clustertest.Start(t, cluster.Config{Workers: 1, TLS: tls})
 	setSchedule(t, c, everySecond)
-	random := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(seed, 2))
 	inFlight := 0
 	var outages []outage
 	for i := range kills {
-		offset, paused := time.Duration(random.Int64N(2*int64(killSpread)))-killSpread, i%2 == 1
+		offset, paused := time.Duration(random.Int64N(2*int64(killSpread)))-killSpread, i%2 == 0
 		if paused {
 			offset = offset.Abs()
 		}

@@ -10,12 +10,17 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// baseCommit returns the commit that the variable of the base or the file base names.
-func baseCommit() (string, error) {
+// baseCommit returns the commit that the variable of the base names, or the file base; or
+// the file base-tls for a cluster with TLS.
+func baseCommit(tls bool) (string, error) {
 	if commit := os.Getenv(baseVariable); commit != "" {
 		return commit, nil
 	}
-	text, err := os.ReadFile("base")
+	file := "base"
+	if tls {
+		file = "base-tls"
+	}
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("reading the commit of the base build: %w", err)
 	}

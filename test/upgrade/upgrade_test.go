@@ -43,7 +43,7 @@ const (
 // Environment variables that select what runs.
 const (
 	rateVariable    = "DTASK_UPGRADE_RATE"    // tasks per second, or a share of the ceiling such as 80%
-	baseVariable    = "DTASK_UPGRADE_BASE"    // the commit of the base build; default: that in the file base
+	baseVariable    = "DTASK_UPGRADE_BASE"    // the commit of the base build; default: that in the file base or base-tls
 	runsVariable    = "DTASK_UPGRADE_RUNS"    // how many times the upgrade runs
 	gapVariable     = "DTASK_UPGRADE_GAP"     // the longest time without a completion that passes
 	mixedVariable   = "DTASK_UPGRADE_MIXED"   // how long faults are injected into a cluster of both builds
@@ -94,12 +94,18 @@ type upgrade struct {
 	machine   string // load of the machine before
 }
 
+// secured reports whether the clusters have TLS and identities.
+func secured(t *testing.T) bool {
+	t.Helper()
+	return clustertest.TLS(t, false)
+}
+
 // buildBasePrograms builds the base build.
 func buildBasePrograms(t *testing.T) cluster.Programs {
 	t.Helper()
 	root, err := cluster.Root()
 	clustertest.Must(t, err)
-	commit, err := baseCommit()
+	commit, err := baseCommit(secured(t))
 	clustertest.Must(t, err)
 	base, err := buildBase(t.Context(), root, commit, t.TempDir())
 	clustertest.Must(t, err)
@@ -113,7 +119,7 @@ func start(t *testing.T, base cluster.Programs) *upgrade {
 	now, err := cluster.Find()
 	clustertest.Must(t, err)
 	c := clustertest.New(t, cluster.Config{
-		WorkerProgram: cluster.MarkWorker, Slots: slots,
+		WorkerProgram: cluster.MarkWorker, Slots: slots, TLS: secured(t),
 		Env: []string{faults.MaxLevelVariable + "=" + strconv.FormatUint(uint64(newLevel), 10)},
 	})
 	u := &upgrade{Cluster: c, t: t, base: base, new: now, commands: make(map[string]bool), machine: load}

@@ -32,7 +32,8 @@ const (
 // TestBitFlips repeatedly flips one random bit at one replica while jobs run: in its
 // store or in a snapshot, while it is down or running. The replica stops or is not
 // harmed, the cluster loses nothing, and all replicas are equal at the end. Each bit
-// is flipped back, so that at most one replica is damaged at a time.
+// is flipped back, so that at most one replica is damaged at a time. Every second cluster
+// has TLS and identities.
 func TestBitFlips(t *testing.T) {
 	seed := seedOf(t)
 	begun := time.Now()
@@ -40,17 +41,22 @@ func TestBitFlips(t *testing.T) {
 	record.AtEnd(t, &total)
 	fates := make(map[fate]int)
 	wanted := int(number(t, "DTASK_BITFLIPS", 20)) //nolint:gosec // a small number
+	each, secured := roundsPerCluster(wanted), 0
 	for life := uint64(0); total.BitFlips < wanted && !t.Failed(); life++ {
 		r := startLife(t, seed+life, "--snapshot-bytes", "16384")
 		r.begin(t, seed+life)
 		r.awaitBegun(t, 30)
-		for whole := true; whole && total.BitFlips < wanted && !t.Failed(); {
+		until := min(wanted, total.BitFlips+each)
+		for whole := true; whole && total.BitFlips < until && !t.Failed(); {
 			victim := r.follower(t)
 			if r.random.IntN(3) == 0 {
 				victim = clustertest.Leader(t, r.c)
 			}
 			f := r.flip(t, victim, r.random.IntN(4) == 0)
 			total.BitFlips++
+			if r.c.Secured() {
+				secured++
+			}
 			total.Faults[f.kind]++
 			var what fate
 			what, whole = r.outlive(t, f)
@@ -61,8 +67,8 @@ func TestBitFlips(t *testing.T) {
 		clustertest.Must(t, r.c.Close())
 	}
 	total.Seconds = time.Since(begun).Seconds()
-	t.Logf("%d bits flipped (%v): %v; %d tasks, %d lost, %d accepted twice, %d diverged",
-		total.BitFlips, total.Faults, fates, total.Tasks, total.Lost, total.Duplicated, total.Diverged)
+	t.Logf("%d bits flipped (%v; %d with TLS): %v; %d tasks, %d lost, %d accepted twice, %d diverged",
+		total.BitFlips, total.Faults, secured, fates, total.Tasks, total.Lost, total.Duplicated, total.Diverged)
 }
 
 // flipped is a flipped bit.

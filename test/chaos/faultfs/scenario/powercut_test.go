@@ -14,12 +14,9 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// cutsPerCluster is the number of cuts after which a cluster is checked and
-// replaced.
-const cutsPerCluster = 10
-
 // TestPowerCuts repeatedly cuts the power of one coordinator or of all while jobs
-// run. Each victim restarts with its synced data and some of its unsynced data.
+// run. Each victim restarts with its synced data and some of its unsynced data. Every
+// second cluster has TLS and identities.
 func TestPowerCuts(t *testing.T) {
 	seed := seedOf(t)
 	begun := time.Now()
@@ -27,14 +24,15 @@ func TestPowerCuts(t *testing.T) {
 	record.AtEnd(t, &total)
 	var loss faultfs.Loss
 	left := int(number(t, "DTASK_POWERCUTS", 6)) //nolint:gosec // a small number
+	each, secured := roundsPerCluster(left), 0
 	for life := uint64(0); left > 0 && !t.Failed(); life++ {
 		r := startLife(t, seed+life, "--snapshot-bytes", "65536")
 		r.begin(t, seed+life)
-		for cut := range min(left, cutsPerCluster) {
+		for range min(left, each) {
 			r.awaitBegun(t, 4+r.random.IntN(20))
 			clustertest.Must(t, cluster.Pause(t.Context(), time.Duration(r.random.IntN(100))*time.Millisecond))
 			victims, kind := r.c.Coordinators(), "F43"
-			switch cut % 3 {
+			switch total.PowerCuts % 3 {
 			case 0:
 				victims, kind = []*cluster.Coordinator{clustertest.Leader(t, r.c)}, "F42"
 			case 1:
@@ -54,6 +52,9 @@ func TestPowerCuts(t *testing.T) {
 			}
 			total.Faults[kind]++
 			total.PowerCuts++
+			if r.c.Secured() {
+				secured++
+			}
 			left--
 		}
 		j := r.load.judge(t)
@@ -61,8 +62,8 @@ func TestPowerCuts(t *testing.T) {
 		r.stopAll(t)
 	}
 	total.Seconds = time.Since(begun).Seconds()
-	t.Logf("%d power cuts (%d of one, %d of all): %d tasks, %d lost, %d accepted twice, %d diverged; unsynced writes: %d kept, %d dropped, %d torn, and %d names lost",
-		total.PowerCuts, total.Faults["F42"], total.Faults["F43"], total.Tasks, total.Lost, total.Duplicated, total.Diverged, loss.Kept, loss.Dropped, loss.Torn, loss.Names)
+	t.Logf("%d power cuts (%d of one, %d of all; %d with TLS): %d tasks, %d lost, %d accepted twice, %d diverged; unsynced writes: %d kept, %d dropped, %d torn, and %d names lost",
+		total.PowerCuts, total.Faults["F42"], total.Faults["F43"], secured, total.Tasks, total.Lost, total.Duplicated, total.Diverged, loss.Kept, loss.Dropped, loss.Torn, loss.Names)
 }
 
 // cut cuts the power of several disks at once and restores it; their coordinators
@@ -97,4 +98,14 @@ func (r *rig) busy(t *testing.T, n *cluster.Coordinator) {
 	t.Helper()
 	_, err := r.disk(n).Slow(faultfs.Sync, "", time.Duration(5+r.random.IntN(30))*time.Millisecond)
 	clustertest.Must(t, err)
+}
+
+// One with TLS, and one without.
+func TestTwoRoundsHaveTwoClusters(t *testing.T) {
+	t.Parallel()
+	for rounds, want := range map[int]int{1: 1, 2: 1, 5: 3, 20: 10, 100: 10} {
+		if got := roundsPerCluster(rounds); got != want {
+			t.Errorf("%d rounds: a cluster has %d of them, want %d", rounds, got, want)
+		}
+	}
 }

@@ -20,6 +20,9 @@ import (
 // guard bounds every wait: it keeps a broken test from hanging.
 const guard = time.Minute
 
+// maxRoundsPerCluster bounds how many power cuts or flipped bits one cluster has.
+const maxRoundsPerCluster = 10
+
 // exitFatal is the exit code of dtaskd when its store failed or is damaged.
 const exitFatal = 70
 
@@ -49,7 +52,11 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	seed := number(t, "DTASK_CHAOS_SEED", rand.Uint64N(1_000_000))
-	t.Logf("replay: DTASK_CHAOS_SEED=%d go test -count=1 -v -run '^%s$' ./test/chaos/faultfs/scenario", seed, t.Name())
+	tls := ""
+	if value := os.Getenv(clustertest.TLSVariable); value != "" {
+		tls = clustertest.TLSVariable + "=" + value + " "
+	}
+	t.Logf("replay: %sDTASK_CHAOS_SEED=%d go test -count=1 -v -run '^%s$' ./test/chaos/faultfs/scenario", tls, seed, t.Name())
 	return seed
 }
 
@@ -90,6 +97,10 @@ func (r *rig) awaitFired(t *testing.T, f *faultfs.Fault) {
 	}))
 }
 
+// roundsPerCluster returns after how many rounds of a test its cluster is checked and
+// replaced. A test of two or more has clusters with TLS and without.
+func roundsPerCluster(rounds int) int { return min(maxRoundsPerCluster, (rounds+1)/2) }
+
 // start starts a cluster on disks, and adds the test to the record when it ends,
 // whether or not it got as far as judge.
 func start(t *testing.T, seed uint64, flags ...string) *rig {
@@ -110,8 +121,9 @@ func startLife(t *testing.T, seed uint64, flags ...string) *rig {
 	return r
 }
 
-// prepare makes a cluster on disks. Its processes and disks end with the test. If the
-// test failed, the contents of the disks are kept beside the logs.
+// prepare makes a cluster on disks, with TLS and identities if the seed is odd. Its
+// processes and disks end with the test. If the test failed, the contents of the disks are
+// kept beside the logs.
 func prepare(t *testing.T, seed uint64, flags ...string) *rig {
 	t.Helper()
 	if err := faultfs.Available(); err != nil {
@@ -119,7 +131,7 @@ func prepare(t *testing.T, seed uint64, flags ...string) *rig {
 	}
 	path, err := program()
 	clustertest.Must(t, err)
-	c := clustertest.New(t, cluster.Config{Workers: 2, Slots: 6, CoordinatorFlags: flags, DataDirectory: faultfs.DataDirectory})
+	c := clustertest.New(t, cluster.Config{Workers: 2, Slots: 6, TLS: clustertest.TLSOf(t, seed), CoordinatorFlags: flags, DataDirectory: faultfs.DataDirectory})
 	disks, err := faultfs.Attach(t.Context(), path, c)
 	clustertest.Must(t, err)
 	r := &rig{c: c, disks: disks, seed: seed, random: rand.New(rand.NewPCG(seed, 1000)), faults: map[string]int{}}
