@@ -33,3 +33,31 @@ func TestAnAttemptStartedAsLongAgoAsItsWorkerReports(t *testing.T) {
 		}
 	})
 }
+
+// What a worker reports of an attempt is kept during its lease, and ends with the attempt if the
+// worker comes back before.
+func TestAnAttemptThatIsHeldAgainAfterItsLeaseIsNotObservedForever(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "db", atMost(1))
+		id := mustSubmit(t, s, using("k", 2, "db"))
+		w := attachWorker(t, s, "w1", "a", 1, keep)
+		c.await("a task is assigned", func() bool { return c.assigned(id) == 1 })
+		a := w.held[0]
+		w.tell(&dtaskv1.Reports{Started: []*dtaskv1.Started{{Attempt: refTo(a)}}})
+		w.fallSilent()
+		<-time.After(10 * time.Second) // the worker is down, and the lease has not ended
+		w = attachWorker(t, s, "w1", "a", 1, keep, a)
+		if !s.Observed(id)[a.Index].IsRunning() {
+			t.Fatal("the attempt is not known to run")
+		}
+		w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, a)
+		c.await("the task has ended", func() bool { return c.job(id).Counts[fsm.Completed] == 1 })
+		if o, ok := s.Observed(id)[a.Index]; ok {
+			t.Errorf("the attempt has ended, and is observed: %+v", o)
+		}
+	})
+}
