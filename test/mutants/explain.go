@@ -34,6 +34,11 @@ func inExplain() []Mutant {
 			Caught: caught,
 		},
 		{
+			Name:   "an-explanation-forgets-which-worker-a-task-avoids",
+			Edits:  []Edit{{"scheduler/queue_change.go", "e.avoid = a.avoid[k]", "e.avoid = 0"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAChangeOfAQueueKnowsWhichWorkersTasksAvoid"}},
+		},
+		{
 			Name:   "a-full-limit-is-held-by-the-tasks-of-others",
 			Edits:  []Edit{{"scheduler/named_limit.go", "slices.Contains(v.running.classes[a.Class].demand.Uses, limit)", "len(v.running.classes[a.Class].demand.Uses) > 0"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestTheHoldersOfAFullLimitAreThoseThatUseIt"}},
