@@ -20,6 +20,9 @@ func (f *fakeLeader) Plan(_ context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.P
 	}
 	var rare *dtaskv1.PlanClass
 	all := &dtaskv1.PlanClass{Task: r.GetTasks()[0].GetId(), Type: "command", Workers: 3, AtOnce: 12}
+	if r.GetHeader().GetName() == "nightly" {
+		all.AtOnce, all.Uses = 8, []string{"export-api"}
+	}
 	for i, t := range r.GetTasks() {
 		policy := r.GetHeader().GetPolicies()[t.GetPolicy()]
 		low, high, samples := policy.GetExpectMs(), policy.GetExpectMs(), uint32(0)

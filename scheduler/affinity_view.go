@@ -233,7 +233,7 @@ func (t *trial) competes(a *aheadQueue) bool {
 	if t.v.keyed == nil || t.only != nil || a.class.affinity == nil {
 		return true
 	}
-	if a.avoids && t.w.fitsWithSlot(a.class.shape) {
+	if a.avoids() && t.w.fitsWithSlot(a.class.shape) {
 		t.unknown = true // which of them do not wait is not known
 	}
 	return t.moves(a.class)
@@ -284,7 +284,7 @@ func (t *trial) agedKeyed(at int) bool {
 // once if nothing but capacity holds them back; ok is false if that is not known.
 func (v *TaskView) keyedFree(before int64) (free int64, ok bool) {
 	for _, a := range v.ahead {
-		if a.class == v.class && a.avoids {
+		if a.class == v.class && a.avoids() {
 			return 0, false
 		}
 	}

@@ -238,7 +238,7 @@ func (v *TaskView) raiseFullLimit() []Change {
 func (v *TaskView) raiseLimit(change Change) []Change {
 	free, avoided, avoids := int64(0), int64(0), v.avoid != 0
 	for _, a := range v.ahead {
-		avoids = avoids || a.class == v.class && a.avoids
+		avoids = avoids || a.class == v.class && a.avoids()
 	}
 	for i := range v.groups {
 		g := &v.groups[i]

@@ -407,3 +407,26 @@ func FuzzAWaitingTaskHasAnObstacleAtEachWorker(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(checkObstacles)
 }
+
+// After a change of the queue, a task before this one goes to another worker than the one on which
+// it failed: that leaves the slot which this one needs.
+func TestAChangeOfAQueueKnowsWhichWorkersTasksAvoid(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	s.SetQueue("q", scheduler.Queue{Weight: 1, MaxRunning: 1})
+	zone := []scheduler.Label{{Name: "zone", Value: "eu"}}
+	plain := s.Class(scheduler.Demand{Queue: "q", NoPrefetch: true})
+	inZone := s.Class(scheduler.Demand{Queue: "q", NoPrefetch: true, Labels: zone})
+	s.AddWorker(1, scheduler.Capacity{Slots: 1, Labels: zone}) // the least loaded one
+	s.AddWorker(2, scheduler.Capacity{Slots: 2})
+	s.Occupy(2, plain, scheduler.Normal)
+	s.Push(task(1), plain, scheduler.Normal, 1)
+	s.Push(task(2), inZone, scheduler.Normal, 0)
+	if a, ok := s.Next(nil); ok {
+		t.Fatalf("%+v starts, want nothing", a)
+	}
+	changes, complete := s.View(task(2), inZone, scheduler.Normal, 0, nil).Changes()
+	if len(changes) != 1 || changes[0].Kind != scheduler.RaiseMaxRunning || changes[0].Amount != 3 || !complete {
+		t.Errorf("got %+v, complete: %v; want three running tasks of the queue", changes, complete)
+	}
+}

@@ -79,9 +79,8 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 	}
 	for i := range v.ahead {
 		a := &v.ahead[i]
-		// Which of its tasks avoid a worker is not copied, and neither is what follows.
-		if a.avoids || a.more && a.class.alternatives != nil {
-			v.undecided = true
+		if a.more && a.class.alternatives != nil {
+			v.undecided = true // what follows is not copied
 			return 0, false
 		}
 	}
@@ -140,6 +139,9 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 				e.job = 2
 			case a.class.alternatives != nil:
 				e.job = firstFamily + uint64(a.class.first().id)*8 + uint64(a.priority)
+			}
+			if a.avoids() {
+				e.avoid = a.avoid[k]
 			}
 			r.push(&s.pages, e)
 		}

@@ -79,7 +79,7 @@ type aheadQueue struct {
 	// others are the positions in TaskView.ahead of the ready queues that have the same tasks
 	// for the other alternatives.
 	others []int
-	avoids bool // some of seqs avoid a worker
+	avoid  []WorkerID // the worker that each of seqs avoids, 0 = none; nil: none of them avoids one
 	// runs has the same tasks, and further ones, which may have been cancelled. short: there
 	// are still more. room is how many further ones may be added.
 	runs  []TaskRun
@@ -98,6 +98,19 @@ func (a *aheadQueue) addFurther(t TaskRef, seq, n uint64, left *uint64) bool {
 	a.short = a.short || added < n
 	return added == n
 }
+
+// addListed adds a task to seqs.
+func (a *aheadQueue) addListed(seq uint64, avoid WorkerID) {
+	if avoid != 0 && a.avoid == nil {
+		a.avoid = make([]WorkerID, len(a.seqs))
+	}
+	if a.seqs = append(a.seqs, seq); a.avoid != nil {
+		a.avoid = append(a.avoid, avoid)
+	}
+}
+
+// avoids reports whether some of seqs avoid a worker.
+func (a *aheadQueue) avoids() bool { return a.avoid != nil }
 
 // A TaskRun is a run of tasks with consecutive indexes in one job.
 type TaskRun struct {
@@ -302,7 +315,7 @@ func (r *scanner) list(q *readyQueue, before uint64, to *aheadQueue) bool {
 			if seq <= r.s.superseded[t] || r.valid != nil && !r.valid(t) {
 				continue
 			}
-			to.seqs, to.avoids = append(to.seqs, seq), to.avoids || e.avoid != 0
+			to.addListed(seq, e.avoid)
 			to.addRun(t, seq, 1)
 		}
 		return true

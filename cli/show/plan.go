@@ -75,7 +75,8 @@ func amounts(of map[string]int64) (list []string) {
 	return list
 }
 
-// classNeeds lists what the tasks of a class need of a worker beside a slot.
+// classNeeds lists what the tasks of a class need of a worker beside a slot, and the limits that
+// they use.
 func classNeeds(c *document.PlanClass) string {
 	list := []string{c.Type}
 	if len(c.Alternatives) == 0 {
@@ -92,6 +93,9 @@ func classNeeds(c *document.PlanClass) string {
 	}
 	for _, name := range c.Secrets {
 		list = append(list, "secret "+name)
+	}
+	for _, name := range c.Uses {
+		list = append(list, "limit "+name)
 	}
 	return strings.Join(list, ", ")
 }

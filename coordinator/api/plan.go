@@ -175,10 +175,10 @@ func (p *plan) classes() {
 				return
 			}
 			x := p.policy(i)
-			c = &dtaskv1.PlanClass{Task: t.GetId(), Type: fsm.RequiredType(x), Require: spec.Required(x), Resources: x.GetResources(), Alternatives: x.GetAlternatives(), Secrets: x.GetSecrets()}
+			c = &dtaskv1.PlanClass{Task: t.GetId(), Type: fsm.RequiredType(x), Require: spec.Required(x), Resources: x.GetResources(), Alternatives: x.GetAlternatives(), Secrets: x.GetSecrets(), Uses: x.GetUses()}
 			workers, fitting := p.planner.Fitting(t.GetPolicy())
 			p.fitting[id] = fitting
-			c.Workers, c.AtOnce = uint32(workers), p.planner.WithinQuotas(t.GetPolicy(), fitting) //nolint:gosec // workers are few
+			c.Workers, c.AtOnce = uint32(workers), p.planner.AtOnce(t.GetPolicy(), fitting) //nolint:gosec // workers are few
 			if workers == 0 {
 				c.Reason = cmp.Or(pendingReason(p.st, p.header, x), "no worker has all that it needs")
 			}

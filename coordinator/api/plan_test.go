@@ -117,12 +117,13 @@ func TestAPlanSaysWhatAJobWouldWaitFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit    fsm.LimitSettings
 		makespan int64
+		atOnce   uint64
 		bounds   string
 	}{
-		"running":          {fsm.LimitSettings{Running: 2}, 6000, "limit db 6000, slots 3000, critical_path 1000"},
-		"a rate":           {fsm.LimitSettings{Rate: 1, PeriodMS: 2000, Burst: 2}, 21000, "limit db 21000, slots 3000, critical_path 1000"},
-		"a large burst":    {fsm.LimitSettings{Rate: 1, PeriodMS: 60_000, Burst: 12}, 3000, "slots 3000, critical_path 1000"},
-		"more than needed": {fsm.LimitSettings{Running: 1000}, 3000, "slots 3000, critical_path 1000, limit db 12"},
+		"running":          {fsm.LimitSettings{Running: 2}, 6000, 2, "limit db 6000, slots 3000, critical_path 1000"},
+		"a rate":           {fsm.LimitSettings{Rate: 1, PeriodMS: 2000, Burst: 2}, 21000, 4, "limit db 21000, slots 3000, critical_path 1000"},
+		"a large burst":    {fsm.LimitSettings{Rate: 1, PeriodMS: 60_000, Burst: 12}, 3000, 4, "slots 3000, critical_path 1000"},
+		"more than needed": {fsm.LimitSettings{Running: 1000}, 3000, 4, "slots 3000, critical_path 1000, limit db 12"},
 	} {
 		r.leader.op(t, &fsm.SetLimit{Name: "db", LimitSettings: c.limit, By: "x", AtMS: 1})
 		using := expecting("x", 1000)
@@ -130,6 +131,9 @@ func TestAPlanSaysWhatAJobWouldWaitFor(t *testing.T) {
 		p = r.plan(t.Context(), t, using, arrayOf("m", 12, 0))
 		if got := boundsOf(p); got != c.bounds || p.GetMakespan().GetLowMs() != c.makespan {
 			t.Errorf("a limit with %s: got %s and the makespan %v, want %s and %d", name, got, p.GetMakespan(), c.bounds, c.makespan)
+		}
+		if x := p.GetClasses()[0]; x.GetAtOnce() != c.atOnce || !slices.Equal(x.GetUses(), []string{"db"}) {
+			t.Errorf("a limit with %s: got the class %v, want %d at once", name, x, c.atOnce)
 		}
 	}
 	// The whole fleet and the worker that fits.
@@ -143,6 +147,32 @@ func TestAPlanSaysWhatAJobWouldWaitFor(t *testing.T) {
 	}
 	if c := p.GetClasses()[0]; c.GetTask() != "m" || c.GetTasks() != 10 || c.GetWorkers() != 1 || c.GetAtOnce() != 4 || c.GetType() != "noop" || c.GetRequire()["zone"] != "eu" {
 		t.Errorf("got %v", c)
+	}
+}
+
+func TestTheBoundOfALimitIsAboutTheTasksThatUseIt(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	r.worker(t) // 4 slots
+	r.leader.op(t, &fsm.SetLimit{Name: "api", LimitSettings: fsm.LimitSettings{Running: 3}, By: "x", AtMS: 1}, &fsm.SetLimit{Name: "db", LimitSettings: fsm.LimitSettings{Running: 2}, By: "x", AtMS: 1})
+	h := expecting("x", 1000)
+	for range 2 {
+		h.Policies = append(h.Policies, proto.CloneOf(h.GetPolicies()[0]))
+	}
+	h.GetPolicies()[0].Uses, h.GetPolicies()[1].Uses = []string{"api", "db"}, []string{"api"}
+	both, api, none := arrayOf("both", 4, 0), arrayOf("api", 5, 0), arrayOf("none", 8, 0)
+	api.Policy, none.Policy = 1, 2
+	p := r.plan(t.Context(), t, h, both, api, none)
+	if got, want := boundsOf(p), "slots 4250, limit api 3000, limit db 2000, critical_path 1000"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	var atOnce []string
+	for _, c := range p.GetClasses() {
+		atOnce = append(atOnce, fmt.Sprint(c.GetTask(), c.GetUses(), c.GetAtOnce()))
+	}
+	if want := []string{"none[] 4", "api[api] 3", "both[api db] 2"}; !slices.Equal(atOnce, want) {
+		t.Errorf("got %v, want %v", atOnce, want)
 	}
 }
 

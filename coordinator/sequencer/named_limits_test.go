@@ -2,6 +2,7 @@ package sequencer_test
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,33 @@ func TestALimitHoldsUnderEveryLeader(t *testing.T) {
 			t.Errorf("%d succeeded and %d are assigned, want 1 and 2", n, c.assigned(id))
 		}
 	})
+}
+
+// The holders of a full limit are the tasks that use it, not those of other limits or of none. A
+// limit that is not full keeps no task from starting, and has no holders in the answer.
+func TestTheHoldersOfAFullLimitAreThoseThatUseIt(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s, _ := c.lead()
+	atQueueLevel(t, s)
+	mustSetLimit(t, s, "db", atMost(2))
+	mustSetLimit(t, s, "api", atMost(5))
+	both := mustSubmit(t, s, using("both", 1, "api", "db"))
+	other := mustSubmit(t, s, using("other", 1, "api"))
+	plain := mustSubmit(t, s, using("plain", 1))
+	one := mustSubmit(t, s, using("one", 1, "db"))
+	attachWorker(t, s, "w", "a", 8, keep)
+	c.await("all of them are assigned", func() bool {
+		return c.assigned(both)+c.assigned(other)+c.assigned(plain)+c.assigned(one) == 4
+	})
+	waits := mustSubmit(t, s, using("waits", 1, "api", "db"))
+	limits := mustExplain(t, s, waits, 0).Capacity.Limits
+	if len(limits) != 2 || limits[0].Name != "api" || limits[0].Held != 2 || len(limits[0].Holders) != 0 {
+		t.Fatalf("got %+v, want that two of five attempts hold the limit api", limits)
+	}
+	if l := limits[1]; l.Held != 2 || !slices.Equal(l.Holders, []fsm.TaskRef{{Job: both}, {Job: one}}) {
+		t.Errorf("got %+v, want that the tasks of jobs %d and %d hold the limit db", l, both, one)
+	}
 }
 
 // A worker that is cut off ends its attempts with their leases. Until then they may run.

@@ -73,7 +73,7 @@ func (p *Planner) Total(resource string) float64 { return p.totals[resource] }
 func (p *Planner) Class(policy uint32) uint32 { return uint32(p.policies[policy].class) }
 
 // Fitting returns how many workers could run tasks of a policy, and how many of its tasks
-// these could run at the same time, whatever the quotas of the queue.
+// these could run at the same time, whatever the quotas of the queue and the limits.
 func (p *Planner) Fitting(policy uint32) (workers int, tasks uint64) {
 	return p.sched.Fitting(p.policies[policy].class)
 }
@@ -95,13 +95,18 @@ func (p *Planner) Max(resource string) (amount int64, limited bool) {
 // Limit returns the limit of a use, which nothing else uses.
 func (p *Planner) Limit(use string) fsm.LimitSettings { return p.limit(use) }
 
-// WithinQuotas returns how many of some tasks of a policy may run at once in the queue, if
-// all of them take the same alternative.
-func (p *Planner) WithinQuotas(policy uint32, tasks uint64) uint64 {
+// AtOnce returns how many of some tasks of a policy may run at once, as if no other task ran: within
+// the quotas of the queue and the limits that they use. All of them take the same alternative.
+func (p *Planner) AtOnce(policy uint32, tasks uint64) uint64 {
 	if most := p.MaxRunning(); most > 0 {
 		tasks = min(tasks, uint64(most))
 	}
 	d := &p.policies[policy].demand
+	for _, use := range d.Uses {
+		if most := p.limit(use).Running; most > 0 {
+			tasks = min(tasks, uint64(most))
+		}
+	}
 	most := p.withinMax(d.Resources, tasks)
 	for _, other := range d.Alternatives {
 		most = max(most, p.withinMax(other, tasks))

@@ -91,7 +91,7 @@ func (p *policyTable) job(v *fsm.State, id fsm.JobID) *jobPolicies {
 		p.jobs[id] = j
 		return j
 	}
-	for i := range j.list {
+	for i := range j.list { // no class becomes unused: the header is now the last one, and an update changes no demand
 		p.sched.Unuse(j.list[i].class)
 	}
 	return j

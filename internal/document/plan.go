@@ -43,7 +43,8 @@ func NewPlanRange(low, high int64, bounded bool) (r PlanRange) {
 }
 
 // PlanClass has the tasks with equal demands. Workers is how many workers fit them, and
-// AtOnce how many of them these can run at the same time.
+// AtOnce how many of them can run at the same time as if nothing else ran: on these workers, and
+// within the quotas of the queue and the limits that they use.
 type PlanClass struct {
 	ID        string            `json:"id"` // of the first task
 	Tasks     uint64            `json:"tasks"`
@@ -53,6 +54,7 @@ type PlanClass struct {
 	// Alternatives are what a task may take instead of Resources.
 	Alternatives []map[string]int64 `json:"alternatives,omitempty"`
 	Secrets      []string           `json:"secrets,omitempty"`
+	Uses         []string           `json:"uses,omitempty"` // limits
 	Workers      uint32             `json:"workers"`
 	AtOnce       uint64             `json:"at_once"`
 	Reason       string             `json:"reason,omitempty"` // why no worker fits
@@ -113,7 +115,7 @@ func newPlanClass(c *dtaskv1.PlanClass) PlanClass {
 	}
 	return PlanClass{
 		Alternatives: alternatives,
-		ID:           c.GetTask(), Tasks: c.GetTasks(), Type: c.GetType(), Require: c.GetRequire(), Resources: c.GetResources(), Secrets: c.GetSecrets(),
+		ID:           c.GetTask(), Tasks: c.GetTasks(), Type: c.GetType(), Require: c.GetRequire(), Resources: c.GetResources(), Secrets: c.GetSecrets(), Uses: c.GetUses(),
 		Workers: c.GetWorkers(), AtOnce: c.GetAtOnce(), Reason: c.GetReason(),
 	}
 }

@@ -36,10 +36,9 @@ const checkInterval = 256
 // Run computes how the units run on workers with these capacities, as tasks of one owner in
 // a queue with these settings that holds nothing else. ok is false if stop has
 // returned true; it is called now and then. The seed decides between workers of equal load,
-// and whether the slots of tasks that end in the same millisecond become free together (odd
-// seeds) or one after the other, in random order.
+// and in which order the slots of tasks become free that end in the same millisecond.
 func Run(seed uint64, fleet []scheduler.Capacity, queue scheduler.Queue, units []Unit, stop func() bool) (r Result, ok bool) {
-	f := &forecast{s: scheduler.New(seed), random: splitmix.New(seed), together: seed%2 == 1, units: units, stop: stop}
+	f := &forecast{s: scheduler.New(seed), random: splitmix.New(seed), seed: seed, order: order(seed % orders), units: units, stop: stop}
 	f.s.SetQueue("", queue)
 	for i, c := range fleet {
 		f.s.AddWorker(scheduler.WorkerID(i+1), c) //nolint:gosec // workers are few
@@ -57,15 +56,29 @@ func Run(seed uint64, fleet []scheduler.Capacity, queue scheduler.Queue, units [
 	return r, true
 }
 
+// An order is one in which the slots of tasks become free that end in the same millisecond. In a
+// cluster it is any of these: a worker reports all tasks together that end together, the reports of
+// several workers may be in one log entry, and real tasks do not end at exactly the same time.
+type order uint64
+
+const (
+	oneByOne order = iota // in random order
+	together
+	byWorker // those of one worker after those of another, the workers in random order
+)
+
+const orders = 3
+
 type forecast struct {
-	s        *scheduler.Scheduler
-	random   splitmix.Source
-	together bool // tasks that end at the same time
-	units    []Unit
-	now      int64              // ms
-	last     int64              // the last end
-	buckets  map[string]*bucket // of limits with a rate
-	empty    map[string]*bucket // those without a token
+	s       *scheduler.Scheduler
+	random  splitmix.Source
+	seed    uint64
+	order   order
+	units   []Unit
+	now     int64              // ms
+	last    int64              // the last end
+	buckets map[string]*bucket // of limits with a rate
+	empty   map[string]*bucket // those without a token
 
 	left     []uint32 // tasks of each unit that have not ended
 	waits    []uint32 // what each unit waits for
@@ -149,7 +162,7 @@ func (f *forecast) run() {
 				f.s.Retire(e.assignment.Class)
 				f.ended(e.unit)
 			}
-			if !f.together {
+			if f.order != together {
 				break
 			}
 		}
@@ -168,8 +181,18 @@ func (f *forecast) start() {
 			return
 		}
 		unit := uint32(a.Task.Job - 1) //nolint:gosec // see push
-		f.ends.push(end{at: f.now + f.units[unit].TakesMS, tie: f.random.Next(), unit: unit, assignment: a})
+		at := f.now + f.units[unit].TakesMS
+		f.ends.push(end{at: at, tie: f.tie(at, a.Worker), unit: unit, assignment: a})
 	}
+}
+
+// tie decides between tasks that end at the same time.
+func (f *forecast) tie(at int64, w scheduler.WorkerID) uint64 {
+	if f.order != byWorker {
+		return f.random.Next()
+	}
+	ofWorker := splitmix.New(f.seed ^ uint64(at)<<20 ^ uint64(w)<<44) //nolint:gosec // any number
+	return ofWorker.Next()
 }
 
 // push pushes the tasks of all units that are ready, and ends those that are skipped.

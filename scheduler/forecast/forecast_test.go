@@ -68,6 +68,37 @@ func TestAForecastIsTheScheduleByHand(t *testing.T) {
 	}
 }
 
+// Of two workers whose tasks end at the same time, the first to report gets all urgent tasks. They
+// take three slots: if that is the worker in the zone, all tasks of the zone wait for them.
+func TestSlotsOfAWorkerMayBecomeFreeBeforeThoseOfAnother(t *testing.T) {
+	t.Parallel()
+	zone := scheduler.Label{Name: "zone", Value: "eu"}
+	fleet := []scheduler.Capacity{{Slots: 3, Labels: []scheduler.Label{zone}}, {Slots: 3}}
+	units := []Unit{
+		{Tasks: 9, TakesMS: 10, Priority: scheduler.Urgent},
+		{Tasks: 4, TakesMS: 10, Demand: scheduler.Demand{Labels: []scheduler.Label{zone}}},
+	}
+	count := make(map[order]map[int64]int)
+	for seed := range uint64(60) {
+		r, ok := Run(seed, fleet, scheduler.Queue{}, units, never)
+		if !ok || r.Unplaced != 0 {
+			t.Fatalf("got %+v, %t", r, ok)
+		}
+		of := order(seed % orders)
+		if count[of] == nil {
+			count[of] = make(map[int64]int)
+		}
+		count[of][r.MakespanMS]++
+	}
+	t.Log(count)
+	if n := count[byWorker]; n[30] < 5 || n[40] < 5 || n[30]+n[40] != 20 {
+		t.Errorf("one worker before the other: got %v, want both 30 and 40 ms several times", n)
+	}
+	if n := count[oneByOne]; n[40] > 5 {
+		t.Errorf("one task before the other: got %v, want mostly 30 ms", n)
+	}
+}
+
 func TestTasksThatNoWorkerFitsNeverEnd(t *testing.T) {
 	t.Parallel()
 	rare := scheduler.Demand{Type: "rare"}

@@ -34,6 +34,36 @@ func inExplain() []Mutant {
 			Caught: caught,
 		},
 		{
+			Name:   "an-explanation-forgets-which-worker-a-task-avoids",
+			Edits:  []Edit{{"scheduler/queue_change.go", "e.avoid = a.avoid[k]", "e.avoid = 0"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAChangeOfAQueueKnowsWhichWorkersTasksAvoid"}},
+		},
+		{
+			Name:   "a-full-limit-is-held-by-the-tasks-of-others",
+			Edits:  []Edit{{"scheduler/named_limit.go", "slices.Contains(v.running.classes[a.Class].demand.Uses, limit)", "len(v.running.classes[a.Class].demand.Uses) > 0"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestTheHoldersOfAFullLimitAreThoseThatUseIt"}},
+		},
+		{
+			Name:   "a-limit-that-is-not-full-has-holders",
+			Edits:  []Edit{{"coordinator/sequencer/named_limits.go", "if l.Running > 0 && l.Held >= l.Running {", "if l.Running > 0 {"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestTheHoldersOfAFullLimitAreThoseThatUseIt"}},
+		},
+		{
+			Name:   "holders-of-other-namespaces-are-named",
+			Edits:  []Edit{{"coordinator/api/limits.go", "if !ok || !sees(p, job.Header) {", "if !ok || job.Header == nil {"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestHoldersOfALimitInOtherNamespacesAreNotNamed"}},
+		},
+		{
+			Name:   "some-holders-are-shown-as-all",
+			Edits:  []Edit{{"coordinator/api/explain_text.go", "case named < r.GetFree():", "case named > r.GetFree():"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestHoldersOfALimitInOtherNamespacesAreNotNamed"}},
+		},
+		{
+			Name:   "the-policies-of-ended-jobs-are-kept",
+			Edits:  []Edit{{"coordinator/sequencer/policies.go", "	if !job.State.Terminal() { // else nothing would remove it\n", "	if id > 0 {\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestExplainingTasksOfEndedJobsKeepsNothing"}},
+		},
+		{
 			Name:   "an-estimate-from-two-samples",
 			Edits:  []Edit{{"scheduler/estimate.go", "	minSamples = 5\n", "	minSamples = 2\n"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAnEstimateNeedsFiveSamples"}},

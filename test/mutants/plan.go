@@ -14,6 +14,26 @@ func inPlan() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAPlannedMakespanIsThatOfTheRun"}, {Package: "./scheduler/forecast", Run: "TestAForecastIsTheScheduleByHand"}},
 		},
 		{
+			Name:   "a-forecast-frees-the-slots-of-all-workers-in-random-order",
+			Edits:  []Edit{{"scheduler/forecast/forecast.go", "	if f.order != byWorker {\n		return f.random", "	if f.order < orders {\n		return f.random"}},
+			Caught: []Checker{{Package: "./scheduler/forecast", Run: "TestSlotsOfAWorkerMayBecomeFreeBeforeThoseOfAnother"}},
+		},
+		{
+			Name:   "a-limit-bounds-no-class-of-a-plan",
+			Edits:  []Edit{{"coordinator/sequencer/planner.go", "if most := p.limit(use).Running; most > 0 {", "if most := p.limit(use).Running; most == 0 {"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestAPlanSaysWhatAJobWouldWaitFor"}},
+		},
+		{
+			Name:   "the-rate-of-a-limit-bounds-no-plan",
+			Edits:  []Edit{{"coordinator/api/plan_bounds.go", "l.Rate > 0 && late > 0 {", "l.Rate > 0 && late < 0 {"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestAPlanSaysWhatAJobWouldWaitFor"}},
+		},
+		{
+			Name:   "the-bound-of-a-limit-has-the-tasks-of-others",
+			Edits:  []Edit{{"coordinator/api/plan_bounds.go", "			uses[use].add(p.takes[i], n)\n", "			for _, all := range uses {\n				all.add(p.takes[i], n)\n			}\n"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestTheBoundOfALimitIsAboutTheTasksThatUseIt"}},
+		},
+		{
 			Name:   "cleanup-tasks-are-not-on-the-critical-path",
 			Edits:  []Edit{{"spec/critical_path.go", "		if n.cleanup && lastOrdinary >= 0 {", "		if n.cleanup && lastOrdinary > i {"}},
 			Caught: []Checker{{Package: "./spec", Run: "TestTheCriticalPathIsTheLongestOfAllChains"}},

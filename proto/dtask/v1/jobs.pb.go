@@ -6363,17 +6363,21 @@ func (x *PlanResponse) GetFreshness() *Freshness {
 
 // PlanClass has the tasks with equal demands.
 type PlanClass struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`    // the first task or array of the class
-	Tasks         uint64                 `protobuf:"varint,2,opt,name=tasks,proto3" json:"tasks,omitempty"` // number
-	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`    // handler name, or "command"
-	Require       map[string]string      `protobuf:"bytes,4,rep,name=require,proto3" json:"require,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Resources     map[string]int64       `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // thousandths of a unit
-	Secrets       []string               `protobuf:"bytes,6,rep,name=secrets,proto3" json:"secrets,omitempty"`
-	Workers       uint32                 `protobuf:"varint,7,opt,name=workers,proto3" json:"workers,omitempty"`             // that could run its tasks if they were idle
-	AtOnce        uint64                 `protobuf:"varint,8,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"` // how many of its tasks these could run at the same time
-	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`                // why no worker fits; empty if one does
-	Alternatives  []*ResourceList        `protobuf:"bytes,10,rep,name=alternatives,proto3" json:"alternatives,omitempty"`   // what it may take instead of resources
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Task      string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`    // the first task or array of the class
+	Tasks     uint64                 `protobuf:"varint,2,opt,name=tasks,proto3" json:"tasks,omitempty"` // number
+	Type      string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`    // handler name, or "command"
+	Require   map[string]string      `protobuf:"bytes,4,rep,name=require,proto3" json:"require,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Resources map[string]int64       `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // thousandths of a unit
+	Secrets   []string               `protobuf:"bytes,6,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	Workers   uint32                 `protobuf:"varint,7,opt,name=workers,proto3" json:"workers,omitempty"` // that could run its tasks if they were idle
+	// How many of its tasks can run at the same time, as if nothing else ran: on these workers, within
+	// the quotas of the queue, and within the limits that they use. max_parallel is not in it: a class
+	// can have several arrays.
+	AtOnce        uint64          `protobuf:"varint,8,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"`
+	Reason        string          `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`              // why no worker fits; empty if one does
+	Alternatives  []*ResourceList `protobuf:"bytes,10,rep,name=alternatives,proto3" json:"alternatives,omitempty"` // what it may take instead of resources
+	Uses          []string        `protobuf:"bytes,11,rep,name=uses,proto3" json:"uses,omitempty"`                 // limits
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6478,11 +6482,18 @@ func (x *PlanClass) GetAlternatives() []*ResourceList {
 	return nil
 }
 
+func (x *PlanClass) GetUses() []string {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
 // PlanBound is a time that the job takes at least for a single reason.
 type PlanBound struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // critical_path, max_parallel, slots, workers or resource: see docs/plan.md
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the array, of the resource, or of the first task of the class that fits few workers
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // critical_path, max_parallel, slots, workers, resource, queue, queue_resource or limit: see docs/plan.md
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the array, resource, queue or limit, or of the first task of the class that fits few workers
 	Time          *PlanTime              `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7221,7 +7232,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\blast_job\x18\v \x01(\tR\alastJob\x12.\n" +
 	"\achanges\x18\f \x03(\v2\x14.dtask.v1.PlanChangeR\achanges\x12#\n" +
 	"\rchanges_total\x18\r \x01(\rR\fchangesTotal\x121\n" +
-	"\tfreshness\x18\x0e \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xe2\x03\n" +
+	"\tfreshness\x18\x0e \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xf6\x03\n" +
 	"\tPlanClass\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
 	"\x05tasks\x18\x02 \x01(\x04R\x05tasks\x12\x12\n" +
@@ -7233,7 +7244,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aat_once\x18\b \x01(\x04R\x06atOnce\x12\x16\n" +
 	"\x06reason\x18\t \x01(\tR\x06reason\x12:\n" +
 	"\falternatives\x18\n" +
-	" \x03(\v2\x16.dtask.v1.ResourceListR\falternatives\x1a:\n" +
+	" \x03(\v2\x16.dtask.v1.ResourceListR\falternatives\x12\x12\n" +
+	"\x04uses\x18\v \x03(\tR\x04uses\x1a:\n" +
 	"\fRequireEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
