@@ -17,8 +17,11 @@ type Effects struct {
 	// Archived collects the jobs that leave for history. nil collects nothing.
 	Archived *ArchiveBatch
 
-	Reordered []TaskRef // updated while ready: their order may have changed
-	MovedJobs []JobID   // to another queue; their ready tasks are in Reordered
+	Reordered []TaskRun // updated while ready: their order may have changed
+	// ReorderedJobs are those all ready tasks of which were updated. These tasks are not in
+	// Reordered.
+	ReorderedJobs []JobID
+	MovedJobs     []JobID // to another queue, with all ready tasks; not in ReorderedJobs
 
 	// RevokedWorkers are the workers whose identities were revoked: their attempts must be
 	// requeued.
@@ -43,6 +46,7 @@ func (fx *Effects) Reset() {
 	fx.EndedJobs, fx.Sealed, fx.Revived = fx.EndedJobs[:0], fx.Sealed[:0], fx.Revived[:0]
 	fx.Dead, fx.Notifications, fx.NotificationsDropped = fx.Dead[:0], 0, 0
 	fx.Reordered, fx.RevokedWorkers, fx.Gated, fx.MovedJobs = fx.Reordered[:0], fx.RevokedWorkers[:0], fx.Gated[:0], fx.MovedJobs[:0]
+	fx.ReorderedJobs = fx.ReorderedJobs[:0]
 }
 
 func (fx *Effects) ready(t TaskRef) { fx.readyRun(t, 1) }
@@ -52,11 +56,16 @@ func (fx *Effects) readyRun(t TaskRef, n uint32) {
 	if fx == nil {
 		return
 	}
-	if last := len(fx.Ready) - 1; last >= 0 && fx.Ready[last].Job == t.Job && fx.Ready[last].Index+fx.Ready[last].N == t.Index {
-		fx.Ready[last].N += n
-		return
+	fx.Ready = extendRuns(fx.Ready, t, n)
+}
+
+// extendRuns appends a run, or extends the last one if it follows it.
+func extendRuns(list []TaskRun, t TaskRef, n uint32) []TaskRun {
+	if last := len(list) - 1; last >= 0 && list[last].Job == t.Job && list[last].Index+list[last].N == t.Index {
+		list[last].N += n
+		return list
 	}
-	fx.Ready = append(fx.Ready, TaskRun{t, n})
+	return append(list, TaskRun{t, n})
 }
 
 func (fx *Effects) scheduled(a AttemptRef, due int64) {
@@ -83,9 +92,20 @@ func (fx *Effects) revived(id JobID) {
 	}
 }
 
-func (fx *Effects) moved(t TaskRef) {
+func (fx *Effects) movedJob(id JobID) {
 	if fx != nil {
-		fx.Reordered = append(fx.Reordered, t)
+		fx.MovedJobs = append(fx.MovedJobs, id)
+	}
+}
+
+// reordered reports ready tasks of a job that were updated; all means that no other is ready.
+func (fx *Effects) reordered(tasks []TaskRun, all bool) {
+	switch {
+	case fx == nil || len(tasks) == 0:
+	case all:
+		fx.ReorderedJobs = append(fx.ReorderedJobs, tasks[0].Job)
+	default:
+		fx.Reordered = append(fx.Reordered, tasks...)
 	}
 }
 

@@ -420,7 +420,7 @@ func jobError(s *State, j *modelJob) string {
 }
 
 func compareEffects(fx *Effects, w *model) string {
-	var ready, ended, scheduled, endedJobs, revived, sealed, dead, moved []string
+	var ready, ended, scheduled, endedJobs, revived, sealed, dead, moved, movedJobs []string
 	for _, r := range fx.Ready {
 		for n := range r.N {
 			ready = append(ready, fmt.Sprintf("%d/%d", r.Job, r.Index+n))
@@ -448,12 +448,22 @@ func compareEffects(fx *Effects, w *model) string {
 		return fmt.Sprintf("%d notices, %d lost; want %d, %d", fx.Notifications, fx.NotificationsDropped, w.noticed, w.noticesLost)
 	}
 	for _, r := range fx.Reordered {
-		moved = append(moved, fmt.Sprintf("%d/%d", r.Job, r.Index))
+		for n := range r.N {
+			moved = append(moved, fmt.Sprintf("%d/%d", r.Job, r.Index+n))
+		}
 	}
+	for _, id := range fx.ReorderedJobs {
+		moved = append(moved, fmt.Sprintf("all of %d", id))
+	}
+	for _, id := range fx.MovedJobs {
+		movedJobs = append(movedJobs, fmt.Sprint(id))
+	}
+	slices.Sort(moved)
+	slices.Sort(w.moved)
 	slices.Sort(ready) // tasks become ready in any order
 	slices.Sort(w.ready)
-	got := [][]string{dead, moved, ready, ended, scheduled, endedJobs, revived, sealed}
-	want := [][]string{w.dead, w.moved, w.ready, w.ends, w.sched, w.endedJobs, w.revivedJobs, w.seal}
+	got := [][]string{dead, moved, movedJobs, ready, ended, scheduled, endedJobs, revived, sealed}
+	want := [][]string{w.dead, w.moved, w.movedJobs, w.ready, w.ends, w.sched, w.endedJobs, w.revivedJobs, w.seal}
 	return cmp.Diff(want, got)
 }
 

@@ -38,6 +38,7 @@ type model struct {
 	noticesLost int
 	dead        []string
 	moved       []string
+	movedJobs   []string
 	access      modelAccess
 	untold      []*modelJob // ended jobs that the jobs which need them don't know of
 	schedules   modelSchedules
@@ -139,7 +140,7 @@ func newModel() *model {
 func (w *model) entry(now int64, ops []Op) string {
 	w.now = now
 	w.ready, w.ends, w.sched, w.seal, w.endedJobs, w.revivedJobs = nil, nil, nil, nil, nil, nil
-	w.noticed, w.noticesLost, w.dead, w.moved = 0, 0, nil, nil
+	w.noticed, w.noticesLost, w.dead, w.moved, w.movedJobs = 0, 0, nil, nil, nil
 	w.access.revokedWorkers = nil
 	first := "accepted"
 	for _, op := range ops {

@@ -130,21 +130,8 @@ func (o *MoveJob) apply(s *State, fx *Effects) Reason {
 	s.mixJob(j)
 	j.headerBytes, j.header = h.encoded, h.decoded
 	s.mixBytes(j.headerBytes)
-	fx.movedJob(j)
+	fx.movedJob(j.id)
 	o.changed(s, j, 0)
 	s.mixJob(j)
 	return Accepted
-}
-
-// movedJob reports the ready tasks of a job that was moved.
-func (fx *Effects) movedJob(j *job) {
-	if fx == nil {
-		return
-	}
-	fx.MovedJobs = append(fx.MovedJobs, j.id)
-	for i := range j.total {
-		if j.records.at(i).state == Pending {
-			fx.moved(TaskRef{j.id, i})
-		}
-	}
 }

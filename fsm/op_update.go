@@ -88,11 +88,15 @@ func (o *Update) apply(s *State, fx *Effects) Reason {
 			u.variants = append(u.variants, v.apply(j.header))
 		}
 	}
+	var ready []TaskRun
+	left := j.counts[Pending]
 	for i := first; i < end; i++ {
-		if j.notStarted(i) {
-			o.task(s, j, i, numbers, fx)
+		if j.notStarted(i) && o.task(s, j, i, numbers, fx) {
+			ready = extendRuns(ready, TaskRef{o.Job, i}, 1)
+			left--
 		}
 	}
+	fx.reordered(ready, o.WholeJob && left == 0 && o.Set&SetNotBefore == 0) // the latter: none has become ready, or waits again
 	if o.Set&SetNotBefore != 0 && o.NotBeforeMS == 0 && j.updates != nil && j.updates.isEmpty() {
 		j.updates = nil // as after a snapshot: the tasks of a job with updates are readied in another way
 	}
@@ -199,8 +203,8 @@ func (o *Update) change(j *job, v variant) variant {
 	return v
 }
 
-// task changes one task that has not started.
-func (o *Update) task(s *State, j *job, i uint32, numbers []uint32, fx *Effects) {
+// task changes one task that has not started, and reports whether it was ready.
+func (o *Update) task(s *State, j *job, i uint32, numbers []uint32, fx *Effects) (ready bool) {
 	old, number := j.updates.of(i), j.policyNumber(i)
 	now := old
 	if to := numbers[number]; to != number+1 {
@@ -218,7 +222,7 @@ func (o *Update) task(s *State, j *job, i uint32, numbers []uint32, fx *Effects)
 		}
 	}
 	if now.policy == old.policy && now.notBefore == old.notBefore && o.Set&SetBody == 0 {
-		return
+		return false
 	}
 	s.mix(uint64(j.id)<<32 | uint64(i))
 	s.mixUpdate(old)
@@ -236,9 +240,7 @@ func (o *Update) task(s *State, j *job, i uint32, numbers []uint32, fx *Effects)
 		s.mixRecord(r)
 		fx.scheduled(AttemptRef{TaskRef: TaskRef{j.id, i}}, r.ended)
 	}
-	if was == Pending {
-		fx.moved(TaskRef{j.id, i})
-	}
+	return was == Pending
 }
 
 // makeReady readies a task without open dependencies. If an update set a

@@ -125,8 +125,8 @@ func TestAMovedJobNamesItsNewQueueWhereverItIsRead(t *testing.T) {
 		if r := s.Apply(Entry{NowMS: 1, Ops: []Op{&MoveJob{Job: 1, Queue: to}}}, &fx); r != Accepted {
 			t.Fatal(r)
 		}
-		if len(fx.MovedJobs) != 1 || len(fx.Reordered) == 0 {
-			t.Errorf("got %d moved jobs with %d ready tasks", len(fx.MovedJobs), len(fx.Reordered))
+		if !slices.Equal(fx.MovedJobs, []JobID{1}) || len(fx.Reordered)+len(fx.ReorderedJobs) > 0 {
+			t.Errorf("got moved jobs %v, and %v and %v reordered", fx.MovedJobs, fx.Reordered, fx.ReorderedJobs)
 		}
 		if j, _ := s.Job(1); QueueOf(j.Header) != to {
 			t.Errorf("got queue %s, want %s", QueueOf(j.Header), to)

@@ -104,11 +104,7 @@ func (w *model) moveJob(op *MoveJob) string {
 	if j.queue = op.Queue; op.Queue == "default" {
 		j.queue = ""
 	}
-	for i, t := range j.tasks {
-		if t.state == "pending" {
-			w.moved = append(w.moved, fmt.Sprintf("%d/%d", j.id, i))
-		}
-	}
+	w.movedJobs = append(w.movedJobs, fmt.Sprint(j.id))
 	w.changed(j, op.Precondition, 0)
 	return "accepted"
 }

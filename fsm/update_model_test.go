@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -79,8 +80,17 @@ func (w *model) update(op *Update) string {
 	case len(list) == 0:
 		return "wrong state"
 	}
-	for _, i := range list {
-		w.updateTask(j, i, op)
+	before, ready := len(w.moved), 0
+	for i, t := range j.tasks {
+		if t.state == "pending" {
+			ready++
+		}
+		if slices.Contains(list, i) {
+			w.updateTask(j, i, op)
+		}
+	}
+	if op.WholeJob && op.Set&SetNotBefore == 0 && ready > 0 && len(w.moved)-before == ready {
+		w.moved = append(w.moved[:before], fmt.Sprintf("all of %d", j.id))
 	}
 	if op.WholeJob && op.Set&SetPriority != 0 {
 		j.priority = op.Priority

@@ -273,7 +273,7 @@ func (s *Scheduler) dropStale(p *affinityPart, valid func(TaskRef) bool) bool {
 		if !s.isStale(r.front(), valid) {
 			return true
 		}
-		s.pop(r)
+		s.drop(r)
 	}
 	return false
 }

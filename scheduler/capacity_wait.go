@@ -205,7 +205,7 @@ func (s *Scheduler) oldestWait(p *capacityPart, valid func(TaskRef) bool) *ready
 		if r == nil || !s.isStale(r.front(), valid) {
 			return r
 		}
-		s.pop(r)
+		s.drop(r)
 	}
 }
 

@@ -93,11 +93,11 @@ func (s *Scheduler) Retire(id ClassID) {
 func (s *Scheduler) dropEntries(c *class) {
 	for p := Low; p <= Urgent; p++ {
 		q := &c.queues[p]
+		if c.number == 0 {
+			s.depth[p] -= q.n
+		}
 		for q.n > 0 {
-			q.fifo.pop(&s.pages)
-			if c.number == 0 {
-				s.depth[p]--
-			}
+			q.popRun(&s.pages)
 		}
 		s.relist(q)
 	}

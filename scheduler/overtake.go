@@ -46,7 +46,7 @@ func (s *Scheduler) findOvertaker(p Priority, valid func(TaskRef) bool) (*readyQ
 	for _, c := range s.classes {
 		r := &c.queues[p]
 		for r.n > 0 && s.isStale(r.front(), valid) {
-			s.pop(r)
+			s.drop(r)
 		}
 		if r.n == 0 || !c.mayStart() || !c.flow.queue.overtakes || best != nil && s.ordered(best, r) {
 			continue
@@ -119,11 +119,6 @@ func (s *Scheduler) markOvertakers() {
 			q.overtakes = c < 0 || c == 0 && equal > 1
 		}
 	}
-}
-
-// isStale reports whether the first task of a run must be dropped.
-func (s *Scheduler) isStale(e *entry, valid func(TaskRef) bool) bool {
-	return s.isSuperseded(e) || valid != nil && !valid(e.task())
 }
 
 // overtakable returns the next worker where a task may overtake, or nil.

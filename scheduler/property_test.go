@@ -283,6 +283,36 @@ func (p *pair) supersede(t *rapid.T) {
 	}
 }
 
+// supersedeJob moves the tasks of a job to another class and priority, as a change of its queue
+// does, or removes them.
+func (p *pair) supersedeJob(t *rapid.T) {
+	job := uint64(rapid.IntRange(0, 2).Draw(t, "job"))
+	var tasks []modelTask
+	for _, task := range p.model.ready {
+		if task.ref.Job == job && task.class == p.model.first[task.class] {
+			tasks = append(tasks, task)
+		}
+	}
+	p.s.SupersedeJob(job)
+	for _, task := range tasks {
+		p.model.remove(task.ref)
+	}
+	class, priority, again := p.classOfTask(t), drawPriority(t), rapid.IntRange(0, 3).Draw(t, "again") > 0
+	for _, task := range tasks {
+		if task.class, task.priority = class, priority; again {
+			p.s.Push(task.ref, task.class, task.priority, task.avoid)
+			p.model.push(task, 1)
+		}
+	}
+}
+
+// sweepSuperseded changes no decision.
+func (p *pair) sweepSuperseded(t *rapid.T) {
+	if before, dropped := p.s.Len(), p.s.SweepSuperseded(); p.s.Len() != before-dropped {
+		t.Fatalf("%d entries after dropping %d of %d", p.s.Len(), dropped, before)
+	}
+}
+
 func (p *pair) sweep(t *rapid.T) {
 	before, tasks := p.s.Len(), map[scheduler.TaskRef]bool{}
 	for _, task := range p.model.ready {
@@ -382,6 +412,8 @@ func TestEveryDecisionMatchesTheReferenceModel(t *testing.T) {
 			"push a run":    p.pushRun,
 			"cancel":        p.cancel,
 			"supersede":     p.supersede,
+			"supersede job": p.supersedeJob,
+			"sweep jobs":    p.sweepSuperseded,
 			"sweep":         p.sweep,
 			"set queue":     p.setQueue,
 			"next":          func(t *rapid.T) { p.next(t) },

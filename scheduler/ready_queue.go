@@ -33,6 +33,9 @@ func (e *entry) continues(next *entry) bool {
 	return e.seq+uint64(e.n) == next.seq && e.index+e.n == next.index && e.job == next.job && e.avoid == 0 && next.avoid == 0
 }
 
+// skip removes the first tasks of a run.
+func (e *entry) skip(n uint32) { e.n, e.index, e.seq = e.n-n, e.index+n, e.seq+uint64(n) }
+
 type page struct {
 	next *page
 	runs []entry // all of them; without pointers, so that the garbage collector skips them
@@ -145,13 +148,25 @@ func (f *fifo) pop(to *pages) {
 	f.n--
 	switch e := &f.first; {
 	case e.n > 1:
-		e.n, e.index, e.seq = e.n-1, e.index+1, e.seq+1
+		e.skip(1)
 	case f.head != nil:
 		*e = f.head.runs[f.at]
 		if f.at++; int(f.at) == len(f.head.runs) || f.head == f.tail && f.at == f.end {
 			f.dropHead(to)
 		}
 	}
+}
+
+// skip removes the oldest tasks, less than the oldest run has.
+func (f *fifo) skip(n uint32) {
+	f.n -= int(n)
+	f.first.skip(n)
+}
+
+// popRun removes the oldest run.
+func (f *fifo) popRun(to *pages) {
+	f.skip(f.first.n - 1)
+	f.pop(to)
 }
 
 // dropHead removes the first page, all of whose runs were read.

@@ -53,7 +53,7 @@ type Scheduler struct {
 	wants        []*queue       // that need one, in the order in which they get it
 	unkept       bool           // a reservation has ended since the last attempt to make those
 
-	superseded map[TaskRef]uint64 // entries up to this seq are dropped; mostly empty
+	superseded superseded
 }
 
 // New returns a Scheduler without workers and tasks. The seed only decides
@@ -102,7 +102,7 @@ func (s *Scheduler) push(e entry, id ClassID, p Priority) {
 	c := s.classes[id]
 	q := &c.queues[p]
 	for q.n > 0 && s.isSuperseded(q.front()) { // mostly an earlier entry of the same task
-		s.pop(q)
+		s.drop(q)
 	}
 	first := q.n == 0
 	e.seq = s.pushes + 1
@@ -118,24 +118,6 @@ func (s *Scheduler) push(e entry, id ClassID, p Priority) {
 	if c.alternatives != nil && c.number == 0 {
 		s.pushToOthers(e, c, p)
 	}
-}
-
-// Supersede drops all entries of a task that were pushed until now, because its
-// position in the order changes. They are dropped when Next, Sweep, or a Push to
-// the same ready queue reaches them, and count until then.
-func (s *Scheduler) Supersede(t TaskRef) {
-	if s.Len() == 0 {
-		return
-	}
-	if s.superseded == nil {
-		s.superseded = make(map[TaskRef]uint64)
-	}
-	s.superseded[t] = s.pushes
-}
-
-// isSuperseded reports whether the first task of a run was superseded.
-func (s *Scheduler) isSuperseded(e *entry) bool {
-	return len(s.superseded) > 0 && e.seq <= s.superseded[e.task()]
 }
 
 // Depth returns the number of entries of a priority, including those that are
@@ -219,7 +201,7 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 		e := *r.front()
 		switch c := r.class; {
 		case s.isStale(&e, valid):
-			s.pop(r)
+			s.drop(r)
 		case c.groupFull():
 			s.park(r, byLimit)
 		case len(c.limits) > 0 && c.fullLimit() != nil:
@@ -276,36 +258,6 @@ func (s *Scheduler) assign(q *readyQueue, w *worker) Assignment {
 	return a
 }
 
-// Sweep drops every entry for which valid is false and returns their number. It
-// reads all entries. Call it after many waiting tasks were cancelled, so that
-// they don't take memory, and don't count in Depth, until Next reaches them.
-func (s *Scheduler) Sweep(valid func(TaskRef) bool) int {
-	before := s.Len()
-	for _, c := range s.classes {
-		for p := Low; p <= Urgent; p++ {
-			q := &c.queues[p]
-			if q.n == 0 {
-				continue
-			}
-			var kept fifo
-			for q.n > 0 {
-				e := *q.front()
-				e.n = 1
-				if !s.isSuperseded(&e) && valid(e.task()) {
-					kept.push(&s.pages, e)
-				} else if c.number == 0 {
-					s.depth[p]--
-				}
-				q.fifo.pop(&s.pages)
-			}
-			q.fifo = kept
-			s.relist(q)
-		}
-	}
-	s.superseded = nil // none of these entries is left
-	return before - s.Len()
-}
-
 // pop removes the first task of a queue, with its entries in the queues of the alternatives.
 func (s *Scheduler) pop(q *readyQueue) {
 	q.fifo.pop(&s.pages)
@@ -314,8 +266,8 @@ func (s *Scheduler) pop(q *readyQueue) {
 	if q.class.alternatives != nil {
 		s.popFromOthers(q)
 	}
-	if len(s.superseded) > 0 && s.Len() == 0 {
-		s.superseded = nil
+	if len(s.superseded.tasks)+len(s.superseded.jobs) > 0 && s.Len() == 0 {
+		s.superseded = superseded{}
 	}
 }
 

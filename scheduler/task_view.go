@@ -280,7 +280,7 @@ func (r *scanner) find(q *readyQueue, t TaskRef) (found entry, seq uint64, ok bo
 			return true
 		}
 		found, seq = *e, e.seq+uint64(t.Index-e.index)
-		ok = seq > r.s.superseded[t]
+		ok = !r.s.superseded.isSuperseded(t, seq)
 		return !ok
 	})
 	return found, seq, ok
@@ -302,7 +302,7 @@ func (r *scanner) count(q *readyQueue, before uint64) (n uint64) {
 // there are any.
 func (r *scanner) list(q *readyQueue, before uint64, to *aheadQueue) bool {
 	r.runs(q, func(e *entry) bool {
-		for k := range e.n {
+		for k := r.s.superseded.withJob(e); k < e.n; k++ {
 			seq := e.seq + uint64(k)
 			if seq >= before {
 				return false
@@ -312,7 +312,7 @@ func (r *scanner) list(q *readyQueue, before uint64, to *aheadQueue) bool {
 				return to.addFurther(t, seq, min(uint64(e.n-k), before-seq), &r.further)
 			}
 			r.checks--
-			if seq <= r.s.superseded[t] || r.valid != nil && !r.valid(t) {
+			if r.s.superseded.isSuperseded(t, seq) || r.valid != nil && !r.valid(t) {
 				continue
 			}
 			to.addListed(seq, e.avoid)

@@ -38,7 +38,7 @@ func (s *Scheduler) validEntries(c *class, valid func(TaskRef) bool) int {
 	for p := Low; p <= Urgent; p++ {
 		q := &c.queues[p]
 		for q.n > 0 && s.isStale(q.front(), valid) {
-			s.pop(q)
+			s.drop(q)
 		}
 		n += q.n
 	}

@@ -25,9 +25,7 @@ type dispatcher struct {
 	gates      *gates
 	advanced   time.Time // when the scheduler's time was set last
 	stale      uint64    // upper bound of the tasks in the scheduler that are no longer ready
-	// moved are the jobs whose ended tasks may have entries in a class that the job has left.
-	// They must not count again if such a task is resumed.
-	moved map[fsm.JobID]bool
+	superseded uint64    // upper bound of the entries that were superseded with their job
 }
 
 // loadsInterval is how often the loads of the queues are counted for metrics: it takes some
@@ -46,9 +44,6 @@ func (d *dispatcher) next() (at time.Time, ok bool) {
 
 // pushRun takes a run of ready tasks.
 func (d *dispatcher) pushRun(b *batch, run fsm.TaskRun) {
-	for i := uint32(0); i < run.N && d.moved[run.Job]; i++ {
-		d.sched.Supersede(schedulerRef(fsm.TaskRef{Job: run.Job, Index: run.Index + i}))
-	}
 	if run.N == 1 {
 		d.push(b, run.TaskRef)
 		return
@@ -114,30 +109,6 @@ func (d *dispatcher) schedule(b *batch, ref fsm.TaskRef, t *fsm.Task, p *policy)
 		avoid = scheduler.WorkerID(t.Worker)
 	}
 	d.sched.Push(schedulerRef(ref), d.policies.classOf(b.view, ref, p), p.priority, avoid)
-}
-
-// unschedule removes a task from the scheduler.
-func (d *dispatcher) unschedule(ref fsm.TaskRef) {
-	d.sched.Supersede(schedulerRef(ref))
-	d.stale++
-}
-
-// reorder queues a ready task again after an update, or removes it if it must
-// wait for a time now. How long it has been ready is not reset.
-func (d *dispatcher) reorder(b *batch, ref fsm.TaskRef) {
-	t, _ := b.view.Task(ref)
-	if d.cleanups.holds(ref) {
-		if t.State != fsm.Pending {
-			delete(d.cleanups.until, ref)
-		}
-		return
-	}
-	d.unschedule(ref)
-	if t.State != fsm.Pending {
-		delete(d.waits.since, ref)
-		return
-	}
-	d.schedule(b, ref, &t, d.policies.numbered(b.view, ref.Job, t.Policy))
 }
 
 // releaseCleanups queues the cleanup tasks that need not wait any longer.
@@ -223,19 +194,27 @@ func isReady(v *fsm.State) func(scheduler.TaskRef) bool {
 	}
 }
 
-// sweep removes tasks that are no longer ready from the scheduler, once they
-// may be half of what it holds, and sets the gauges.
-func (d *dispatcher) sweep(b *batch) {
-	n := uint64(d.sched.Len()) //nolint:gosec // not negative
-	if n == 0 {
+// dropStale removes tasks that are no longer ready from the scheduler, once they may be half of
+// what it holds, and entries that were superseded with their job earlier: it takes less.
+func (d *dispatcher) dropStale(b *batch) {
+	entries := func() uint64 { return uint64(d.sched.Len()) } //nolint:gosec // not negative
+	if d.superseded > 0 && d.superseded >= entries()/8 {
+		d.superseded = 0
+		d.sched.SweepSuperseded()
+	}
+	switch n := entries(); {
+	case n == 0:
 		clear(d.waits.since)
-		clear(d.moved)
-	} else if d.stale > 0 && d.stale >= n/2 {
-		d.stale = 0
+	case d.stale > 0 && d.stale >= n/2:
+		d.stale, d.superseded = 0, 0
 		d.sched.Sweep(isReady(b.view))
-		clear(d.moved)
 		d.waits.drop(b.view)
 	}
+}
+
+// sweep removes tasks that are no longer ready from the scheduler, and sets the gauges.
+func (d *dispatcher) sweep(b *batch) {
+	d.dropStale(b)
 	b.cfg.Totals.Unplaceable.Store(int64(d.sched.Unplaceable(isReady(b.view))))
 	if age, ok := d.waits.oldest(b.view, b.now); ok {
 		b.cfg.Totals.OldestWait.Store(int64(age))

@@ -90,11 +90,7 @@ func (q *queues) relabel(b *batch, name string) {
 	}
 	q.moved(b, ids)
 	for _, job := range slices.Backward(open) {
-		for run := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID}, N: job.Total}) {
-			for i := uint32(0); i < run.N && run.State == fsm.Pending; i++ {
-				q.dispatch.reorder(b, fsm.TaskRef{Job: job.ID, Index: run.Index + i})
-			}
-		}
+		q.dispatch.reorderJob(b, job.ID)
 	}
 }
 
@@ -106,7 +102,6 @@ func (q *queues) moved(b *batch, jobs map[fsm.JobID]bool) {
 	for _, id := range slices.Sorted(maps.Keys(jobs)) {
 		if known := q.policies.jobs[id]; known != nil {
 			before = append(before, known)
-			q.dispatch.moved[id] = true
 			delete(q.policies.jobs, id)
 		}
 	}

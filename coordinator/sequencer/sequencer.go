@@ -91,7 +91,6 @@ func New(cfg Config) (*Sequencer, error) {
 		sched: sched, policies: policies, timers: &s.timers, workers: &s.workers, results: results,
 		cleanups: heldCleanups{until: make(map[fsm.TaskRef]time.Time)}, waits: waitSampler{since: make(map[fsm.TaskRef]time.Time)},
 		queued: queueTimeouts{until: make(map[fsm.TaskRef]time.Time)}, queueWaits: queueWaits{byQueue: make(map[string]*lastWaits)},
-		moved: make(map[fsm.JobID]bool),
 	}
 	s.stealing = stealing{sched: sched, workers: &s.workers}
 	s.retention = retention{cfg: c}
@@ -251,6 +250,7 @@ func (s *Sequencer) absorb(b *batch) {
 	}
 	for _, id := range b.fx.MovedJobs {
 		s.queues.moved(b, map[fsm.JobID]bool{id: true})
+		s.dispatch.reorderJob(b, id)
 	}
 	for _, run := range b.fx.Ready {
 		s.dispatch.pushRun(b, run)
@@ -258,8 +258,11 @@ func (s *Sequencer) absorb(b *batch) {
 	for _, d := range b.fx.Scheduled {
 		s.timers.addDue(b, d.AttemptRef, d.DueMS, math.MaxInt64)
 	}
-	for _, t := range b.fx.Reordered {
-		s.dispatch.reorder(b, t)
+	for _, id := range b.fx.ReorderedJobs {
+		s.dispatch.reorderJob(b, id)
+	}
+	for _, run := range b.fx.Reordered {
+		s.dispatch.reorder(b, run)
 	}
 	for i, id := range b.fx.EndedJobs {
 		if len(b.fx.Revived) > 0 && slices.Contains(b.fx.EndedJobs[:i], id) {

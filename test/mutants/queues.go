@@ -47,7 +47,7 @@ func inQueues() []Mutant {
 		},
 		{
 			Name:   "a-resumed-task-also-starts-in-the-queue-of-before",
-			Edits:  []Edit{{"coordinator/sequencer/dispatch.go", "d.moved[run.Job]; i++", "d.moved[0]; i++"}},
+			Edits:  []Edit{{"coordinator/sequencer/reorder.go", "	d.sched.SupersedeJob(uint64(id))\n", ""}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestATaskThatIsResumedAfterItsJobMoved"}},
 		},
 		{
@@ -59,6 +59,11 @@ func inQueues() []Mutant {
 			Name:   "unused-queues-are-shown",
 			Edits:  []Edit{{"internal/document/queue.go", "q.GetVersion() != 0 || q.GetPausedAt() != 0", "q != nil"}},
 			Caught: []Checker{{Package: "./cli/show", Run: "TestOnlyTheQueueDefault"}},
+		},
+		{
+			Name:   "a-superseded-run-is-dropped-with-the-entries-of-after",
+			Edits:  []Edit{{"scheduler/superseded.go", "	return uint32(min(uint64(e.n), x.jobs[e.job]-e.seq+1))", "	return e.n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatFollowsItsSupersededJob"}},
 		},
 	}
 }
