@@ -162,8 +162,8 @@ func (d *dispatcher) assign(b *batch) {
 		w := d.workers.byID[it.Worker]
 		w.assignments++
 		w.assignedAt = b.now
-		spilled := d.noteSpilled(it.AttemptRef, &a)
-		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, priority: a.Priority, assigned: b.at, number: w.assignments, spilled: spilled})
+		observed := d.noteSpilled(it.AttemptRef, &a)
+		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, priority: a.Priority, assigned: b.at, number: w.assignments, observed: observed})
 		m := b.to(w)
 		m.Assignments = append(m.Assignments, it)
 		n++

@@ -22,7 +22,7 @@ type held struct {
 	priority    scheduler.Priority // when it was assigned
 	stealAsked  bool               // the worker was asked to release it
 	stopped     bool               // ended by the leader; a stop was sent
-	spilled     bool               // observations has it although it may not have started
+	observed    bool               // observations has it although it may not have started
 	unconfirmed bool               // known from the state only: another process of the worker may have it
 }
 

@@ -38,6 +38,13 @@ func (o *observations) update(a fsm.AttemptRef, f func(*Observation)) {
 	job[a.Index] = x
 }
 
+func (o *observations) has(a fsm.AttemptRef) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	x, ok := o.m[a.Job][a.Index]
+	return ok && x.Attempt == a.Attempt
+}
+
 func (o *observations) forget(a fsm.AttemptRef) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -45,13 +46,13 @@ func TestAnAttemptThatIsHeldAgainAfterItsLeaseIsNotObservedForever(t *testing.T)
 		mustSetLimit(t, s, "db", atMost(1))
 		id := mustSubmit(t, s, using("k", 2, "db"))
 		w := attachWorker(t, s, "w1", "a", 1, keep)
-		c.await("a task is assigned", func() bool { return c.assigned(id) == 1 })
+		w.await("its assignment", func() bool { return len(w.held) == 1 })
 		a := w.held[0]
 		w.tell(&dtaskv1.Reports{Started: []*dtaskv1.Started{{Attempt: refTo(a)}}})
 		w.fallSilent()
 		<-time.After(10 * time.Second) // the worker is down, and the lease has not ended
 		w = attachWorker(t, s, "w1", "a", 1, keep, a)
-		if !s.Observed(id)[a.Index].IsRunning() {
+		if s.Observed(id)[a.Index].StartedMS == 0 {
 			t.Fatal("the attempt is not known to run")
 		}
 		w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, a)

@@ -132,7 +132,7 @@ func (x *reportHandler) outcome(b *batch, w *worker, o columns.Outcome) {
 		}
 	}
 	x.workers.leases.end(a)
-	if !ok || attempt.started != 0 || attempt.spilled { // else it was never observed
+	if !ok || attempt.started != 0 || attempt.observed { // else it was never observed
 		x.workers.running.forget(a)
 	}
 

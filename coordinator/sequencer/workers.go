@@ -89,6 +89,7 @@ func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) 
 func (t *workerTable) hold(b *batch, w *worker, x held, started bool) {
 	p := t.policies.of(b.view, x.TaskRef)
 	x.assigned, x.class, x.priority = b.at, t.policies.classOfAttempt(b.view, x.AttemptRef, p), p.priority
+	x.observed = t.running.has(x.AttemptRef) // its worker may have held it before, until it was lost
 	if started {
 		x.started, x.progressed = b.at, b.at
 		w.started++
