@@ -331,6 +331,7 @@ func (s *Sequencer) sweep(b *batch) {
 	s.dispatch.sweep(b)
 	s.schedules.sweep(b)
 	s.gates.sweep(b)
+	s.timers.sweep(b)
 	s.workers.gauge()
 	s.absorb(b)
 }

@@ -34,7 +34,10 @@ type timer struct {
 }
 
 // timers is a heap by time.
-type timers struct{ h timerHeap }
+type timers struct {
+	h     timerHeap
+	drift time.Duration // of the wall clock against the monotonic one when those of start times were set
+}
 
 func (t *timers) add(x timer) { heap.Push(&t.h, x) }
 
@@ -42,6 +45,22 @@ func (t *timers) add(x timer) { heap.Push(&t.h, x) }
 func (t *timers) addDue(b *batch, a fsm.AttemptRef, dueMS int64, atMost time.Duration) {
 	wait := min(b.monotonic(dueMS).Sub(b.now), atMost)
 	t.add(timer{at: b.now.Add(wait), kind: timerDue, task: a.TaskRef, attempt: a.Attempt, due: dueMS})
+}
+
+// sweep sets the timers for the start times of tasks again if the wall clock was set, and is right
+// as far as is known.
+func (t *timers) sweep(b *batch) {
+	now := drift(b)
+	if (now-t.drift).Abs() <= maxClockStep || !b.cfg.ClockAgrees() {
+		return
+	}
+	t.drift = now
+	for i := range t.h {
+		if x := &t.h[i]; x.kind == timerDue && x.attempt == 0 { // else it waits for the delay of a retry
+			x.at = b.monotonic(x.due)
+		}
+	}
+	heap.Init(&t.h)
 }
 
 // addDeadline adds the timer of a job's deadline, which its cleanup tasks don't

@@ -3,6 +3,7 @@ package sequencer_test
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,6 +85,40 @@ func TestOneKeyUpdatesOnce(t *testing.T) {
 	x.IfVersion = 9
 	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.VersionMismatch) {
 		t.Errorf("an update of another version returned %v", err)
+	}
+}
+
+// The clock of the leader was an hour behind or ahead when the start time was set, and a majority
+// did not agree with it. While it is in doubt, nothing starts early.
+func TestAStartTimeFollowsAClockThatIsCorrected(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			c, clock := newCluster(t), new(wallClock)
+			var agrees atomic.Bool
+			c.config = func(cfg *sequencer.Config) { cfg.WallClock, cfg.ClockAgrees = clock.now, agrees.Load }
+			clock.add(wrong)
+			s, _ := c.lead()
+			id := mustSubmit(t, s, spec{key: "k", n: 1})
+			start := time.Now().Add(2 * time.Hour)
+			mustUpdate(t, s, sequencer.Change{Update: fsm.Update{Job: id, Set: fsm.SetNotBefore}, NotBefore: start})
+			pass(time.Minute)
+			clock.add(-wrong)
+			agrees.Store(true)
+			pass(10 * time.Minute)
+			agrees.Store(false) // first: a sweep may run meanwhile
+			clock.add(3 * time.Hour)
+			pass(time.Until(start) - time.Second)
+			clock.add(-3 * time.Hour)
+			agrees.Store(true)
+			if state := c.task(id, 0).State; state != fsm.Scheduled {
+				t.Errorf("clock wrong by %v: a second before its start time, the task is %v", wrong, state)
+			}
+			pass(2 * time.Second)
+			if state := c.task(id, 0).State; state != fsm.Pending {
+				t.Errorf("clock wrong by %v: a second after its start time, the task is %v", wrong, state)
+			}
+		})
 	}
 }
 

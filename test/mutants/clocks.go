@@ -19,6 +19,16 @@ func inClocks() []Mutant {
 			Caught: []Checker{{Package: "./coordinator", Run: "TestAClockThatIsSetAddsToItsDifference"}},
 		},
 		{
+			Name:   "a-start-time-does-not-follow-a-clock-that-is-corrected",
+			Edits:  []Edit{{"coordinator/sequencer/timers.go", "			x.at = b.monotonic(x.due)\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAStartTimeFollowsAClockThatIsCorrected"}},
+		},
+		{
+			Name:   "a-start-time-follows-a-clock-in-doubt",
+			Edits:  []Edit{{"coordinator/sequencer/timers.go", "<= maxClockStep || !b.cfg.ClockAgrees() {", "<= maxClockStep {"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAStartTimeFollowsAClockThatIsCorrected"}},
+		},
+		{
 			Name:   "a-job-expires-by-any-clock",
 			Edits:  []Edit{{"coordinator/sequencer/gates.go", "	case !g.cfg.ClockAgrees():\n", "	case false:\n"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "ALeaderWhoseClockIsAheadLetsNoJobExpire"}},

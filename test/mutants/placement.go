@@ -78,6 +78,11 @@ func inPlacement() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestWhatIsPrefetchedForAKeyIsStolenAfterASecond"}},
 		},
 		{
+			Name:   "an-attempt-that-is-held-again-is-observed-for-ever",
+			Edits:  []Edit{{"coordinator/sequencer/workers.go", "	x.observed = t.running.has(x.AttemptRef)", "	x.observed = false"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAnAttemptThatIsHeldAgain"}},
+		},
+		{
 			Name:   "spilled-tasks-start-before-others",
 			Edits:  []Edit{{"scheduler/affinity_wait.go", "		s.affinity.spent = false\n		s.affinity.round++\n", "		s.affinity.spent = false\n"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatMaySpillDoesNotStartBeforeOthers"}},
