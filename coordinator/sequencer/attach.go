@@ -169,7 +169,7 @@ func (t *workerTable) reconcile(b *batch, w *worker, h Hello) (stop []fsm.Attemp
 		case w.held.find(a).unconfirmed && t.needsLease(b.view, w, w.held.find(a)):
 			// An earlier process under this name may run it until its lease
 			// ends.
-			t.leases.resume(b, h, w.held.find(a).class, false)
+			t.leases.start(b, h, w.held.find(a).class, false)
 			t.forget(w, a)
 		default:
 			t.release(b, w, a, false)

@@ -30,22 +30,7 @@ type lease struct {
 // start starts the lease of an attempt, whose job may not be in the state any more. The class
 // is that with which a worker held it, and still does.
 func (l *leases) start(b *batch, h fsm.HeldAttempt, class scheduler.ClassID, lost bool) {
-	l.startFor(b, h, class, lost, l.duration)
-}
-
-// resume starts the lease of an attempt in a later term than that in which its worker became
-// down, or another process took its name: see leaseLeft. That of an at-most-once attempt which
-// has started begins again, because it must not depend on wall clocks.
-func (l *leases) resume(b *batch, h fsm.HeldAttempt, class scheduler.ClassID, lost bool) {
-	left := l.duration
-	if !startLogged(b.view, h) {
-		left = leaseLeft(b, b.view.Worker(h.Worker))
-	}
-	l.startFor(b, h, class, lost, left)
-}
-
-func (l *leases) startFor(b *batch, h fsm.HeldAttempt, class scheduler.ClassID, lost bool, left time.Duration) {
-	until := b.now.Add(left)
+	until := b.now.Add(l.duration)
 	l.sched.Reserve(class)
 	l.byRef[h.AttemptRef] = lease{worker: h.Worker, until: until, class: class, lost: lost, keeps: l.sched.UsesLimits(class)}
 	l.timers.add(timer{at: until, kind: timerLease, task: h.TaskRef, attempt: h.Attempt})

@@ -145,37 +145,19 @@ const clockSlack = 30 * time.Second
 // new leader must know of that.
 func (c *Config) leaseMemory() time.Duration { return c.Lease + clockSlack }
 
-// leaseLeft returns how long an attempt may still run that a worker held before it became down,
-// or before another process took its name, by what the state knows of when that was: 0 if all
-// leases of before have ended, and never more than a lease. So leaders that change more often
-// than that do not prolong it forever.
-func leaseLeft(b *batch, w *fsm.Worker) time.Duration {
-	if w == nil || !b.cfg.ClockAgrees() {
-		return b.cfg.Lease
-	}
-	ended := max(w.UpSince, w.DownSince) + b.cfg.leaseMemory().Milliseconds()
-	if left := ended - b.entry.NowMS(); left < b.cfg.Lease.Milliseconds() {
-		return ms(max(left, 0))
-	}
-	return b.cfg.Lease
-}
-
 // begin begins the settling. It has no effect while no task uses a limit.
 func (x *settling) begin(b *batch) {
 	x.pending = make(map[fsm.WorkerID]bool)
 	x.sched.PauseLimits(true)
-	oldest, left := b.entry.NowMS()-x.cfg.leaseMemory().Milliseconds(), time.Duration(0)
+	oldest := b.entry.NowMS() - x.cfg.leaseMemory().Milliseconds()
 	for w := range b.view.Workers() {
 		if w.State == fsm.WorkerUp {
 			x.pending[w.ID] = true
 		}
 		// An earlier process may have had its name until then.
 		if max(w.UpSince, w.DownSince) > oldest {
-			left = max(left, leaseLeft(b, w))
+			x.until = b.now.Add(x.cfg.Lease)
 		}
-	}
-	if left > 0 {
-		x.until = b.now.Add(left)
 	}
 	x.timers.add(timer{at: x.until, kind: timerSettled})
 }

@@ -79,7 +79,7 @@ func (t *workerTable) rebuild(w *fsm.Worker) {
 func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) {
 	w := t.byID[h.Worker]
 	if w == nil {
-		t.leases.resume(b, h, t.policies.classOfAttempt(b.view, h.AttemptRef, t.policies.of(b.view, h.TaskRef)), true)
+		t.leases.start(b, h, t.policies.classOfAttempt(b.view, h.AttemptRef, t.policies.of(b.view, h.TaskRef)), true)
 		return
 	}
 	t.hold(b, w, held{AttemptRef: h.AttemptRef, unconfirmed: true}, started)

@@ -46,16 +46,6 @@ func inLimits() []Mutant {
 			Caught: []Checker{simulation},
 		},
 		{
-			Name:   "a-new-leader-takes-the-lease-of-a-lost-worker-for-over",
-			Edits:  []Edit{{"coordinator/sequencer/named_limits.go", "max(w.UpSince, w.DownSince) + b.cfg.leaseMemory().Milliseconds()", "max(w.UpSince, w.DownSince)"}},
-			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAnAttemptOfALostWorker"}},
-		},
-		{
-			Name:   "leaders-that-change-keep-a-limit",
-			Edits:  []Edit{{"coordinator/sequencer/named_limits.go", "left < b.cfg.Lease.Milliseconds()", "left < 0"}},
-			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestALeaseEndsAlso"}},
-		},
-		{
 			Name:   "an-attempt-with-a-limit-outlives-its-lease",
 			Edits:  []Edit{{"worker/attempt_table.go", "		case a.limited:\n			return errLimitedLeaseEnded", "		case a.limited:\n			return nil"}},
 			Caught: []Checker{{Package: "./worker", Run: "TestAnAttemptThatCountsTowardsALimit"}},

@@ -58,7 +58,7 @@ func inSequencer() []Mutant {
 		},
 		{
 			Name:   "leases-end-at-once",
-			Edits:  []Edit{{"coordinator/sequencer/leases.go", `until := b.now.Add(left)`, `until := b.now`}},
+			Edits:  []Edit{{"coordinator/sequencer/leases.go", `until := b.now.Add(l.duration)`, `until := b.now`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "."}},
 		},
 		{
