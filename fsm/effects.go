@@ -18,7 +18,7 @@ type Effects struct {
 	Archived *ArchiveBatch
 
 	Reordered []TaskRun // updated while ready: their order may have changed
-	// ReorderedJobs are those all ready tasks of which were updated. These tasks are not in
+	// ReorderedJobs are the jobs of which all ready tasks were updated. These tasks are not in
 	// Reordered.
 	ReorderedJobs []JobID
 	MovedJobs     []JobID // to another queue, with all ready tasks; not in ReorderedJobs

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -57,8 +58,7 @@ func (a *admin) Load(context.Context, *dtaskv1.LoadRequest) (*dtaskv1.LoadRespon
 	for _, r := range l.Ready {
 		resp.Ready = append(resp.Ready, &dtaskv1.ReadyTasks{Priority: r.Priority, Tasks: count(r.Tasks)})
 	}
-	st, _ := a.cfg.Machine.Fork()
-	resp.Queues = allQueues(st)
+	a.cfg.Machine.Read(func(st *fsm.State, _ uint64) { resp.Queues = allQueues(st) })
 	addLoads(resp.GetQueues(), l.Queues)
 	for i := range l.Windows {
 		w := &l.Windows[i]

@@ -25,7 +25,7 @@ type dispatcher struct {
 	gates      *gates
 	advanced   time.Time // when the scheduler's time was set last
 	stale      uint64    // upper bound of the tasks in the scheduler that are no longer ready
-	superseded uint64    // upper bound of the entries that were superseded with their job
+	superseded uint64    // about how many entries were superseded with their job; 0 only if none was
 }
 
 // loadsInterval is how often the loads of the queues are counted for metrics: it takes some

@@ -17,9 +17,11 @@ const (
 	sweepInterval = 250 * time.Millisecond
 	// pauseThreshold is a delay of a sweep that only a paused process explains.
 	pauseThreshold = time.Second
-	// maxTimersFired bounds the overdue work that one entry releases, such as runs of
-	// schedules: requests that arrive meanwhile wait for that entry.
-	maxTimersFired = 500
+	// maxFireCost bounds the overdue work that one entry releases, because requests that arrive
+	// meanwhile wait for that entry. A timer costs 1, and that of a tick tickCost, because it
+	// makes a job.
+	maxFireCost = 2000
+	tickCost    = 4
 )
 
 // Sequencer is one term of leadership. Its exported methods are safe for
@@ -304,10 +306,13 @@ func (c *sweepClock) until(now time.Time) time.Duration { return c.interval - no
 
 // fireTimers executes the timers that are due.
 func (s *Sequencer) fireTimers(b *batch) {
-	for n := 0; n < maxTimersFired && !b.full(); n++ {
+	for cost := 0; cost < maxFireCost && !b.full(); cost++ {
 		t, ok := s.timers.due(b.now)
 		if !ok {
 			break
+		}
+		if t.kind == timerTick {
+			cost += tickCost - 1
 		}
 		s.dispatch.fire(b, t)
 	}

@@ -89,36 +89,48 @@ func TestOneKeyUpdatesOnce(t *testing.T) {
 }
 
 // The clock of the leader was an hour behind or ahead when the start time was set, and a majority
-// did not agree with it. While it is in doubt, nothing starts early.
+// did not agree with it, from before the term or for a while. While it is in doubt, nothing starts
+// early.
 func TestAStartTimeFollowsAClockThatIsCorrected(t *testing.T) {
 	t.Parallel()
-	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
-			c, clock := newCluster(t), new(wallClock)
-			var agrees atomic.Bool
-			c.config = func(cfg *sequencer.Config) { cfg.WallClock, cfg.ClockAgrees = clock.now, agrees.Load }
-			clock.add(wrong)
-			s, _ := c.lead()
-			id := mustSubmit(t, s, spec{key: "k", n: 1})
-			start := time.Now().Add(2 * time.Hour)
-			mustUpdate(t, s, sequencer.Change{Update: fsm.Update{Job: id, Set: fsm.SetNotBefore}, NotBefore: start})
-			pass(time.Minute)
-			clock.add(-wrong)
-			agrees.Store(true)
-			pass(10 * time.Minute)
-			agrees.Store(false) // first: a sweep may run meanwhile
-			clock.add(3 * time.Hour)
-			pass(time.Until(start) - time.Second)
-			clock.add(-3 * time.Hour)
-			agrees.Store(true)
-			if state := c.task(id, 0).State; state != fsm.Scheduled {
-				t.Errorf("clock wrong by %v: a second before its start time, the task is %v", wrong, state)
-			}
-			pass(2 * time.Second)
-			if state := c.task(id, 0).State; state != fsm.Pending {
-				t.Errorf("clock wrong by %v: a second after its start time, the task is %v", wrong, state)
-			}
-		})
+	for _, before := range []bool{true, false} {
+		for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
+			synctest.Test(t, func(t *testing.T) {
+				c, clock := newCluster(t), new(wallClock)
+				var agrees atomic.Bool
+				set := func(step time.Duration, right bool) {
+					agrees.Store(false) // first: a sweep may run meanwhile
+					clock.add(step)
+					agrees.Store(right)
+				}
+				c.config = func(cfg *sequencer.Config) { cfg.WallClock, cfg.ClockAgrees = clock.now, agrees.Load }
+				if before {
+					set(wrong, false)
+				}
+				s, _ := c.lead()
+				if !before {
+					set(0, true)
+					pass(time.Minute)
+					set(wrong, false)
+				}
+				id := mustSubmit(t, s, spec{key: "k", n: 1})
+				start := time.Now().Add(2 * time.Hour)
+				mustUpdate(t, s, sequencer.Change{Update: fsm.Update{Job: id, Set: fsm.SetNotBefore}, NotBefore: start})
+				pass(time.Minute)
+				set(-wrong, true)
+				pass(10 * time.Minute)
+				set(3*time.Hour, false)
+				pass(time.Until(start) - time.Second)
+				set(-3*time.Hour, true)
+				if state := c.task(id, 0).State; state != fsm.Scheduled {
+					t.Errorf("clock wrong by %v, before the term: %v: a second before its start time, the task is %v", wrong, before, state)
+				}
+				pass(2 * time.Second)
+				if state := c.task(id, 0).State; state != fsm.Pending {
+					t.Errorf("clock wrong by %v, before the term: %v: a second after its start time, the task is %v", wrong, before, state)
+				}
+			})
+		}
 	}
 }
 

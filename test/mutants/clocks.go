@@ -24,8 +24,13 @@ func inClocks() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAStartTimeFollowsAClockThatIsCorrected"}},
 		},
 		{
+			Name:   "a-start-time-that-was-set-by-a-clock-in-doubt-is-kept",
+			Edits:  []Edit{{"coordinator/sequencer/timers.go", "		t.mixed = true\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAStartTimeFollowsAClockThatIsCorrected"}},
+		},
+		{
 			Name:   "a-start-time-follows-a-clock-in-doubt",
-			Edits:  []Edit{{"coordinator/sequencer/timers.go", "<= maxClockStep || !b.cfg.ClockAgrees() {", "<= maxClockStep {"}},
+			Edits:  []Edit{{"coordinator/sequencer/timers.go", "!t.moved(b) || !b.cfg.ClockAgrees() {", "!t.moved(b) {"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAStartTimeFollowsAClockThatIsCorrected"}},
 		},
 		{
