@@ -55,7 +55,7 @@ var sections = []section{
 	{"explain", "answers about waiting tasks and plans under load", explains},
 	{"affinity", "throughput with and without affinity", affinities},
 	{"alternatives", "throughput with and without alternatives of resources", alternatives},
-	{"queues", "throughput with one queue and with ten of unequal weights", queues},
+	{"queues", "throughput, CPU, log and memory with one queue and with ten of unequal weights", queues},
 	{"schedules", "10,000 schedules that are due in one second", schedules},
 	{"failover", "loss of the leader under full load", failover},
 	{"features", "loss of the leader with many schedules and limits", features},

@@ -70,51 +70,24 @@ func (b *bench) unusedWork(ctx context.Context, base baseBuild) error {
 			return err
 		}
 		setting := fmt.Sprintf("%d tasks of 32 B in jobs of 10,000, %s", b.tasks, b.usual())
-		unusedNames.rows(b, "features unused: tasks", "tasks/s", setting, "target: at least 0.98 x", rates(all[0]), rates(all[1]))
-		if len(all[0][0].cpu) > 0 {
-			cpu := func(r round) float64 { return float64(r.cpu[roleLeader].Microseconds()) / r.Tasks }
-			unusedNames.rows(b, "  features unused: CPU of the leader", "µs/task", "", "target: at most 1.03 x", values(all[0], cpu), values(all[1], cpu))
-		}
-		log := func(r round) float64 { return r.LogBytes / r.Tasks }
-		unusedNames.rows(b, "  features unused: log", "B/task", "one replica", "target: not more", values(all[0], log), values(all[1], log))
+		unusedNames.workRows(b, "features unused", setting, "at least 0.98 x", all)
 		return nil
 	})
 }
 
 // unusedMemory measures the memory of pending tasks.
 func (b *bench) unusedMemory(ctx context.Context, base baseBuild) error {
-	var leaders, followers [2][]float64
-	for range max(1, b.rounds/2) {
-		for i, cfg := range []cluster.Config{{Programs: base.Programs}, {}} {
-			leader, others, err := b.pendingMemory(ctx, cfg)
-			if err != nil {
-				return err
-			}
-			leaders[i], followers[i] = append(leaders[i], leader), append(followers[i], others...)
-		}
-	}
-	unusedNames.rows(b, "features unused: memory per pending task, leader", "B", b.pendingSetting(), "target: not more", leaders[0], leaders[1])
-	unusedNames.rows(b, "features unused: memory per pending task, followers", "B", "", "target: not more", followers[0], followers[1])
-	return nil
+	inDefault := []string{""}
+	return unusedNames.memoryRows(ctx, b, "features unused", [2]pendingTasks{{cfg: cluster.Config{Programs: base.Programs}, queues: inDefault}, {queues: inDefault}})
 }
 
 // unusedFailover measures how long thousands of workers are without a leader.
 func (b *bench) unusedFailover(ctx context.Context, base baseBuild) error {
 	f := b.fleets()[1]
-	var back [2][]float64
-	for range b.kills {
-		for i, cfg := range []cluster.Config{{Programs: base.Programs}, {}} {
-			err := withFleet(ctx, cfg, f, b.tasks, func(l *fleetUnderLoad) error {
-				times, err := l.kills(ctx, 1)
-				back[i] = append(back[i], times...)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-		}
+	back, err := b.killsInTurns(ctx, f, [2]killedCluster{{cfg: cluster.Config{Programs: base.Programs}}, {}})
+	if err != nil {
+		return err
 	}
-	unusedNames.rows(b, "features unused: leader killed, until completions resume", "ms",
-		fmt.Sprintf("%d x SIGKILL of the leader, %s", b.kills, f), "target: at most 10 ms more", back[0], back[1])
+	unusedNames.rows(b, "features unused: leader killed, until completions resume", "ms", b.killsSetting(f), "target: at most 10 ms more", back[0], back[1])
 	return nil
 }
