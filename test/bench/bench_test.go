@@ -2,11 +2,15 @@ package main
 
 import (
 	"flag"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/dtask/dtask/test/cluster"
 )
 
 func TestTheMedianOfAnEvenCountIsAMean(t *testing.T) {
@@ -47,6 +51,79 @@ PASS
 	want := []benchmark{{"Apply", "ns/op", 250.5}, {"Heap/wide", "B/task", 181.2}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestAPairOfBenchmarksHasItsDifference(t *testing.T) {
+	t.Parallel()
+	got := parseBenchmarks([]byte("BenchmarkNextWithLimits/2_limits-2 \t 1 \t 900 ns/op \t 362.5 ns-with-limits \t 290 ns-without-limits\n"))
+	const name = "NextWithLimits/2_limits"
+	want := []benchmark{{name, "ns-with-limits", 362.5}, {name, "ns-without-limits", 290}, {name, "ns-more", 72.5}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A benchmark that gets another name must not lose its target unnoticed.
+func TestEveryTargetIsThatOfABenchmark(t *testing.T) {
+	t.Parallel()
+	root, err := cluster.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{table: &table{section: "parts"}}
+	for f, to := range partTargets { // unordered: each is checked alone
+		for _, name := range []string{f.name, to.against} {
+			if name != "" && !isBenchmark(t, root, name) {
+				t.Errorf("%q has a target or is in one, and is no benchmark", name)
+			}
+		}
+		b.table.add(f.name, f.unit, "", 1)
+	}
+	if err := b.haveTargets(); err != nil {
+		t.Errorf("with all figures: %v", err)
+	}
+	b.table.Rows = b.table.Rows[1:]
+	if err := b.haveTargets(); err == nil {
+		t.Error("without one figure: got no error")
+	}
+}
+
+// isBenchmark reports whether the tests of the package have a benchmark of this name.
+func isBenchmark(t *testing.T, root, name string) bool {
+	t.Helper()
+	dir, rest, _ := strings.Cut(name, ": ")
+	function, part, _ := strings.Cut(rest, "/")
+	files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, file := range files {
+		one, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(one)
+	}
+	return strings.Contains(text.String(), "func Benchmark"+function+"(") && (part == "" || strings.Contains(text.String(), strconv.Quote(part)))
+}
+
+// Full width is measured in loads from memory, whose row may come later.
+func TestFullWidthIsComparedWithLoads(t *testing.T) {
+	t.Parallel()
+	b := &bench{table: &table{section: "parts"}}
+	b.parts("scheduler", parseBenchmarks([]byte(`
+BenchmarkNextWithQueues/100_queues_100_owners_1M_waiting-2 	 1 	 3 ns/op 	 2200 ns-with-queues 	 280 ns-without-queues
+BenchmarkDependentLoads-2 	 1000 	 176 ns/op
+`)))
+	at := slices.IndexFunc(b.table.Rows, func(r row) bool { return r.Unit == "ns-with-queues" })
+	if at < 0 {
+		t.Fatalf("got %v", b.table.Rows)
+	}
+	r := b.table.Rows[at]
+	if got, want := b.table.ratio(r), "12.5 x scheduler: DependentLoads"; got != want || !strings.HasSuffix(r.Setting, "target: at most 16 x") {
+		t.Errorf("got the ratio %q in %q, want %q", got, r.Setting, want)
 	}
 }
 

@@ -20,6 +20,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -54,7 +55,7 @@ var sections = []section{
 	{"explain", "answers about waiting tasks and plans under load", explains},
 	{"affinity", "throughput with and without affinity", affinities},
 	{"alternatives", "throughput with and without alternatives of resources", alternatives},
-	{"queues", "throughput with one queue and with ten of unequal weights", queues},
+	{"queues", "throughput, CPU, log and memory with one queue and with ten of unequal weights", queues},
 	{"schedules", "10,000 schedules that are due in one second", schedules},
 	{"failover", "loss of the leader under full load", failover},
 	{"features", "loss of the leader with many schedules and limits", features},
@@ -81,9 +82,13 @@ type bench struct {
 }
 
 func main() {
-	o := parseFlags()
+	o, err := parseFlags(flag.CommandLine, os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
+	err = run(ctx, o)
 	stop()
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -19,7 +19,7 @@ const (
 // memory measures the heap use of pending tasks at leader and followers, without
 // workers.
 func memory(ctx context.Context, b *bench) error {
-	leader, followers, err := b.pendingMemory(ctx, cluster.Config{})
+	leader, followers, err := b.pendingMemory(ctx, pendingTasks{queues: []string{""}})
 	if err != nil {
 		return err
 	}
@@ -33,9 +33,15 @@ func (b *bench) pendingSetting() string {
 	return fmt.Sprintf("heap after / before %d tasks of %d B payload, no worker", b.pending, pendingPayload)
 }
 
+// pendingTasks are tasks that wait in a new cluster.
+type pendingTasks struct {
+	cfg    cluster.Config
+	queues []string // of a job each, of as many tasks; "": the default one
+}
+
 // pendingMemory returns by how many bytes the heaps of a new cluster grow for each pending task.
-func (b *bench) pendingMemory(ctx context.Context, cfg cluster.Config) (leader float64, followers []float64, err error) {
-	err = with(ctx, cfg, func(c *cluster.Cluster) error {
+func (b *bench) pendingMemory(ctx context.Context, tasks pendingTasks) (leader float64, followers []float64, err error) {
+	err = with(ctx, tasks.cfg, func(c *cluster.Cluster) error {
 		n, err := c.AwaitLeader(ctx)
 		if err != nil {
 			return err
@@ -45,7 +51,11 @@ func (b *bench) pendingMemory(ctx context.Context, cfg cluster.Config) (leader f
 			return err
 		}
 		defer func() { _ = cl.Close() }()
-		job, err := pending("pending", b.pending, nil)
+		if err := setWeights(ctx, cl, tasks.queues); err != nil {
+			return err
+		}
+		each := b.pending / len(tasks.queues)
+		job, err := pending("pending", each, nil)
 		if err != nil {
 			return err
 		}
@@ -53,15 +63,18 @@ func (b *bench) pendingMemory(ctx context.Context, cfg cluster.Config) (leader f
 		if err != nil {
 			return err
 		}
-		if _, err = cl.Submit(ctx, job, client.SubmitOptions{}); err != nil {
-			return fmt.Errorf("submitting: %w", err)
+		for _, queue := range tasks.queues {
+			job.Header.Queue = queue
+			if _, err = cl.Submit(ctx, job, client.SubmitOptions{}); err != nil {
+				return fmt.Errorf("submitting: %w", err)
+			}
 		}
 		after, err := heaps(ctx, cl)
 		if err != nil {
 			return err
 		}
 		for addr, size := range after {
-			perTask := (size - before[addr]) / float64(b.pending)
+			perTask := (size - before[addr]) / float64(each*len(tasks.queues))
 			if addr == n.Addr {
 				leader = perTask
 			} else {

@@ -47,3 +47,32 @@ func (n pairNames) rows(b *bench, what, unit, setting, target string, one, other
 	b.table.add(first, unit, setting, one...)
 	b.table.compare(what+", "+n[1], unit, target, first, other...)
 }
+
+// workRows adds the throughput of the rounds of two kinds, and the leader's CPU time and log of each
+// task. The target is that of the throughput.
+func (n pairNames) workRows(b *bench, what, setting, target string, all [2][]round) {
+	n.rows(b, what+": tasks", "tasks/s", setting, "target: "+target, rates(all[0]), rates(all[1]))
+	if len(all[0][0].cpu) > 0 {
+		cpu := func(r round) float64 { return float64(r.cpu[roleLeader].Microseconds()) / r.Tasks }
+		n.rows(b, "  "+what+": CPU of the leader", "µs/task", "", "target: at most 1.03 x", values(all[0], cpu), values(all[1], cpu))
+	}
+	log := func(r round) float64 { return r.LogBytes / r.Tasks }
+	n.rows(b, "  "+what+": log", "B/task", "one replica", "target: not more", values(all[0], log), values(all[1], log))
+}
+
+// memoryRows measures the memory of pending tasks of two kinds in turns, and adds it.
+func (n pairNames) memoryRows(ctx context.Context, b *bench, what string, kinds [2]pendingTasks) error {
+	var leaders, followers [2][]float64
+	for range max(1, b.rounds/2) {
+		for i, kind := range kinds {
+			leader, others, err := b.pendingMemory(ctx, kind)
+			if err != nil {
+				return err
+			}
+			leaders[i], followers[i] = append(leaders[i], leader), append(followers[i], others...)
+		}
+	}
+	n.rows(b, what+": memory per pending task, leader", "B", b.pendingSetting(), "target: not more", leaders[0], leaders[1])
+	n.rows(b, what+": memory per pending task, followers", "B", "", "target: not more", followers[0], followers[1])
+	return nil
+}

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/test/cluster"
 )
 
@@ -60,30 +62,82 @@ func (b *bench) measure(ctx context.Context, c *cluster.Cluster, tasks int, args
 }
 
 func oneRound(ctx context.Context, c *cluster.Cluster, tasks int, args []string) (round, error) {
-	leader, err := c.AwaitLeader(ctx)
+	var answer cluster.Answer
+	used, err := cpuDuring(ctx, c, func() error {
+		answer = c.Run(ctx, append([]string{"bench", "-o", "json", "--sample", "0", "--tasks", strconv.Itoa(tasks)}, args...)...)
+		return answer.Err()
+	})
 	if err != nil {
 		return round{}, err
 	}
-	before := cpuByRole(c, leader)
-	answer := c.Run(ctx, append([]string{"bench", "-o", "json", "--sample", "0", "--tasks", strconv.Itoa(tasks)}, args...)...)
-	after := cpuByRole(c, leader)
-	if err := answer.Err(); err != nil {
-		return round{}, err
-	}
-	r := round{cpu: make(map[string]time.Duration)}
+	r := round{cpu: used}
 	if err := answer.Into(&r.report); err != nil {
 		return round{}, err
 	}
 	if r.TasksFailed > 0 || r.LeaderChanges > 0 {
 		return round{}, fmt.Errorf("invalid run: %s", answer)
 	}
-	for role, at := range after {
-		r.cpu[role] = at - before[role]
-	}
-	if len(after) > 0 {
+	if len(used) > 0 {
 		r.cpu[roleClient] = answer.CPU
 	}
 	return r, nil
+}
+
+// ownRound is a round whose tasks this process submits: do returns after all of them have completed.
+func ownRound(ctx context.Context, c *cluster.Cluster, cl *client.Client, tasks int, do func() error) (r round, err error) {
+	before, err := cl.Stats(ctx)
+	if err != nil {
+		return r, fmt.Errorf("reading counters: %w", err)
+	}
+	began := time.Now()
+	if r.cpu, err = cpuDuring(ctx, c, do); err != nil {
+		return r, err
+	}
+	r.TotalSeconds = time.Since(began).Seconds()
+	after, err := cl.Stats(ctx)
+	if err != nil {
+		return r, fmt.Errorf("reading counters: %w", err)
+	}
+	if r.LogBytes, err = proposedBytes(before, after); err != nil {
+		return r, err
+	}
+	r.Tasks = float64(tasks)
+	r.TasksPerSecond = r.Tasks / r.TotalSeconds
+	return r, nil
+}
+
+// proposedBytes returns how many bytes the leader proposed between two readings of the counters of
+// the same replicas. The round is invalid if the leader has changed meanwhile.
+func proposedBytes(before, after []client.ReplicaStats) (float64, error) {
+	total := uint64(0)
+	for i, now := range after {
+		if len(before) != len(after) || before[i].Address != now.Address {
+			return 0, fmt.Errorf("reading counters: %d replicas answered before and %d after, not the same ones", len(before), len(after))
+		}
+		was := before[i].Stats
+		if was.GetLeaderChanges() != now.Stats.GetLeaderChanges() {
+			return 0, errors.New("invalid run: the leader has changed")
+		}
+		total += now.Stats.GetBytes() - was.GetBytes()
+	}
+	return float64(total), nil
+}
+
+// cpuDuring returns the CPU time that each role of a cluster used while do ran; empty if unknown.
+func cpuDuring(ctx context.Context, c *cluster.Cluster, do func() error) (map[string]time.Duration, error) {
+	leader, err := c.AwaitLeader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before := cpuByRole(c, leader)
+	if err := do(); err != nil {
+		return nil, err
+	}
+	used := make(map[string]time.Duration)
+	for role, at := range cpuByRole(c, leader) {
+		used[role] = at - before[role]
+	}
+	return used, nil
 }
 
 // cpuByRole returns the CPU time of a cluster's processes so far; empty if unknown.

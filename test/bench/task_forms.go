@@ -16,7 +16,7 @@ type taskForm struct {
 	target string              // of its ratio to the first form; empty: none
 	keys   int                 // of affinity, which take turns; 0: none
 	policy *dtaskv1.TaskPolicy // of which only resources and alternatives matter; nil: neither
-	queues []string            // of jobs that wait at once; nil: the default one
+	queue  string              // empty: the default one
 }
 
 // job returns a job of n tasks of a type.
@@ -25,9 +25,7 @@ func (f taskForm) job(n int, typ, payload string) (*dtaskv1.JobSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building job: %w", err)
 	}
-	if len(f.queues) > 0 {
-		job.Header.Queue = f.queues[0]
-	}
+	job.Header.Queue = f.queue
 	policies := job.GetHeader().GetPolicies()
 	policies[0].Resources, policies[0].Alternatives = f.policy.GetResources(), f.policy.GetAlternatives()
 	for k := range f.keys {

@@ -13,12 +13,15 @@ import (
 // ErrUnknownCommit is the error of a commit that is not in this clone.
 var ErrUnknownCommit = errors.New("it is not in this clone")
 
+// CommitSource is the directory, in that of BuildCommit, that has the files of the commit.
+const CommitSource = "source"
+
 // BuildCommit builds packages of an earlier commit of this repository into dir, which must
 // exist. The working tree and the repository stay as they are. The version of the programs is
 // "base-" and the beginning of the commit. The error is ErrUnknownCommit if the clone does not
 // have the commit.
 func BuildCommit(ctx context.Context, repository, commit, dir string, packages ...string) (Programs, error) {
-	source := filepath.Join(dir, "source")
+	source := filepath.Join(dir, CommitSource)
 	if err := checkOut(ctx, repository, commit, source); err != nil {
 		return Programs{}, err
 	}
