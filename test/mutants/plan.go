@@ -34,6 +34,11 @@ func inPlan() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestTheBoundOfALimitIsAboutTheTasksThatUseIt"}},
 		},
 		{
+			Name:   "a-plan-takes-unknown-queues-and-limits",
+			Edits:  []Edit{{"coordinator/api/plan.go", "	if err := j.checkNames(h); err != nil {", "	if err := j.checkNames(new(dtaskv1.JobHeader)); err != nil {"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestAPlanOfAJobWithAnUnknownQueueOrLimitFailsAsItsSubmission"}},
+		},
+		{
 			Name:   "cleanup-tasks-are-not-on-the-critical-path",
 			Edits:  []Edit{{"spec/critical_path.go", "		if n.cleanup && lastOrdinary >= 0 {", "		if n.cleanup && lastOrdinary > i {"}},
 			Caught: []Checker{{Package: "./spec", Run: "TestTheCriticalPathIsTheLongestOfAllChains"}},
