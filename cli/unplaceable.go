@@ -21,9 +21,9 @@ const (
 	workersTimeout = 2 * time.Second
 )
 
-// warnUnplaceable warns about tasks of submitted jobs, or of those of a schedule, that demand more than any worker has:
-// they wait until a worker joins. Jobs without such demands cost no call. It is only a hint:
-// without an answer from the cluster, nothing is printed.
+// warnUnplaceable warns about tasks of submitted jobs, or of the job of a schedule, that demand
+// more than any worker has: they wait until a worker joins. Jobs without such demands cost no
+// call. It is only a hint: without an answer from the cluster, nothing is printed.
 func (a *app) warnUnplaceable(ctx context.Context, c *client.Client, jobs ...*dtaskv1.JobSpec) {
 	if a.quiet {
 		return
