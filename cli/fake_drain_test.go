@@ -21,7 +21,7 @@ type fakeDrain struct {
 func (f *fakeLeader) firstWorker() *dtaskv1.Worker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := &dtaskv1.Worker{Id: "1", Name: "w1", State: "up", Slots: 8, Running: 1, Labels: map[string]string{"zone": "eu", "gpu": "no"}, UpSince: ago(5 * time.Hour)}
+	w := &dtaskv1.Worker{Id: "1", Name: "w1", State: "up", Slots: 8, Running: 1, Labels: map[string]string{"zone": "eu", "gpu": "no"}, Resources: map[string]int64{"cpu": 8000, "memory": 64 << 30}, UpSince: ago(5 * time.Hour)}
 	if f.until == 0 {
 		return w
 	}

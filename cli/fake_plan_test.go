@@ -14,6 +14,9 @@ func (f *fakeLeader) Plan(_ context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.P
 	if r.GetHeader().GetName() == "refused" {
 		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job")
 	}
+	if err := checkNames(r.GetHeader()); err != nil {
+		return nil, err
+	}
 	p := &dtaskv1.PlanResponse{Workers: 3, Slots: 12, SlotsInUse: 5, Freshness: fresh()}
 	if r.GetHeader().GetName() == "unknown" {
 		p.SlotsInUse = 0

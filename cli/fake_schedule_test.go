@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/internal/calendar"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -94,6 +95,9 @@ func (f *fakeLeader) SetSchedule(stream grpc.ClientStreamingServer[dtaskv1.SetSc
 	if h.GetName() == "refused" {
 		return refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid request", "definition: timezone: unknown time zone \"Mars/Base\"")
 	}
+	if err := checkNames(h); err != nil {
+		return err
+	}
 	x, err := f.scheduleNamed(h.GetName())
 	if err != nil {
 		x = &dtaskv1.Schedule{Name: h.GetName(), Namespace: "default", CreatedAt: noon.UnixMilli(), State: "active", Tasks: first.GetPart().GetTotal(), Owner: h.GetOwner()}
@@ -106,7 +110,9 @@ func (f *fakeLeader) SetSchedule(stream grpc.ClientStreamingServer[dtaskv1.SetSc
 	}
 	x.Version++
 	x.Definition, x.ChangedAt, x.Next = first.GetDefinition(), noon.UnixMilli(), hourly(3)
-	return stream.SendAndClose(&dtaskv1.SetScheduleResponse{Schedule: x})
+	set := proto.CloneOf(x)
+	set.TimeZones = "2026a"
+	return stream.SendAndClose(&dtaskv1.SetScheduleResponse{Schedule: set})
 }
 
 func (f *fakeLeader) ListSchedules(context.Context, *dtaskv1.ListSchedulesRequest) (*dtaskv1.ListSchedulesResponse, error) {

@@ -91,19 +91,27 @@ func (f *fakeLeader) submit(whole *dtaskv1.JobPart) (*dtaskv1.StoredJob, error) 
 	if source := whole.GetRerunOf(); source != "" && whole.GetHeader().GetName() == "scheduled-once" {
 		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+source+" not found: unknown or expired") // it has expired since it was read
 	}
-	if whole.GetHeader().GetQueue() == "elt" {
-		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", `job.queue: unknown queue "elt"; did you mean "etl"?`)
-	}
-	for _, p := range whole.GetHeader().GetPolicies() {
-		if slices.Contains(p.GetUses(), "tenants/acme") {
-			return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", `uses: unknown limit "tenants/*", which "tenants/acme" needs; did you mean "tenant/*"?`)
-		}
+	if err := checkNames(whole.GetHeader()); err != nil {
+		return nil, err
 	}
 	r := f.store(whole)
 	if r == nil {
 		return nil, refusal(codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "idempotency key belongs to another job")
 	}
 	return r, nil
+}
+
+// checkNames refuses a job with a queue or a limit that the fake cluster doesn't know.
+func checkNames(h *dtaskv1.JobHeader) error {
+	if h.GetQueue() == "elt" {
+		return refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", `job.queue: unknown queue "elt"; did you mean "etl"?`)
+	}
+	for _, p := range h.GetPolicies() {
+		if slices.Contains(p.GetUses(), "tenants/acme") {
+			return refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", `uses: unknown limit "tenants/*", which "tenants/acme" needs; did you mean "tenant/*"?`)
+		}
+	}
+	return nil
 }
 
 // store stores a job. It returns nil if the key belongs to another job.

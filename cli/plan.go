@@ -34,7 +34,8 @@ the plan is that of a run.
 Run times are ranges from earlier jobs of the same name and owner: the quantiles 0.5 and 0.9
 of at least 5 runs of a task. For other tasks, the field expect of the job file counts.
 
-The exit code is 1 if no worker fits some of the tasks, and 3 if the job file is invalid.
+The exit code is 1 if no worker fits some of the tasks, and 3 if the job file is invalid or
+names an unknown queue or limit.
 
 ` + staleHelp,
 		Example: `  dtaskctl plan job.yaml
@@ -46,8 +47,10 @@ The exit code is 1 if no worker fits some of the tasks, and 3 if the job file is
 			if err != nil {
 				return err
 			}
-			return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
-				return a.jobPlan(ctx, c, job)
+			return a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
+				v, err := a.jobPlan(ctx, c, job)
+				locateNames(err, args)
+				return v, err
 			})(cmd, args)
 		},
 	}

@@ -63,6 +63,7 @@ weight has among theirs.`,
 				if err != nil {
 					return view{}, err
 				}
+				a.warnMissingResources(ctx, c, s.GetMax())
 				state := ""
 				if q.GetPausedAt() != 0 {
 					state = "; it is paused"

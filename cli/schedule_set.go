@@ -24,8 +24,9 @@ func newScheduleSet(a *app) *cobra.Command {
 		Use:   "set FILE|-",
 		Short: "Make or replace the schedule of a job file",
 		Long: `Make a schedule of a job file that has the field schedule, or replace the one with the
-name and the namespace of its job. It prints the next 3 ticks. The cluster starts a job
-at each of them, under every leader exactly one.
+name and the namespace of its job. It prints the next 3 ticks, and the version of the time
+zones that the coordinator computes them with. The cluster starts a job at each of them,
+under every leader exactly one.
 
 A schedule that is replaced keeps its last runs, and stays paused if it is. Ticks before
 the replacement never fire. Setting the same file again changes nothing.`,
@@ -41,11 +42,13 @@ the replacement never fire. Setting the same file again changes nothing.`,
 				return err
 			}
 			inNamespace(namespace, s.Job)
-			return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
+			return a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
 				x, err := c.SetSchedule(ctx, s.Job, s.Definition(), version)
 				if err != nil {
+					locateNames(err, args)
 					return view{}, setScheduleError(err)
 				}
+				a.warnUnplaceable(ctx, c, s.Job)
 				return setSchedule(x), nil
 			})(cmd, args)
 		},
@@ -68,10 +71,13 @@ func setScheduleError(err error) error {
 
 // setSchedule is the view of a schedule that was set.
 func setSchedule(x *dtaskv1.Schedule) view {
-	return view{doc: document.NewSchedule(x), text: func(p *show.Printer) {
+	return view{doc: document.NewSetSchedule(x), text: func(p *show.Printer) {
 		state := ""
+		if zones := x.GetTimeZones(); zones != "" { // earlier versions of coordinators send none
+			state = ", time zones " + zones
+		}
 		if s := x.GetState(); s != "active" {
-			state = "; it is " + s
+			state += "; it is " + s
 		}
 		p.Line("schedule %s set: version %d, %s per run%s", show.Clean(x.GetName()), x.GetVersion(), show.Plural(x.GetTasks(), "task"), show.Clean(state))
 		for _, line := range x.GetWhy() {

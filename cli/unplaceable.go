@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
@@ -16,11 +17,13 @@ const (
 	maxFitTasks = 100
 	// maxFitJobs is how many of the jobs that are submitted together are checked.
 	maxFitJobs = 10
+	// workersTimeout is how long the resources of the workers are read for a warning.
+	workersTimeout = 2 * time.Second
 )
 
-// warnUnplaceable warns about tasks of submitted jobs that demand more than any worker has:
-// they wait until a worker joins. Jobs without such demands cost no call. It is only a hint:
-// without an answer from the cluster, nothing is printed.
+// warnUnplaceable warns about tasks of submitted jobs, or of the job of a schedule, that demand
+// more than any worker has: they wait until a worker joins. Jobs without such demands cost no
+// call. It is only a hint: without an answer from the cluster, nothing is printed.
 func (a *app) warnUnplaceable(ctx context.Context, c *client.Client, jobs ...*dtaskv1.JobSpec) {
 	if a.quiet {
 		return
@@ -39,6 +42,34 @@ func (a *app) warnUnplaceable(ctx context.Context, c *client.Client, jobs ...*dt
 				a.warn("warning: task %s of job %s waits until a worker joins that fits it: %s", show.Clean(class.GetTask()), show.Clean(header.GetName()), show.Clean(class.GetReason()))
 			}
 		}
+	}
+}
+
+// warnMissingResources warns about the quotas of a queue on resources that no worker has: they are
+// probably misspelled, and then limit nothing. Without a known worker, or an answer from the
+// cluster, nothing is printed.
+func (a *app) warnMissingResources(ctx context.Context, c *client.Client, quotas map[string]int64) {
+	if len(quotas) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, workersTimeout)
+	defer cancel()
+	missing, known := maps.Clone(quotas), false
+	for w, err := range c.Workers(ctx, client.WorkerFilter{}) {
+		if err != nil {
+			return
+		}
+		known = true
+		maps.DeleteFunc(missing, func(name string, _ int64) bool { return w.GetResources()[name] > 0 })
+		if len(missing) == 0 {
+			return
+		}
+	}
+	if !known {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		a.warn("warning: no worker has the resource %s that --max limits; dtaskctl worker list -o json shows what the workers have", show.Clean(name))
 	}
 }
 

@@ -147,13 +147,13 @@ func otherLimit(st *fsm.State, name string) string {
 
 // checkUses refuses a job with a task that uses an unknown limit, or one that replicas of an
 // earlier version don't know.
-func (u *upload) checkUses(h *dtaskv1.JobHeader) error {
+func (s *Server) checkUses(h *dtaskv1.JobHeader) error {
 	if !slices.ContainsFunc(h.GetPolicies(), func(p *dtaskv1.TaskPolicy) bool { return len(p.GetUses()) > 0 }) {
 		return nil
 	}
 	var level fsm.Level
 	var faults spec.Faults
-	u.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
+	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
 		level, faults = st.Level(), unknownLimits(st, h)
 	})
 	if needed := fsm.OpLevel(&fsm.SetLimit{}); level < needed {

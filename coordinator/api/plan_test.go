@@ -408,6 +408,40 @@ func TestAnInvalidPlanIsRefused(t *testing.T) {
 	}
 }
 
+func TestAPlanOfAJobWithAnUnknownQueueOrLimitFailsAsItsSubmission(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	r.leader.op(t, &fsm.SetQueue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1}, AtMS: 1})
+	for name, c := range map[string]struct {
+		queue, use, want string // want is empty for known names
+	}{
+		"known":            {"etl", "tenant/acme", ""},
+		"an unknown queue": {"elt", "db", `job.queue: unknown queue "elt"; did you mean "etl"?`},
+		"an unknown limit": {"etl", "tenants/acme", `uses: unknown limit "tenants/*", which "tenants/acme" needs; did you mean "tenant/*"?`},
+	} {
+		h := header("x")
+		h.Queue, h.Policies = c.queue, []*dtaskv1.TaskPolicy{using(c.use)}
+		_, submitted := r.send(t.Context(), request(name, proto.CloneOf(h), task("a")))
+		for _, fitOnly := range []bool{false, true} {
+			q := planRequest(t, proto.CloneOf(h), task("a"))
+			q.FitOnly = fitOnly
+			_, err := r.jobs.Plan(t.Context(), q)
+			if got := strings.Join(detailOf(err).GetFaults(), "\n"); got != c.want || fmt.Sprint(err) != fmt.Sprint(submitted) {
+				t.Errorf("%s, fit only %t: got %v: %q; submitted: %v", name, fitOnly, err, got, submitted)
+			}
+		}
+	}
+}
+
+func TestAPlanWithAQueueIsRefusedBelowTheLevelOfQueues(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("x")
+	h.Queue = "default"
+	_, err := r.jobs.Plan(t.Context(), planRequest(t, h, task("a")))
+	wantError(t, err, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED)
+}
+
 // Only a caller that asks for dependencies needs to know what waits for all ordinary tasks.
 func TestTasksThatAreListedWithDependenciesSayWhetherTheyCleanUp(t *testing.T) {
 	t.Parallel()

@@ -187,14 +187,14 @@ func otherQueue(st *fsm.State, name string) string {
 
 // checkQueue refuses a job whose queue is unknown, or unknown to replicas of an earlier
 // version.
-func (u *upload) checkQueue(h *dtaskv1.JobHeader) error {
+func (s *Server) checkQueue(h *dtaskv1.JobHeader) error {
 	name := h.GetQueue()
 	if name == "" {
 		return nil
 	}
 	var level fsm.Level
 	var fault string
-	u.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
+	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
 		level = st.Level()
 		if name != fsm.DefaultQueue && st.Queue(name) == nil {
 			fault = otherQueue(st, name)

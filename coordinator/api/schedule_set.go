@@ -15,6 +15,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/auth"
+	"github.com/dtask/dtask/internal/zoneinfo"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -56,7 +57,9 @@ func (s *schedules) SetSchedule(stream grpc.ClientStreamingServer[dtaskv1.SetSch
 	case err != nil:
 		return err
 	}
-	return stream.SendAndClose(&dtaskv1.SetScheduleResponse{Schedule: s.showNow(x)})
+	shown := s.showNow(x)
+	shown.TimeZones = zoneinfo.Version()
+	return stream.SendAndClose(&dtaskv1.SetScheduleResponse{Schedule: shown})
 }
 
 // receive receives a schedule to set. It gives up if the client pauses for longer than

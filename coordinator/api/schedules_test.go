@@ -14,6 +14,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/zoneinfo"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
@@ -31,6 +32,9 @@ func TestAScheduleIsSetReplacedPausedAndDeleted(t *testing.T) {
 	}
 	if len(x.GetNext()) != 3 || x.GetNext()[0].GetAt() != 1_200_000 || x.GetNext()[2].GetAt() != 2_400_000 {
 		t.Errorf("next ticks: got %v", x.GetNext())
+	}
+	if got := x.GetTimeZones(); got != zoneinfo.Version() {
+		t.Errorf("got the time zones %q, want %q", got, zoneinfo.Version())
 	}
 	if again := r.mustSet(t, "submitter", everyTenMinutes("nightly", "etl")); again.GetVersion() != 2 { // the namespace is in the file now
 		t.Errorf("set with its namespace: got version %d", again.GetVersion())

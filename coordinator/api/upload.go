@@ -162,10 +162,7 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 		u.refusal = u.rerun(p.GetHeader(), p.GetRerunOf())
 	}
 	if u.refusal == nil {
-		u.refusal = u.checkQueue(p.GetHeader())
-	}
-	if u.refusal == nil {
-		u.refusal = u.checkUses(p.GetHeader())
+		u.refusal = u.checkNames(p.GetHeader())
 	}
 	if u.refusal == nil {
 		u.refusal = u.resolveNeeds(u.caller, p.GetHeader())
@@ -175,6 +172,15 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 	}
 	u.header = p.GetHeader()
 	return nil
+}
+
+// checkNames refuses a job with a queue or a limit that the cluster does not have. A plan of the
+// job fails likewise.
+func (s *Server) checkNames(h *dtaskv1.JobHeader) error {
+	if err := s.checkQueue(h); err != nil {
+		return err
+	}
+	return s.checkUses(h)
 }
 
 // checkWebhook refuses a webhook that can never be called at this replica. A later

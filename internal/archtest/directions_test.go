@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"coordinator/history":    {"fsm", "coordinator/history/...", "proto/...", "internal/durable", "internal/mmap"},
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document", "internal/hook"},
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/auth", "internal/columns", "internal/sendqueue"},
-	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/audit", "internal/auth", "internal/backup", "internal/calendar", "internal/columns", "internal/nearest", "internal/taskbody", "internal/sendqueue", "internal/statetext"},
+	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/audit", "internal/auth", "internal/backup", "internal/calendar", "internal/columns", "internal/nearest", "internal/taskbody", "internal/sendqueue", "internal/statetext", "internal/zoneinfo"},
 	"coordinator/offline":    {"spec", "fsm", "coordinator/history", "coordinator/logstore", "coordinator/membership", "coordinator/membership/datadir", "coordinator/raftnode", "proto/dtask/v1", "internal/audit", "internal/backup", "internal/durable"},
 	"coordinator/audit":      {"internal/audit", "internal/durable", "internal/timescale"},
 	"coordinator/access":     {"fsm", "coordinator/sequencer", "proto/dtask/v1", "internal/auth", "internal/tlsconf"},

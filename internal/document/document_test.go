@@ -127,8 +127,9 @@ func conversions() map[string]conversion {
 		"schedules": from(new(dtaskv1.ListSchedulesResponse), func(m *dtaskv1.ListSchedulesResponse) any {
 			return NewSchedules(m.GetSchedules())
 		}, "next_page_token", "freshness"),
-		"schedule":               from(new(dtaskv1.Schedule), NewSchedule, "outcomes"),
-		"schedule_with_outcomes": from(new(dtaskv1.Schedule), NewScheduleWithOutcomes),
+		"schedule":               from(new(dtaskv1.Schedule), NewSchedule, "outcomes", "time_zones"),
+		"set_schedule":           from(new(dtaskv1.Schedule), NewSetSchedule, "outcomes"),
+		"schedule_with_outcomes": from(new(dtaskv1.Schedule), NewScheduleWithOutcomes, "time_zones"),
 		"schedule_backfill": from(new(dtaskv1.BackfillScheduleResponse), func(m *dtaskv1.BackfillScheduleResponse) any {
 			return NewScheduleBackfill(m.GetRuns())
 		}),

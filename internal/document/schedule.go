@@ -74,6 +74,12 @@ type ScheduleOutcome struct {
 	Earlier   uint32  `json:"earlier"`  // missed ticks before it that were skipped with it
 }
 
+// SetSchedule is a schedule that was set.
+type SetSchedule struct {
+	Schedule
+	TimeZones string `json:"time_zones"` // version of the time zones that next was computed with, such as 2025c
+}
+
 // PausedSchedule is a schedule that was paused or resumed.
 type PausedSchedule struct {
 	Schedule
@@ -115,6 +121,11 @@ func NewSchedule(x *dtaskv1.Schedule) Schedule {
 		doc.Last = new(newScheduleOutcome(x.GetLast()))
 	}
 	return doc
+}
+
+// NewSetSchedule converts a schedule that was set.
+func NewSetSchedule(x *dtaskv1.Schedule) SetSchedule {
+	return SetSchedule{Schedule: NewSchedule(x), TimeZones: x.GetTimeZones()}
 }
 
 // NewScheduleWithOutcomes converts a schedule with its outcomes.

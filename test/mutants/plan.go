@@ -34,6 +34,26 @@ func inPlan() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestTheBoundOfALimitIsAboutTheTasksThatUseIt"}},
 		},
 		{
+			Name:   "a-plan-takes-unknown-queues-and-limits",
+			Edits:  []Edit{{"coordinator/api/plan.go", "	if err := j.checkNames(h); err != nil {", "	if err := j.checkNames(new(dtaskv1.JobHeader)); err != nil {"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestAPlanOfAJobWithAnUnknownQueueOrLimitFailsAsItsSubmission"}},
+		},
+		{
+			Name:   "a-plan-does-not-locate-unknown-names",
+			Edits:  []Edit{{"cli/plan.go", "				locateNames(err, args)\n", ""}},
+			Caught: []Checker{{Package: "./cli", Run: "TestScripts/queues"}},
+		},
+		{
+			Name:   "a-schedule-is-set-without-a-warning-about-its-tasks",
+			Edits:  []Edit{{"cli/schedule_set.go", "				a.warnUnplaceable(ctx, c, s.Job)\n", ""}},
+			Caught: []Checker{{Package: "./cli", Run: "TestScripts/schedules"}},
+		},
+		{
+			Name:   "quotas-on-resources-that-no-worker-has-are-fine",
+			Edits:  []Edit{{"cli/unplaceable.go", "w.GetResources()[name] > 0 })", "w.GetResources()[name] >= 0 })"}},
+			Caught: []Checker{{Package: "./cli", Run: "TestScripts/queues"}},
+		},
+		{
 			Name:   "cleanup-tasks-are-not-on-the-critical-path",
 			Edits:  []Edit{{"spec/critical_path.go", "		if n.cleanup && lastOrdinary >= 0 {", "		if n.cleanup && lastOrdinary > i {"}},
 			Caught: []Checker{{Package: "./spec", Run: "TestTheCriticalPathIsTheLongestOfAllChains"}},

@@ -543,15 +543,17 @@ type Schedule struct {
 	CreatedAt  int64                  `protobuf:"varint,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	ChangedAt  int64                  `protobuf:"varint,9,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"` // when it was last set
 	// State is active, paused, held (something else keeps it from firing) or ended.
-	State         string             `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
-	PausedAt      int64              `protobuf:"varint,11,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
-	PausedBy      string             `protobuf:"bytes,12,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
-	PauseReason   string             `protobuf:"bytes,13,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
-	Next          []*ScheduleTick    `protobuf:"bytes,14,rep,name=next,proto3" json:"next,omitempty"`                         // the next ticks that fire; empty while it is paused or held
-	Why           []string           `protobuf:"bytes,15,rep,name=why,proto3" json:"why,omitempty"`                           // why the next tick is when it is, or why nothing fires; for people
-	OpenJobs      []string           `protobuf:"bytes,16,rep,name=open_jobs,json=openJobs,proto3" json:"open_jobs,omitempty"` // its runs that have not ended, the oldest first
-	Last          *ScheduleOutcome   `protobuf:"bytes,17,opt,name=last,proto3" json:"last,omitempty"`                         // what happened last; unset = nothing yet
-	Outcomes      []*ScheduleOutcome `protobuf:"bytes,18,rep,name=outcomes,proto3" json:"outcomes,omitempty"`                 // the last 20, the newest first; only of GetSchedule
+	State       string             `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
+	PausedAt    int64              `protobuf:"varint,11,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
+	PausedBy    string             `protobuf:"bytes,12,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
+	PauseReason string             `protobuf:"bytes,13,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
+	Next        []*ScheduleTick    `protobuf:"bytes,14,rep,name=next,proto3" json:"next,omitempty"`                         // the next ticks that fire; empty while it is paused or held
+	Why         []string           `protobuf:"bytes,15,rep,name=why,proto3" json:"why,omitempty"`                           // why the next tick is when it is, or why nothing fires; for people
+	OpenJobs    []string           `protobuf:"bytes,16,rep,name=open_jobs,json=openJobs,proto3" json:"open_jobs,omitempty"` // its runs that have not ended, the oldest first
+	Last        *ScheduleOutcome   `protobuf:"bytes,17,opt,name=last,proto3" json:"last,omitempty"`                         // what happened last; unset = nothing yet
+	Outcomes    []*ScheduleOutcome `protobuf:"bytes,18,rep,name=outcomes,proto3" json:"outcomes,omitempty"`                 // the last 20, the newest first; only of GetSchedule
+	// Version of the time zones that next was computed with, such as 2025c; only of SetSchedule.
+	TimeZones     string `protobuf:"bytes,19,opt,name=time_zones,json=timeZones,proto3" json:"time_zones,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -710,6 +712,13 @@ func (x *Schedule) GetOutcomes() []*ScheduleOutcome {
 		return x.Outcomes
 	}
 	return nil
+}
+
+func (x *Schedule) GetTimeZones() string {
+	if x != nil {
+		return x.TimeZones
+	}
+	return ""
 }
 
 type SetScheduleRequest struct {
@@ -1726,7 +1735,7 @@ const file_dtask_v1_schedules_proto_rawDesc = "" +
 	"\x03job\x18\x04 \x01(\tR\x03job\x12(\n" +
 	"\x05state\x18\x05 \x01(\x0e2\x12.dtask.v1.JobStateR\x05state\x12\x16\n" +
 	"\x06manual\x18\x06 \x01(\bR\x06manual\x12\x18\n" +
-	"\aearlier\x18\a \x01(\rR\aearlier\"\xc9\x04\n" +
+	"\aearlier\x18\a \x01(\rR\aearlier\"\xe8\x04\n" +
 	"\bSchedule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x18\n" +
@@ -1750,7 +1759,9 @@ const file_dtask_v1_schedules_proto_rawDesc = "" +
 	"\x03why\x18\x0f \x03(\tR\x03why\x12\x1b\n" +
 	"\topen_jobs\x18\x10 \x03(\tR\bopenJobs\x12-\n" +
 	"\x04last\x18\x11 \x01(\v2\x19.dtask.v1.ScheduleOutcomeR\x04last\x125\n" +
-	"\boutcomes\x18\x12 \x03(\v2\x19.dtask.v1.ScheduleOutcomeR\boutcomes\"\x98\x01\n" +
+	"\boutcomes\x18\x12 \x03(\v2\x19.dtask.v1.ScheduleOutcomeR\boutcomes\x12\x1d\n" +
+	"\n" +
+	"time_zones\x18\x13 \x01(\tR\ttimeZones\"\x98\x01\n" +
 	"\x12SetScheduleRequest\x12<\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x1c.dtask.v1.ScheduleDefinitionR\n" +
