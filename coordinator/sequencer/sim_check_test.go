@@ -299,15 +299,16 @@ func (l *simLedger) beforeFail(s *fsm.State, e fsm.Entry, op *fsm.Fail, began ti
 }
 
 // beforeDue checks that no task is due early by the clock of the leader. Only a retry
-// whose delay has passed may be: a leader with a clock that was ahead decided it.
+// whose delay has passed may be: a leader with a clock that was ahead decided it. Where clocks
+// are set, a retry may come early, and a start time whose timer was set before: see G18.
 func (l *simLedger) beforeDue(s *fsm.State, e fsm.Entry, op *fsm.Due) {
 	for _, a := range op.Items {
 		t, ok := s.Task(a.TaskRef)
 		if !ok || t.State != fsm.Scheduled || t.Attempt != a.Attempt || t.DueMS <= e.NowMS+1 {
 			continue
 		}
-		if a.Attempt == 0 && l.c.clocks != nil {
-			continue // a start time, and the clock was set after its timer: see G18
+		if l.c.clocks != nil {
+			continue
 		}
 		if r, ok := l.retries[a]; !ok || time.Since(r.decided) < r.delay-time.Millisecond { // entries count in milliseconds
 			l.c.fail("%v is due at %d and became ready at %d, %v after its failure: %+v", a, t.DueMS, e.NowMS, time.Since(r.decided), r)
