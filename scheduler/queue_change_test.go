@@ -10,9 +10,14 @@ import (
 // A quota of a queue is seldom the only obstacle in the states of TestChangesAreSoundAndComplete.
 func TestChangesKnowHowFarAQuotaIsToBeRaised(t *testing.T) {
 	t.Parallel()
-	var total changeCounts
+	// A change was wrong: the worker of a task before was random, or that of an alternative was not known.
+	seeds := []uint64{1_002_656, 1_002_183}
 	for n := range *changeStates {
-		if !checkChanges(t, newQuotaState(*changeSeed+uint64(n)), &total) { //nolint:gosec // not negative
+		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative
+	}
+	var total changeCounts
+	for _, seed := range seeds {
+		if !checkChanges(t, newQuotaState(seed), &total) {
 			return
 		}
 	}

@@ -35,11 +35,6 @@ func inExplain() []Mutant {
 			Caught: quota,
 		},
 		{
-			Name:   "a-quota-is-raised-further-than-the-next-task-needs",
-			Edits:  []Edit{{"scheduler/queue_change.go", "(step == 0 || lack < step)", "(step == 0 || lack > step)"}},
-			Caught: quota,
-		},
-		{
 			Name:   "a-place-in-a-queue-is-a-start",
 			Edits:  []Edit{{"scheduler/change.go", "			elsewhere = true // it would", "			return true // it would"}},
 			Caught: caught,
