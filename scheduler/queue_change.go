@@ -12,12 +12,20 @@ func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
 		}
 	case QueueFull:
 		// Up to the start of the task, all goes as without a quota.
-		if running, ok := v.forked(func(q *queue) { q.limit = 0 }); ok {
-			list = append(list, Change{Kind: RaiseMaxRunning, Name: o.Name, Amount: running})
+		c := Change{Kind: RaiseMaxRunning, Name: o.Name}
+		if v.decides(&c, func() (ok bool) {
+			c.Amount, ok = v.forked(func(q *queue) { q.limit = 0 })
+			return ok
+		}) {
+			list = append(list, c)
 		}
 	case QueueShort:
-		if most, ok := v.leastMax(o); ok {
-			list = append(list, Change{Kind: RaiseMax, Name: o.Resource, Amount: most})
+		c := Change{Kind: RaiseMax, Name: o.Resource}
+		if v.decides(&c, func() (ok bool) {
+			c.Amount, ok = v.leastMax(o)
+			return ok
+		}) {
+			list = append(list, c)
 		}
 		for i := range v.class.needs {
 			if v.class.demand.Resources[i].Name != o.Resource {
@@ -84,6 +92,10 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 			return 0, false
 		}
 	}
+	if v.isDrawn() {
+		v.undecided = true
+		return 0, false
+	}
 	s, self := v.fork(change)
 	taken := make(map[TaskRef]bool) // of those that have several alternatives
 	for {
@@ -106,6 +118,18 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 			return 0, false
 		}
 	}
+}
+
+// isDrawn reports whether random choices of workers may decide whether the task starts: those of a
+// fork are others. As many tasks of one class start wherever they do.
+func (v *TaskView) isDrawn() bool {
+	random, others := false, v.avoid != 0
+	for i := range v.ahead {
+		a := &v.ahead[i]
+		random = random || a.class.place == Random
+		others = others || a.class != v.class || a.avoids()
+	}
+	return random && others
 }
 
 // fork builds a Scheduler from the view, with a changed queue, and returns it with the

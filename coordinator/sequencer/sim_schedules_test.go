@@ -60,6 +60,8 @@ func (x *simSchedule) act(t *simTerm) {
 				return &fsm.SetLevel{Level: 3}
 			})
 		}, func() { x.raised = true })
+	case hasClockDoubt(c.seed) && !c.calm && id != 0 && !c.clockAgrees():
+		// A change would discard the ticks before it.
 	case c.calm && id == 0:
 		x.gone = len(c.calls) == 0 // else a request may still set it
 	case c.calm:
@@ -115,8 +117,27 @@ func (x *simSchedule) definition() sequencer.NewSchedule {
 	if n.EveryMS == 3000 {
 		n.EveryMS, n.Cron, n.Zone = 0, []string{simFixed}, "Europe/Berlin"
 	}
+	if drawsMissedSkip(c.seed) && c.rng.IntN(3) == 0 {
+		n.Missed, n.WithinMS = fsm.MissedSkip, 0
+	}
 	copy(n.Digest[:], n.Key)
 	return n
+}
+
+// drawsMissedSkip reports whether schedules may skip all missed ticks in the run of a seed. The first
+// ones give the runs that they gave before, by which planted bugs are caught.
+func drawsMissedSkip(seed uint64) bool { return seed > 1000 }
+
+// hasClockDoubt reports whether all leaders doubt their clocks for some time in the run of a seed, so
+// that ticks are missed.
+func hasClockDoubt(seed uint64) bool { return drawsMissedSkip(seed) && seed%5 == 2 }
+
+// clockAgrees reports whether a leader does not doubt its clock: not for 15 to 24 s from one of the
+// first 10 s on.
+func (c *sim) clockAgrees() bool {
+	from := time.Duration(c.seed/5%10) * time.Second
+	passed := time.Since(simEpoch)
+	return passed < from || passed >= from+15*time.Second+time.Duration(c.seed/50%10)*time.Second
 }
 
 // simFixed is a cron expression that fires every three seconds. It lists minutes and hours, so
@@ -146,11 +167,25 @@ func (l *simLedger) beforeFire(s *fsm.State, e fsm.Entry, op *fsm.Fire, began ti
 		l.once(fmt.Sprintf("wall-clock time %d of schedule %d in version %d", op.Civil, op.Schedule, x.Version))
 	}
 	l.c.clocks.notEarly(fmt.Sprintf("tick %d", op.TickMS), op.TickMS, began)
+	l.notTooLate(s.Schedule(op.Schedule), e, op)
 	if op.TickMS > e.NowMS {
 		l.c.fail("tick %d fired at %d", op.TickMS, e.NowMS)
 	}
 	if x := s.Schedule(op.Schedule); x != nil && x.IsPaused() && len(e.Ops) == 1 {
 		l.c.fail("tick %d fired although schedule %s is paused", op.TickMS, x.Name)
+	}
+}
+
+// notTooLate checks that a tick does not run after the time in which its schedule lets missed ones
+// run, or at all if it skips them. The stamp of an entry may be that of an earlier leader, whose
+// clock differs by twice the skew.
+func (l *simLedger) notTooLate(x *fsm.Schedule, e fsm.Entry, op *fsm.Fire) {
+	if x == nil || x.Version != op.Version || op.Decision != fsm.TickRuns || l.c.clocks != nil {
+		return
+	}
+	most := max(10_000+x.JitterMS, x.WithinMS) + 2*simRightSkew.Milliseconds()
+	if late := e.NowMS - op.TickMS; late > most {
+		l.c.fail("tick %d of schedule %s runs %d ms late, rule %d", op.TickMS, x.Name, late, x.Missed)
 	}
 }
 

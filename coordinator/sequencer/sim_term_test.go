@@ -86,6 +86,9 @@ func (c *sim) elect() {
 		DeadLetterNotifications: simDeadLetters[c.opts.DeadLetters], NotificationsCommitted: func() { t.woken.Store(true) },
 		Zone: simZone(r.number), Lease: c.opts.Lease, WallClock: t.wallClock,
 	}
+	if hasClockDoubt(c.seed) {
+		cfg.ClockAgrees = c.clockAgrees
+	}
 	if c.clocks != nil {
 		cfg.ClockAgrees, cfg.CredentialClock = c.clocks.watch(t).agrees, t.rightClock
 	}

@@ -3,6 +3,7 @@ package mutants
 // inExplain returns the mistakes by which a task is explained wrongly.
 func inExplain() []Mutant {
 	caught := []Checker{{Package: "./scheduler", Run: "TestChangesAreSound", Args: []string{"-change.states=600"}}}
+	quota := []Checker{{Package: "./scheduler", Run: "TestChangesKnowHowFarAQuota", Args: []string{"-change.states=600"}}}
 	simulation := []Checker{{Package: "./coordinator/sequencer", Run: "TestNothingAcknowledgedIsLostWhateverHappens$"}}
 	return []Mutant{
 		{
@@ -27,6 +28,11 @@ func inExplain() []Mutant {
 				{"scheduler/trial.go", "			if c.mayStart() {\n				t.alive = append", "			if true {\n				t.alive = append"},
 			},
 			Caught: caught,
+		},
+		{
+			Name:   "a-quota-is-to-be-raised-to-what-is-missing",
+			Edits:  []Edit{{"scheduler/queue_change.go", "	least = o.Total - o.Free + o.Want\n", "	least = o.Total + o.Want\n"}},
+			Caught: quota,
 		},
 		{
 			Name:   "a-place-in-a-queue-is-a-start",

@@ -16,6 +16,21 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "MissedTicksRunByTheirRule"}},
 		},
 		{
+			Name:   "all-missed-ticks-run",
+			Edits:  []Edit{{"coordinator/sequencer/missed_ticks.go", "newest, maxMissedRuns) < maxMissedRuns", "newest, maxCounted) < maxCounted"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "OfManyMissedTicks"}},
+		},
+		{
+			Name:   "the-oldest-missed-ticks-run-one-too-many",
+			Edits:  []Edit{{"coordinator/sequencer/missed_ticks.go", "range maxMissedRuns - 1 {", "range maxMissedRuns {"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "OfManyMissedTicks"}},
+		},
+		{
+			Name:   "missed-ticks-of-all-schedules-run-at-once",
+			Edits:  []Edit{{"coordinator/sequencer/schedules.go", "			t.nextMissed = t.nextMissed.Add(missedInterval)\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "MissedTicksOfManySchedules"}},
+		},
+		{
 			Name:   "a-wall-clock-time-fires-in-two-zones",
 			Edits:  []Edit{{fire, ", x.Ordered && x.LastCivil != 0 && o.Civil <= x.LastCivil:", ":"}},
 			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},

@@ -1,0 +1,137 @@
+package sequencer_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+)
+
+// A fired is a decision about a tick in the log.
+type fired struct {
+	*fsm.Fire
+
+	atMS int64
+}
+
+// isMissed reports whether the tick was decided more than 10 s late.
+func (x fired) isMissed() bool { return x.atMS-x.TickMS > 10_000 }
+
+// fires returns the decisions about ticks in their order: the state has only the last 20 of a
+// schedule.
+func (c *cluster) fires() (list []fired) {
+	c.t.Helper()
+	c.log.mu.Lock()
+	defer c.log.mu.Unlock()
+	for _, data := range c.log.entries {
+		e, err := fsm.Decode(data)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, op := range e.Ops {
+			if op, ok := op.(*fsm.Fire); ok {
+				list = append(list, fired{op, e.NowMS})
+			}
+		}
+	}
+	return list
+}
+
+// missedRuns returns the runs for ticks that were missed, and fails the test if more than 20 of them
+// start within a second. Entries have whole milliseconds.
+func (c *cluster) missedRuns() (runs []fired) {
+	c.t.Helper()
+	for _, x := range c.fires() {
+		if x.isMissed() && x.Decision == fsm.TickRuns {
+			runs = append(runs, x)
+		}
+	}
+	for i := 20; i < len(runs); i++ {
+		if took := runs[i].atMS - runs[i-20].atMS; took < 999 {
+			c.t.Errorf("missed runs %d to %d start within %d ms", i-20, i, took)
+		}
+	}
+	return runs
+}
+
+func TestOfManyMissedTicksTheHundredNewestRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, end := c.lead()
+		raiseToSchedules(t, s)
+		n := everyTenSeconds("tick")
+		n.Missed = fsm.MissedAll
+		mustSet(t, s, n)
+		<-time.After(15 * time.Second)
+		_ = end()
+		<-time.After(time.Until(simEpoch.Add(1521 * time.Second))) // 150 were missed, and 1520 is 1 s late
+		c.lead()
+		<-time.After(time.Until(simEpoch.Add(1535 * time.Second)))
+		runs, text := c.missedRuns(), ""
+		for _, x := range c.fires() {
+			switch tick := x.TickMS/1000 - simEpoch.Unix(); {
+			case !x.isMissed():
+				text += fmt.Sprintf("%d runs; ", tick)
+			case x.Decision == fsm.TickSkippedMissed:
+				text += fmt.Sprintf("%d missed after %d; ", tick, x.Earlier)
+			}
+		}
+		if want := "10 runs; 510 missed after 49; 1520 runs; 1530 runs; "; text != want {
+			t.Errorf("got %s, want %s", text, want)
+		}
+		for i, x := range runs {
+			if got, want := x.TickMS/1000-simEpoch.Unix(), int64(520+10*i); got != want {
+				t.Fatalf("run %d is for the tick %d, want %d", i, got, want)
+			}
+		}
+		if jobs := c.onceEach(); len(runs) != 100 || jobs != 103 {
+			t.Errorf("%d missed ticks run, in %d jobs, want 100 in 103", len(runs), jobs)
+		}
+	})
+}
+
+// The limit of missed runs is one for all schedules, and one with many of them delays no other forever.
+func TestMissedTicksOfManySchedulesRunOneByOne(t *testing.T) {
+	t.Parallel()
+	const schedules = 30
+	for rule, each := range map[fsm.MissedRule]int{fsm.MissedOne: 1, fsm.MissedAll: 4} {
+		t.Run(fmt.Sprintf("%d each", each), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				s, end := c.lead()
+				raiseToSchedules(t, s)
+				for i := range schedules {
+					n := everyTenSeconds(fmt.Sprintf("s%d", i))
+					n.Missed = rule
+					mustSet(t, s, n)
+				}
+				<-time.After(15 * time.Second)
+				_ = end()
+				<-time.After(time.Until(simEpoch.Add(61 * time.Second))) // 20 to 50 were missed
+				c.lead()
+				<-time.After(8 * time.Second)
+				count := make(map[fsm.ScheduleID]int)
+				runs := c.missedRuns()
+				for _, x := range runs {
+					count[x.Schedule]++
+				}
+				for id, n := range count {
+					if n != each {
+						t.Errorf("%d missed ticks of schedule %d run, want %d", n, id, each)
+					}
+				}
+				if len(count) != schedules {
+					t.Errorf("missed ticks of %d schedules run, want %d", len(count), schedules)
+				}
+				took := runs[len(runs)-1].atMS - runs[0].atMS
+				if want := int64(len(runs)-1) * 50; took < want-1 || took > want+20 {
+					t.Errorf("%d missed runs took %d ms, want %d", len(runs), took, want)
+				}
+			})
+		})
+	}
+}
