@@ -1,10 +1,7 @@
 package fsm
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -119,28 +116,7 @@ func level3Log() []Entry {
 
 func TestReleasedSnapshotsOfLevel3AreReadForever(t *testing.T) {
 	t.Parallel()
-	s := New()
-	for i, e := range level3Log() {
-		if r := s.Apply(e, nil); r != Accepted {
-			t.Fatalf("entry %d: %v", i, r)
-		}
-	}
-	file := filepath.Join("testdata", "snapshot_v3_level3.bin")
-	golden(t, file, snapshotOf(t, s))
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := restored(t, data)
-	golden(t, filepath.Join("testdata", "snapshot_v3_level3.txt"), describeLevel3(old))
-	if !bytes.Equal(snapshotOf(t, old), data) {
-		t.Error("writing the restored state changes the bytes")
-	}
-	if *rewrite {
-		for target, seed := range map[string][]byte{"FuzzReadSnapshot": data, "FuzzReadFrames": unframed(data)} {
-			golden(t, filepath.Join("testdata", "fuzz", target, "level3"), fmt.Appendf(nil, "go test fuzz v1\n[]byte(%q)\n", seed))
-		}
-	}
+	readsReleasedSnapshot(t, "snapshot_v3_level3", "level3", level3Log(), describeLevel3)
 }
 
 // describeLevel3 formats a state as text, with what level 3 added.

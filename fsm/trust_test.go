@@ -3,8 +3,6 @@ package fsm
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -101,28 +99,7 @@ func identitiesLog() []Entry {
 
 func TestReleasedSnapshotsWithIdentitiesAreReadForever(t *testing.T) {
 	t.Parallel()
-	s := New()
-	for i, e := range identitiesLog() {
-		if r := s.Apply(e, nil); r != Accepted {
-			t.Fatalf("entry %d: %v", i, r)
-		}
-	}
-	file := filepath.Join("testdata", "snapshot_v3_identities.bin")
-	golden(t, file, snapshotOf(t, s))
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := restored(t, data)
-	golden(t, filepath.Join("testdata", "snapshot_v3_identities.txt"), describeIdentities(old))
-	if !bytes.Equal(snapshotOf(t, old), data) {
-		t.Error("writing the restored state changes the bytes")
-	}
-	if *rewrite {
-		for target, seed := range map[string][]byte{"FuzzReadSnapshot": data, "FuzzReadFrames": unframed(data)} {
-			golden(t, filepath.Join("testdata", "fuzz", target, "identities"), fmt.Appendf(nil, "go test fuzz v1\n[]byte(%q)\n", seed))
-		}
-	}
+	readsReleasedSnapshot(t, "snapshot_v3_identities", "identities", identitiesLog(), describeIdentities)
 }
 
 // describeIdentities formats identities, join tokens and trust as text.
