@@ -11,6 +11,22 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
+// uploadJob proposes job 1, whose tasks have no dependencies.
+func uploadJob(do func(fsm.Op), header []byte, tasks int) {
+	do(&fsm.BeginUpload{ID: 1, Key: "k", Header: header, Total: uint32(tasks)})
+	sum := uint32(0)
+	for first := 0; first < tasks; first += 1000 {
+		chunk := fsm.NewChunkBuilder(uint32(first))
+		for i := first; i < min(first+1000, tasks); i++ {
+			chunk.Add(fmt.Sprint(i), 0, nil, nil)
+		}
+		c := chunk.Chunk()
+		sum = c.Sum(sum)
+		do(&fsm.AddChunk{Job: 1, Chunk: c})
+	}
+	do(&fsm.SealUpload{Job: 1, Sum: sum})
+}
+
 // leaderWithReady returns a sequencer with a job of which all tasks are ready.
 func leaderWithReady(tb testing.TB, tasks int) *Sequencer {
 	tb.Helper()
@@ -30,18 +46,7 @@ func leaderWithReady(tb testing.TB, tasks int) *Sequencer {
 	}
 	do(&fsm.SetLevel{Level: 3})
 	do(&fsm.SetQueue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1}, AtMS: 1})
-	do(&fsm.BeginUpload{ID: 1, Key: "k", Header: raw, Total: uint32(tasks)})
-	sum := uint32(0)
-	for first := 0; first < tasks; first += 1000 {
-		chunk := fsm.NewChunkBuilder(uint32(first))
-		for i := first; i < min(first+1000, tasks); i++ {
-			chunk.Add(fmt.Sprint(i), 0, nil, nil)
-		}
-		c := chunk.Chunk()
-		sum = c.Sum(sum)
-		do(&fsm.AddChunk{Job: 1, Chunk: c})
-	}
-	do(&fsm.SealUpload{Job: 1, Sum: sum})
+	uploadJob(do, raw, tasks)
 	s.absorb(x)
 	x.entry.Finish()
 	return s

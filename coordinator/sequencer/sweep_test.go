@@ -29,18 +29,7 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 			b.Fatalf("%T: %v", op, r)
 		}
 	}
-	do(&fsm.BeginUpload{ID: 1, Key: "k", Header: raw, Total: uint32(total)})
-	sum := uint32(0)
-	for first := 0; first < total; first += 1000 {
-		chunk := fsm.NewChunkBuilder(uint32(first))
-		for i := first; i < min(first+1000, total); i++ {
-			chunk.Add(fmt.Sprint(i), 0, nil, nil)
-		}
-		c := chunk.Chunk()
-		sum = c.Sum(sum)
-		do(&fsm.AddChunk{Job: 1, Chunk: c})
-	}
-	do(&fsm.SealUpload{Job: 1, Sum: sum})
+	uploadJob(do, raw, total)
 	for i := range workers {
 		w := &worker{id: fsm.WorkerID(i + 1), session: quiet{}}
 		do(&fsm.RegisterWorker{ID: w.id, Name: fmt.Sprint(i), Incarnation: "a", Slots: uint32(each)})
