@@ -96,7 +96,8 @@ func (o *Update) apply(s *State, fx *Effects) Reason {
 			left--
 		}
 	}
-	fx.reordered(ready, o.WholeJob && left == 0 && o.Set&SetNotBefore == 0) // the latter: none has become ready, or waits again
+	// After SetNotBefore, some may have become ready, and others wait again.
+	fx.reordered(ready, o.WholeJob && left == 0 && o.Set&SetNotBefore == 0)
 	if o.Set&SetNotBefore != 0 && o.NotBeforeMS == 0 && j.updates != nil && j.updates.isEmpty() {
 		j.updates = nil // as after a snapshot: the tasks of a job with updates are readied in another way
 	}

@@ -48,8 +48,9 @@ type Config struct {
 	// the monotonic clock instead. nil: time.Now.
 	WallClock func() time.Time
 	// CredentialClock is the time at which credentials and join tokens are made, end and are
-	// used, and from which idempotency keys are remembered: that of the cluster, if the wall clock of this replica is wrong. The sequencer's
-	// goroutine calls it; it must not block. nil: WallClock.
+	// used, and from which idempotency keys are remembered: that of the cluster, if the wall
+	// clock of this replica is wrong. The sequencer's goroutine calls it; it must not block.
+	// nil: WallClock.
 	CredentialClock func() time.Time
 	// NewClusterID returns the id of a new cluster, 32 hexadecimal digits.
 	NewClusterID func() string

@@ -91,7 +91,9 @@ func (p *policyTable) job(v *fsm.State, id fsm.JobID) *jobPolicies {
 		p.jobs[id] = j
 		return j
 	}
-	for i := range j.list { // no class becomes unused: the header is now the last one, and an update changes no demand
+	// No class becomes unused: the header is now the last one that was read, and an update
+	// changes no demand.
+	for i := range j.list {
 		p.sched.Unuse(j.list[i].class)
 	}
 	return j

@@ -39,7 +39,8 @@ func (d *dispatcher) reorderTask(b *batch, ref fsm.TaskRef) {
 func (d *dispatcher) reorderJob(b *batch, id fsm.JobID) {
 	job, _ := b.view.Job(id)
 	d.sched.SupersedeJob(uint64(id))
-	d.superseded += uint64(job.Counts[fsm.Pending]) + 1 // and those of tasks that have ended, of which nobody knows how many
+	// Nobody knows how many entries of tasks that have ended there are: 1 stands for them.
+	d.superseded += uint64(job.Counts[fsm.Pending]) + 1
 	for a := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: id}, N: job.Total}) {
 		switch {
 		case a.State != fsm.Pending:
