@@ -21,7 +21,8 @@ func (p *Printer) Queues(list []*dtaskv1.Queue) {
 const maxQueues = 10
 
 // busiestQueues adds a table of the queues in which most tasks wait and run, by name, and
-// how many there are besides. They stay in their lines while their tasks change.
+// how many there are besides. By name, so that they stay in their lines while their tasks
+// change.
 func (p *Printer) busiestQueues(all []*dtaskv1.Queue) {
 	list := slices.Clone(all)
 	slices.SortStableFunc(list, func(a, b *dtaskv1.Queue) int {

@@ -75,7 +75,7 @@ func TestEveryTargetIsThatOfABenchmark(t *testing.T) {
 	for f, to := range partTargets { // unordered: each is checked alone
 		for _, name := range []string{f.name, to.against} {
 			if name != "" && !isBenchmark(t, root, name) {
-				t.Errorf("%q has a target or is in one, and is no benchmark", name)
+				t.Errorf("%q has a target or is part of one, and no benchmark has this name", name)
 			}
 		}
 		b.table.add(f.name, f.unit, "", 1)
