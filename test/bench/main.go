@@ -7,7 +7,7 @@
 // All programs run as separate processes with synced writes, timeouts and retries,
 // as they do for users. make bench builds the programs and runs it:
 //
-//	make bench                                     all, about half an hour
+//	make bench                                     all, more than half an hour
 //	make bench ARGS=-quick                         all, smaller: a few minutes
 //	make bench ARGS='-only throughput,latency'     some sections
 //	make bench-docs                                put the last run into docs/performance.md
