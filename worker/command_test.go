@@ -245,6 +245,10 @@ func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 		if _, fault := readWholeLog(t, l, 77, true); !strings.Contains(fault, "wrote nothing, or its log was removed") {
 			t.Errorf("removed log: got %q", fault)
 		}
+		l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: 78, Attempt: attemptOf(78), Follow: true}})
+		if d := l.next(t, "log data", func(m *dtaskv1.SessionRequest) bool { return m.GetLogData().GetId() == 78 }).GetLogData(); !d.GetAbsent() {
+			t.Errorf("an attempt that has not arrived: got %v, want that its log is absent", d)
+		}
 	})
 }
 

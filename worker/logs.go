@@ -227,10 +227,14 @@ func (w *Worker) serveLog(ctx context.Context, q *dtaskv1.LogRequest, send func(
 	}
 	m.End = true
 	if err != nil {
-		m.Error = clip(err.Error(), maxError)
+		m.Error, m.Absent = clip(err.Error(), maxError), errors.Is(err, errAbsentLog)
 	}
 	_ = send(m) // fails only when the session has ended
 }
+
+// errAbsentLog is returned for an attempt that does not run here, and of which there is
+// no log.
+var errAbsentLog = errors.New("the attempt wrote nothing, or its log was removed")
 
 // pieceCost is about what a piece costs in a message, in addition to its data.
 const pieceCost = 24
@@ -266,7 +270,7 @@ func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn func(*dt
 		case !errors.Is(err, logs.ErrNone):
 			return err //nolint:wrapcheck // has context
 		case ended:
-			return fmt.Errorf("the attempt wrote nothing, or its log was removed: %s", w.logs.kept(w.name, store))
+			return fmt.Errorf("%w: %s", errAbsentLog, w.logs.kept(w.name, store))
 		case !q.GetFollow():
 			return nil // nothing was written yet
 		}

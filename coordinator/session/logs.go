@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -16,6 +17,10 @@ var ErrWorkerUnavailable = errors.New("session: worker with the logs is not conn
 // ErrLogsUnavailable is returned, with the worker's reason, if the worker does not store
 // the logs (any longer).
 var ErrLogsUnavailable = errors.New("session: log not available")
+
+// errAbsentLog is an ErrLogsUnavailable of a worker that may not have received the
+// attempt yet.
+var errAbsentLog = fmt.Errorf("%w", ErrLogsUnavailable)
 
 // ErrSlowReader is returned if send takes so long that the worker's data can't be
 // buffered. The reader may read again, and skip what it has.
@@ -33,7 +38,30 @@ const maxBufferedChunks = 256
 // or, with follow, until the attempt has ended. It returns
 // ErrWorkerUnavailable, ErrLogsUnavailable, ErrSlowReader, the error of send, or that
 // of ctx.
+//
+// An assignment is visible to readers before it is sent. A worker that knows nothing of
+// an attempt that was live when it was asked is therefore asked again.
 func (s *Service) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error {
+	for {
+		live := false
+		s.cfg.Machine.Read(func(st *fsm.State, _ uint64) { live = st.Live(h) })
+		err := s.readLog(ctx, h, stream, follow, send)
+		if !live || !errors.Is(err, errAbsentLog) {
+			return err
+		}
+		select {
+		case <-time.After(absentLogPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// absentLogPause is the time after which a worker is asked again.
+const absentLogPause = 50 * time.Millisecond
+
+// readLog asks the worker of an attempt for its logs once.
+func (s *Service) readLog(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error {
 	x := s.session(h.Worker)
 	if x == nil {
 		return ErrWorkerUnavailable
@@ -73,7 +101,10 @@ func (r *logReader) rest(send func(*dtaskv1.LogData) error) error {
 
 // take passes on a chunk, and reports whether it was the last one, and why.
 func take(d *dtaskv1.LogData, send func(*dtaskv1.LogData) error) (done bool, err error) {
-	if d.GetError() != "" {
+	switch {
+	case d.GetAbsent():
+		return true, fmt.Errorf("%w: %s", errAbsentLog, d.GetError())
+	case d.GetError() != "":
 		return true, fmt.Errorf("%w: %s", ErrLogsUnavailable, d.GetError())
 	}
 	if len(d.GetPieces()) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,9 +25,13 @@ type reader struct {
 }
 
 func (h *house) read(ctx context.Context, follow bool, pieces int) reader {
+	return h.readOf(ctx, attempt, follow, pieces)
+}
+
+func (h *house) readOf(ctx context.Context, of fsm.HeldAttempt, follow bool, pieces int) reader {
 	r := reader{pieces: make(chan string, pieces), err: make(chan error, 1)}
 	go func() {
-		r.err <- h.service.Logs(ctx, attempt, stdout, follow, func(d *dtaskv1.LogData) error {
+		r.err <- h.service.Logs(ctx, of, stdout, follow, func(d *dtaskv1.LogData) error {
 			select {
 			case r.pieces <- dataOf(d):
 				return nil
@@ -60,6 +65,16 @@ func (r reader) end(t *testing.T) error {
 func (p *peer) asked() *dtaskv1.LogRequest {
 	p.t.Helper()
 	return p.next("a request for logs", func(m *dtaskv1.SessionResponse) bool { return m.GetLogRequest() != nil }).GetLogRequest()
+}
+
+// request receives the next log request that is not a cancellation.
+func (p *peer) request() *dtaskv1.LogRequest {
+	p.t.Helper()
+	for {
+		if q := p.asked(); !q.GetCancel() {
+			return q
+		}
+	}
 }
 
 func (p *peer) log(id uint64, text string, end bool) {
@@ -99,6 +114,39 @@ func TestLogsAreReadFromTheirWorker(t *testing.T) {
 			got := []string{<-r.pieces, <-r.pieces, <-other.pieces}
 			if !slices.Equal(got, []string{"a", "b", "x"}) || len(r.pieces)+len(other.pieces) > 0 {
 				t.Errorf("read %q", got)
+			}
+		})
+	}
+}
+
+func TestAWorkerIsAskedForALogUntilItHasReceivedTheAttempt(t *testing.T) {
+	t.Parallel()
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			p := h.join(helloOf("w", 1))
+			job := h.submit("a", 1, 0, nil)
+			h.await("the assignment", func() bool { return h.task(job, 0).State == fsm.Assigned })
+			task := h.task(job, 0)
+			live := fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: job}, Attempt: task.Attempt}, Worker: task.Worker}
+			r := h.readOf(t.Context(), live, true, 10)
+			absent := func() {
+				p.say(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Id: p.request().GetId(), End: true, Error: "wrote nothing", Absent: true}})
+			}
+			absent()
+			absent()
+			p.log(p.request().GetId(), "a", true)
+			if err := r.end(t); err != nil || len(r.pieces) != 1 || <-r.pieces != "a" {
+				t.Errorf("the reader of a live attempt ended with %v", err)
+			}
+			p.report(1, succeeded, &dtaskv1.AttemptRef{Job: uint64(job), Attempt: task.Attempt})
+			h.await("its end", func() bool { return h.task(job, 0).State.Terminal() })
+			r = h.readOf(t.Context(), live, true, 10)
+			absent()
+			if err := r.end(t); !errors.Is(err, session.ErrLogsUnavailable) || !strings.Contains(err.Error(), "wrote nothing") {
+				t.Errorf("the reader of an attempt that has ended got %v", err)
 			}
 		})
 	}

@@ -2317,9 +2317,10 @@ func (x *LogRequest) GetCancel() bool {
 type LogData struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	End           bool                   `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`      // the last message
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`   // with end: why there is no (more) data
-	Pieces        []*LogPiece            `protobuf:"bytes,6,rep,name=pieces,proto3" json:"pieces,omitempty"` // at most 64 KiB of data, or one piece
+	End           bool                   `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`       // the last message
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`    // with end: why there is no (more) data
+	Pieces        []*LogPiece            `protobuf:"bytes,6,rep,name=pieces,proto3" json:"pieces,omitempty"`  // at most 64 KiB of data, or one piece
+	Absent        bool                   `protobuf:"varint,7,opt,name=absent,proto3" json:"absent,omitempty"` // with error: the worker does not run the attempt and has no log of it, perhaps because it has not received it yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2380,6 +2381,13 @@ func (x *LogData) GetPieces() []*LogPiece {
 		return x.Pieces
 	}
 	return nil
+}
+
+func (x *LogData) GetAbsent() bool {
+	if x != nil {
+		return x.Absent
+	}
+	return false
 }
 
 var File_dtask_v1_worker_proto protoreflect.FileDescriptor
@@ -2577,12 +2585,13 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12+\n" +
 	"\x06stream\x18\x03 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x16\n" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x12\x16\n" +
-	"\x06cancel\x18\x05 \x01(\bR\x06cancel\"y\n" +
+	"\x06cancel\x18\x05 \x01(\bR\x06cancel\"\x91\x01\n" +
 	"\aLogData\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
 	"\x03end\x18\x04 \x01(\bR\x03end\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12*\n" +
-	"\x06pieces\x18\x06 \x03(\v2\x12.dtask.v1.LogPieceR\x06piecesJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04*r\n" +
+	"\x06pieces\x18\x06 \x03(\v2\x12.dtask.v1.LogPieceR\x06pieces\x12\x16\n" +
+	"\x06absent\x18\a \x01(\bR\x06absentJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04*r\n" +
 	"\x10CheckpointFormat\x12!\n" +
 	"\x1dCHECKPOINT_FORMAT_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bCHECKPOINT_FORMAT_DIRECTORY\x10\x01\x12\x1a\n" +
