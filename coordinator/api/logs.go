@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -59,13 +60,15 @@ func (s *Server) findAttempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsR
 		return h, err
 	}
 	find := attemptFinder{ref: ref, want: r.GetAttempt(), name: fmt.Sprintf("task %s of job %d", quote(r.GetTask()), id)}
+	applied := time.Now().Add(maxApplyLag)
 	for {
 		var index uint64
-		var found bool
+		var found, coming bool
 		s.cfg.Machine.Read(func(st *fsm.State, at uint64) {
 			index = at
 			if _, found = st.Task(ref); found {
 				h, err = find.in(st)
+				coming = find.mayCome(st)
 			}
 		})
 		if !found {
@@ -75,11 +78,13 @@ func (s *Server) findAttempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsR
 			}
 			return find.in(st)
 		}
-		if !errors.Is(err, errNotStarted) {
+		notStarted := errors.Is(err, errNotStarted)
+		awaited := notStarted || coming && time.Now().Before(applied)
+		if !r.GetFollow() || !awaited {
+			if notStarted {
+				err = notFound("%s has not started", find.name)
+			}
 			return h, err
-		}
-		if !r.GetFollow() {
-			return h, notFound("%s has not started", find.name)
 		}
 		if err := s.pause(ctx, watchRepeatInterval, s.cfg.Machine.Changed(index)); err != nil {
 			return h, err
@@ -89,6 +94,10 @@ func (s *Server) findAttempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsR
 		}
 	}
 }
+
+// maxApplyLag is for how long the log of an attempt that is unknown here is followed: a
+// reader may know it from a replica that has applied more than the leader.
+const maxApplyLag = 5 * time.Second
 
 // errNotStarted is returned for a task that may still get its first attempt.
 var errNotStarted = errors.New("task has not started")
@@ -125,6 +134,12 @@ func (f *attemptFinder) in(st *fsm.State) (h fsm.HeldAttempt, err error) {
 		return h, notFound("the log of attempt %d of %s cannot be read: worker %s, which has it, is down", number, f.name, w.Name)
 	}
 	return fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: f.ref, Attempt: number}, Worker: worker}, nil
+}
+
+// mayCome reports whether the attempt is unknown, and the task can still have it.
+func (f *attemptFinder) mayCome(st *fsm.State) bool {
+	t, _ := st.Task(f.ref)
+	return f.want > t.Attempt && !t.State.Terminal()
 }
 
 // workerOf returns the worker of an attempt in the task's history; 0 if it is not there.

@@ -139,3 +139,23 @@ func TestFollowedLogsWaitForTheFirstAttempt(t *testing.T) {
 		}
 	})
 }
+
+func TestAFollowedAttemptMayBeKnownFromAReplicaThatHasAppliedMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t)
+		r.submit(t, "x", task("a"))
+		w := r.worker(t)
+		first := &dtaskv1.LogsRequest{Job: "1", Task: "a", Attempt: 1, Follow: true}
+		go func() {
+			time.Sleep(time.Second)
+			r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Assign(fsm.AssignItem(held(1, 0, 1, w))) })
+		}()
+		text, err := r.readLogs(t, first)
+		if err != nil || text != "hello\n" {
+			t.Errorf("got %q, %v", text, err)
+		}
+		_, err = r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: "a", Attempt: 2, Follow: true})
+		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+	})
+}
