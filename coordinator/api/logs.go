@@ -15,7 +15,8 @@ import (
 )
 
 // Logs implements JobService. Only the leader has the sessions through which logs are
-// read. With follow it also waits for the first attempt.
+// read. With follow it also waits for the first attempt and, for at most maxApplyLag, for
+// one that is unknown here.
 func (j *jobs) Logs(r *dtaskv1.LogsRequest, stream grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
 	id, err := jobID(r.GetJob())
 	if err != nil {
@@ -95,8 +96,8 @@ func (s *Server) findAttempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsR
 	}
 }
 
-// maxApplyLag is for how long the log of an attempt that is unknown here is followed: a
-// reader may know it from a replica that has applied more than the leader.
+// maxApplyLag is the longest wait for an attempt that is unknown here: a reader may know it
+// from a replica that has applied more than the leader.
 const maxApplyLag = 5 * time.Second
 
 // errNotStarted is returned for a task that may still get its first attempt.

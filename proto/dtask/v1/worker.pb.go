@@ -2315,12 +2315,14 @@ func (x *LogRequest) GetCancel() bool {
 }
 
 type LogData struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	End           bool                   `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`       // the last message
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`    // with end: why there is no (more) data
-	Pieces        []*LogPiece            `protobuf:"bytes,6,rep,name=pieces,proto3" json:"pieces,omitempty"`  // at most 64 KiB of data, or one piece
-	Absent        bool                   `protobuf:"varint,7,opt,name=absent,proto3" json:"absent,omitempty"` // with error: the worker does not run the attempt and has no log of it, perhaps because it has not received it yet
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Id     uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	End    bool                   `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`      // the last message
+	Error  string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`   // with end: why there is no (more) data
+	Pieces []*LogPiece            `protobuf:"bytes,6,rep,name=pieces,proto3" json:"pieces,omitempty"` // at most 64 KiB of data, or one piece
+	// With error: the worker does not run the attempt and has no log of it. Perhaps it has
+	// not received it yet.
+	Absent        bool `protobuf:"varint,7,opt,name=absent,proto3" json:"absent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
