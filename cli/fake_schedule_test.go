@@ -202,7 +202,7 @@ func (f *fakeLeader) BackfillSchedule(_ context.Context, r *dtaskv1.BackfillSche
 		return nil, err
 	}
 	if r.GetIdempotencyKey() == "busy" {
-		return nil, refusal(codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY, "owner \"alice\" exceeds 1 jobs per second")
+		return nil, busy("owner \"alice\" exceeds 1 jobs per second")
 	}
 	resp := &dtaskv1.BackfillScheduleResponse{}
 	for at := r.GetFrom(); at <= r.GetTo(); at += time.Hour.Milliseconds() {

@@ -84,7 +84,7 @@ func (f *fakeLeader) submit(whole *dtaskv1.JobPart) (*dtaskv1.StoredJob, error) 
 	case "refused":
 		return nil, refusal(codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "the queue is closed")
 	case "busy":
-		return nil, refusal(codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY, "too many pending requests")
+		return nil, busy("too many pending requests")
 	case "odd":
 		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", "job.deadline: must be in the future", "job.env: exceeds 64 KiB")
 	}

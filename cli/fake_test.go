@@ -143,6 +143,12 @@ func refusal(code codes.Code, reason dtaskv1.ErrorReason, message string, faults
 	return withDetail(code, message, &dtaskv1.ErrorDetail{Reason: reason, Faults: faults})
 }
 
+// busy is the refusal of a cluster that is overloaded. It asks for a longer delay than the
+// scripts wait, so that they see the answer to one call, however slow this machine is.
+func busy(message string) error {
+	return withDetail(codes.ResourceExhausted, message, &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 5000})
+}
+
 func withDetail(code codes.Code, message string, d *dtaskv1.ErrorDetail) error {
 	st, err := status.New(code, message).WithDetails(d)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/dtask/dtask/fsm"
 )
@@ -51,7 +52,10 @@ func (s *Sequencer) deepDigest(b *batch) uint64 {
 	return d.hash.Sum64()
 }
 
-var digestSeed = maphash.MakeSeed()
+var (
+	digestSeed   = maphash.MakeSeed()
+	locationType = reflect.TypeFor[*time.Location]()
+)
 
 // A deepDigester hashes values with all that they point to. Objects do not move, so pointers are
 // equal before and after.
@@ -78,7 +82,8 @@ func (d *deepDigester) add(v reflect.Value) {
 		_, _ = d.hash.WriteString(v.String())
 	case reflect.Pointer:
 		p := v.Pointer()
-		if d.number(uint64(p)); p != 0 && !d.seen[p] {
+		// Locations do not change, except that package time fills in its own at their first use.
+		if d.number(uint64(p)); p != 0 && !d.seen[p] && v.Type() != locationType {
 			d.seen[p] = true
 			d.add(v.Elem())
 		}

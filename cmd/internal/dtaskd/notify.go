@@ -32,7 +32,12 @@ func runNotifying(ctx context.Context, cfg coordinator.Config) (err error) {
 		cfg.AliveInterval = d / watchdogReports
 		cfg.Alive = func() { report(manager.Alive) }
 	}
-	stopped := context.AfterFunc(ctx, func() { report(manager.Stopping) })
-	defer stopped()
+	reported := make(chan struct{})
+	unlessStopping := context.AfterFunc(ctx, func() { defer close(reported); report(manager.Stopping) })
+	defer func() {
+		if !unlessStopping() {
+			<-reported // before the connection is closed
+		}
+	}()
 	return coordinator.Run(ctx, cfg)
 }
