@@ -65,6 +65,39 @@ func TestNothingOvertakesRunningAttempts(t *testing.T) {
 	}
 }
 
+// A worker starts what it holds by priority. So it holds as much as it may while each urgent
+// task that ends is followed by another, which would take its place forever.
+func TestATaskStartsAtItsTurnByAgeAlthoughUrgentOnesOvertakeAllTheTime(t *testing.T) {
+	t.Parallel()
+	s := busy(t, scheduler.Capacity{})
+	s.Retire(s.Class(scheduler.Demand{Owner: "gone"})) // the number of a class that is no more
+	oldest, starts := 6, 0                             // of the tasks that busy has pushed
+	urgent, low := 0, 6                                // attempts that the worker holds
+	for n := 100; oldest < 10; n++ {
+		s.Push(task(n), 0, scheduler.Urgent, 0)
+		if urgent > 0 {
+			urgent--
+			s.Release(1, 0, scheduler.Urgent)
+		} else {
+			low--
+			s.Release(1, 0, scheduler.Low)
+		}
+		for a, ok := s.Next(nil); ok; a, ok = s.Next(nil) {
+			if starts++; starts > 16 {
+				t.Fatalf("%d tasks of its queue were started while task %d was the oldest", starts, oldest)
+			}
+			if a.Priority == scheduler.Urgent {
+				urgent++
+				continue
+			}
+			if low++; a.Task != task(oldest) {
+				t.Fatalf("got %+v, want task %d", a, oldest)
+			}
+			oldest, starts = oldest+1, 0
+		}
+	}
+}
+
 // Without a reservation, short tasks that are prefetched would take each place
 // before a slot is free, for as long as there are any.
 func TestATaskThatIsNotPrefetchedGetsAFreeSlotAmongShortOnes(t *testing.T) {

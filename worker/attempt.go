@@ -76,6 +76,7 @@ type attempt struct {
 	// The table's lock guards the rest, except ctx, which is written before the
 	// executor starts.
 	phase     phase
+	arrival   uint64 // number of its arrival in the ready queue
 	started   time.Time
 	ctx       *attemptContext
 	announced bool // it was reported as started

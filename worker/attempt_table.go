@@ -108,7 +108,7 @@ func (t *attemptTable) grant(r ref) {
 	}
 	t.dropRequestLocked(a)
 	a.phase = phaseReady
-	t.queue.pushFirst(a)
+	t.queue.pushGranted(a)
 	t.spawnLocked()
 }
 
@@ -148,8 +148,8 @@ func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 			return nil // the next confirmation starts a goroutine again
 		}
 		a := t.queue.pop()
-		if a.phase != phaseReady {
-			continue // stopped while it waited
+		if a == nil {
+			break // all were stopped while they waited
 		}
 		if a.limited && t.leaseEnded() { // this process was paused
 			t.endLocked(a, endedBy(errLimitedLeaseEnded))

@@ -22,7 +22,8 @@ type end struct {
 // tableModel is the reference model of the attempt table: plain lists that are
 // searched from start to end.
 type tableModel struct {
-	requesting, ready, running []ref
+	requesting, ready, running []ref // ready ones in the order of their arrival
+	starts                     int
 	stopped                    map[ref]bool // among the running ones
 	exclusive                  map[ref]bool
 	cordoned                   bool
@@ -30,6 +31,16 @@ type tableModel struct {
 	all   []end // all ends so far, in order: the number of the first is 1
 	acked int   // how many of all are acknowledged
 	sent  int   // how many unacknowledged ones were sent in this session
+}
+
+// next returns the position in ready of the attempt that starts next; -1 without any. All
+// have one priority: those that were granted are first, and the oldest at each 16th start.
+func (w *tableModel) next() int {
+	granted := slices.IndexFunc(w.ready, func(r ref) bool { return w.exclusive[r] })
+	if granted < 0 || w.starts%16 == 15 {
+		return min(0, len(w.ready)-1)
+	}
+	return granted
 }
 
 func (w *tableModel) unacked() []end { return w.all[w.acked:] }
@@ -103,7 +114,7 @@ func (p *pair) grant(t *rapid.T) {
 	p.table.grant(r)
 	if at := slices.Index(p.model.requesting, r); at >= 0 {
 		p.model.requesting = slices.Delete(p.model.requesting, at, at+1)
-		p.model.ready = slices.Insert(p.model.ready, 0, r)
+		p.model.ready = append(p.model.ready, r)
 	}
 }
 
@@ -139,10 +150,12 @@ func (p *pair) begun(t *rapid.T, a *attempt) {
 		}
 		return
 	}
-	if len(p.model.ready) == 0 || p.model.ready[0] != a.ref {
-		t.Fatalf("got start of %v, want one of %v", a.ref, p.model.ready)
+	at := p.model.next()
+	if at < 0 || p.model.ready[at] != a.ref {
+		t.Fatalf("got start of %v, want position %d of %v", a.ref, at, p.model.ready)
 	}
-	p.model.ready = p.model.ready[1:]
+	p.model.ready = slices.Delete(p.model.ready, at, at+1)
+	p.model.starts++
 	p.model.running = append(p.model.running, a.ref)
 	if p.busy = append(p.busy, a); len(p.busy) > p.table.slots {
 		t.Fatalf("got %d running attempts in %d slots", len(p.busy), p.table.slots)

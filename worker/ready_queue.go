@@ -6,43 +6,87 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// readyQueue holds the attempts that wait for a slot: the highest priority
-// first, and then in the order of their arrival.
+// agedStart is how often a start is that of the oldest waiting attempt, whatever its
+// priority: the leader counts in the same way, but what it has assigned waits here.
+const agedStart = 16
+
+// readyQueue holds the attempts that wait for a slot: the highest priority first, and then
+// in the order of their arrival. Every 16th start is the oldest attempt, so that one which
+// a older ones precede starts within 16·(a + 1) starts of the worker.
 type readyQueue struct {
-	byPriority [dtaskv1.Priority_PRIORITY_URGENT + 1][]*attempt
-	n          int
+	byPriority [dtaskv1.Priority_PRIORITY_URGENT + 1]struct{ granted, arrived waitingList }
+	arrivals   uint64
+	turn       int // starts since that of the oldest
+	n          int // of attempts, with those that ended while they waited
 }
+
+// A waitingList has attempts in the order of their arrival.
+type waitingList []*attempt
 
 // push adds an attempt behind those of its priority.
-func (q *readyQueue) push(a *attempt) {
-	p := a.priority()
-	q.byPriority[p] = append(q.byPriority[p], a)
+func (q *readyQueue) push(a *attempt) { q.add(&q.byPriority[a.priority()].arrived, a) }
+
+// pushGranted adds an at-most-once attempt that the leader lets start, ahead of the others
+// of its priority: it has waited for that.
+func (q *readyQueue) pushGranted(a *attempt) { q.add(&q.byPriority[a.priority()].granted, a) }
+
+func (q *readyQueue) add(to *waitingList, a *attempt) {
+	q.arrivals++
+	a.arrival = q.arrivals
+	*to = append(*to, a)
 	q.n++
 }
 
-// pushFirst adds an attempt ahead of those of its priority.
-func (q *readyQueue) pushFirst(a *attempt) {
-	p := a.priority()
-	q.byPriority[p] = append([]*attempt{a}, q.byPriority[p]...)
-	q.n++
-}
-
-// pop removes and returns the first attempt; nil if the queue is empty.
+// pop removes and returns the attempt that starts next, and drops those before it that ended
+// while they waited; nil if none is left.
 func (q *readyQueue) pop() *attempt {
-	for p := len(q.byPriority) - 1; p >= 0; p-- {
-		list := q.byPriority[p]
-		if len(list) == 0 {
-			continue
+	for q.n > 0 {
+		next := q.first()
+		if q.turn == agedStart-1 {
+			next = q.oldest()
 		}
-		a := list[0]
-		list[0] = nil // an ended attempt must not be kept by the queue
-		if q.byPriority[p] = list[1:]; len(list) == 1 {
-			q.byPriority[p] = nil
-		}
+		a := next.pop()
 		q.n--
-		return a
+		if a.phase == phaseReady {
+			q.turn = (q.turn + 1) % agedStart
+			return a
+		}
 	}
 	return nil
+}
+
+// first returns the list with the first attempt of the highest priority.
+func (q *readyQueue) first() *waitingList {
+	for p := len(q.byPriority) - 1; p >= 0; p-- {
+		if of := &q.byPriority[p]; len(of.granted) > 0 {
+			return &of.granted
+		} else if len(of.arrived) > 0 {
+			return &of.arrived
+		}
+	}
+	return nil
+}
+
+// oldest returns the list with the attempt that arrived first.
+func (q *readyQueue) oldest() (list *waitingList) {
+	for p := range q.byPriority {
+		for _, l := range []*waitingList{&q.byPriority[p].granted, &q.byPriority[p].arrived} {
+			if len(*l) > 0 && (list == nil || (*l)[0].arrival < (*list)[0].arrival) {
+				list = l
+			}
+		}
+	}
+	return list
+}
+
+// pop removes and returns the first attempt of a list that is not empty.
+func (l *waitingList) pop() *attempt {
+	a := (*l)[0]
+	(*l)[0] = nil // an ended attempt must not be kept by the queue
+	if *l = (*l)[1:]; len(*l) == 0 {
+		*l = nil
+	}
+	return a
 }
 
 func (q *readyQueue) len() int { return q.n }

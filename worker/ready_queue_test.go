@@ -53,6 +53,30 @@ func TestWaitingAttemptsStartByPriorityThenByArrival(t *testing.T) {
 	})
 }
 
+// Urgent tasks arrive as fast as they end: without a turn by age, what arrived before them
+// would wait forever.
+func TestEverySixteenthStartIsTheOldestWaitingAttempt(t *testing.T) {
+	t.Parallel()
+	var began starts
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"wait": began.handler(time.Second)}, func(b *harness, l *leaderEnd) {
+		t := b.t
+		list := []work{
+			{task: 0, typ: "wait", policy: &dtaskv1.TaskPolicy{Priority: dtaskv1.Priority_PRIORITY_LOW}},
+			{task: 1, typ: "wait", policy: &dtaskv1.TaskPolicy{Priority: dtaskv1.Priority_PRIORITY_NORMAL}},
+		}
+		for i := uint32(100); i < 140; i++ {
+			list = append(list, work{task: i, typ: "wait", policy: &dtaskv1.TaskPolicy{Priority: dtaskv1.Priority_PRIORITY_URGENT}})
+		}
+		l.assign(t, list...)
+		l.outcomes(t, len(list))
+		began.mu.Lock()
+		defer began.mu.Unlock()
+		if first, second := began.order[15], began.order[31]; first != 0 || second != 1 {
+			t.Errorf("the starts 16 and 32 were those of tasks %d and %d, want 0 and 1: %v", first, second, began.order)
+		}
+	})
+}
+
 // A worker with a full queue reports several outcomes at once, so that they
 // share an entry of the log; the last ones of a burst come immediately.
 func TestOutcomesShareMessagesWhileOthersWaitForASlot(t *testing.T) {

@@ -16,6 +16,21 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestEvery16thStart"}, {Package: "./scheduler", Run: "TestTheWaitForATurnByAgeIsBounded"}},
 		},
 		{
+			Name:   "urgent-tasks-overtake-at-the-turn-by-age",
+			Edits:  []Edit{{"scheduler/overtake.go", "if seq, due := oldest[c.flow.queue]; due && seq < r.front().seq {", "if seq, due := oldest[c.flow.queue]; due && seq > r.front().seq {"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TurnByAgeAlthoughUrgent"}},
+		},
+		{
+			Name:   "a-start-that-overtakes-is-not-counted",
+			Edits:  []Edit{{"scheduler/overtake.go", "of.turn = (of.turn + 1) % agedStart", "of.turn %= agedStart"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TurnByAgeAlthoughUrgent|EveryDecision"}},
+		},
+		{
+			Name:   "a-worker-starts-urgent-attempts-forever",
+			Edits:  []Edit{{"worker/ready_queue.go", "q.turn = (q.turn + 1) % agedStart", "q.turn = 1 % agedStart"}},
+			Caught: []Checker{{Package: "./worker", Run: "Sixteenth"}},
+		},
+		{
 			Name:   "a-worker-is-kept-for-a-cancelled-task",
 			Edits:  []Edit{{"scheduler/scheduler.go", "if len(s.reservations) == 0 || !s.dropReservations(valid) {", "if len(s.reservations) == 0 || valid != nil {"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAWorkerIsKeptOnlyWhile"}},
