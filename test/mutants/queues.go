@@ -47,7 +47,7 @@ func inQueues() []Mutant {
 		},
 		{
 			Name:   "a-resumed-task-also-starts-in-the-queue-of-before",
-			Edits:  []Edit{{"coordinator/sequencer/reorder.go", "	d.sched.SupersedeJob(uint64(id))\n", ""}},
+			Edits:  []Edit{{"coordinator/sequencer/reorder.go", "	d.sched.SupersedeJob(uint64(id), nil)\n", ""}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestATaskThatIsResumedAfterItsJobMoved"}},
 		},
 		{
@@ -61,8 +61,18 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./cli/show", Run: "TestOnlyTheQueueDefault"}},
 		},
 		{
+			Name:   "a-task-that-has-started-loses-its-place-with-its-job",
+			Edits:  []Edit{{"scheduler/superseded.go", "now.except[index] = before.of(index)", "now.except[index] = max(before.of(index), now.seq)"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatIsNotSupersededWithItsJob"}, {Package: "./coordinator/sequencer", Run: "TestATaskThatHasStartedKeepsItsPlace"}},
+		},
+		{
+			Name:   "a-superseded-task-returns-with-a-later-change-of-its-job",
+			Edits:  []Edit{{"scheduler/superseded.go", "now.except[index] = before.of(index)", "now.except[index] = 0 * before.of(index)"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatIsNotSupersededWithItsJob"}},
+		},
+		{
 			Name:   "a-superseded-run-is-dropped-with-the-entries-of-after",
-			Edits:  []Edit{{"scheduler/superseded.go", "	return uint32(min(uint64(e.n), x.jobs[e.job]-e.seq+1))", "	return e.n"}},
+			Edits:  []Edit{{"scheduler/superseded.go", "		return uint32(min(uint64(e.n), j.seq-e.seq+1)), true", "		return e.n, true"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatFollowsItsSupersededJob"}},
 		},
 	}
