@@ -83,7 +83,7 @@ func (s *Sequencer) rebuild(b *batch) {
 		s.rebuildJob(b, job)
 	}
 	s.schedules.rebuild(b)
-	s.gates.drift, s.timers.drift = drift(b), drift(b)
+	s.gates.offset, s.timers.offset = offsetOf(b), offsetOf(b)
 	s.gates.keys.rebuildWorkers(&s.workers)
 	for id := range b.view.Uploads() {
 		s.timers.add(timer{at: b.now.Add(s.cfg.UploadTimeout), kind: timerUpload, task: fsm.TaskRef{Job: id}})
