@@ -38,6 +38,8 @@ func (s *Sequencer) openTerm() {
 	}
 	b.entry.Do(&fsm.StartTerm{Term: s.cfg.Term, ServerID: s.cfg.ServerID})
 	s.rebuild(b)
+	s.dispatch.gauge(b) // until now, the gauges may be of an earlier term of this process
+	s.workers.gauge()
 	b.then(func(_ uint64, err error) {
 		if err == nil {
 			close(s.opened)

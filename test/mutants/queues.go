@@ -56,6 +56,11 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./coordinator", Run: "TestTheLoadHasTheQueues"}},
 		},
 		{
+			Name:   "a-new-term-shows-the-gauges-of-an-earlier-one",
+			Edits:  []Edit{{"coordinator/sequencer/term.go", "	s.workers.gauge()\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestTheGaugesAreOfTheTerm"}},
+		},
+		{
 			Name:   "unused-queues-are-shown",
 			Edits:  []Edit{{"internal/document/queue.go", "q.GetVersion() != 0 || q.GetPausedAt() != 0", "q != nil"}},
 			Caught: []Checker{{Package: "./cli/show", Run: "TestOnlyTheQueueDefault"}},
