@@ -21,7 +21,7 @@ func newClusterStatus(a *app) *cobra.Command {
 LAG is how many entries a coordinator has still to apply, and how long ago the first of
 them was made, if that is known. If the cluster has queues besides default, or that one has
 settings, and a leader answers, one line has their number, those that are paused, and those
-whose oldest tasks wait longest.`,
+whose oldest tasks wait longest, if that is a second or more.`,
 		Example: `  dtaskctl cluster status
   dtaskctl --addr 10.0.0.1:7460,10.0.0.2:7460 cluster status -o json`,
 		Args: noArgs,

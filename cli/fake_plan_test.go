@@ -8,7 +8,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Plan knows three runs of the first task, and that no worker has a gpu. Job "unknown" has
+// Plan knows three runs of the first task, and that no worker has a gpu, or what the queue etl
+// requires. Job "unknown" has
 // no run times, and no earlier job.
 func (f *fakeLeader) Plan(_ context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.PlanResponse, error) {
 	if r.GetHeader().GetName() == "refused" {
@@ -35,6 +36,10 @@ func (f *fakeLeader) Plan(_ context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.P
 		p.LowMs, p.HighMs, p.Samples = append(p.LowMs, low), append(p.HighMs, high), append(p.Samples, samples)
 		if policy.GetResources()["gpu"] > 0 {
 			rare = &dtaskv1.PlanClass{Task: t.GetId(), Type: "command", Resources: policy.GetResources(), Require: policy.GetRequire(), Reason: "no worker that is up has 2 gpu", Tasks: 1}
+			continue
+		}
+		if r.GetHeader().GetQueue() == "etl" {
+			rare = &dtaskv1.PlanClass{Task: t.GetId(), Type: "command", Reason: "no worker that is up has the label pool=etl, which queue etl requires", Tasks: 1}
 			continue
 		}
 		all.Tasks += uint64(max(t.GetTasks(), 1))

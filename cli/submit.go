@@ -188,11 +188,11 @@ func countTasks(job *dtaskv1.JobSpec) int {
 
 // submit submits one job and, with --wait, waits for it.
 func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec, f submitFlags) (view, error) {
-	a.note("%s", show.Levels(spec.Levels(job)))
 	got, err := c.Submit(ctx, job, client.SubmitOptions{Key: f.key})
 	if err != nil {
 		return view{}, submitError(err)
 	}
+	a.note("%s", show.Levels(spec.Levels(job)))
 	a.remember(c, got.ID)
 	if !got.Existed {
 		a.warnUnplaceable(ctx, c, job)
@@ -232,7 +232,6 @@ func (a *app) submitMany(ctx context.Context, c *client.Client, jobs []*dtaskv1.
 	submissions := make([]client.Submission, len(jobs))
 	for i, job := range jobs {
 		submissions[i].Job = job
-		a.note("%s: %s", show.Clean(job.GetHeader().GetName()), show.Levels(spec.Levels(job)))
 		if f.key != "" {
 			submissions[i].Key = f.key + "-" + strconv.Itoa(i+1)
 		}
@@ -252,6 +251,7 @@ func (a *app) submitMany(ctx context.Context, c *client.Client, jobs []*dtaskv1.
 		if r.Err == nil {
 			ids, submitted = append(ids, r.ID), append(submitted, r.Submitted)
 			text = append(text, submittedLine(job, r.Submitted))
+			a.note("%s: %s", name, show.Levels(spec.Levels(job)))
 		} else {
 			first = firstError(first, fmt.Errorf("%s: %w", name, submitError(r.Err)))
 			one.Error = r.Err.Error()

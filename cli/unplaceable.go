@@ -22,8 +22,9 @@ const (
 )
 
 // warnUnplaceable warns about tasks of submitted jobs, or of the job of a schedule, that demand
-// more than any worker has: they wait until a worker joins. Jobs without such demands cost no
-// call. It is only a hint: without an answer from the cluster, nothing is printed.
+// more than any worker has, or whose queue does: they wait until a worker joins. Jobs without
+// such demands that name no queue cost no call. It is only a hint: without an answer from the
+// cluster, nothing is printed.
 func (a *app) warnUnplaceable(ctx context.Context, c *client.Client, jobs ...*dtaskv1.JobSpec) {
 	if a.quiet {
 		return
@@ -74,11 +75,12 @@ func (a *app) warnMissingResources(ctx context.Context, c *client.Client, quotas
 }
 
 // demanding returns the first task of each policy that demands labels, resources or secrets,
-// with a header of these policies.
+// with a header of these policies. In a named queue, that may require labels, each policy
+// demands something.
 func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
 	h := job.GetHeader()
 	seen := make(map[string]bool)
-	only := &dtaskv1.JobHeader{Name: h.GetName(), Owner: h.GetOwner(), Namespace: h.GetNamespace(), Priority: h.GetPriority(), OnFailure: h.GetOnFailure()}
+	only := &dtaskv1.JobHeader{Name: h.GetName(), Owner: h.GetOwner(), Namespace: h.GetNamespace(), Queue: h.GetQueue(), Priority: h.GetPriority(), OnFailure: h.GetOnFailure()}
 	var tasks []*dtaskv1.PlanTask
 	checked := make(map[uint32]bool)
 	for _, t := range job.GetTasks() {
@@ -87,7 +89,7 @@ func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
 		}
 		checked[t.GetPolicy()] = true
 		p := h.GetPolicies()[t.GetPolicy()]
-		if len(p.GetResources())+len(p.GetAlternatives())+len(p.GetRequire())+len(p.GetRules())+len(p.GetSecrets()) == 0 {
+		if h.GetQueue() == "" && len(p.GetResources())+len(p.GetAlternatives())+len(p.GetRequire())+len(p.GetRules())+len(p.GetSecrets()) == 0 {
 			continue
 		}
 		key := demandKey(p)

@@ -33,7 +33,7 @@ type loadRecorder struct {
 	machine *fsm.Machine
 	wall    func() time.Time
 	scale   func(time.Duration) time.Duration
-	leads   func() *sequencer.Sequencer // the term that this replica leads, or nil
+	leads   func() *sequencer.Sequencer // the term that this replica leads and has started, or nil
 
 	mu    sync.Mutex           // guards what follows
 	term  *sequencer.Sequencer // that the readings are of; nil: none
@@ -44,7 +44,12 @@ type loadRecorder struct {
 func (r *replica) newLoadRecorder() *loadRecorder {
 	return &loadRecorder{
 		machine: r.machine, wall: r.cfg.Wall, scale: r.cfg.TimeScale.Scale, reader: summary{totals: r.totals},
-		leads: func() *sequencer.Sequencer { return r.leadership.term.Load() },
+		leads: func() *sequencer.Sequencer {
+			if !r.leadership.established() {
+				return nil // what is counted is of an earlier term
+			}
+			return r.leadership.term.Load()
+		},
 	}
 }
 

@@ -166,7 +166,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	histogram(ch, desc("task_wait_seconds", "Seconds from ready to sent to a worker; sampled under load."), t.Wait.Counts())
 	histogram(ch, desc("task_run_seconds", "Seconds from start to end of successful attempts."), t.Run.Counts())
 	histogram(ch, desc("schedule_delay_seconds", "Seconds from the start of a tick, jitter included, to the decision to run it."), t.FireDelay.Counts())
-	if leads {
+	if m.leadership.established() { // else what is counted may be of an earlier term
 		m.collectLeader(ch)
 	}
 	if node := m.node.Load(); node != nil {

@@ -284,16 +284,22 @@ func (p *pair) supersede(t *rapid.T) {
 }
 
 // supersedeJob moves the tasks of a job to another class and priority, as a change of its queue
-// does, or removes them.
+// does, or removes them. Some keep their place.
 func (p *pair) supersedeJob(t *rapid.T) {
 	job := uint64(rapid.IntRange(0, 2).Draw(t, "job"))
+	every := rapid.Uint32Range(0, 3).Draw(t, "except every")
 	var tasks []modelTask
+	var except []uint32
 	for _, task := range p.model.ready {
-		if task.ref.Job == job && task.class == p.model.first[task.class] {
+		switch {
+		case task.ref.Job != job || task.class != p.model.first[task.class]:
+		case every > 0 && task.ref.Index%every == 0:
+			except = append(except, task.ref.Index)
+		default:
 			tasks = append(tasks, task)
 		}
 	}
-	p.s.SupersedeJob(job)
+	p.s.SupersedeJob(job, except)
 	for _, task := range tasks {
 		p.model.remove(task.ref)
 	}

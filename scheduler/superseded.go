@@ -3,8 +3,36 @@ package scheduler
 // superseded are the entries that are dropped when they are reached, because the position of
 // their tasks in the order has changed. Mostly it is empty.
 type superseded struct {
-	tasks map[TaskRef]uint64 // entries of a task up to this seq
-	jobs  map[uint64]uint64  // entries of all tasks of a job up to this seq
+	tasks map[TaskRef]uint64       // entries of a task up to this seq
+	jobs  map[uint64]supersededJob // entries of the tasks of a job
+}
+
+// A supersededJob tells which entries of a job are dropped.
+type supersededJob struct {
+	seq    uint64            // those of all tasks up to this one,
+	except map[uint32]uint64 // but of these tasks, by index, only up to an earlier one
+}
+
+// of returns up to which seq the entries of a task are dropped.
+func (j *supersededJob) of(index uint32) uint64 {
+	if seq, ok := j.except[index]; ok {
+		return seq
+	}
+	return j.seq
+}
+
+// lead returns how many of the first tasks of a run are all superseded with the job, or all not.
+func (j *supersededJob) lead(e *entry) (n uint32, dropped bool) {
+	dropped = e.seq <= j.of(e.index)
+	switch {
+	case e.seq > j.seq: // the whole run was pushed later
+		return e.n, false
+	case len(j.except) == 0:
+		return uint32(min(uint64(e.n), j.seq-e.seq+1)), true //nolint:gosec // G115: at most e.n
+	}
+	for n = 1; n < e.n && (e.seq+uint64(n) <= j.of(e.index+n)) == dropped; n++ {
+	}
+	return n, dropped
 }
 
 // Supersede drops all entries of a task that were pushed until now, because its
@@ -20,29 +48,46 @@ func (s *Scheduler) Supersede(t TaskRef) {
 	s.superseded.tasks[t] = s.pushes
 }
 
-// SupersedeJob is Supersede for all tasks of a job. It takes the time of one, and a run of
-// entries is dropped at once.
-func (s *Scheduler) SupersedeJob(job uint64) {
+// SupersedeJob is Supersede for all tasks of a job but those with some indexes. It takes the
+// time of as many as those, and a run of entries is dropped at once.
+func (s *Scheduler) SupersedeJob(job uint64, except []uint32) {
 	if s.Len() == 0 {
 		return
 	}
 	if s.superseded.jobs == nil {
-		s.superseded.jobs = make(map[uint64]uint64)
+		s.superseded.jobs = make(map[uint64]supersededJob)
 	}
-	s.superseded.jobs[job] = s.pushes
+	before, now := s.superseded.jobs[job], supersededJob{seq: s.pushes}
+	if len(except) > 0 {
+		now.except = make(map[uint32]uint64, len(except))
+	}
+	for _, index := range except {
+		now.except[index] = before.of(index)
+	}
+	s.superseded.jobs[job] = now
 }
 
 // isSuperseded reports whether the entry of a task with this seq is to be dropped.
 func (x *superseded) isSuperseded(t TaskRef, seq uint64) bool {
-	return len(x.jobs) > 0 && seq <= x.jobs[t.Job] || len(x.tasks) > 0 && seq <= x.tasks[t]
+	if len(x.jobs) > 0 {
+		if j := x.jobs[t.Job]; seq <= j.of(t.Index) {
+			return true
+		}
+	}
+	return len(x.tasks) > 0 && seq <= x.tasks[t]
 }
 
 // withJob returns how many of the first tasks of a run were superseded with their job.
 func (x *superseded) withJob(e *entry) uint32 {
-	if len(x.jobs) == 0 || e.seq > x.jobs[e.job] {
+	if len(x.jobs) == 0 {
 		return 0
 	}
-	return uint32(min(uint64(e.n), x.jobs[e.job]-e.seq+1)) //nolint:gosec // G115: at most e.n
+	j := x.jobs[e.job]
+	if e.seq > j.of(e.index) {
+		return 0 // without reading how many of its tasks stay
+	}
+	n, _ := j.lead(e)
+	return n
 }
 
 // isSuperseded reports whether the first task of a run was superseded.
@@ -77,10 +122,15 @@ func (s *Scheduler) SweepSuperseded() int {
 		return 0
 	}
 	s.filter(func(e *entry, keep func(entry)) {
-		n := s.superseded.withJob(e)
-		if rest := *e; n < e.n {
+		j := s.superseded.jobs[e.job]
+		for rest := *e; rest.n > 0; {
+			n, dropped := j.lead(&rest)
+			if !dropped {
+				part := rest
+				part.n = n
+				keep(part)
+			}
 			rest.skip(n)
-			keep(rest)
 		}
 	})
 	s.superseded.jobs = nil // none of these entries is left

@@ -245,7 +245,11 @@ func (r *reader) calendar(n *yaml.Node, b *scheduleBuilder) *Schedule {
 	}
 	if now := r.opt.Now; !now.IsZero() {
 		if _, ok := made.Next(now); !ok {
-			r.fault(n, "has ended: it has no tick after "+now.UTC().Format(time.RFC3339), "write a later until, or leave it out")
+			do := "write a later time"
+			if !b.config.Until.IsZero() {
+				do = "write a later until, or leave it out"
+			}
+			r.fault(n, "has ended: it has no tick after "+now.UTC().Format(time.RFC3339), do)
 		}
 	}
 	b.out.Calendar, b.out.Recurrence = made, recurrence(&b.config)

@@ -67,10 +67,15 @@ func (p *Printer) planClasses(classes []document.PlanClass) {
 	}
 }
 
-// amounts lists amounts of resources, in thousandths of their units.
+// amounts lists amounts of resources, in thousandths of their units; that of memory and disk is
+// the byte.
 func amounts(of map[string]int64) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
-		list = append(list, strconv.FormatFloat(float64(of[name])/1000, 'f', -1, 64)+" "+name)
+		amount := strconv.FormatFloat(float64(of[name])/1000, 'f', -1, 64)
+		if name == "memory" || name == "disk" {
+			amount = Size(uint64(max(of[name], 0)) / 1000) //nolint:gosec // not negative
+		}
+		list = append(list, amount+" "+name)
 	}
 	return list
 }

@@ -20,3 +20,11 @@ func TestAlternativesOfAPlanAreToldApart(t *testing.T) {
 		t.Errorf("without alternatives: got %q, want %q", got, want)
 	}
 }
+
+func TestThePlanShowsSizesInUnits(t *testing.T) {
+	t.Parallel()
+	c := document.PlanClass{Type: "command", Resources: map[string]int64{"disk": 512_000, "memory": 9 << 40 * 1000, "gpu": 1000}}
+	if got, want := classNeeds(&c), "command, 512 B disk, 1 gpu, 9.0 TiB memory"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

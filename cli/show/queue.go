@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -59,6 +60,10 @@ func (p *Printer) queues(heading string, list []*dtaskv1.Queue) {
 	p.Table(t)
 }
 
+// minShownWait is the shortest wait that a summary shows: in each queue in which tasks start, one
+// has waited for some milliseconds.
+const minShownWait = time.Second
+
 // QueueSummary adds a line about the queues of a cluster; nothing for nil.
 func (p *Printer) QueueSummary(s *document.QueueSummary) {
 	if s == nil {
@@ -74,6 +79,9 @@ func (p *Printer) QueueSummary(s *document.QueueSummary) {
 	}
 	waits := make([]string, 0, len(s.Waiting))
 	for _, w := range s.Waiting {
+		if w.OldestWait < float64(minShownWait.Milliseconds()) {
+			break // the others are shorter
+		}
 		waits = append(waits, w.Name+" "+micros(int64(w.OldestWait*1000)))
 	}
 	if len(waits) > 0 {

@@ -245,6 +245,8 @@ func TestOneLineNamesPausedQueuesAndTheLongestWaits(t *testing.T) {
 		{all, "6 queues; paused: a, b, c and 2 more; longest waits: f 5m05s, e 4m04s, d 3m03s\n"},
 		{all[1:2], "1 queue; paused: b; longest waits: b 1m01s\n"},
 		{[]*dtaskv1.Queue{{Name: "etl", Version: 1}, {Name: "default"}}, "2 queues\n"},
+		{[]*dtaskv1.Queue{{Name: "etl", Version: 1, OldestWaitUs: 1_000_000}, {Name: "default", OldestWaitUs: 999_999}}, "2 queues; longest waits: etl 1.0s\n"},
+		{[]*dtaskv1.Queue{{Name: "etl", Version: 1, OldestWaitUs: 999_999}, {Name: "default", OldestWaitUs: 3}}, "2 queues\n"},
 	} {
 		p := NewPrinter(false, time.UnixMilli(0))
 		p.QueueSummary(document.NewQueueSummary(c.list))

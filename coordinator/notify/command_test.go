@@ -123,28 +123,3 @@ func TestACommandThatExceedsItsTimeoutIsKilledAndRetried(t *testing.T) {
 		t.Errorf("got result %+v", r)
 	}
 }
-
-// Processes that a command leaves in its group are killed with it, and don't delay
-// its result.
-func TestProcessesThatACommandLeavesAreKilled(t *testing.T) {
-	t.Parallel()
-	path, dir := script(t, "exec 3> pipe\n{ sleep 3; echo alive >&3; } &\nexit 0\n")
-	fifo := filepath.Join(dir, "pipe")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d := &deliverer{cfg: Config{Hooks: Hooks{DeadLetterCommand: path}}}
-	done := make(chan result, 1)
-	go func() { done <- d.runCommand(t.Context(), message{body: []byte("{}")}) }()
-	pipe, err := os.Open(fifo) // waits for the script
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = pipe.Close() }()
-	if rest, err := io.ReadAll(pipe); err != nil || len(rest) > 0 {
-		t.Errorf("read %q, %v from the pipe", rest, err)
-	}
-	if r := <-done; r.kind != resultDelivered {
-		t.Errorf("got result %+v, want delivered", r)
-	}
-}

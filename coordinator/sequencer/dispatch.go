@@ -215,6 +215,11 @@ func (d *dispatcher) dropStale(b *batch) {
 // sweep removes tasks that are no longer ready from the scheduler, and sets the gauges.
 func (d *dispatcher) sweep(b *batch) {
 	d.dropStale(b)
+	d.gauge(b)
+}
+
+// gauge sets the gauges of ready tasks, queues and limits.
+func (d *dispatcher) gauge(b *batch) {
 	b.cfg.Totals.Unplaceable.Store(int64(d.sched.Unplaceable(isReady(b.view))))
 	if age, ok := d.waits.oldest(b.view, b.now); ok {
 		b.cfg.Totals.OldestWait.Store(int64(age))

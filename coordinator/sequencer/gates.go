@@ -23,7 +23,7 @@ type gates struct {
 	keys    sharedKeys
 	timed   map[fsm.JobID]time.Time // jobs that wait for their start time, and when their timers fire
 	arrived []fsm.JobID             // jobs whose start time has come
-	drift   time.Duration           // of the wall clock against the monotonic one when the timers were set
+	offset  clockOffset             // when the timers were set
 }
 
 // rebuild takes a job at the begin of a term. It proposes nothing.
@@ -123,11 +123,9 @@ func (g *gates) expire(b *batch, id fsm.JobID) {
 // sweep sets the timers of start times again if the wall clock was set. A job expires at the
 // latest when its old timer fires.
 func (g *gates) sweep(b *batch) {
-	now := drift(b)
-	if (now - g.drift).Abs() <= maxClockStep {
+	if !g.offset.follow(b) {
 		return
 	}
-	g.drift = now
 	for _, id := range slices.Sorted(maps.Keys(g.timed)) {
 		g.reach(b, id)
 	}

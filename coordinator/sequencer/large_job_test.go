@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -52,17 +53,36 @@ func leaderWithReady(tb testing.TB, tasks int) *Sequencer {
 	return s
 }
 
+// requeueSome assigns one in a thousand tasks of job 1 to a worker, which releases them.
+func requeueSome(tb testing.TB, s *Sequencer, tasks uint32) {
+	tb.Helper()
+	x := s.batches.next(s.view)
+	x.entry.Do(&fsm.RegisterWorker{ID: 1, Name: "w", Incarnation: "a", Slots: tasks})
+	for i := uint32(0); i < tasks; i += 1000 {
+		ref := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: i}, Attempt: 1}
+		s.dispatch.unschedule(ref.TaskRef)
+		held := fsm.AssignItem{AttemptRef: ref, Worker: 1}
+		if r := cmp.Or(x.entry.Assign(held), x.entry.Requeue(fsm.HeldAttempt(held), false)); r != fsm.Accepted {
+			tb.Fatal(r)
+		}
+	}
+	s.absorb(x)
+	x.entry.Finish()
+}
+
 // BenchmarkAChangeOfALargeJob is how long each operation on a job with a million ready tasks
 // occupies the sequencer: until it is applied to the view and to the order of the tasks, and then
 // until entries of before are swept.
 func BenchmarkAChangeOfALargeJob(b *testing.B) {
 	const tasks = 1_000_000
+	high := &fsm.Update{Job: 1, WholeJob: true, Set: fsm.SetPriority, Priority: dtaskv1.Priority_PRIORITY_HIGH}
 	for _, x := range []struct {
 		name string
 		op   fsm.Op
 	}{
 		{"move", &fsm.MoveJob{Job: 1, Queue: "etl"}},
-		{"priority", &fsm.Update{Job: 1, WholeJob: true, Set: fsm.SetPriority, Priority: dtaskv1.Priority_PRIORITY_HIGH}},
+		{"priority", high},
+		{"retried", high}, // after one in a thousand tasks was requeued
 		{"cancel", &fsm.CancelJob{Job: 1}},
 		{"pause", &fsm.SetQueue{Name: fsm.DefaultQueue, QueueSettings: fsm.QueueSettings{Weight: 1}, Pause: fsm.QueuePause{AtMS: 1}, AtMS: 1}},
 		{"labels", &fsm.SetQueue{Name: fsm.DefaultQueue, QueueSettings: fsm.QueueSettings{Weight: 1, Require: []fsm.Label{{Key: "pool", Value: "ml"}}}, AtMS: 1}},
@@ -72,6 +92,9 @@ func BenchmarkAChangeOfALargeJob(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
 				s := leaderWithReady(b, tasks)
+				if x.name == "retried" {
+					requeueSome(b, s, tasks)
+				}
 				s.view = s.view.Fork() // as after a commit: others read what it shares
 				batch := s.batches.next(s.view)
 				b.StartTimer()

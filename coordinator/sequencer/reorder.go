@@ -1,6 +1,10 @@
 package sequencer
 
-import "github.com/dtask/dtask/fsm"
+import (
+	"slices"
+
+	"github.com/dtask/dtask/fsm"
+)
 
 // unschedule removes a task from the scheduler.
 func (d *dispatcher) unschedule(ref fsm.TaskRef) {
@@ -8,9 +12,59 @@ func (d *dispatcher) unschedule(ref fsm.TaskRef) {
 	d.stale++
 }
 
-// reorder queues ready tasks again after an update, or removes those that must
-// wait for a time now. How long they have been ready is not reset.
-func (d *dispatcher) reorder(b *batch, run fsm.TaskRun) {
+// A job is read for the ready tasks that are not reordered if at least one of maxReadTasks of its
+// tasks is: to read a task takes a few ns, to reorder one by itself a µs.
+const maxReadTasks = 64
+
+// reorder queues ready tasks of a job again after an update, or removes those that must wait for
+// a time now. How long they have been ready is not reset. The runs are in the order of their
+// indexes.
+func (d *dispatcher) reorder(b *batch, runs []fsm.TaskRun) {
+	others, ok := d.others(b, runs)
+	if !ok {
+		for _, run := range runs {
+			d.reorderEach(b, run)
+		}
+		return
+	}
+	d.sched.SupersedeJob(uint64(runs[0].Job), others)
+	for _, run := range runs {
+		d.superseded += uint64(run.N)
+		for a := range b.view.UniformRuns(run) {
+			if !d.rescheduleFresh(b, &a) {
+				d.reorderEach(b, a.TaskRun)
+			}
+		}
+	}
+}
+
+// others returns the ready tasks of a job that are not in some runs; ok is false if they are so
+// many that the runs are rather reordered task by task.
+func (d *dispatcher) others(b *batch, runs []fsm.TaskRun) (indexes []uint32, ok bool) {
+	n := uint32(0)
+	for _, run := range runs {
+		n += run.N
+	}
+	if n == 0 {
+		return nil, false
+	}
+	job, _ := b.view.Job(runs[0].Job)
+	if n < job.Total/maxReadTasks || job.Counts[fsm.Pending] > n+n/8 {
+		return nil, false
+	}
+	end := uint32(0)
+	for _, run := range append(slices.Clip(runs), fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID, Index: job.Total}}) {
+		for a := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID, Index: end}, N: run.Index - end}) {
+			for i := uint32(0); i < a.N && a.State == fsm.Pending; i++ {
+				indexes = append(indexes, a.Index+i)
+			}
+		}
+		end = run.Index + run.N
+	}
+	return indexes, true
+}
+
+func (d *dispatcher) reorderEach(b *batch, run fsm.TaskRun) {
 	for i := range run.N {
 		d.reorderTask(b, fsm.TaskRef{Job: run.Job, Index: run.Index + i})
 	}
@@ -38,19 +92,25 @@ func (d *dispatcher) reorderTask(b *batch, ref fsm.TaskRef) {
 // has left.
 func (d *dispatcher) reorderJob(b *batch, id fsm.JobID) {
 	job, _ := b.view.Job(id)
-	d.sched.SupersedeJob(uint64(id))
+	d.sched.SupersedeJob(uint64(id), nil)
 	// Nobody knows how many entries of tasks that have ended there are: 1 stands for them.
 	d.superseded += uint64(job.Counts[fsm.Pending]) + 1
 	for a := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: id}, N: job.Total}) {
-		switch {
-		case a.State != fsm.Pending:
-		case a.Fresh && !a.Cleanup:
-			p := d.policies.numbered(b.view, id, a.Policy)
-			d.sched.PushRun(schedulerRef(a.TaskRef), a.N, d.policies.classOf(b.view, a.TaskRef, p), p.priority)
-		default:
+		if a.State == fsm.Pending && !d.rescheduleFresh(b, &a) {
 			d.rescheduleEach(b, a.TaskRun)
 		}
 	}
+}
+
+// rescheduleFresh queues the tasks of a uniform run again in the time of one, and reports whether
+// they are such that this can be done: they avoid no worker and wait for no others to end.
+func (d *dispatcher) rescheduleFresh(b *batch, a *fsm.UniformRun) bool {
+	if a.State != fsm.Pending || !a.Fresh || a.Cleanup {
+		return false
+	}
+	p := d.policies.numbered(b.view, a.Job, a.Policy)
+	d.sched.PushRun(schedulerRef(a.TaskRef), a.N, d.policies.classOf(b.view, a.TaskRef, p), p.priority)
+	return true
 }
 
 // rescheduleEach queues ready tasks again, one by one.

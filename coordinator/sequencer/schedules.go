@@ -23,9 +23,6 @@ const (
 	// maxTickTimer is how far ahead timers of ticks are set: timers can't be removed, and
 	// are set again whenever the wall clock has moved.
 	maxTickTimer = time.Hour
-	// maxClockStep is how far the wall clock may move against the monotonic one before
-	// the timers of ticks are set again.
-	maxClockStep = 50 * time.Millisecond
 )
 
 // schedules fires the ticks of schedules when they are due. Which ticks were decided is in
@@ -40,7 +37,7 @@ type schedules struct {
 	blocked    []*schedule      // due, but can't fire now; each at most once
 	retrying   bool             // there is a timer for these two
 	nextMissed time.Time        // when the next missed tick may run, by the monotonic clock
-	drift      time.Duration    // of the wall clock against the monotonic one when the timers were set
+	offset     clockOffset      // when the timers were set
 }
 
 // schedule is the soft state of a schedule.
@@ -59,7 +56,7 @@ type schedule struct {
 // term, some at a time: the calendars of many schedules would delay the term. Nothing fires
 // yet: the wall clock must be confirmed first.
 func (t *schedules) rebuild(b *batch) {
-	t.drift = drift(b)
+	t.offset = offsetOf(b)
 	for x := range b.view.Schedules() {
 		t.unarmed = append(t.unarmed, x.ID)
 	}
@@ -84,9 +81,6 @@ func (t *schedules) armSome(b *batch) {
 
 // armCost is how much longer it takes to arm a schedule than one without listed times.
 func armCost(x *fsm.Schedule) int { return 1 + (len(x.At)+len(x.Except))/8 }
-
-// drift is how far the wall clock is ahead of the monotonic one, from some origin.
-func drift(b *batch) time.Duration { return time.Duration(b.wall.UnixNano() - int64(b.at)) }
 
 // of returns the soft state of a schedule as it is in the view.
 func (t *schedules) of(b *batch, x *fsm.Schedule) *schedule {
@@ -289,11 +283,9 @@ func (t *schedules) count(b *batch, op *fsm.Fire, late time.Duration) {
 
 // sweep lets the timers be set again if the wall clock was set.
 func (t *schedules) sweep(b *batch) {
-	now := drift(b)
-	if (now - t.drift).Abs() <= maxClockStep {
+	if !t.offset.follow(b) {
 		return
 	}
-	t.drift = now
 	for x := range b.view.Schedules() {
 		if s := t.byID[x.ID]; s != nil && s.due != 0 && !s.reserved {
 			s.due = 0

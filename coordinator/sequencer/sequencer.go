@@ -263,9 +263,7 @@ func (s *Sequencer) absorb(b *batch) {
 	for _, id := range b.fx.ReorderedJobs {
 		s.dispatch.reorderJob(b, id)
 	}
-	for _, run := range b.fx.Reordered {
-		s.dispatch.reorder(b, run)
-	}
+	s.dispatch.reorder(b, b.fx.Reordered)
 	for i, id := range b.fx.EndedJobs {
 		if len(b.fx.Revived) > 0 && slices.Contains(b.fx.EndedJobs[:i], id) {
 			continue // it ended, was resumed and ended again

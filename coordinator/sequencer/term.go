@@ -38,6 +38,8 @@ func (s *Sequencer) openTerm() {
 	}
 	b.entry.Do(&fsm.StartTerm{Term: s.cfg.Term, ServerID: s.cfg.ServerID})
 	s.rebuild(b)
+	s.dispatch.gauge(b) // until now, the gauges may be of an earlier term of this process
+	s.workers.gauge()
 	b.then(func(_ uint64, err error) {
 		if err == nil {
 			close(s.opened)
@@ -83,7 +85,7 @@ func (s *Sequencer) rebuild(b *batch) {
 		s.rebuildJob(b, job)
 	}
 	s.schedules.rebuild(b)
-	s.gates.drift, s.timers.drift = drift(b), drift(b)
+	s.gates.offset, s.timers.offset = offsetOf(b), offsetOf(b)
 	s.gates.keys.rebuildWorkers(&s.workers)
 	for id := range b.view.Uploads() {
 		s.timers.add(timer{at: b.now.Add(s.cfg.UploadTimeout), kind: timerUpload, task: fsm.TaskRef{Job: id}})

@@ -35,32 +35,29 @@ type timer struct {
 
 // timers is a heap by time.
 type timers struct {
-	h     timerHeap
-	drift time.Duration // of the wall clock against the monotonic one when those of start times were set
-	mixed bool          // some start times were set since, by a clock that had moved
+	h      timerHeap
+	offset clockOffset // when those of start times were set
+	mixed  bool        // some start times were set since, by a clock that had moved
 }
 
 func (t *timers) add(x timer) { heap.Push(&t.h, x) }
 
 // addDue adds the timer of a scheduled task, which waits at most for a time.
 func (t *timers) addDue(b *batch, a fsm.AttemptRef, dueMS int64, atMost time.Duration) {
-	if a.Attempt == 0 && t.moved(b) {
+	if a.Attempt == 0 && t.offset.isMoved(b) {
 		t.mixed = true
 	}
 	wait := min(b.monotonic(dueMS).Sub(b.now), atMost)
 	t.add(timer{at: b.now.Add(wait), kind: timerDue, task: a.TaskRef, attempt: a.Attempt, due: dueMS})
 }
 
-// moved reports whether the wall clock was set since the start times of tasks were.
-func (t *timers) moved(b *batch) bool { return (drift(b) - t.drift).Abs() > maxClockStep }
-
 // sweep sets the timers for the start times of tasks again if the wall clock was set, and is right
 // as far as is known: also if it was set back to what it was, and some were set meanwhile.
 func (t *timers) sweep(b *batch) {
-	if !t.mixed && !t.moved(b) || !b.cfg.ClockAgrees() {
+	if !t.mixed && !t.offset.isMoved(b) || !b.cfg.ClockAgrees() {
 		return
 	}
-	t.drift, t.mixed = drift(b), false
+	t.offset, t.mixed = offsetOf(b), false
 	for i := range t.h {
 		if x := &t.h[i]; x.kind == timerDue && x.attempt == 0 { // else it waits for the delay of a retry
 			x.at = b.monotonic(x.due)

@@ -54,6 +54,52 @@ func TestAnUpdatedPriorityReordersReadyTasks(t *testing.T) {
 	}
 }
 
+// A task that has started keeps its priority, and its place among those of other jobs.
+func TestATaskThatHasStartedKeepsItsPlaceWhenThePriorityOfItsJobChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		id := mustSubmit(t, s, spec{key: "k", n: 10})
+		var order []fsm.TaskRef
+		started := false
+		w := attachWorker(t, s, "w", "a", 1, func(it fsm.AssignItem) *dtaskv1.Outcome {
+			if !started {
+				return nil
+			}
+			order = append(order, it.TaskRef)
+			return succeed(it)
+		})
+		synctest.Wait()
+		if _, _, err := s.PauseQueue(t.Context(), fsm.DefaultQueue, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, w.held[0])
+		synctest.Wait()
+		other := mustSubmit(t, s, spec{key: "other", n: 1})
+		change := priorityOf(id, 0, dtaskv1.Priority_PRIORITY_HIGH)
+		change.WholeJob = true
+		mustUpdate(t, s, change)
+		if err := s.Audit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		started = true
+		if _, _, err := s.ResumeQueue(t.Context(), fsm.DefaultQueue, ""); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		var want []fsm.TaskRef
+		for i := range uint32(9) {
+			want = append(want, fsm.TaskRef{Job: id, Index: 1 + i})
+		}
+		want = append(want, fsm.TaskRef{Job: id}, fsm.TaskRef{Job: other})
+		if !slices.Equal(order, want) {
+			t.Errorf("tasks ran in the order %v, want %v", order, want)
+		}
+	})
+}
+
 func TestOneKeyUpdatesOnce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -5,9 +5,11 @@ package hook
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -46,5 +48,32 @@ func TestAProgramIsNotStartedAfterItsContext(t *testing.T) {
 	cancel()
 	if stderr, err := program(t, "echo started >&2\n").Run(ctx); !errors.Is(err, context.Canceled) || stderr != "" {
 		t.Errorf("got %q, %v", stderr, err)
+	}
+}
+
+// Processes that a program leaves in its group don't delay its result.
+func TestProcessesThatAProgramLeavesAreKilled(t *testing.T) {
+	t.Parallel()
+	fifo := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := program(t, "exec 3> \"$1\"\n{ sleep 3; echo alive >&3; } &\nexit 0\n")
+	p.Args = []string{fifo}
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Run(t.Context())
+		done <- err
+	}()
+	pipe, err := os.Open(fifo) // waits for the script
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pipe.Close() }()
+	if rest, err := io.ReadAll(pipe); err != nil || len(rest) > 0 {
+		t.Errorf("read %q, %v from the pipe", rest, err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("got %v", err)
 	}
 }

@@ -30,8 +30,13 @@ func inClocks() []Mutant {
 		},
 		{
 			Name:   "a-start-time-follows-a-clock-in-doubt",
-			Edits:  []Edit{{"coordinator/sequencer/timers.go", "!t.moved(b) || !b.cfg.ClockAgrees() {", "!t.moved(b) {"}},
+			Edits:  []Edit{{"coordinator/sequencer/timers.go", "!t.offset.isMoved(b) || !b.cfg.ClockAgrees() {", "!t.offset.isMoved(b) {"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAStartTimeFollowsAClockThatIsCorrected"}},
+		},
+		{
+			Name:   "small-steps-of-the-clock-are-forgotten",
+			Edits:  []Edit{{"coordinator/sequencer/clock_offset.go", "	if !o.isMoved(b) {\n", "	if !o.isMoved(b) {\n		*o = offsetOf(b)\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestSmallStepsOfTheClockAddUp"}},
 		},
 		{
 			Name:   "a-job-expires-by-any-clock",

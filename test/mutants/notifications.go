@@ -83,7 +83,7 @@ func notificationMutants() []Mutant {
 		{
 			Name:   "commands-leave-processes-running",
 			Edits:  []Edit{{"internal/hook/hook.go", "\t\t_ = killGroup(cmd) // processes that it left behind\n", ""}},
-			Caught: []Checker{notifyTests},
+			Caught: []Checker{{Package: "./internal/hook", Run: "TestProcessesThatAProgramLeaves"}},
 		},
 	}
 }

@@ -49,6 +49,11 @@ func inPlan() []Mutant {
 			Caught: []Checker{{Package: "./cli", Run: "TestScripts/schedules"}},
 		},
 		{
+			Name:   "the-warning-about-tasks-ignores-their-queue",
+			Edits:  []Edit{{"cli/unplaceable.go", ", Queue: h.GetQueue()", ""}},
+			Caught: []Checker{{Package: "./cli", Run: "TestScripts/plan"}},
+		},
+		{
 			Name:   "quotas-on-resources-that-no-worker-has-are-fine",
 			Edits:  []Edit{{"cli/unplaceable.go", "w.GetResources()[name] > 0 })", "w.GetResources()[name] >= 0 })"}},
 			Caught: []Checker{{Package: "./cli", Run: "TestScripts/queues"}},

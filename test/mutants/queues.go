@@ -62,7 +62,7 @@ func inQueues() []Mutant {
 		},
 		{
 			Name:   "a-resumed-task-also-starts-in-the-queue-of-before",
-			Edits:  []Edit{{"coordinator/sequencer/reorder.go", "	d.sched.SupersedeJob(uint64(id))\n", ""}},
+			Edits:  []Edit{{"coordinator/sequencer/reorder.go", "	d.sched.SupersedeJob(uint64(id), nil)\n", ""}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestATaskThatIsResumedAfterItsJobMoved"}},
 		},
 		{
@@ -71,13 +71,28 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./coordinator", Run: "TestTheLoadHasTheQueues"}},
 		},
 		{
+			Name:   "a-new-term-shows-the-gauges-of-an-earlier-one",
+			Edits:  []Edit{{"coordinator/sequencer/term.go", "	s.workers.gauge()\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestTheGaugesAreOfTheTerm"}},
+		},
+		{
 			Name:   "unused-queues-are-shown",
 			Edits:  []Edit{{"internal/document/queue.go", "q.GetVersion() != 0 || q.GetPausedAt() != 0", "q != nil"}},
 			Caught: []Checker{{Package: "./cli/show", Run: "TestOnlyTheQueueDefault"}},
 		},
 		{
+			Name:   "a-task-that-has-started-loses-its-place-with-its-job",
+			Edits:  []Edit{{"scheduler/superseded.go", "now.except[index] = before.of(index)", "now.except[index] = max(before.of(index), now.seq)"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatIsNotSupersededWithItsJob"}, {Package: "./coordinator/sequencer", Run: "TestATaskThatHasStartedKeepsItsPlace"}},
+		},
+		{
+			Name:   "a-superseded-task-returns-with-a-later-change-of-its-job",
+			Edits:  []Edit{{"scheduler/superseded.go", "now.except[index] = before.of(index)", "now.except[index] = 0 * before.of(index)"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatIsNotSupersededWithItsJob"}},
+		},
+		{
 			Name:   "a-superseded-run-is-dropped-with-the-entries-of-after",
-			Edits:  []Edit{{"scheduler/superseded.go", "	return uint32(min(uint64(e.n), x.jobs[e.job]-e.seq+1))", "	return e.n"}},
+			Edits:  []Edit{{"scheduler/superseded.go", "		return uint32(min(uint64(e.n), j.seq-e.seq+1)), true", "		return e.n, true"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatFollowsItsSupersededJob"}},
 		},
 	}
