@@ -102,6 +102,19 @@ func TestTotalsSurviveSnapshotsForksAndRecoveries(t *testing.T) {
 	}
 }
 
+func TestTasksThatARecoveryGivesUpAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	m := recoverable(t)
+	m.Apply(m.Index()+1, Encode(nil, Entry{Ops: []Op{&SetLevel{Level: totalsLevel}}}))
+	for _, name := range []string{"recovered", "recovered again"} {
+		m.Recover(Recovery{ClusterID: name, Server: "n1", Instance: name})
+		m = reread(t, m)
+		m.Read(func(s *State, _ uint64) {
+			wantEnds(t, name, s, map[string]uint64{"task lost": 1, "task cancelled": 2, "job failed": 1})
+		})
+	}
+}
+
 func TestATotalThatDiffersIsDetectedWhenItIsCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(&SetLevel{Level: totalsLevel}).do(worker(1))
