@@ -171,6 +171,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	if node := m.node.Load(); node != nil {
 		node.Collector().Collect(ch)
+		if node.Current() {
+			m.collectEnds(ch)
+		}
 	}
 }
 

@@ -114,6 +114,7 @@ func (w *model) complete(it CompleteItem) string {
 	case len(it.OutputSHA256) != 0 && len(it.OutputSHA256) != 32:
 		return "malformed"
 	}
+	w.count("task completed")
 	t.state, t.ended, t.started, t.err = "completed", w.now, w.now-int64(it.DurationMS), ""
 	t.result, t.outSHA, t.outSize = string(it.Result), string(it.OutputSHA256), 0
 	if len(it.OutputSHA256) > 0 {
@@ -211,6 +212,7 @@ func (w *model) dueNow(it AttemptRef) string {
 }
 
 func (w *model) end(t *modelTask, state, why string) {
+	w.count("task " + state)
 	t.state, t.ended, t.err = state, w.now, why
 }
 
@@ -293,6 +295,7 @@ func (w *model) settle(j *modelJob) {
 }
 
 func (w *model) close(j *modelJob, state string) {
+	w.count("job " + state)
 	j.state, j.ended = state, w.now
 	if ordinary, _ := j.parts(); state == "completed" {
 		j.errOf = j.cancelledBecause(ordinary)

@@ -58,6 +58,9 @@ func (s *State) checkIdentities() error {
 	if err := s.clusterName.check(); err != nil {
 		return err
 	}
+	if err := s.totals.check(s.level.current); err != nil {
+		return err
+	}
 	return s.backups.check()
 }
 

@@ -439,7 +439,7 @@ func (g *generator) indexes(s *State, at TaskRef) []uint32 {
 func (g *generator) cluster() Op {
 	switch g.choose(4) {
 	case 3:
-		return &SetLevel{Level: Level(g.choose(4)), Held: g.choose.one(2)}
+		return &SetLevel{Level: Level(g.choose(int(MaxLevel) + 1)), Held: g.choose.one(2)}
 	case 0:
 		return &SetClusterID{ID: []string{"", "c0ffee", "other"}[g.choose(3)]}
 	case 1:

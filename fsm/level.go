@@ -12,7 +12,7 @@ type Level uint32
 // level 1.
 const (
 	MinLevel Level = 1
-	MaxLevel Level = 3
+	MaxLevel Level = 4
 )
 
 // OpLevel is the level from which on an operation may be proposed.

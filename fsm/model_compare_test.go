@@ -95,6 +95,9 @@ func compare(s *State, w *model, fx *Effects) string {
 	if diff := compareCounts(s, w); diff != "" {
 		return diff
 	}
+	if diff := cmp.Diff(w.counted, countedEnds(s)); diff != "" {
+		return diff
+	}
 	return compareEffects(fx, w)
 }
 

@@ -44,6 +44,7 @@ type model struct {
 	schedules   modelSchedules
 	queues      modelQueues
 	limits      modelLimits
+	counted     map[string]uint64 // ends of tasks and jobs, by state, since level 4
 }
 
 type modelKey struct {
@@ -116,7 +117,7 @@ func (t *modelTask) runs() bool { return t.state == "assigned" && t.begun }
 
 func newModel() *model {
 	w := &model{
-		replicas: map[string]Replica{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},
+		replicas: map[string]Replica{}, counted: map[string]uint64{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},
 		access: newModelAccess(), schedules: modelSchedules{next: 1}, queues: modelQueues{map[string]*modelQueue{}}, limits: modelLimits{}, workers: map[uint32]*Worker{}, level: 1, nextJob: 1, nextWorker: 1, nextNotice: 1,
 	}
 	w.access.owns = func(id IdentityID) bool {

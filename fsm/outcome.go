@@ -128,6 +128,7 @@ func (s *State) closeJob(j *job, as JobState, fx *Effects) {
 	}
 	j.state, j.ended, j.stateChanged = as, s.now, s.own.at
 	s.mixJob(j)
+	s.countJob(as)
 	s.leaveKey(j)
 	fx.endedJob(j.id)
 	s.jobEvent(JobEndedEvent, j)

@@ -149,6 +149,8 @@ func (f *frameReader) state(highest Level) (*State, error) {
 			f.backups(d)
 		case frameClusterName:
 			f.clusterName(d)
+		case frameTotals:
+			f.totals(d)
 		case frameQueues:
 			f.queues(d)
 		case frameNamedLimits:

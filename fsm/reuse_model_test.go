@@ -49,6 +49,7 @@ func (w *model) reuse(at TaskRef) string {
 	if t.state != "pending" || key == "" || !known || x.expires <= w.now || x.output != output {
 		return "wrong state"
 	}
+	w.count("task completed")
 	t.state, t.started, t.ended, t.worker, t.err = "completed", w.now, w.now, 0, ""
 	t.result, t.outSHA, t.outSize, t.reused = x.result, x.outSHA, x.outSize, x.from
 	t.accepted++

@@ -28,7 +28,7 @@ var sizeKinds = []struct {
 	{"named_limits", []frameKind{frameNamedLimits}},
 	{"workers", []frameKind{frameWorker}},
 	{"identities", []frameKind{frameTrust, frameIdentities, frameJoinTokens}},
-	{"cluster", []frameKind{frameCluster, frameLevel, frameAuditHeads, frameBackups, frameClusterName, frameEnd}},
+	{"cluster", []frameKind{frameCluster, frameLevel, frameAuditHeads, frameBackups, frameClusterName, frameTotals, frameEnd}},
 }
 
 // frameSizes are bytes by kind of frame.

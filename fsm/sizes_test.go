@@ -41,7 +41,7 @@ func TestEveryFrameOfASnapshotBelongsToOneKind(t *testing.T) {
 			seen[frame]++
 		}
 	}
-	for frame := frameCluster; frame <= frameNamedLimits; frame++ {
+	for frame := frameCluster; frame <= frameTotals; frame++ {
 		if seen[frame] != 1 {
 			t.Errorf("frame %d is in %d kinds", frame, seen[frame])
 		}

@@ -42,6 +42,7 @@ const (
 	frameClusterName
 	frameQueues
 	frameNamedLimits
+	frameTotals
 )
 
 // keysPerFrame is the maximum number of keys of a frame.
@@ -76,6 +77,7 @@ func (f *frameWriter) state(s *State) {
 	f.auditHeads(s)
 	f.backups(s)
 	f.clusterName(s)
+	f.totals(s)
 	f.queues(s)
 	f.namedLimits(s)
 	f.schedules(s)

@@ -28,6 +28,7 @@ type State struct {
 
 	auditHeads
 	backups
+	totals
 	schedules
 	namedLimits
 	concurrency

@@ -53,6 +53,9 @@ func (s *State) setState(j *job, i uint32, to TaskState) *record {
 		j.cleanupCounts[to]++
 	}
 	if r.state.Terminal() != to.Terminal() {
+		if to.Terminal() {
+			s.countTask(to)
+		}
 		if at, within := j.arrayAt(i); within {
 			ends := &j.writeEnds(s.own)[at]
 			ends.move(ends.of(r.state, r.cause), ends.of(to, r.cause), 1)

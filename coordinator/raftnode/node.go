@@ -38,6 +38,7 @@ type Node struct {
 	fsm       *fsmAdapter
 	transport *transport.Transport
 	running   atomic.Pointer[raft.Raft] // nil until raft runs, which calls serverAt and answer before
+	found     uint64                    // index of the last entry of the FSM that the log had when it was opened; 0 without one
 
 	proposer      *proposer
 	reader        *reader
@@ -102,6 +103,9 @@ func (n *Node) openRaft() (err error) {
 	}
 	n.snapshotFiles = snapshots
 	if err := n.checkCommitted(contents); err != nil {
+		return err
+	}
+	if n.found, err = n.lastCommand(); err != nil {
 		return err
 	}
 	n.transport = transport.New(transport.Config{

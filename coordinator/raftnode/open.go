@@ -59,6 +59,29 @@ func (n *Node) inspect() (*logstore.Contents, error) {
 	return found.log, nil
 }
 
+// lastCommand returns the index of the log's last entry that the FSM applies; 0 without one. Few
+// entries of raft's own follow it.
+func (n *Node) lastCommand() (uint64, error) {
+	first, err := n.store.FirstIndex()
+	if err != nil {
+		return 0, err
+	}
+	last, err := n.store.LastIndex()
+	if err != nil {
+		return 0, err
+	}
+	for i := last; i >= first && i > 0; i-- {
+		var entry raft.Log
+		if err := n.store.GetLog(i, &entry); err != nil {
+			return 0, err
+		}
+		if entry.Type == raft.LogCommand {
+			return i, nil
+		}
+	}
+	return 0, nil
+}
+
 func configuration(servers []Server) (c raft.Configuration) {
 	for _, s := range servers {
 		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address)})

@@ -83,6 +83,16 @@ func (n *Node) DiskSpace() (free, size uint64) { return n.space.free.Load(), n.s
 // below CommitIndex if the last entries are raft's own.
 func (n *Node) AppliedIndex() uint64 { return n.fsm.applied.Load() }
 
+// Current reports whether this replica votes, knows a leader, and the FSM has applied what the log
+// had when it was opened: then the state is not older than any before the restart. If the end of
+// that log was never committed, this takes as many later entries. A new member votes when it has
+// caught up.
+func (n *Node) Current() bool {
+	leader, _ := n.Leader()
+	_, votes := n.otherVoters("")
+	return leader != "" && n.AppliedIndex() >= n.found && votes
+}
+
 // Progress returns the applied index, and whether proposals have no outcome yet. A
 // leader whose index does not advance while proposals are pending is stuck.
 func (n *Node) Progress() (applied uint64, pending bool) {

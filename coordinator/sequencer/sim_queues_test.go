@@ -45,10 +45,10 @@ func (x *simQueues) act(t *simTerm) {
 	case !x.raised:
 		x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
 			return s.ChangeLevel(ctx, func(l fsm.Level, _ bool) *fsm.SetLevel {
-				if l >= 3 {
+				if l >= fsm.MaxLevel {
 					return nil
 				}
-				return &fsm.SetLevel{Level: 3}
+				return &fsm.SetLevel{Level: fsm.MaxLevel}
 			})
 		}, func() { x.raised = true })
 	case c.calm && len(c.calls) == 0: // else a request may still pause one

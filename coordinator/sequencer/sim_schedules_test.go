@@ -54,10 +54,10 @@ func (x *simSchedule) act(t *simTerm) {
 	case !x.raised:
 		x.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
 			return s.ChangeLevel(ctx, func(l fsm.Level, _ bool) *fsm.SetLevel {
-				if l >= 3 {
+				if l >= fsm.MaxLevel {
 					return nil
 				}
-				return &fsm.SetLevel{Level: 3}
+				return &fsm.SetLevel{Level: fsm.MaxLevel}
 			})
 		}, func() { x.raised = true })
 	case hasClockDoubt(c.seed) && !c.calm && id != 0 && !c.clockAgrees():

@@ -174,13 +174,14 @@ func servedByCoordinators(t *testing.T) (leader, follower map[string]metric) {
 				return err
 			}
 			text, err := n.Page(ctx, "/metrics")
-			member := strings.Contains(text, "dtask_raft_term") && strings.Contains(text, "dtask_cluster_info") // it has joined
+			member := strings.Contains(text, "dtask_cluster_info") && strings.Contains(text, "dtask_cluster_tasks_completed_total") // it has joined
 			switch {
 			case err != nil:
 				return err
+			case !member:
 			case values["dtask_leader"] == 1 && strings.Contains(text, "dtask_tasks_ready"):
 				leader = served(t, text)
-			case member && !strings.Contains(text, "dtask_tasks_ready"):
+			case !strings.Contains(text, "dtask_tasks_ready"):
 				follower = served(t, text)
 			}
 		}

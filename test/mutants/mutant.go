@@ -34,7 +34,7 @@ type Checker struct {
 func All() []Mutant {
 	var all []Mutant
 	groups := [][]Mutant{
-		inState(), inLevels(), inIdentities(), inConditions(), inCalendar(), inClocks(), inSchedules(), inGates(), inRunning(), inSequencer(), inStorage(), inSegments(), inCommitted(),
+		inState(), inLevels(), inTotals(), inIdentities(), inConditions(), inCalendar(), inClocks(), inSchedules(), inGates(), inRunning(), inSequencer(), inStorage(), inSegments(), inCommitted(),
 		inOffline(), inBackup(), inRevocationsAndEncryption(), inBackupSchedule(), inTemplates(), inDeployment(), inOperators(), inLeading(), inRights(), inExplain(), inPlan(), inPlacement(), inGPUs(), inQueues(), inLimits(), inWorkers(), inSupervisors(),
 		inRunAs(), inOutput(), notificationMutants(),
 	}
