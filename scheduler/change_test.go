@@ -51,6 +51,13 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 	case scheduler.AddSlots:
 		w.Slots += int(c.Amount)
 		f.addWorker(c.Worker, w)
+	case scheduler.Unreserve:
+		w.Reserved = false
+		f.addWorker(c.Worker, w)
+	case scheduler.RemoveRate:
+		if f.RemoveRate(c.Name); c.Amount > 0 {
+			f.SetNamedLimit(c.Name, uint32(c.Amount)) //nolint:gosec // small
+		}
 	case scheduler.RaiseLimit:
 		f.SetLimit(t.class, uint32(c.Amount)) //nolint:gosec // small
 	case scheduler.RaiseNamedLimit:
@@ -127,6 +134,9 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 		if f.drained[id] {
 			changes = append(changes, scheduler.Change{Kind: scheduler.AcceptTasks, Worker: id})
 		}
+		if w.Reserved {
+			changes = append(changes, scheduler.Change{Kind: scheduler.Unreserve, Worker: id})
+		}
 		if key := f.KeyWorker(t.class); key.Worker != id || id == t.avoid {
 			found = append(found, st.bruteForceLabels(t, d, id, w)...)
 		} // else it could only move the key away from its worker
@@ -154,8 +164,16 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 		least(int64(d.Limit)+1, int64(d.Limit)+40, 1, 100, scheduler.Change{Kind: scheduler.RaiseLimit})
 	}
 	for _, name := range d.Uses {
-		if n := int64(f.limits[name]); n > 0 {
+		n := int64(f.limits[name])
+		if n > 0 {
 			least(n+1, n+60, 1, 1000, scheduler.Change{Kind: scheduler.RaiseNamedLimit, Name: name})
+		}
+		c := scheduler.Change{Kind: scheduler.RemoveRate, Name: name}
+		switch _, rated := f.Tokens(name); {
+		case rated && n == 0:
+			least(1, 60, 1, 1000, c)
+		case rated && st.apply(t, d, c):
+			found = append(found, c)
 		}
 	}
 	if q := f.queues[d.Queue]; true {
@@ -234,12 +252,19 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 	t.Parallel()
 	// In these states, a change of the view was wrong once, or missing.
 	seeds := []uint64{2_859, 4_996, 8_700, 45_800, 67_195, 100_751, 101_003, 101_703, 105_258, 134_060, 140_506, 229_299}
-	for n := range *changeStates {
-		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative
-	}
 	var total changeCounts
 	for _, seed := range seeds {
+		if !checkChanges(t, newState(seed, true), &total) {
+			return
+		}
+	}
+	for _, seed := range []uint64{3_014_622, 4_006_648} { // likewise, with all kinds of steps
 		if !checkChanges(t, newRandomState(seed), &total) {
+			return
+		}
+	}
+	for n := range *changeStates {
+		if !checkChanges(t, newRandomState(*changeSeed+uint64(n)), &total) { //nolint:gosec // not negative
 			return
 		}
 	}
