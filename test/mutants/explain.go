@@ -42,7 +42,12 @@ func inExplain() []Mutant {
 		{
 			Name:   "a-limit-without-rate-allows-one-task-fewer",
 			Edits:  []Edit{{"scheduler/change.go", "Change{Kind: RemoveRate, Name: l.name, Amount: int64(l.held)}", "Change{Kind: RemoveRate, Name: l.name, Amount: int64(l.held) - 1}"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestChangesAreSound", Args: []string{"-change.states=2000"}}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestChangesKnowHowFarALimit"}},
+		},
+		{
+			Name:   "a-limit-is-raised-for-one-of-its-keys",
+			Edits:  []Edit{{"scheduler/change.go", "(a.class.usesLimit(l) || a.class.waitsForLike(l))", "a.class.usesLimit(l)"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestALimitIsRaised"}, {Package: "./scheduler", Run: "TestChangesKnowHowFarALimit"}},
 		},
 		{
 			Name:   "a-place-in-a-queue-is-a-start",
