@@ -330,5 +330,9 @@ func (v *TaskView) dropAffinity() []Change {
 	if c.affinity = nil; v.class.affinity == nil || !v.placed(c) {
 		return nil
 	}
+	if v.agedKeyed(v.class.flow.queue, 1) {
+		v.undecided = true // an older one may start there
+		return nil
+	}
 	return []Change{{Kind: DropAffinity}}
 }

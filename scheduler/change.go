@@ -29,12 +29,18 @@ const (
 	// AddSlots: Worker has Amount more slots. It is the least that suffices. All above
 	// suffice unless shares of different resources are compared.
 	AddSlots
+	// Unreserve: Worker is no longer reserved for tasks that require one of its labels.
+	Unreserve
 	// RaiseLimit: the group of the task may have Amount attempts at once. It is the least
 	// that suffices, and all above suffice.
 	RaiseLimit
 	// RaiseNamedLimit: the limit Name allows Amount attempts at once. It is the least that
 	// suffices, and all above suffice.
 	RaiseNamedLimit
+	// RemoveRate: the limit Name has no rate. If it allows any number of attempts at once, it
+	// allows Amount instead, because a limit has one of both: the least that suffices. A
+	// higher rate is not a change: it adds tokens no sooner than after some time.
+	RemoveRate
 	// ResumeQueue: the queue of the task is no longer paused.
 	ResumeQueue
 	// RaiseMaxRunning: the queue may have Amount attempts at once. It is the least that
@@ -163,6 +169,9 @@ func (v *TaskView) changeWorker(g *workerGroup, o Obstacle) (Change, bool) {
 	case NamespaceMissing:
 		change.Kind = AddNamespace
 		t.w.serves = mergeSorted(w.serves, []namespaceID{v.class.namespace})
+	case WorkerReserved:
+		change.Kind = Unreserve
+		t.w.dedicated = false
 	case ResourceShort:
 		change.Kind = AddResource
 		found := v.decides(&change, func() (ok bool) {
@@ -177,7 +186,7 @@ func (v *TaskView) changeWorker(g *workerGroup, o Obstacle) (Change, bool) {
 			return ok
 		})
 		return change, found
-	case GroupFull, LimitFull, RateExceeded, QueuePaused, QueueFull, QueueShort, WorkerKept, WorkerReserved:
+	case GroupFull, LimitFull, RateExceeded, QueuePaused, QueueFull, QueueShort, WorkerKept:
 		return change, false // not of a worker
 	}
 	return change, t.starts()
@@ -216,20 +225,32 @@ func (v *TaskView) raiseFullLimit() []Change {
 		g.limit = math.MaxUint32
 		defer func() { g.limit = limit }()
 		return v.raiseLimit(Change{Kind: RaiseLimit, Amount: int64(g.held)})
-	case len(full) > 1 || v.class.groupFull() || full[0].paused || full[0].empty():
+	case len(full) > 1 || v.class.groupFull() || full[0].paused || full[0].hasMost() && full[0].empty():
 		return nil
 	}
 	l := full[0]
 	for _, a := range slices.Concat(v.ahead, v.limited) {
-		if a.class != v.class && a.class.usesLimit(l) && !v.isNext(&a) {
+		if a.class != v.class && (a.class.usesLimit(l) || a.class.waitsForLike(l)) && !v.isNext(&a) {
 			v.undecided = true // tasks of other classes are not compared
 			return nil
 		}
 	}
-	running := l.running
+	before := *l
+	defer func() { l.running, l.rated = before.running, before.rated }()
 	l.running = 0
-	defer func() { l.running = running }()
-	return v.raiseLimit(Change{Kind: RaiseNamedLimit, Name: l.name, Amount: int64(l.held)})
+	if !before.empty() {
+		return v.raiseLimit(Change{Kind: RaiseNamedLimit, Name: l.name, Amount: int64(l.held)})
+	}
+	l.rated = false
+	list := v.raiseLimit(Change{Kind: RemoveRate, Name: l.name, Amount: int64(l.held)})
+	switch {
+	case len(list) == 0 || before.running == 0:
+		return list
+	case list[0].Amount > int64(before.running):
+		return nil // it would be full before
+	}
+	list[0].Amount = 0
+	return list
 }
 
 // raiseLimit returns the least limit with which the task starts, while that is unlimited:
@@ -403,13 +424,17 @@ func (v *TaskView) addWorker() (Change, bool) {
 		v.undecided = v.undecided || home == v.avoid // the task does not wait there, and the worker that joins may get the key
 		return Change{}, false
 	}
+	if v.class.affinity != nil && v.class.alternatives != nil {
+		v.undecided = true // which alternative tasks with its key take there depends on the id of the worker
+		return Change{}, false
+	}
 	offers, ids := v.labelOffers()
 	for i := range offers {
 		if c, ok := v.addWorkerWith(offers[i], ids[i]); ok {
 			return c, true
 		}
 	}
-	v.undecided = v.undecided || len(offers) == maxOffers
+	v.undecided = v.undecided || len(offers) == maxOffers || v.leavesOpen()
 	return Change{}, false
 }
 

@@ -239,6 +239,16 @@ func (v *TaskView) excluding(name string, try func(labelID) bool) (Label, bool) 
 	return Label{}, false
 }
 
+// leavesOpen reports whether the task requires any value of a label of which tasks before it
+// forbid some: one of these would keep them away.
+func (v *TaskView) leavesOpen() bool {
+	return slices.ContainsFunc(v.class.demand.Rules, func(r LabelRule) bool {
+		return !r.Not && len(r.Values) == 0 && slices.ContainsFunc(v.ahead, func(a aheadQueue) bool {
+			return slices.ContainsFunc(a.class.demand.Rules, func(x LabelRule) bool { return x.Not && x.Name == r.Name })
+		})
+	})
+}
+
 // ruleOf returns the number of a class's rule by its name and its text.
 func (c *class) ruleOf(l Label) int {
 	return slices.IndexFunc(c.demand.Rules, func(r LabelRule) bool { return !r.Not && r.Name == l.Name && r.Text() == l.Value })

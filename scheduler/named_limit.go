@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // limitID numbers the named limits that classes use. Numbers are not used again.
@@ -51,6 +52,16 @@ func (c *class) sharesLimit(o *class) bool {
 }
 
 func (c *class) usesLimit(l *namedLimit) bool { return slices.Contains(c.limits, l) }
+
+// waitsForLike reports whether a class waits for another limit with the settings of l: that of
+// another key after the slash.
+func (c *class) waitsForLike(l *namedLimit) bool {
+	name, _, keyed := strings.Cut(l.name, "/")
+	return keyed && slices.ContainsFunc(c.limits, func(o *namedLimit) bool {
+		other, _, also := strings.Cut(o.name, "/")
+		return also && other == name && o != l && o.full()
+	})
+}
 
 // addLimits adds the limits of a new class. A new limit has no number until SetNamedLimit.
 func (s *Scheduler) addLimits(c *class) {

@@ -112,7 +112,11 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 			v.undecided = v.undecided || v.homeOf(v.class) != 0 // it could start elsewhere, after all others
 			return 0, false
 		case a.Task.Job == 1:
-			return int64(self.flow.queue.held.slots), s.workers[a.Worker].used <= s.workers[a.Worker].slots //nolint:gosec // small
+			if w := s.workers[a.Worker]; w.used > w.slots { // it waits there, unless it is among too many
+				v.undecided = v.undecided || v.maySpill(v.class, v.seq)
+				return 0, false
+			}
+			return int64(self.flow.queue.held.slots), true //nolint:gosec // small
 		case a.Task.Job == 2: // there are further tasks behind it, and their order is not known
 			v.undecided = true
 			return 0, false
@@ -142,6 +146,7 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 	s.fleet = fleet{v.capacity.slots, slices.Clone(v.capacity.total)}
 	for i := range v.fleet.loads {
 		w := v.fleet.whole(i)
+		s.updateWaiting(&w) // prefetches for keys depend on it
 		s.workers[w.id] = &w
 		s.sorted = append(s.sorted, &w)
 		if v.fleet.loads[i].ranked {

@@ -12,12 +12,14 @@ func TestChangesKnowHowFarAQuotaIsToBeRaised(t *testing.T) {
 	t.Parallel()
 	// A change was wrong: the worker of a task before was random, or that of an alternative was not known.
 	seeds := []uint64{1_002_656, 1_002_183}
-	for n := range *changeStates {
-		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative
-	}
 	var total changeCounts
 	for _, seed := range seeds {
-		if !checkChanges(t, newQuotaState(seed), &total) {
+		if !checkChanges(t, newQuotaState(seed, true), &total) {
+			return
+		}
+	}
+	for n := range *changeStates {
+		if !checkChanges(t, newQuotaState(*changeSeed+uint64(n), false), &total) { //nolint:gosec // not negative
 			return
 		}
 	}
@@ -29,8 +31,8 @@ func TestChangesKnowHowFarAQuotaIsToBeRaised(t *testing.T) {
 
 // newQuotaState returns a random state in which the quota of a queue on a resource is often the
 // only obstacle: workers have more of it than the queue may use.
-func newQuotaState(seed uint64) *randomState {
-	st := &randomState{recipe: recipe{seed: seed}, r: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // reproducible
+func newQuotaState(seed uint64, former bool) *randomState {
+	st := &randomState{recipe: recipe{seed: seed}, former: former, r: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // reproducible
 	r := st.r
 	amount := func(name string, least, n int) scheduler.Quantity {
 		return scheduler.Quantity{Name: name, Amount: int64(least + r.IntN(n))}
@@ -90,5 +92,35 @@ func TestAChangeOfAQueueKnowsWhichWorkersTasksAvoid(t *testing.T) {
 	changes, complete := s.View(task(2), inZone, scheduler.Normal, 0, nil).Changes()
 	if len(changes) != 1 || changes[0].Kind != scheduler.RaiseMaxRunning || changes[0].Amount != 3 || !complete {
 		t.Errorf("got %+v, complete: %v; want three running tasks of the queue", changes, complete)
+	}
+}
+
+// A fork draws other workers than the leader would: the answer is not complete, unless it does not
+// matter which ones.
+func TestAChangeOfAQueueDoesNotGuessRandomWorkers(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		before, own scheduler.Demand
+		decided     bool
+	}{
+		"random before":         {scheduler.Demand{Place: scheduler.Random}, scheduler.Demand{}, false},
+		"not random before":     {scheduler.Demand{NoPrefetch: true}, scheduler.Demand{}, true},
+		"random, and all alike": {scheduler.Demand{Place: scheduler.Random}, scheduler.Demand{Place: scheduler.Random}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := scheduler.New(1)
+			s.SetQueue("q", scheduler.Queue{Weight: 1, Paused: true})
+			x.before.Queue, x.own.Queue = "q", "q"
+			before, own := s.Class(x.before), s.Class(x.own)
+			s.AddWorker(1, scheduler.Capacity{Slots: 1})
+			s.AddWorker(2, scheduler.Capacity{Slots: 1})
+			s.Push(task(1), before, scheduler.Normal, 0)
+			s.Push(task(2), own, scheduler.Normal, 0)
+			changes, complete := s.View(task(2), own, scheduler.Normal, 0, nil).Changes()
+			if complete != x.decided || (len(changes) == 1) != x.decided {
+				t.Errorf("got %+v, complete: %v; want decided: %v", changes, complete, x.decided)
+			}
+		})
 	}
 }

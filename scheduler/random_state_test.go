@@ -104,6 +104,7 @@ type randomState struct {
 	demands []scheduler.Demand
 	tasks   []pushed
 	now     int64 // ms
+	former  bool  // it has only what such states had first, so that a seed makes the same one
 }
 
 var (
@@ -127,8 +128,10 @@ func subset[T any](r *rand.Rand, values []T, each float64) (some []T) {
 	return some
 }
 
-func newRandomState(seed uint64) *randomState {
-	st := &randomState{recipe: recipe{seed: seed}, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // reproducible
+func newRandomState(seed uint64) *randomState { return newState(seed, false) }
+
+func newState(seed uint64, former bool) *randomState {
+	st := &randomState{recipe: recipe{seed: seed}, former: former, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // reproducible
 	for range 1 + st.r.IntN(4) {
 		st.demands = append(st.demands, st.demand())
 	}
@@ -202,7 +205,13 @@ func (st *randomState) step(classes []scheduler.ClassID) {
 	r := st.r
 	id, class := scheduler.WorkerID(1+r.IntN(3)), classes[r.IntN(len(classes))] //nolint:gosec // small
 	priority := scheduler.Priority(1 + r.IntN(4))                               //nolint:gosec // small
-	switch r.IntN(12) {
+	kinds := 13
+	if st.former {
+		kinds = 12
+	}
+	switch r.IntN(kinds) {
+	case 12:
+		st.supersedeJob()
 	case 11:
 		// All that was pushed until now has waited for a second.
 		st.now += 1100
@@ -229,6 +238,7 @@ func (st *randomState) step(classes []scheduler.ClassID) {
 		for _, name := range subset(r, someResources, 0.7) {
 			c.Resources = append(c.Resources, scheduler.Quantity{Name: name, Amount: 1 + int64(r.IntN(6))})
 		}
+		c.Reserved = !st.former && r.IntN(4) == 0
 		st.steps = append(st.steps, func(f *fork) { f.addWorker(id, c) })
 	case 2:
 		on := r.IntN(2) == 0
@@ -257,8 +267,12 @@ func (st *randomState) step(classes []scheduler.ClassID) {
 	case 6:
 		st.steps = append(st.steps, func(f *fork) { f.next() })
 	default:
+		job := uint64(1)
+		if !st.former {
+			job += 4 * uint64(r.IntN(2)) //nolint:gosec // 0 or 1
+		}
 		for range 1 + r.IntN(3) {
-			t := pushed{scheduler.TaskRef{Job: 1, Index: uint32(len(st.tasks))}, class, priority, 0} //nolint:gosec // small
+			t := pushed{scheduler.TaskRef{Job: job, Index: uint32(len(st.tasks))}, class, priority, 0} //nolint:gosec // small
 			if r.IntN(4) == 0 {
 				t.avoid = id
 			}
@@ -266,6 +280,27 @@ func (st *randomState) step(classes []scheduler.ClassID) {
 			st.steps = append(st.steps, func(f *fork) { f.Push(t.ref, t.class, t.priority, t.avoid) })
 		}
 	}
+}
+
+// supersedeJob adds a change of a whole job: its waiting tasks are pushed again, by index, or
+// cancelled.
+func (st *randomState) supersedeJob() {
+	if len(st.tasks) == 0 {
+		return
+	}
+	job, tasks, again := st.tasks[st.r.IntN(len(st.tasks))].ref.Job, slices.Clone(st.tasks), st.r.IntN(3) > 0
+	st.steps = append(st.steps, func(f *fork) {
+		f.SupersedeJob(job)
+		for _, t := range tasks {
+			switch {
+			case t.ref.Job != job || !f.valid(t.ref):
+			case again:
+				f.Push(t.ref, t.class, t.priority, t.avoid)
+			default:
+				f.cancelled[t.ref] = true
+			}
+		}
+	})
 }
 
 // waiting returns the tasks that wait in the state.

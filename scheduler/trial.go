@@ -132,16 +132,10 @@ func (t *trial) give(at int) bool {
 		return false
 	case !t.start(k):
 		return false
-	default:
-		t.next[k]++
-		for _, other := range a.others {
-			t.next[other]++
-		}
-		if len(a.others) > 0 {
-			t.dropEnded()
-		} else if t.next[k] == len(a.seqs) && !a.more {
-			t.drop(at)
-		}
+	case len(a.others) > 0:
+		t.dropEnded()
+	case t.next[k] == len(a.seqs) && !a.more:
+		t.drop(at)
 	}
 	return true
 }

@@ -34,7 +34,11 @@ var otherReservation = &reservation{}
 func (t *trial) start(k int) bool {
 	c, seq := t.v.ahead[k].class, t.seq(k)
 	q := c.flow.queue
-	ok := t.only != nil || q.turn != agedStart-1 || t.reserve(q, seq, true)
+	ok := t.only != nil || q.turn != agedStart-1 || t.reserve(q, seq, k)
+	t.next[k]++
+	for _, other := range t.v.ahead[k].others {
+		t.next[other]++
+	}
 	if t.assign(c); !ok || t.only != nil {
 		return ok
 	}
@@ -42,7 +46,7 @@ func (t *trial) start(k int) bool {
 	// unordered: a second reservation in one trial is not decided
 	for _, q := range t.v.queues {
 		// Whether a task of it is listed is not known.
-		if q.passes && q.passed+agedStart <= starts && !t.reserve(q, math.MaxUint64, false) {
+		if q.passes && q.passed+agedStart <= starts && !t.reserve(q, math.MaxUint64, -1) {
 			return false
 		}
 	}
@@ -51,17 +55,18 @@ func (t *trial) start(k int) bool {
 
 // reserve makes a reservation for the oldest task of a queue that only lacks capacity and is
 // before a seq, if there is one, and reports whether the worker of the trial is still free then.
-// certain: the queue gets a reservation if it has such a task.
-func (t *trial) reserve(q *queue, before uint64, certain bool) bool {
+// starting is the ready queue of ahead whose next task starts at a turn by age: then the queue
+// gets a reservation if it has such a task. Negative: that is not known.
+func (t *trial) reserve(q *queue, before uint64, starting int) bool {
 	if q.kept != nil || q.wants {
 		return true
 	}
-	c := t.oldestBlocked(q, before)
-	if c == nil {
-		return true
+	c, at := t.oldestBlocked(q, before)
+	if c == nil || starting >= 0 && slices.Contains(t.v.ahead[starting].others, at) {
+		return true // the reservation is for the task that starts, and ends with that
 	}
 	kept, known := t.isSoonest(c)
-	if kept && known && certain && !t.v.wanted && len(t.reserved) == 0 {
+	if kept && known && starting >= 0 && !t.v.wanted && len(t.reserved) == 0 {
 		return false
 	}
 	if kept || !known {
@@ -73,21 +78,22 @@ func (t *trial) reserve(q *queue, before uint64, certain bool) bool {
 	return true
 }
 
-// oldestBlocked is Scheduler.oldestBlocked for tasks before a seq. It returns the class.
-func (t *trial) oldestBlocked(q *queue, before uint64) (oldest *class) {
-	look := func(c *class, seq uint64) {
+// oldestBlocked is Scheduler.oldestBlocked for tasks before a seq. It returns the class, and the
+// position of its ready queue in ahead; the one after the last: that of the task itself.
+func (t *trial) oldestBlocked(q *queue, before uint64) (oldest *class, at int) {
+	look := func(c *class, seq uint64, k int) {
 		if seq < before && c.flow.queue == q && c.mayStart() && t.isBlocked(c) {
-			oldest, before = c, seq
+			oldest, before, at = c, seq, k
 		}
 	}
 	t.count(len(t.v.ahead))
 	for k := range t.v.ahead {
 		if a := &t.v.ahead[k]; t.next[k] < len(a.seqs) || a.more {
-			look(a.class, t.seq(k))
+			look(a.class, t.seq(k), k)
 		}
 	}
-	look(t.v.class, t.v.seq)
-	return oldest
+	look(t.v.class, t.v.seq, len(t.v.ahead))
+	return oldest, at
 }
 
 // isBlocked reports whether tasks of a class fit no worker now, and could run on one if it were

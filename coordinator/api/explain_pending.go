@@ -175,7 +175,7 @@ const unitThousandths = "thousandths"
 
 // changeUnits are the units of the amounts of changes.
 var changeUnits = map[string]string{
-	"add_resource": unitThousandths, "lower_resource": unitThousandths, "add_slots": "slots", "raise_max_parallel": "attempts", "raise_limit": "attempts",
+	"add_resource": unitThousandths, "lower_resource": unitThousandths, "add_slots": "slots", "raise_max_parallel": "attempts", "raise_limit": "attempts", "remove_rate": "attempts",
 	"raise_max_running": "attempts", "raise_max": unitThousandths,
 }
 

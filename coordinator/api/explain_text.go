@@ -249,11 +249,18 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 	"add_slots": func(c *dtaskv1.StartChange, _ string) string {
 		return anyOf(c) + " has " + plural(c.GetAmount(), "more slot")
 	},
+	"unreserve_worker": func(c *dtaskv1.StartChange, _ string) string { return anyOf(c) + " is not started with --reserved" },
 	"raise_max_parallel": func(c *dtaskv1.StartChange, _ string) string {
 		return fmt.Sprintf("max_parallel of its array is %d", c.GetAmount())
 	},
 	"raise_limit": func(c *dtaskv1.StartChange, _ string) string {
 		return fmt.Sprintf("limit %s allows %d", c.GetName(), c.GetAmount())
+	},
+	"remove_rate": func(c *dtaskv1.StartChange, _ string) string {
+		if c.GetAmount() == 0 {
+			return fmt.Sprintf("limit %s has no rate", c.GetName())
+		}
+		return fmt.Sprintf("limit %s has no rate, and allows %d", c.GetName(), c.GetAmount())
 	},
 	"resume_queue": func(c *dtaskv1.StartChange, _ string) string {
 		return "resume the queue: dtaskctl queue resume " + c.GetValue()

@@ -286,10 +286,14 @@ func showChange(c *scheduler.Change, why refusal) (shown StartChange, ok bool) {
 		shown.Code = "add_resource"
 	case scheduler.AddSlots:
 		shown.Code = "add_slots"
+	case scheduler.Unreserve:
+		shown.Code = "unreserve_worker"
 	case scheduler.RaiseLimit:
 		shown.Code = "raise_max_parallel"
 	case scheduler.RaiseNamedLimit:
 		shown.Code = "raise_limit"
+	case scheduler.RemoveRate:
+		shown.Code = "remove_rate"
 	case scheduler.ResumeQueue:
 		shown.Code, shown.Name, shown.Value = "resume_queue", "", cmp.Or(c.Name, fsm.DefaultQueue)
 	case scheduler.RaiseMaxRunning:

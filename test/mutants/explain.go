@@ -35,6 +35,21 @@ func inExplain() []Mutant {
 			Caught: quota,
 		},
 		{
+			Name:   "a-quota-is-raised-further-than-the-next-task-needs",
+			Edits:  []Edit{{"scheduler/queue_change.go", "		least += step\n", "		least += step + 1\n"}},
+			Caught: quota,
+		},
+		{
+			Name:   "a-limit-without-rate-allows-one-task-fewer",
+			Edits:  []Edit{{"scheduler/change.go", "Change{Kind: RemoveRate, Name: l.name, Amount: int64(l.held)}", "Change{Kind: RemoveRate, Name: l.name, Amount: int64(l.held) - 1}"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestChangesKnowHowFarALimit"}},
+		},
+		{
+			Name:   "a-limit-is-raised-for-one-of-its-keys",
+			Edits:  []Edit{{"scheduler/change.go", "(a.class.usesLimit(l) || a.class.waitsForLike(l))", "a.class.usesLimit(l)"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestALimitIsRaised"}, {Package: "./scheduler", Run: "TestChangesKnowHowFarALimit"}},
+		},
+		{
 			Name:   "a-place-in-a-queue-is-a-start",
 			Edits:  []Edit{{"scheduler/change.go", "			elsewhere = true // it would", "			return true // it would"}},
 			Caught: caught,
@@ -96,7 +111,7 @@ func inExplain() []Mutant {
 		},
 		{
 			Name:   "a-change-forgets-what-a-turn-by-age-reserves",
-			Edits:  []Edit{{"scheduler/trial_reservation.go", "q.turn != agedStart-1 || t.reserve(q, seq, true)", "q.turn != agedStart || t.reserve(q, seq, true)"}},
+			Edits:  []Edit{{"scheduler/trial_reservation.go", "q.turn != agedStart-1 || t.reserve(q, seq, k)", "q.turn != agedStart || t.reserve(q, seq, k)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAChangeKnowsWhichWorkerIsReservedAtATurnByAge"}},
 		},
 		{
