@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dtask/dtask/test/chaos/check"
 	"github.com/dtask/dtask/test/chaos/nemesis"
 )
 
@@ -16,6 +17,7 @@ type proof struct {
 	leaderKills int
 	tasks       int64 // acknowledged
 	handovers   int   // of limits
+	scheduled   check.Scheduled
 }
 
 // tooLittle lists the minimums that a run did not reach: a checker that finds
@@ -32,13 +34,17 @@ func tooLittle(o *options, p *proof) (missing []string) {
 	below(p.leaderKills < o.MinLeaderKills, "%d leaders were killed, want %d", p.leaderKills, o.MinLeaderKills)
 	below(p.tasks < int64(o.MinTasks), "%d tasks were acknowledged, want %d", p.tasks, o.MinTasks)
 	below(p.handovers < o.MinHandovers, "limits went from one task to another %d times, want %d", p.handovers, o.MinHandovers)
+	below(p.scheduled.Rated < o.MinScheduled.Rated, "%d tasks started under limits with a rate, want %d", p.scheduled.Rated, o.MinScheduled.Rated)
+	below(p.scheduled.Metered < o.MinScheduled.Metered, "%d tasks started in a queue with a quota on a resource, want %d", p.scheduled.Metered, o.MinScheduled.Metered)
+	below(p.scheduled.Full < o.MinScheduled.Full, "%d tasks used up the quota of their queue, want %d", p.scheduled.Full, o.MinScheduled.Full)
+	below(p.scheduled.Placed < o.MinScheduled.Placed, "%d tasks with required labels started, want %d", p.scheduled.Placed, o.MinScheduled.Placed)
 	return missing
 }
 
 func TestARunBelowAMinimumFails(t *testing.T) {
 	t.Parallel()
-	o := &options{MinRate: 3, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000, MinHandovers: 10_000}
-	fine := proof{rate: 3, kinds: 30, leaderKills: 60, tasks: 10_000, handovers: 10_000}
+	o := &options{MinRate: 3, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000, MinHandovers: 10_000, MinScheduled: check.Scheduled{Rated: 100, Metered: 90, Full: 80, Placed: 70}}
+	fine := proof{rate: 3, kinds: 30, leaderKills: 60, tasks: 10_000, handovers: 10_000, scheduled: o.MinScheduled}
 	if missing := tooLittle(o, &fine); len(missing) > 0 {
 		t.Errorf("a run at its minimums: got missing %q, want none", missing)
 	}
@@ -49,6 +55,10 @@ func TestARunBelowAMinimumFails(t *testing.T) {
 		"59 leaders were killed":       func(p *proof) { p.leaderKills = 59 },
 		"one task to another 9999":     func(p *proof) { p.handovers = 9999 },
 		"9999 tasks were acknowledged": func(p *proof) { p.tasks = 9999 },
+		"99 tasks started under":       func(p *proof) { p.scheduled.Rated-- },
+		"89 tasks started in a queue":  func(p *proof) { p.scheduled.Metered-- },
+		"79 tasks used up":             func(p *proof) { p.scheduled.Full-- },
+		"69 tasks with required":       func(p *proof) { p.scheduled.Placed-- },
 	} {
 		p := fine
 		change(&p)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dtask/dtask/test/chaos/check"
 	"github.com/dtask/dtask/test/chaos/faultfs"
 	"github.com/dtask/dtask/test/chaos/nemesis"
 	"github.com/dtask/dtask/test/cluster/clustertest"
@@ -65,6 +66,14 @@ func kindsOf(lasts time.Duration) int {
 	return 45
 }
 
+// scheduledOf returns how many starts a run of this length must compare with rates, quotas and
+// labels at least: about a tenth of what two busy processors do. A leader that is elected soon
+// after a worker was lost starts nothing with limits for a lease of 30 s.
+func scheduledOf(lasts time.Duration) check.Scheduled {
+	times := func(perMinute float64) int { return int(lasts.Minutes() * perMinute) }
+	return check.Scheduled{Rated: times(2), Metered: times(3), Full: times(0.3), Placed: times(20)}
+}
+
 // TestKills only kills leaders, for the requested time.
 func TestKills(t *testing.T) {
 	if os.Getenv(suiteVariable) != "kills" {
@@ -94,6 +103,7 @@ func chaos(t *testing.T, o options) {
 	t.Helper()
 	faults := chosen(&o)
 	o.Often = oftenOf(t, faults)
+	o.MinScheduled = scheduledOf(max(o.For, o.KillsFor))
 	r := startRun(t, o)
 	var trouble error
 	if o.Kills > 0 {

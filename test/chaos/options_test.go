@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dtask/dtask/test/chaos/check"
 	"github.com/dtask/dtask/test/chaos/nemesis"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 	"github.com/dtask/dtask/test/record"
@@ -57,6 +58,8 @@ type options struct {
 	MinTasks       int     `json:"min_tasks"`
 	MinRate        float64 `json:"min_rate"` // successful calls per second, outages included
 	MinHandovers   int     `json:"min_handovers"`
+	// MinScheduled are the least starts to compare with rates, quotas and labels.
+	MinScheduled check.Scheduled `json:"min_scheduled"`
 }
 
 // number reads a variable; it may be missing.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -68,10 +69,15 @@ func startRun(t *testing.T, o options) *run {
 	}
 	r.c, err = cluster.New(t.Context(), cluster.Config{
 		Dir: dir, DataDirectory: directory, Workers: o.Workers, Slots: o.Slots, TLS: o.TLS, CoordinatorProgram: cluster.FaultyCoordinator,
-		WorkerProgram: cluster.MarkWorker, WorkerFlags: []string{"--ledger", book},
+		WorkerProgram: cluster.MarkWorker, WorkerFlags: []string{"--ledger", book, "--resource", workload.Resource + "=2"}, Labels: labelsOf,
 		CoordinatorFlags: []string{"--auto-rejoin", "--snapshot-bytes", "100000", "--keep-jobs", "10000000", "--keep-for", "87600h", "--history-age", "0"}, // two clocks may both be a year ahead, and then expiry is correct
 	})
 	clustertest.Must(t, err)
+	if !o.TLS {
+		for i, k := range r.c.Workers() {
+			k.AddArgs("--shift", workload.Shifts(i+1))
+		}
+	}
 	drawStores(t, r.c, o.Seed)
 	r.net, err = nemesis.OpenNet(t.Context(), r.c, "c1", "c2")
 	clustertest.Must(t, err)
@@ -86,6 +92,7 @@ func startRun(t *testing.T, o options) *run {
 	clustertest.Must(t, err)
 	r.work, err = workload.New(workload.Config{
 		Seed: o.Seed, Clients: o.Clients, Client: r.c.ClientConfig(), Env: r.c.Env, Programs: r.c.Programs, Ledger: book, Recorder: r.recorder, Handovers: o.Handovers,
+		Workers: o.Workers, Shifts: !o.TLS,
 		Dial: func(ctx context.Context, number int, addr string) (net.Conn, error) {
 			return r.net.Dial(ctx, r.net.Groups[number%len(r.net.Groups)], addr)
 		},
@@ -104,6 +111,16 @@ func startRun(t *testing.T, o options) *run {
 	r.stopNurse = stopNurse
 	go func() { r.nursing <- r.world.Nurse(nursed) }()
 	return r
+}
+
+// labelsOf returns the labels of a worker. In a cluster with TLS, the join string grants them,
+// so that they can't change: only workers of others have shifts.
+func labelsOf(name string) map[string]string {
+	n, err := strconv.Atoi(strings.TrimPrefix(name, "w"))
+	if err != nil {
+		return nil
+	}
+	return workload.Labels(n)
 }
 
 // drawStores gives each coordinator one of the log stores, unless DTASK_LOG_STORE
@@ -277,6 +294,7 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 	}
 	row("handovers of limits", "%d", report.Handed)
 	row("gates and schedules", "%s", report.Gates)
+	row("rates, quotas and labels", "%s", report.Scheduled)
 	row("explanations, plans; unavailable", "%d, %d; %d", report.Answers.Explained, report.Answers.Planned, report.Answers.Unavailable)
 	row("stored logs", "%s", report.Depth)
 	row("lost", "%d", check.Count(report.Faults, check.Lost))
@@ -313,7 +331,7 @@ func (r *run) floors(t *testing.T, lasted time.Duration, report check.Report) {
 	t.Helper()
 	for _, missing := range tooLittle(&r.o, &proof{
 		rate: r.work.Rate(r.began, r.began.Add(lasted)), unused: r.net.Unused(), kinds: len(r.out.Fired),
-		leaderKills: r.world.Tally().LeaderKills, tasks: r.work.Tally().Tasks, handovers: report.Handed,
+		leaderKills: r.world.Tally().LeaderKills, tasks: r.work.Tally().Tasks, handovers: report.Handed, scheduled: report.Scheduled,
 	}) {
 		t.Errorf("%s: this proves little", missing)
 	}

@@ -35,6 +35,9 @@ type Config struct {
 	DataDirectory string
 	// CoordinatorFlags and WorkerFlags are added to every command line.
 	CoordinatorFlags, WorkerFlags []string
+	// Labels are those that each worker declares, by its name. In a cluster with TLS, workers
+	// that exist when it starts join with strings that grant them. Default: none.
+	Labels func(worker string) map[string]string
 	// Env is added to every environment.
 	Env []string
 	// CoordinatorProgram and WorkerProgram are what coordinators and workers run.
@@ -260,9 +263,9 @@ func (c *Cluster) AddWorker(name string, flags ...string) *Worker {
 	w := &Worker{Dir: filepath.Join(c.Dir, name)}
 	args := []string{"--name", name, "--slots", strconv.Itoa(c.cfg.Slots), "--work-dir", w.Dir}
 	if !slices.Contains(flags, "--join") {
-		args = append(args, "--join", c.join())
+		args = append(args, "--join", c.joinOf(name))
 	}
-	args = append(append(args, c.cfg.WorkerFlags...), flags...)
+	args = slices.Concat(args, c.labelFlags(name), c.cfg.WorkerFlags, flags)
 	w.Process = c.process(name, c.cfg.WorkerProgram, args)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -441,8 +444,8 @@ func (c *Cluster) SecondOf(k *Worker, flags ...string) (*Process, error) {
 	if err := c.security.clone(k.Dir, dir); err != nil {
 		return nil, err
 	}
-	args := append([]string{"--name", k.Name, "--slots", strconv.Itoa(c.cfg.Slots), "--work-dir", dir, "--join", c.join()}, flags...)
-	return c.process(k.Name+"-second", c.cfg.WorkerProgram, args), nil
+	args := []string{"--name", k.Name, "--slots", strconv.Itoa(c.cfg.Slots), "--work-dir", dir, "--join", c.joinOf(k.Name)}
+	return c.process(k.Name+"-second", c.cfg.WorkerProgram, slices.Concat(args, c.labelFlags(k.Name), flags)), nil
 }
 
 // Unnamed makes a worker without --name, and without --work-dir unless flags have

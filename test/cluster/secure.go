@@ -21,7 +21,7 @@ type security struct {
 	*identities.Set
 
 	dir    string
-	opened bool // the token is valid, and the join string is in its file
+	opened bool // the token is valid, and the join strings are in their files
 }
 
 // SecretsDir is where a cluster with TLS has its secrets, in its directory: the CA in ca,
@@ -98,7 +98,7 @@ func (s *security) asReplica() []grpc.DialOption {
 	return s.AsReplica()
 }
 
-// open makes the token of the admin valid, and the join string of workers. It does so once.
+// open makes the token of the admin valid, and the join strings of workers. It does so once.
 func (s *security) open(ctx context.Context, c *Cluster) error {
 	if s == nil || s.opened {
 		return nil
@@ -122,12 +122,8 @@ func (s *security) open(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	defer func() { _ = cl.Close() }() // its calls have ended
-	text, err := s.WorkerJoin(ctx, cl)
-	if err != nil {
-		return err //nolint:wrapcheck // says what it does
-	}
-	if err := os.WriteFile(s.path(joinFile), []byte(text.Reveal()), 0o600); err != nil {
-		return fmt.Errorf("writing the join string of workers: %w", err)
+	if err := c.writeJoins(ctx, cl); err != nil {
+		return err
 	}
 	s.opened = true
 	return nil

@@ -81,7 +81,7 @@ func (s *secrets) open() {
 		<-time.After(s.c.pace.Scale(100 * time.Millisecond))
 	}
 	if err == nil {
-		s.join, err = s.WorkerJoin(ctx, s.c.client)
+		s.join, err = s.WorkerJoin(ctx, s.c.client, nil)
 	}
 	if err != nil {
 		s.c.t.Fatalf("securing the cluster: %v", err)

@@ -33,7 +33,9 @@ type Report struct {
 	Depth   Depth
 	Handed  int // handovers of limits
 	Gates   Gates
-	Answers Answers
+	// Scheduled is what was compared with rates, quotas and labels.
+	Scheduled Scheduled
+	Answers   Answers
 }
 
 // Dir runs all checkers on the directory of a run whose processes have
@@ -43,7 +45,7 @@ func Dir(dir string) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Calls: len(r.Calls), Handed: Handovers(r), Gates: CountGates(r), Answers: CountAnswers(r)}
+	report := Report{Calls: len(r.Calls), Handed: Handovers(r), Gates: CountGates(r), Scheduled: CountScheduled(r), Answers: CountAnswers(r)}
 	for _, run := range ledger.Runs(r.Lines) {
 		report.Runs++
 		if run.Attempt > 1 {

@@ -79,12 +79,7 @@ func (a *account) notBefore(p *Plan, f *Final) {
 	if p.Gate.After == 0 || f.Run != nil {
 		return
 	}
-	submitted := history.Never
-	for _, c := range a.calls {
-		if c.Kind == history.Submit && c.Key == p.Key && c.Verdict != history.Fail {
-			submitted = min(submitted, c.Call)
-		}
-	}
+	submitted := a.submitted(p)
 	if submitted == history.Never {
 		return // submissions reports it
 	}

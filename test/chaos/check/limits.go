@@ -26,6 +26,9 @@ func (a *account) held() map[string]*limit {
 			continue
 		}
 		p := a.plans[f.Name]
+		if p.Rate != nil {
+			continue
+		}
 		for _, use := range p.Uses {
 			if held[use] == nil {
 				held[use] = &limit{holders: max(1, p.Holders)}

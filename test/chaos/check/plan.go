@@ -19,8 +19,16 @@ type Plan struct {
 	Tasks []PlannedTask `json:"tasks"`
 	Uses  []string      `json:"uses,omitempty"` // limits of all its tasks
 	// Holders is how many may hold each of its limits at a time; 0 = one.
-	Holders int   `json:"holders,omitempty"`
-	Gate    *Gate `json:"gate,omitempty"`
+	Holders int `json:"holders,omitempty"`
+	// Rate is that of its limits, which then have no number.
+	Rate *Rate `json:"rate,omitempty"`
+	Gate *Gate `json:"gate,omitempty"`
+	// Meter is the queue of its tasks, if that has had one quota on a resource during the
+	// whole run, and Quota the quota.
+	Meter string  `json:"meter,omitempty"`
+	Quota float64 `json:"quota,omitempty"`
+	// Pool is what its queue requires of workers.
+	Pool Rules `json:"pool,omitempty"`
 	// Every makes it the plan of each run of a schedule with its name: without a key, and
 	// not unique.
 	Every time.Duration `json:"every,omitempty"`
@@ -41,6 +49,9 @@ type PlannedTask struct {
 	Fails   int      `json:"fails,omitempty"` // number of attempts that fail on purpose
 	Retries int      `json:"retries"`         // maximum retries
 	Once    bool     `json:"once,omitempty"`  // at most once
+	// Takes is how much it takes of the resource of its queue's quota, at least.
+	Takes   float64 `json:"takes,omitempty"`
+	Require Rules   `json:"require,omitempty"` // of workers, beside its queue
 }
 
 // A Final is a job as the healed cluster shows it at the end.

@@ -26,14 +26,20 @@ type shape struct {
 	commands bool
 	// slow makes tasks take seconds, so that workers and leaders die while they run.
 	slow bool
-	// placed sets how tasks choose workers.
-	placed func(random *rand.Rand, file cluster.TaskFile)
+	// placed makes its tasks require labels of workers, and choose one of those.
+	placed bool
 	// queue is the one in which its tasks wait; empty: the default one.
 	queue string
+	// pool is what the queue requires of workers.
+	pool check.Rules
+	// quota is that of the queue on the resource; 0 = it has none, or changes.
+	quota float64
 	// uses chooses the limits of its tasks; nil: none.
 	uses func(random *rand.Rand) []string
 	// holders is how many tasks may hold each of its limits; 0 = one.
 	holders int
+	// rate is that of its limits, which then have no number.
+	rate *check.Rate
 	// handed makes tasks mostly very short.
 	handed bool
 	// gate chooses what keeps its tasks from starting; nil: nothing does.
@@ -58,7 +64,7 @@ func shapes() []shape {
 		{name: "cancel", weight: 3, make: graph, cancels: 8, slow: true},
 		{name: "slow", weight: 1, make: wide, slow: true},
 		{name: "command", weight: 3, make: diamond, commands: true},
-		{name: "placed", weight: 2, make: graph, placed: placed},
+		{name: "placed", weight: 2, make: graph, placed: true},
 	}, queuedShapes()...)
 }
 
@@ -139,9 +145,17 @@ func once(random *rand.Rand) []check.PlannedTask {
 
 // build makes a job and its plan.
 func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1.JobSpec, check.Plan, error) {
-	plan := check.Plan{Key: key, Name: name, Shape: s.name, Tasks: s.make(random)}
+	plan := check.Plan{Key: key, Name: name, Shape: s.name, Tasks: s.make(random), Pool: s.pool}
 	if s.uses != nil {
-		plan.Uses, plan.Holders = s.uses(random), s.holders
+		plan.Uses, plan.Holders, plan.Rate = s.uses(random), s.holders, s.rate
+	}
+	if s.quota > 0 {
+		plan.Meter, plan.Quota = s.queue, s.quota
+	}
+	for i := range plan.Tasks {
+		if s.placed {
+			plan.Tasks[i].Require = w.rules(random)
+		}
 	}
 	if s.gate != nil {
 		plan.Gate = s.gate(random)
@@ -197,8 +211,12 @@ func (w *Workload) taskFiles(random *rand.Rand, s shape, plan check.Plan) []clus
 		if len(plan.Uses) > 0 {
 			file["uses"] = plan.Uses
 		}
-		if s.placed != nil {
-			s.placed(random, file)
+		if s.placed {
+			require(file, t.Require)
+			placed(random, file)
+		}
+		if t.Takes > 0 {
+			takes(random, t.Takes, file)
 		}
 		files = append(files, file.After(t.After...))
 	}

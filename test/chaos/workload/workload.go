@@ -31,6 +31,10 @@ type Config struct {
 	Env      []string
 	Programs cluster.Programs
 	Ledger   string // path
+	// Workers is how many there are, named w1 and so on. They have the labels of Labels, and,
+	// with Shifts, those of the function of that name.
+	Workers  int
+	Shifts   bool
 	Recorder *history.Recorder
 	// Dial connects a client; nil connects directly.
 	Dial func(ctx context.Context, number int, addr string) (net.Conn, error)
@@ -136,6 +140,9 @@ func (w *Workload) Run(ctx, until context.Context) error {
 		}
 	}
 	others(limitedUsers, limitedShapes())
+	for _, shapes := range ratedUsers() {
+		others(1, shapes)
+	}
 	others(gatedUsers, gatedShapes())
 	group.Wait()
 	w.mu.Lock()

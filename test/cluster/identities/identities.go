@@ -115,11 +115,11 @@ func (s *Set) Register(ctx context.Context, conn grpc.ClientConnInterface) error
 	return err //nolint:wrapcheck // the caller names the coordinator
 }
 
-// WorkerJoin makes a join string of workers. It never expires: processes join for as long
-// as the cluster exists.
-func (s *Set) WorkerJoin(ctx context.Context, cl *client.Client) (client.Secret, error) {
+// WorkerJoin makes a join string of workers that grants them labels. It never expires:
+// processes join for as long as the cluster exists.
+func (s *Set) WorkerJoin(ctx context.Context, cl *client.Client, labels map[string]string) (client.Secret, error) {
 	text, _, err := cl.CreateJoinToken(ctx, client.JoinTokenOptions{
-		Purpose: auth.JoinWorker.String(), Namespaces: []string{auth.AllNamespaces}, NamePattern: "*",
+		Purpose: auth.JoinWorker.String(), Namespaces: []string{auth.AllNamespaces}, NamePattern: "*", Labels: labels,
 	})
 	if err != nil {
 		return "", fmt.Errorf("making the join string of workers: %w", err)

@@ -3,6 +3,7 @@ package ledger
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -195,7 +196,7 @@ func TestLinesAreReadAsTheyWereWritten(t *testing.T) {
 		t.Fatalf("got %d lines, %v; want 2", len(lines), err)
 	}
 	want := Line{Kind: Start, Job: "7", Task: "fetch", Attempt: 3, Token: 1<<32 | 3, Execution: "7/fetch/3", Worker: "w1", Pid: os.Getpid(), At: lines[0].At}
-	if lines[0] != want {
+	if !reflect.DeepEqual(lines[0], want) {
 		t.Errorf("got %+v, want %+v", lines[0], want)
 	}
 	if lines[0].At < before || lines[1].At < lines[0].At {

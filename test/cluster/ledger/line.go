@@ -35,6 +35,8 @@ type Line struct {
 	Pid       int           `json:"pid"`
 	Exit      int           `json:"exit"`
 	At        time.Duration `json:"at"` // on this machine's monotonic clock
+	// Labels are those of the worker's process, of starts by mark-worker.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // FromEnvironment makes the line of a command that begins, from what its worker

@@ -14,6 +14,7 @@ type Run struct {
 	Pid, Exit                    int
 	Start                        time.Duration
 	End                          time.Duration // 0: it was killed, or has not ended
+	Labels                       map[string]string
 }
 
 // Ended tells whether the command wrote that it ended.
@@ -34,7 +35,7 @@ func Runs(lines []Line) []Run {
 			open[p] = len(runs)
 			runs = append(runs, Run{
 				Job: l.Job, Task: l.Task, Worker: l.Worker, Execution: l.Execution,
-				Attempt: l.Attempt, Token: l.Token, Pid: l.Pid, Start: l.At,
+				Attempt: l.Attempt, Token: l.Token, Pid: l.Pid, Start: l.At, Labels: l.Labels,
 			})
 		case End:
 			if i, ok := open[p]; ok {

@@ -2,7 +2,8 @@
 // that a stock worker does it has a handler, mark, that writes to the ledger as
 // command mark does, without the price of a process for each task. It reaches
 // coordinators through the addresses that --via puts in place of theirs, also
-// when it is redirected, so that a suite can break its links.
+// when it is redirected, so that a suite can break its links. With --shift, a
+// label of its changes from start to start.
 package main
 
 import (
@@ -42,11 +43,16 @@ func run() error {
 	flag.StringVar(&cfg.Name, "name", "", "name of this worker")
 	flag.IntVar(&cfg.Slots, "slots", 0, "attempts that run at a time")
 	flag.StringVar(&cfg.WorkDir, "work-dir", "", "its own directory")
+	settings := labelsAndResources(&cfg)
 	join := flag.String("join", "", "addresses of coordinators, or @FILE with a join string")
 	path := flag.String("ledger", "", "file that the handler mark appends to")
 	via := flag.String("via", "", "ADDRESS=ADDRESS,…: what to dial instead")
 	flag.Parse()
 	if err := setJoin(&cfg, *join); err != nil {
+		return err
+	}
+	labels, err := settings()
+	if err != nil {
 		return err
 	}
 	book, err := file(*path)
@@ -74,7 +80,7 @@ func run() error {
 		return fmt.Errorf("making a worker: %w", err)
 	}
 	builtin.Register(w)
-	w.Handle(cluster.MarkType, func(ctx context.Context, t *worker.Task) ([]byte, error) { return nil, mark(ctx, book, t) })
+	w.Handle(cluster.MarkType, func(ctx context.Context, t *worker.Task) ([]byte, error) { return nil, mark(ctx, book, labels, t) })
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return w.Run(ctx) //nolint:wrapcheck // says what it did
@@ -111,7 +117,7 @@ func file(path string) (io.Writer, error) {
 const ended = 143
 
 // mark is the handler.
-func mark(ctx context.Context, book io.Writer, t *worker.Task) error {
+func mark(ctx context.Context, book io.Writer, labels map[string]string, t *worker.Task) error {
 	var p cluster.MarkPayload
 	if err := json.Unmarshal(t.Payload, &p); err != nil {
 		return worker.Fatal(fmt.Errorf("reading the payload: %w", err))
@@ -119,13 +125,14 @@ func mark(ctx context.Context, book io.Writer, t *worker.Task) error {
 	line := ledger.Line{
 		Kind: ledger.Start, Job: strconv.FormatUint(t.Job, 10), Task: t.ID, Attempt: int(t.Attempt),
 		Token: t.FencingToken, Execution: t.ExecutionID(), Worker: t.Worker, Pid: os.Getpid(),
+		Labels: labels,
 	}
 	if err := line.Append(book); err != nil {
 		return worker.Fatal(err)
 	}
 	timer := time.NewTimer(time.Duration(p.WorkMS) * time.Millisecond)
 	defer timer.Stop()
-	line.Kind = ledger.End
+	line.Kind, line.Labels = ledger.End, nil
 	var failed error
 	select {
 	case <-timer.C:
