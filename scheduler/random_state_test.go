@@ -283,17 +283,25 @@ func (st *randomState) step(classes []scheduler.ClassID) {
 }
 
 // supersedeJob adds a change of a whole job: its waiting tasks are pushed again, by index, or
-// cancelled.
+// cancelled. Some may keep their place.
 func (st *randomState) supersedeJob() {
 	if len(st.tasks) == 0 {
 		return
 	}
 	job, tasks, again := st.tasks[st.r.IntN(len(st.tasks))].ref.Job, slices.Clone(st.tasks), st.r.IntN(3) > 0
+	var except []uint32
+	if st.r.IntN(3) == 0 {
+		for _, t := range tasks {
+			if t.ref.Job == job && t.ref.Index%2 == 0 {
+				except = append(except, t.ref.Index)
+			}
+		}
+	}
 	st.steps = append(st.steps, func(f *fork) {
-		f.SupersedeJob(job)
+		f.SupersedeJob(job, except)
 		for _, t := range tasks {
 			switch {
-			case t.ref.Job != job || !f.valid(t.ref):
+			case t.ref.Job != job || !f.valid(t.ref) || slices.Contains(except, t.ref.Index):
 			case again:
 				f.Push(t.ref, t.class, t.priority, t.avoid)
 			default:
