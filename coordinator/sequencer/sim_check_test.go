@@ -226,6 +226,7 @@ func (l *simLedger) assignments(s *fsm.State, given []fsm.AssignItem, order uint
 		if job.Gated {
 			l.c.fail("%v was assigned behind a closed gate", it.AttemptRef)
 		}
+		l.placed(s, it)
 		l.dependencies(s, it)
 		l.maxParallel(s, it)
 		for w, d := range l.drained {
@@ -360,7 +361,7 @@ func (l *simLedger) scan(s *fsm.State) {
 		}
 	}
 	for id, n := range live {
-		if w := s.Worker(id); w == nil || n > simPriorities*(w.Slots+simPrefetch) {
+		if w := s.Worker(id); w == nil || n > simPriorities*(w.Slots+simPrefetch)+l.c.surplus {
 			l.c.fail("worker %d holds %d attempts: %+v", id, n, w)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// simCPU is the capacity of each worker, in thousandths.
+// simCPU is the capacity of each worker at first, in thousandths.
 const simCPU = 2000
 
 // simPrefetch is the prefetch limit of each worker.
@@ -71,8 +71,8 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 	}
 	// An update may have changed the priority since the assignment, so that the
 	// attempts of each can't be counted.
-	if len(w.held) > int(simPriorities*(w.slots+w.prefetch)) || cpu > simCPU {
-		w.c.fail("worker %s has %d slots and holds %d attempts, with %d of its %d thousandths of cpu", w.name, w.slots, len(w.held), cpu, simCPU)
+	if len(w.held) > int(simPriorities*(w.slots+w.prefetch))+w.surplus || x.cpu > 0 && cpu > w.cpu {
+		w.c.fail("worker %s has %d slots and holds %d attempts, with %d of its %d thousandths of cpu", w.name, w.slots, len(w.held), cpu, w.cpu)
 	}
 	if x.asking {
 		return

@@ -1,6 +1,7 @@
 package sequencer_test
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/dtask/dtask/fsm"
@@ -39,26 +40,71 @@ func (c *sim) placement(p *dtaskv1.TaskPolicy) {
 // labels returns the labels of a worker, sorted by key.
 func (w *simWorker) labels() []fsm.Label {
 	list := []fsm.Label{{Key: fsm.WorkerLabel, Value: w.name}}
-	if w.zone {
-		list = append(list, fsm.Label{Key: "zone", Value: "a"})
+	if w.pool {
+		list = slices.Insert(list, 0, fsm.Label{Key: "pool", Value: "none"})
+	}
+	if w.reserved {
+		list = slices.Insert(list, 0, fsm.Label{Key: fsm.ReservedLabel})
+	}
+	if w.zone != "" {
+		list = append(list, fsm.Label{Key: "zone", Value: w.zone})
 	}
 	return list
 }
 
-// checkPlacement checks that a worker that got an attempt has the labels that the task
-// requires.
+// checkPlacement checks that a worker that got an attempt has what the task requires.
 func (w *simWorker) checkPlacement(it fsm.AssignItem) {
 	var p *dtaskv1.TaskPolicy
 	w.c.log.truth.Read(func(s *fsm.State, _ uint64) { p = s.Policy(it.TaskRef) })
-	if zone := p.GetRequire()["zone"]; zone != "" && !w.zone {
-		w.c.fail("worker %s got %v, which requires zone=%s", w.name, it.AttemptRef, zone)
+	if lacks := lacking(p, w.labels()); lacks != "" {
+		w.c.fail("worker %s with labels %v got %v, which requires %s", w.name, w.labels(), it.AttemptRef, lacks)
+	}
+}
+
+// placed checks that a worker had all that a task requires when an attempt was assigned to it,
+// after the changes in the same entry.
+func (l *simLedger) placed(s *fsm.State, it fsm.AssignItem) {
+	w, p := s.Worker(it.Worker), s.Policy(it.TaskRef)
+	t, _ := s.Task(it.TaskRef)
+	job, _ := s.Job(it.Job)
+	var required []fsm.Label // by the queue
+	if q := s.Queue(fsm.QueueOf(job.Header)); q != nil {
+		required = q.Require
+	}
+	lacks := lacking(p, w.Labels)
+	for _, need := range required {
+		if !slices.Contains(w.Labels, need) {
+			lacks = "of its queue " + need.Key
+		}
+	}
+	for _, r := range w.Resources {
+		if cpu := cpuOf(p, t.Alternative); r.Name == "cpu" && cpu > r.Amount {
+			lacks = fmt.Sprintf("%d of cpu", cpu)
+		}
+	}
+	chooses := len(p.GetRequire())+len(required) > 0 || slices.ContainsFunc(p.GetRules(), func(r *dtaskv1.LabelRule) bool { return !r.GetNot() })
+	if w.IsReserved() && !chooses {
+		lacks = "no label of a reserved worker"
+	}
+	if lacks != "" {
+		l.c.fail("%v was assigned to worker %+v, and requires %s", it.AttemptRef, *w, lacks)
+	}
+}
+
+// lacking returns which label of a worker a policy misses; "" if none.
+func lacking(p *dtaskv1.TaskPolicy, labels []fsm.Label) string {
+	for name, value := range p.GetRequire() { // unordered: any of them is an error
+		if !slices.Contains(labels, fsm.Label{Key: name, Value: value}) {
+			return name + "=" + value
+		}
 	}
 	for _, r := range p.GetRules() {
-		found := slices.ContainsFunc(w.labels(), func(l fsm.Label) bool {
+		found := slices.ContainsFunc(labels, func(l fsm.Label) bool {
 			return l.Key == r.GetName() && (len(r.GetValues()) == 0 || slices.Contains(r.GetValues(), l.Value))
 		})
 		if found == r.GetNot() {
-			w.c.fail("worker %s with labels %v got %v, which has the rule %v", w.name, w.labels(), it.AttemptRef, r)
+			return r.String()
 		}
 	}
+	return ""
 }

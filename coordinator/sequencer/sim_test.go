@@ -48,6 +48,7 @@ type sim struct {
 	queues  *simQueues // nil: nobody sets queues
 	limits  *simLimits // nil: nobody sets limits
 	clocks  *simClocks // nil: nobody sets wall clocks
+	surplus uint32     // most attempts that a worker may hold because it had more slots before
 	calls   []*simCall
 	stirred bool // calls may have been answered
 	asking  sync.WaitGroup
@@ -97,6 +98,9 @@ func newSim(t *testing.T, seed uint64, free bool) *sim {
 	}
 	if hasClocks(seed) {
 		c.clocks = newSimClocks(c)
+	}
+	if hasNewConfigs(seed) {
+		newSimConfigs(c)
 	}
 	return c
 }
@@ -192,6 +196,7 @@ func (c *sim) calmDown() {
 		w.secondEnds()
 	}
 	c.undrainAll()
+	c.restoreConfigs()
 	if c.clocks != nil {
 		c.clocks.rest()
 	}

@@ -15,14 +15,14 @@ import (
 // simWorker is a worker without processes: the behavior of package worker as a
 // state machine that events drive.
 type simWorker struct {
-	c        *sim
-	name     string
-	number   int
-	second   bool // a second process under the name of another worker
-	slots    uint32
+	c      *sim
+	name   string
+	number int
+	second bool // a second process under the name of another worker
+	simConfig
 	prefetch uint32
-	orders   int  // number of assignments
-	zone     bool // it has the label that some tasks require
+	surplus  int // attempts that it held when its configuration changed
+	orders   int // number of assignments
 
 	lives    int // incarnation
 	gone     bool
@@ -44,7 +44,11 @@ type simWorker struct {
 }
 
 func newSimWorker(c *sim, number int, twin bool) *simWorker {
-	w := &simWorker{c: c, name: fmt.Sprintf("w%d", number), number: number, second: twin, slots: 1 + uint32(c.rng.IntN(5)), zone: number == 0 || c.chance(30), first: 1}
+	w := &simWorker{c: c, name: fmt.Sprintf("w%d", number), number: number, second: twin, first: 1}
+	w.simConfig = simConfig{slots: 1 + uint32(c.rng.IntN(5)), cpu: simCPU}
+	if number == 0 || c.chance(30) {
+		w.zone = "a"
+	}
 	w.prefetch = uint32(c.rng.IntN(simPrefetch + 1))
 	w.held = make(map[fsm.AttemptRef]*execution)
 	c.after(c.upTo(2*time.Second), w.dial)
@@ -235,7 +239,7 @@ func (w *simWorker) dial() {
 		w.c.after(w.c.upTo(time.Second), w.dial)
 		return
 	}
-	h := sequencer.Hello{Name: w.name, Incarnation: w.incarnation(), Slots: w.slots, Prefetch: w.prefetch, Resources: []fsm.Resource{{Name: "cpu", Amount: simCPU}}}
+	h := sequencer.Hello{Name: w.name, Incarnation: w.incarnation(), Slots: w.slots, Prefetch: w.prefetch, Resources: []fsm.Resource{{Name: "cpu", Amount: w.cpu}}}
 	h.Labels = w.labels()
 	h.Held = sortedRefs(w.held)
 	for _, o := range w.outbox {
@@ -436,7 +440,7 @@ func (w *simWorker) crash(unnoticed time.Duration) {
 	w.lives++
 	w.leaving, w.cordoned, w.calling, w.paused, w.sending = false, false, false, time.Time{}, false
 	w.held, w.outbox, w.first = make(map[fsm.AttemptRef]*execution), nil, 1
-	w.fence = 0
+	w.fence, w.surplus = 0, 0
 	w.c.after(w.c.upTo(5*time.Second), w.dial)
 }
 
