@@ -23,7 +23,8 @@ const (
 )
 
 // gates checks that no task starts before the gate of its job, that jobs with one concurrency
-// key don't run at the same time, and that no task of an expired job has started.
+// key don't run at the same time, and that no task of an expired job has started. A worker that
+// was harmed may have been marked down, and then what it still executes keeps no key.
 func (a *account) gates() {
 	for _, f := range a.finals {
 		if p := a.plans[f.Name]; p != nil && p.Gate != nil {
@@ -35,7 +36,7 @@ func (a *account) gates() {
 		for i := range runs {
 			for k := i + 1; k < len(runs) && runs[k].Start < runs[i].End; k++ {
 				x, y := runs[i], runs[k]
-				if x.Job != y.Job && !a.stopped(x.Worker, y.Start) && !a.stopped(y.Worker, y.Start) {
+				if x.Job != y.Job && a.harmedAt(&x) > y.Start && !a.stopped(y.Worker, y.Start) {
 					a.faults.add(Unexpected, "concurrency key "+key, "two jobs ran: %s", showHolders([]ledger.Run{x, y}))
 				}
 			}

@@ -81,6 +81,18 @@ func TestEachPlantedFaultOfAGateIsFound(t *testing.T) {
 			r.Lines[1].At = 55 * ms
 			r.Harms = []ledger.Harm{stopOf("w7")}
 		}},
+		"the worker was cut off before the other started": {nil, func(r *Record) {
+			r.Lines[1].At = 55 * ms
+			r.Harms = []ledger.Harm{{Worker: "w7", From: 20 * ms, Until: 60 * ms, Cause: "workers-cut-off"}}
+		}},
+		"the worker was cut off afterwards": {[]Kind{Unexpected}, func(r *Record) {
+			r.Lines[1].At = 55 * ms
+			r.Harms = []ledger.Harm{{Worker: "w7", From: 54 * ms, Until: 60 * ms, Cause: "workers-cut-off"}}
+		}},
+		"the worker of the other job was cut off": {[]Kind{Unexpected}, func(r *Record) {
+			r.Lines[1].At = 55 * ms
+			r.Harms = []ledger.Harm{{Worker: "w9", From: 20 * ms, Until: 60 * ms, Cause: "workers-cut-off"}}
+		}},
 		"two tasks of one job run": {nil, func(r *Record) {
 			other := slices.Clone(r.Lines[:2])
 			other[0].Task, other[1].Task = "u", "u"
