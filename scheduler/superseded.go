@@ -30,7 +30,9 @@ func (j *supersededJob) lead(e *entry) (n uint32, dropped bool) {
 	case len(j.except) == 0:
 		return uint32(min(uint64(e.n), j.seq-e.seq+1)), true //nolint:gosec // G115: at most e.n
 	}
-	for n = 1; n < e.n && (e.seq+uint64(n) <= j.of(e.index+n)) == dropped; n++ {
+	n = 1
+	for n < e.n && (e.seq+uint64(n) <= j.of(e.index+n)) == dropped {
+		n++
 	}
 	return n, dropped
 }

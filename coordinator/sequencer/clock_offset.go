@@ -16,8 +16,8 @@ func offsetOf(b *batch) clockOffset { return clockOffset(b.wall.UnixNano() - int
 
 // isMoved reports whether the wall clock was set since the offset was taken. A clock that runs
 // a little too fast or too slow is set, too, as soon as that has added up to maxClockStep.
-func (o clockOffset) isMoved(b *batch) bool {
-	return time.Duration(offsetOf(b)-o).Abs() > maxClockStep
+func (o *clockOffset) isMoved(b *batch) bool {
+	return time.Duration(offsetOf(b)-*o).Abs() > maxClockStep
 }
 
 // follow takes the offset again if the wall clock was set, and reports whether it was: then the
