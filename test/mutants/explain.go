@@ -85,21 +85,6 @@ func inExplain() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestExplainingTasksOfEndedJobsKeepsNothing"}},
 		},
 		{
-			Name:   "an-estimate-from-two-samples",
-			Edits:  []Edit{{"scheduler/estimate.go", "	minSamples = 5\n", "	minSamples = 2\n"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestAnEstimateNeedsFiveSamples"}},
-		},
-		{
-			Name:   "an-estimate-forgets-what-waits-at-workers",
-			Edits:  []Edit{{"scheduler/estimate.go", "		if a.RanMS < 0 {\n", "		if a.RanMS < -1 {\n"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestAnAttemptThatWaitsForASlot"}},
-		},
-		{
-			Name:   "workers-with-other-labels-are-equal",
-			Edits:  []Edit{{"scheduler/fleet_copy.go", "		b = append(b, flags(contains(o.labels, x)))\n", "		_ = x\n"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestOnlyWorkersThatAreEqual"}},
-		},
-		{
 			Name:   "what-fits-together-needs-no-room-for-the-task",
 			Edits:  []Edit{{"scheduler/trial.go", "	return t.w.used < t.w.slots && t.w.fitsWithSlot(t.v.class.shape)\n}\n\n// seq returns", "	return true\n}\n\n// seq returns"}},
 			Caught: caught,
@@ -123,6 +108,27 @@ func inExplain() []Mutant {
 			Name:   "a-worker-that-joins-takes-the-tasks-of-all-keys",
 			Edits:  []Edit{{"scheduler/affinity_view.go", "t.unknown = t.unknown || eligible", "t.unknown = t.unknown && eligible"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestChangesAreSoundAndComplete"}},
+		},
+	}
+}
+
+// inEstimates returns the mistakes by which a task is expected to start at another time.
+func inEstimates() []Mutant {
+	return []Mutant{
+		{
+			Name:   "an-estimate-from-two-samples",
+			Edits:  []Edit{{"scheduler/estimate.go", "	minSamples = 5\n", "	minSamples = 2\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAnEstimateNeedsFiveSamples"}},
+		},
+		{
+			Name:   "an-estimate-forgets-what-waits-at-workers",
+			Edits:  []Edit{{"scheduler/estimate.go", "		if a.RanMS < 0 {\n", "		if a.RanMS < -1 {\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAnAttemptThatWaitsForASlot"}},
+		},
+		{
+			Name:   "workers-with-other-labels-are-equal",
+			Edits:  []Edit{{"scheduler/fleet_copy.go", "		b = append(b, flags(contains(o.labels, x)))\n", "		_ = x\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestOnlyWorkersThatAreEqual"}},
 		},
 	}
 }
