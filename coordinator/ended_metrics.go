@@ -7,8 +7,8 @@ import (
 )
 
 // collectEnds collects how many tasks and jobs have ended, which all replicas count alike. The
-// caller has checked that this replica's state is current: Prometheus takes a counter that
-// decreases for one that began again at 0, and would add all of it to the rate.
+// caller has checked that this replica's state is current: to Prometheus, a counter that decreases
+// has begun again at 0, so that it would add the whole value to the rate.
 func (m metrics) collectEnds(ch chan<- prometheus.Metric) {
 	var tasks, jobs struct{ completed, failed, cancelled uint64 }
 	counts := false

@@ -11,9 +11,10 @@ import "slices"
 // worker from where the last search ended, so that a crowd of urgent tasks is
 // spread evenly and costs one look at each worker.
 //
-// These starts count for the turn by age. A queue whose turn it is overtakes nothing before
-// its oldest task, which waits for a place behind all that a worker holds: while urgent
-// tasks took each place that becomes free, none would ever be left for it.
+// These starts count for the turn by age, but do not take it: the oldest task of the queue
+// could wait only behind all that a worker holds, which is where its next start in order
+// puts it. A worker starts what it holds by age, too, now and then, so that those of a lower
+// priority, without which nothing overtakes, end.
 func (s *Scheduler) overtake(valid func(TaskRef) bool) (Assignment, bool) {
 	lower := s.held[Low] + s.held[Normal] + s.held[High]
 	for p := Urgent; p > Low; p-- {
@@ -23,7 +24,7 @@ func (s *Scheduler) overtake(valid func(TaskRef) bool) (Assignment, bool) {
 		if s.depth[p] > 0 && s.someOvertakable(p) {
 			if q, w := s.findOvertaker(p, valid); w != nil {
 				of := q.class.flow.queue
-				of.turn = (of.turn + 1) % agedStart
+				of.turn = min(of.turn+1, agedStart-1)
 				return s.startInTurn(q, w, valid), true
 			}
 		}
@@ -48,7 +49,6 @@ func (s *Scheduler) someOvertakable(p Priority) bool {
 func (s *Scheduler) findOvertaker(p Priority, valid func(TaskRef) bool) (*readyQueue, *worker) {
 	var best *readyQueue
 	s.markOvertakers()
-	oldest := s.oldestOfDue(valid)
 	places := make(map[*shape]bool)
 	for _, c := range s.classes {
 		r := &c.queues[p]
@@ -56,9 +56,6 @@ func (s *Scheduler) findOvertaker(p Priority, valid func(TaskRef) bool) (*readyQ
 			s.drop(r)
 		}
 		if r.n == 0 || !c.mayStart() || !c.flow.queue.overtakes || best != nil && s.ordered(best, r) {
-			continue
-		}
-		if seq, due := oldest[c.flow.queue]; due && seq < r.front().seq {
 			continue
 		}
 		place, known := places[c.shape]
@@ -77,34 +74,6 @@ func (s *Scheduler) findOvertaker(p Priority, valid func(TaskRef) bool) (*readyQ
 		return nil, nil
 	}
 	return best, s.overtakableFor(best.class, p)
-}
-
-// oldestOfDue returns the oldest task of each queue whose turn by age it is, of those that
-// only missing capacity holds back.
-func (s *Scheduler) oldestOfDue(valid func(TaskRef) bool) map[*queue]uint64 {
-	var oldest map[*queue]uint64
-	for _, c := range s.classes {
-		for p := range c.queues {
-			r := &c.queues[p]
-			if r.n == 0 || c.flow.queue.turn < agedStart-1 || !c.mayStart() {
-				continue
-			}
-			for r.n > 0 && s.isStale(r.front(), valid) {
-				s.drop(r)
-			}
-			if r.n == 0 {
-				continue
-			}
-			q := c.flow.queue
-			if oldest == nil {
-				oldest = make(map[*queue]uint64)
-			}
-			if seq, ok := oldest[q]; !ok || r.front().seq < seq {
-				oldest[q] = r.front().seq
-			}
-		}
-	}
-	return oldest
 }
 
 // anyOvertakable reports whether a worker exists where a task of a shape may overtake.

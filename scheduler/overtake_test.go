@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/dtask/dtask/scheduler"
@@ -65,35 +66,45 @@ func TestNothingOvertakesRunningAttempts(t *testing.T) {
 	}
 }
 
-// A worker starts what it holds by priority. So it holds as much as it may while each urgent
-// task that ends is followed by another, which would take its place forever.
-func TestATaskStartsAtItsTurnByAgeAlthoughUrgentOnesOvertakeAllTheTime(t *testing.T) {
+// attempts are what a worker holds, in the order of their arrival. It ends the urgent ones
+// first, and the oldest at every 16th time, as it starts them.
+type attempts struct {
+	held []scheduler.Priority
+	ends int
+}
+
+func (x *attempts) end() scheduler.Priority {
+	at := max(0, slices.Index(x.held, scheduler.Urgent))
+	if x.ends++; x.ends%16 == 0 {
+		at = 0
+	}
+	p := x.held[at]
+	x.held = slices.Delete(x.held, at, at+1)
+	return p
+}
+
+// Each urgent task that ends is followed by another, which overtakes while the worker holds
+// others. Such starts count for the turn by age: the next one in order is the oldest task.
+func TestATaskStartsAtItsTurnByAgeAlthoughUrgentOnesOvertake(t *testing.T) {
 	t.Parallel()
 	s := busy(t, scheduler.Capacity{})
-	s.Retire(s.Class(scheduler.Demand{Owner: "gone"})) // the number of a class that is no more
-	oldest, starts := 6, 0                             // of the tasks that busy has pushed
-	urgent, low := 0, 6                                // attempts that the worker holds
+	w := attempts{held: slices.Repeat([]scheduler.Priority{scheduler.Low}, 6)}
+	oldest, starts := 6, 0 // of the tasks that busy has pushed, which wait
+	bound := 16 * len(w.held)
 	for n := 100; oldest < 10; n++ {
 		s.Push(task(n), 0, scheduler.Urgent, 0)
-		if urgent > 0 {
-			urgent--
-			s.Release(1, 0, scheduler.Urgent)
-		} else {
-			low--
-			s.Release(1, 0, scheduler.Low)
-		}
+		s.Release(1, 0, w.end())
 		for a, ok := s.Next(nil); ok; a, ok = s.Next(nil) {
-			if starts++; starts > 16 {
-				t.Fatalf("%d tasks of its queue were started while task %d was the oldest", starts, oldest)
+			w.held = append(w.held, a.Priority)
+			if starts++; starts > bound {
+				t.Fatalf("%d tasks were started while task %d was the oldest", starts, oldest)
 			}
-			if a.Priority == scheduler.Urgent {
-				urgent++
-				continue
+			if a.Priority == scheduler.Low {
+				if a.Task != task(oldest) {
+					t.Fatalf("got %+v, want task %d", a, oldest)
+				}
+				oldest, starts = oldest+1, 0
 			}
-			if low++; a.Task != task(oldest) {
-				t.Fatalf("got %+v, want task %d", a, oldest)
-			}
-			oldest, starts = oldest+1, 0
 		}
 	}
 }

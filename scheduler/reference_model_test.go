@@ -417,12 +417,12 @@ func (m *model) namedLimitFull(c scheduler.ClassID) bool {
 	})
 }
 
-// started records a start in the order of the queues. counts: it counts for the turn by age.
-func (m *model) started(t modelTask, counts bool) {
+// started records a start in the order of the queues.
+func (m *model) started(t modelTask, inOrder bool) {
 	d := m.demands[t.class]
 	m.starts++
 	m.served[d.Queue], m.served[ownerOf(d)] = m.starts, m.starts
-	if counts {
+	if inOrder {
 		m.turns[d.Queue] = (m.turns[d.Queue] + 1) % 16
 	}
 }
@@ -445,7 +445,7 @@ func (m *model) overtaking() (best int, workers []scheduler.WorkerID) {
 	for p := scheduler.Urgent; p > scheduler.Low; p-- {
 		best = -1
 		for i, t := range m.ready {
-			if t.priority != p || best >= 0 && m.compare(t, m.ready[best], false) >= 0 || m.isDueBefore(t) {
+			if t.priority != p || best >= 0 && m.compare(t, m.ready[best], false) >= 0 {
 				continue
 			}
 			var list []scheduler.WorkerID
@@ -459,18 +459,11 @@ func (m *model) overtaking() (best int, workers []scheduler.WorkerID) {
 			}
 		}
 		if best >= 0 {
-			m.started(m.ready[best], true)
+			queue := m.demands[m.ready[best].class].Queue
+			m.started(m.ready[best], false)
+			m.turns[queue] = min(m.turns[queue]+1, 15)
 			return best, workers
 		}
 	}
 	return -1, nil
-}
-
-// isDueBefore reports whether it is the turn of an older task of the queue, which nothing
-// but capacity holds back.
-func (m *model) isDueBefore(t modelTask) bool {
-	queue := m.demands[t.class].Queue
-	return m.turns[queue] == 15 && slices.ContainsFunc(m.ready, func(o modelTask) bool {
-		return o.seq < t.seq && m.demands[o.class].Queue == queue && m.mayStart(o.class) && !m.limitFull(o.class)
-	})
 }

@@ -59,8 +59,8 @@ func (n *Node) inspect() (*logstore.Contents, error) {
 	return found.log, nil
 }
 
-// lastCommand returns the index of the log's last entry that the FSM applies; 0 without one. Few
-// entries of raft's own follow it.
+// lastCommand returns the index of the log's last entry that the FSM applies; 0 without one. The
+// entries of raft's own that follow it are read, too, as raft does when it starts.
 func (n *Node) lastCommand() (uint64, error) {
 	first, err := n.store.FirstIndex()
 	if err != nil {

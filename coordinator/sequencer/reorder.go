@@ -12,13 +12,13 @@ func (d *dispatcher) unschedule(ref fsm.TaskRef) {
 	d.stale++
 }
 
-// A job is read for the ready tasks that are not reordered if at least one of maxReadTasks of its
-// tasks is: to read a task takes a few ns, to reorder one by itself a µs.
+// If at least one in maxReadTasks of a job's tasks is reordered, the job is read, to find the ready
+// tasks that are not: reading a task takes a few ns, reordering one by itself a µs.
 const maxReadTasks = 64
 
-// reorder queues ready tasks of a job again after an update, or removes those that must wait for
-// a time now. How long they have been ready is not reset. The runs are in the order of their
-// indexes.
+// reorder queues ready tasks again after an update, mostly of one job, or removes those that must
+// wait for a time now. How long they have been ready is not reset. The runs of a job are in the
+// order of their indexes.
 func (d *dispatcher) reorder(b *batch, runs []fsm.TaskRun) {
 	others, ok := d.others(b, runs)
 	if !ok {
@@ -45,7 +45,7 @@ func (d *dispatcher) others(b *batch, runs []fsm.TaskRun) (indexes []uint32, ok 
 	for _, run := range runs {
 		n += run.N
 	}
-	if n == 0 {
+	if n == 0 || slices.ContainsFunc(runs, func(r fsm.TaskRun) bool { return r.Job != runs[0].Job }) {
 		return nil, false
 	}
 	job, _ := b.view.Job(runs[0].Job)
