@@ -121,6 +121,26 @@ func using(uses ...string) *dtaskv1.TaskPolicy {
 	return p
 }
 
+// Tasks use keys of such a limit, which have no settings of their own.
+func TestTheKeyOfALimitIsNotFoundAndItsLimitIsNamed(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	for name, want := range map[string]string{
+		"tenant/acme": `limit "tenant/acme" not found; it is a key of the limit "tenant/*"`,
+		"db/acme":     `limit "db/acme" not found`,
+		"bd":          `limit "bd" not found; did you mean "db"?`,
+	} {
+		_, show := r.limits.ListLimits(t.Context(), &dtaskv1.ListLimitsRequest{Name: name})
+		_, remove := r.limits.DeleteLimit(t.Context(), &dtaskv1.DeleteLimitRequest{Name: name})
+		for _, err := range []error{show, remove} {
+			wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+			if got := status.Convert(err).Message(); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+	}
+}
+
 func TestAJobThatUsesAnUnknownLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	r := withLimits(t)
