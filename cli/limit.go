@@ -97,7 +97,7 @@ tenant/acme.`,
 	bind(fl, &s.Running, "running", "", "maximum `N` of tasks that run at once (default: unlimited)", integer[uint32](1, math.MaxInt32))
 	bindRate(fl, &rate, "rate", "starts")
 	bind(fl, &s.Burst, "burst", "", "maximum `N` of tasks that start at once (default: 1; requires --rate)", integer[uint32](1, maxBurst))
-	bind(fl, &version, "if-version", "", "set only if the limit has this `VERSION`", integer[uint32](1, math.MaxUint32))
+	bind(fl, &version, "if-version", "", "set only if the limit has this `VERSION`, unless it has these settings already", integer[uint32](1, math.MaxUint32))
 	return cmd
 }
 

@@ -114,6 +114,22 @@ func TestLimitsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
+// A request that is repeated because its answer was lost has an old version.
+func TestSettingsThatAreSetAlreadyAreAcceptedAtAnyVersion(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	for _, version := range []uint32{0, 1, 7} { // the first one makes the queue
+		l, err := r.limits.SetLimit(t.Context(), &dtaskv1.SetLimitRequest{Name: "tenant/*", Settings: &dtaskv1.LimitSettings{Running: 1}, IfVersion: version})
+		if err != nil || l.GetLimit().GetVersion() != 1 {
+			t.Errorf("limit, expecting version %d: got %v, %v", version, l, err)
+		}
+		q, err := r.queues.SetQueue(t.Context(), &dtaskv1.SetQueueRequest{Name: "etl", Settings: &dtaskv1.QueueSettings{Weight: 3}, IfVersion: version})
+		if err != nil || q.GetQueue().GetVersion() != 1 {
+			t.Errorf("queue, expecting version %d: got %v, %v", version, q, err)
+		}
+	}
+}
+
 // using returns a policy of tasks that use limits.
 func using(uses ...string) *dtaskv1.TaskPolicy {
 	p := header("").GetPolicies()[0]
