@@ -138,7 +138,7 @@ func (a *app) ticks(s *spec.Schedule, begin time.Time, n int) view {
 	return ticksView(doc)
 }
 
-// ticksView is a table of ticks. Without any, there is none: a note says why.
+// ticksView is a table of ticks. Without any, a note has the reason, and the table is left out.
 func ticksView(doc document.Ticks) view {
 	return view{doc: doc, text: func(p *show.Printer) {
 		if len(doc.Ticks) > 0 {
