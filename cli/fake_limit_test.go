@@ -33,8 +33,11 @@ func (f *fakeLeader) limitNamed(name string) (*dtaskv1.Limit, error) {
 	i := slices.IndexFunc(f.limits, func(l *dtaskv1.Limit) bool { return l.GetName() == name })
 	if i < 0 {
 		meant := ""
-		if name == "export" {
+		switch name {
+		case "export":
 			meant = `; did you mean "export-api"?`
+		case "tenant/acme":
+			meant = `; it is a key of the limit "tenant/*"`
 		}
 		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, fmt.Sprintf("limit %q not found%s", name, meant))
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,12 +31,22 @@ func (a *app) onLimit(do func(ctx context.Context, c *client.Client, name string
 		v, err := do(ctx, c, args[0])
 		switch {
 		case errors.Is(err, client.ErrNotFound):
-			err = withHint(err, "dtaskctl limit list shows the limits")
+			err = withHint(err, "%s", otherLimit(args[0], err))
 		case errors.Is(err, client.ErrConflict):
 			err = withHint(err, "dtaskctl limit show NAME shows its version and what uses it")
 		}
 		return v, err
 	})
+}
+
+// otherLimit is the hint of an error about an unknown limit. The name of one that tasks use may be
+// a key of a limit.
+func otherLimit(name string, err error) string {
+	group, _, keyed := strings.Cut(name, "/")
+	if limit := group + "/*"; keyed && strings.Contains(err.Error(), strconv.Quote(limit)) {
+		return "dtaskctl limit show '" + limit + "' shows its keys"
+	}
+	return "dtaskctl limit list shows the limits"
 }
 
 func newLimitSet(a *app) *cobra.Command {
@@ -85,7 +97,7 @@ tenant/acme.`,
 	bind(fl, &s.Running, "running", "", "maximum `N` of tasks that run at once (default: unlimited)", integer[uint32](1, math.MaxInt32))
 	bindRate(fl, &rate, "rate", "starts")
 	bind(fl, &s.Burst, "burst", "", "maximum `N` of tasks that start at once (default: 1; requires --rate)", integer[uint32](1, maxBurst))
-	bind(fl, &version, "if-version", "", "set only if the limit has this `VERSION`", integer[uint32](1, math.MaxUint32))
+	bind(fl, &version, "if-version", "", "set only if the limit has this `VERSION`, unless it has these settings already", integer[uint32](1, math.MaxUint32))
 	return cmd
 }
 

@@ -80,6 +80,6 @@ weight has among theirs.`,
 	fl.Var(&labels, "require", "label that tasks of the queue require of a worker, `NAME=VALUE` (repeatable)")
 	bindRate(fl, &rate, "submit-rate", "submissions")
 	bind(fl, &s.SubmitBurst, "submit-burst", "", "maximum `N` of jobs submitted at once (default: 1; requires --submit-rate)", integer[uint32](1, maxBurst))
-	bind(fl, &version, "if-version", "", "set only if the queue has this `VERSION`", integer[uint32](1, math.MaxUint32))
+	bind(fl, &version, "if-version", "", "set only if the queue has this `VERSION`, unless it has these settings already", integer[uint32](1, math.MaxUint32))
 	return cmd
 }

@@ -88,10 +88,13 @@ func newRun(a *app) *cobra.Command {
 				if err := a.addNeeds(ctx, c, f.needs, job); err != nil {
 					return view{}, err
 				}
+				run := func() (view, error) { return a.submit(ctx, c, job, submitFlags{}) }
 				if f.wait {
-					return a.runAndWait(ctx, c, job)
+					run = func() (view, error) { return a.runAndWait(ctx, c, job) }
 				}
-				return a.submit(ctx, c, job, submitFlags{})
+				v, err := run()
+				nameFlags(err, f.queue, f.uses)
+				return v, err
 			})(cmd, args)
 		},
 	}

@@ -97,10 +97,13 @@ func (f *nextFlags) stored(a *app, cmd *cobra.Command, args []string) error {
 		for _, t := range x.GetNext() {
 			doc.Ticks = append(doc.Ticks, document.Tick{At: time.UnixMilli(t.GetAt()).UTC().Format(time.RFC3339), Local: t.GetLocal(), Note: t.GetNote()})
 		}
-		if len(doc.Ticks) < f.count {
+		switch why := x.GetWhy(); {
+		case len(doc.Ticks) == 0 && len(why) > 0:
+			a.note("schedule %s does not fire: %s", show.Clean(x.GetName()), show.Clean(why[0]))
+		case len(doc.Ticks) < f.count:
 			a.note("schedule %s is %s and has %s", show.Clean(x.GetName()), x.GetState(), show.Plural(len(doc.Ticks), "next time"))
 		}
-		return view{doc: doc, text: func(p *show.Printer) { p.Ticks(doc.Ticks) }}, nil
+		return ticksView(doc), nil
 	})(cmd, args)
 }
 
@@ -126,10 +129,22 @@ func (a *app) ticks(s *spec.Schedule, begin time.Time, n int) view {
 			At: t.At.UTC().Format(time.RFC3339), Local: t.At.Format(time.RFC3339), Note: t.Note,
 		})
 	}
-	if len(doc.Ticks) < n {
-		a.note("the schedule ends: it has %s after %s", show.Plural(len(doc.Ticks), "time"), begin.UTC().Format(time.RFC3339))
+	switch after := begin.UTC().Format(time.RFC3339); {
+	case len(doc.Ticks) == 0:
+		a.note("the schedule has ended: it does not fire after %s", after)
+	case len(doc.Ticks) < n:
+		a.note("the schedule ends: it has %s after %s", show.Plural(len(doc.Ticks), "time"), after)
 	}
-	return view{doc: doc, text: func(p *show.Printer) { p.Ticks(doc.Ticks) }}
+	return ticksView(doc)
+}
+
+// ticksView is a table of ticks. Without any, a note has the reason, and the table is left out.
+func ticksView(doc document.Ticks) view {
+	return view{doc: doc, text: func(p *show.Printer) {
+		if len(doc.Ticks) > 0 {
+			p.Ticks(doc.Ticks)
+		}
+	}}
 }
 
 // instant parses a point in time of which also the past is meaningful.

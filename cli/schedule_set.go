@@ -54,7 +54,7 @@ the replacement never fire. Setting the same file again changes nothing.`,
 		},
 	}
 	fl := cmd.Flags()
-	bind(fl, &version, "if-version", "", "set only if the schedule has this `VERSION`", integer[uint32](1, math.MaxUint32))
+	bind(fl, &version, "if-version", "", "set only if the schedule has this `VERSION`, unless the same file was set last", integer[uint32](1, math.MaxUint32))
 	bindNamespace(fl, &namespace, namespaceUsage)
 	f.params.bindParams(fl)
 	return cmd

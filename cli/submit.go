@@ -85,6 +85,7 @@ each of them.
 					submit = func() (view, error) { return a.submitMany(ctx, c, jobs, f) }
 				}
 				v, err := submit()
+				nameFlags(err, f.queue, nil)
 				locateNames(err, args)
 				return v, err
 			})(cmd, args)
@@ -253,6 +254,7 @@ func (a *app) submitMany(ctx context.Context, c *client.Client, jobs []*dtaskv1.
 			text = append(text, submittedLine(job, r.Submitted))
 			a.note("%s: %s", name, show.Levels(spec.Levels(job)))
 		} else {
+			nameFlags(r.Err, f.queue, nil)
 			first = firstError(first, fmt.Errorf("%s: %w", name, submitError(r.Err)))
 			one.Error = r.Err.Error()
 			text = append(text, fmt.Sprintf("job (%s) rejected: %s", name, show.Clean(one.Error)))

@@ -4,12 +4,30 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/spec"
 )
+
+// nameFlags makes the faults of a job name the flags --queue and --uses, if these name the queue or
+// the limit that is unknown.
+func nameFlags(err error, queue string, uses []string) {
+	details, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		return
+	}
+	for i, fault := range details.Faults {
+		if name, _, ok := quotedAfter(fault, unknownQueue); ok && name == queue {
+			details.Faults[i] = "--queue" + strings.TrimPrefix(fault, "job.queue")
+		}
+		if use := unknownUse(fault); use != "" && slices.Contains(uses, use) {
+			details.Faults[i] = "--" + fault
+		}
+	}
+}
 
 // locateNames adds file, line and column to the faults of a job whose queue, or a limit that
 // it uses, is unknown. Only the coordinators know these, and they don't have the file.
@@ -39,17 +57,25 @@ func locateNames(err error, paths []string) {
 // positionOf returns a function that finds the name which a fault is about in a job file; nil
 // for other faults.
 func positionOf(fault string) func(text []byte) (line, column int) {
-	if name, _, ok := quotedAfter(fault, "job.queue: unknown queue "); ok {
+	if name, _, ok := quotedAfter(fault, unknownQueue); ok {
 		return func(text []byte) (int, int) { return spec.QueuePosition(text, name) }
 	}
-	use, rest, ok := quotedAfter(fault, "uses: unknown limit ")
-	if !ok {
-		return nil
+	if use := unknownUse(fault); use != "" {
+		return func(text []byte) (int, int) { return spec.UsePosition(text, use) }
 	}
+	return nil
+}
+
+// unknownQueue is how the fault of a job in an unknown queue begins.
+const unknownQueue = "job.queue: unknown queue "
+
+// unknownUse returns what a task uses, of a fault about an unknown limit; empty for other faults.
+func unknownUse(fault string) string {
+	use, rest, _ := quotedAfter(fault, "uses: unknown limit ")
 	if keyed, _, ok := quotedAfter(rest, ", which "); ok {
 		use = keyed
 	}
-	return func(text []byte) (int, int) { return spec.UsePosition(text, use) }
+	return use
 }
 
 // quotedAfter returns the quoted text that follows a prefix, and what follows it.

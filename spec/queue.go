@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -60,8 +61,11 @@ func CheckQueue(name string, q *dtaskv1.QueueSettings) error {
 }
 
 // ParseAmount parses an amount of a resource as job files have it, such as 0.5 or 8GiB, in
-// thousandths of its unit.
+// thousandths of its unit. It is for quotas: 0 is for CheckQueue, which refuses it.
 func ParseAmount(resource, text string) (int64, error) {
+	if strings.HasPrefix(text, "-") {
+		return 0, asError(problem{quote(text) + " is negative", "write an amount above 0"})
+	}
 	if resource == "memory" || resource == "disk" {
 		v, p := size(text)
 		return v * 1000, asError(p)

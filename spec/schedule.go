@@ -94,7 +94,10 @@ type scheduleBuilder struct {
 var scheduleFields = fields[*scheduleBuilder]{
 	"cron": readCron,
 	"every": func(r *reader, b *scheduleBuilder, e entry) {
-		ms, _ := r.duration(e.value, false)
+		ms, ok := r.duration(e.value, true)
+		if ok && ms == 0 {
+			r.fault(e.value, fmt.Sprintf("%s must be longer than 0", quote(e.value.Value)), "write a duration such as 15m")
+		}
 		b.config.Every = time.Duration(ms) * time.Millisecond
 	},
 	"at": func(r *reader, b *scheduleBuilder, e entry) {

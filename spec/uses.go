@@ -29,7 +29,13 @@ func useProblem(use string) problem {
 }
 
 // limitNameProblem checks the name of a limit: NAME, or NAME/* for a counter for each key.
-func limitNameProblem(name string) problem { return nameProblem(strings.TrimSuffix(name, "/*")) }
+func limitNameProblem(name string) problem {
+	group, key, keyed := strings.Cut(name, "/")
+	if p := nameProblem(group); p.bad() || !keyed || key == "*" {
+		return p
+	}
+	return problem{quote(name) + " names one key of a limit", "set " + quote(group+"/*") + ", which counts each key by itself"}
+}
 
 // CheckLimit checks the name and the settings of a limit. The error is [Faults].
 func CheckLimit(name string, l *dtaskv1.LimitSettings) error {

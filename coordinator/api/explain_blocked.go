@@ -3,6 +3,8 @@ package api
 import (
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -115,8 +117,10 @@ func (x *explainer) reasonOf(ref fsm.TaskRef) *dtaskv1.Reason {
 	case fsm.Assigned:
 		y.assigned()
 	case fsm.Pending:
-		if why := x.pendingReason(ref); why != "" {
-			return &dtaskv1.Reason{Code: "no_suitable_worker", Detail: why}
+		if unmet := x.unmetDemand(ref); unmet != nil {
+			r := proto.CloneOf(unmet)
+			r.Code = "no_suitable_worker"
+			return r
 		}
 		return &dtaskv1.Reason{Code: "waits_for_worker"}
 	case fsm.Blocked, fsm.Completed, fsm.Failed, fsm.Cancelled, fsm.Dead, fsm.Lost:

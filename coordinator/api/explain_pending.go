@@ -107,9 +107,25 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 	case len(c.Groups) == 0:
 		return append(list, &dtaskv1.Reason{Code: "no_worker"})
 	case !c.EverFits:
-		return append(list, &dtaskv1.Reason{Code: "fits_no_worker"})
+		return append(list, x.fitsNoWorker())
 	}
 	return append(list, &dtaskv1.Reason{Code: "no_free_capacity"})
+}
+
+// fitsNoWorker names what no worker fulfills, of those that the caller may see. The state may have
+// one that does and that the leader does not count, such as one that is not connected, or none
+// that is up and has slots: then nothing is named.
+func (x *explainer) fitsNoWorker() *dtaskv1.Reason {
+	number, ok := x.st.PolicyNumber(x.at)
+	if !ok {
+		return &dtaskv1.Reason{Code: "fits_no_worker"}
+	}
+	r := unmetDemand(x.st, x.job.Header, x.job.Policy(number), x.sees)
+	if r == nil || r.GetCauseCode() == "no_worker" {
+		r = &dtaskv1.Reason{}
+	}
+	r.Code = "fits_no_worker"
+	return r
 }
 
 // holders returns the first tasks of an array that have an attempt.

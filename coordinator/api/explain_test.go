@@ -317,7 +317,7 @@ func TestEachCodeOfAnExplanationIsDocumented(t *testing.T) {
 			t.Errorf("docs/explain.md has %s, which no answer has", row[1])
 		}
 	}
-	for _, file := range []string{"explain.go", "explain_blocked.go", "explain_pending.go", "explain_job.go", "explain_estimate.go", "../sequencer/capacity.go"} {
+	for _, file := range []string{"explain.go", "explain_blocked.go", "explain_pending.go", "pending_reason.go", "explain_job.go", "explain_estimate.go", "../sequencer/capacity.go"} {
 		source, err := os.ReadFile(file) //nolint:gosec // of the list above
 		if err != nil {
 			t.Fatal(err)

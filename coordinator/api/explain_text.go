@@ -104,8 +104,16 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return fmt.Sprintf("queue %s: %s needed, %s left of its quota of %s", r.GetValue(), quantity(r.GetName(), r.GetWant()),
 			amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal())) + inAlternative(r.GetAlternative())
 	},
-	"no_worker":        fixed("no worker is up"),
-	"fits_no_worker":   fixed("it fits no known worker: none that accepts tasks could run it, even if idle"),
+	"no_worker": fixed("no worker is up"),
+	"fits_no_worker": func(r *dtaskv1.Reason) string {
+		switch {
+		case r.GetDetail() == "":
+			return "it fits no known worker: none that accepts tasks could run it, even if idle"
+		case r.GetCauseCode() == "worker_drains":
+			return "it fits no worker that accepts tasks: " + r.GetDetail()
+		}
+		return "it fits no known worker, even if idle: " + r.GetDetail() + mostText(r)
+	},
 	"no_free_capacity": fixed("no worker that could run it has a free slot with what it needs"),
 	"tasks_ahead":      func(r *dtaskv1.Reason) string { return "at most " + aheadText(r) },
 	"many_tasks_ahead": func(r *dtaskv1.Reason) string { return "at least " + aheadText(r) },
@@ -391,6 +399,14 @@ func offerText(o *dtaskv1.WorkerOffer) string {
 		parts = append(parts, "the secret "+name)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// mostText is the largest amount of a resource that one worker has, if one is missing.
+func mostText(r *dtaskv1.Reason) string {
+	if r.GetUnit() != unitThousandths || r.GetTotal() == 0 {
+		return ""
+	}
+	return "; the most is " + amountText(r.GetName(), r.GetTotal())
 }
 
 // inAlternative names the alternative of a task's resources that a text is about; 0: of all.

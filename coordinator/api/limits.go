@@ -124,8 +124,11 @@ func (s *limits) explainLimit(err error, name string, version uint32) error {
 	return err
 }
 
-// limitNotFound names the limit that was probably meant.
+// limitNotFound names the limit that was probably meant, or that has the name as a key.
 func limitNotFound(st *fsm.State, name string) error {
+	if keyed := fsm.LimitOf(name); keyed != name && st.NamedLimit(keyed) != nil {
+		return notFound("limit %s not found; it is a key of the limit %s", quote(name), quote(keyed))
+	}
 	return notFoundNear("limit", name, nearLimit(st, name))
 }
 

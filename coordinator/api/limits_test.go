@@ -114,11 +114,47 @@ func TestLimitsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
+// A request that is repeated because its answer was lost has an old version.
+func TestSettingsThatAreSetAlreadyAreAcceptedAtAnyVersion(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	for _, version := range []uint32{0, 1, 7} { // the first one makes the queue
+		l, err := r.limits.SetLimit(t.Context(), &dtaskv1.SetLimitRequest{Name: "tenant/*", Settings: &dtaskv1.LimitSettings{Running: 1}, IfVersion: version})
+		if err != nil || l.GetLimit().GetVersion() != 1 {
+			t.Errorf("limit, expecting version %d: got %v, %v", version, l, err)
+		}
+		q, err := r.queues.SetQueue(t.Context(), &dtaskv1.SetQueueRequest{Name: "etl", Settings: &dtaskv1.QueueSettings{Weight: 3}, IfVersion: version})
+		if err != nil || q.GetQueue().GetVersion() != 1 {
+			t.Errorf("queue, expecting version %d: got %v, %v", version, q, err)
+		}
+	}
+}
+
 // using returns a policy of tasks that use limits.
 func using(uses ...string) *dtaskv1.TaskPolicy {
 	p := header("").GetPolicies()[0]
 	p.Uses = uses
 	return p
+}
+
+// Tasks use keys of such a limit, which have no settings of their own.
+func TestTheKeyOfALimitIsNotFoundAndItsLimitIsNamed(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	for name, want := range map[string]string{
+		"tenant/acme": `limit "tenant/acme" not found; it is a key of the limit "tenant/*"`,
+		"db/acme":     `limit "db/acme" not found`,
+		"bd":          `limit "bd" not found; did you mean "db"?`,
+	} {
+		_, show := r.limits.ListLimits(t.Context(), &dtaskv1.ListLimitsRequest{Name: name})
+		_, remove := r.limits.DeleteLimit(t.Context(), &dtaskv1.DeleteLimitRequest{Name: name})
+		for _, err := range []error{show, remove} {
+			wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+			if got := status.Convert(err).Message(); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+	}
 }
 
 func TestAJobThatUsesAnUnknownLimitIsRefused(t *testing.T) {

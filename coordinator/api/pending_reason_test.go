@@ -1,12 +1,14 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -161,7 +163,7 @@ func TestAPendingTaskNamesTheRuleThatNoWorkerFulfills(t *testing.T) {
 	} {
 		var got string
 		r.machine.Read(func(st *fsm.State, _ uint64) {
-			got = pendingReason(st, &dtaskv1.JobHeader{}, &dtaskv1.TaskPolicy{Type: "noop", Rules: []*dtaskv1.LabelRule{x}})
+			got = unmetDemand(st, &dtaskv1.JobHeader{}, &dtaskv1.TaskPolicy{Type: "noop", Rules: []*dtaskv1.LabelRule{x}}, anyWorker).GetDetail()
 		})
 		if got != want {
 			t.Errorf("%v: got %q, want %q", x, got, want)
@@ -190,6 +192,99 @@ func TestPlacementRequiresItsFeatureLevel(t *testing.T) {
 	for _, x := range policies {
 		if err := send(x); err != nil {
 			t.Errorf("%v, at the level: got %v", x, err)
+		}
+	}
+}
+
+// What no worker has is in the text of the answer, and in fields for programs.
+func TestTheDemandThatNoWorkerFulfillsIsExplained(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.leader.op(t, &fsm.RegisterWorker{
+		ID: 1, Name: "w1", Incarnation: testInstance, Slots: 4, Version: "v", Address: "host",
+		Labels:    []fsm.Label{{Key: "zone", Value: "eu"}, {Key: fsm.TypeLabel, Value: "noop"}},
+		Resources: []fsm.Resource{{Name: "gpu", Amount: 1500}},
+	})
+	r.leader.explain = func(e *sequencer.Explanation) {
+		e.Capacity = capacityOf(&sequencer.Capacity{Complete: true, Groups: []sequencer.WorkerGroup{{Workers: []fsm.WorkerID{1}}}})
+	}
+	h := header("x")
+	var tasks []*dtaskv1.TaskSpec
+	add := func(name string, p *dtaskv1.TaskPolicy) {
+		p.Type, p.Execution = cmp.Or(p.GetType(), "noop"), h.GetPolicies()[0].GetExecution()
+		h.Policies = append(h.Policies, p)
+		one := task(name)
+		one.Policy = uint32(len(h.Policies) - 1)
+		tasks = append(tasks, one)
+	}
+	add("gpu", &dtaskv1.TaskPolicy{Resources: map[string]int64{"gpu": 3000}})
+	add("fpga", &dtaskv1.TaskPolicy{Resources: map[string]int64{"fpga": 1000}})
+	add("either", &dtaskv1.TaskPolicy{Resources: map[string]int64{"gpu": 3000}, Alternatives: []*dtaskv1.ResourceList{{Resources: map[string]int64{"cpu": 1000}}}})
+	add("label", &dtaskv1.TaskPolicy{Require: map[string]string{"pool": "ml"}})
+	add("oneof", &dtaskv1.TaskPolicy{Rules: []*dtaskv1.LabelRule{{Name: "zone", Values: []string{"ap", "us"}}}})
+	add("not", &dtaskv1.TaskPolicy{Rules: []*dtaskv1.LabelRule{{Name: "zone", Values: []string{"eu"}, Not: true}}})
+	add("any", &dtaskv1.TaskPolicy{Rules: []*dtaskv1.LabelRule{{Name: "rack"}}})
+	add("secret", &dtaskv1.TaskPolicy{Secrets: []string{"db"}})
+	add("type", &dtaskv1.TaskPolicy{Type: "odd"})
+	add("fits", &dtaskv1.TaskPolicy{})
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	if _, err := r.send(t.Context(), request("k", h, tasks...)); err != nil {
+		t.Fatal(err, detailOf(err).GetFaults())
+	}
+	const idle = "it fits no known worker, even if idle: no worker that is up "
+	for name, want := range map[string]*dtaskv1.Reason{
+		"gpu":    {Text: idle + "has 3 gpu; the most is 1.5", CauseCode: "resource_short", Name: "gpu", Want: 3000, Free: 1500, Total: 1500, Unit: "thousandths"},
+		"fpga":   {Text: idle + "has 1 fpga", CauseCode: "resource_short", Name: "fpga", Want: 1000, Unit: "thousandths"},
+		"either": {Text: idle + "has 3 gpu, or 1 cpu", CauseCode: "resource_short"},
+		"label":  {Text: idle + "has the label pool=ml", CauseCode: "label_missing", Name: "pool", Value: "ml"},
+		"oneof":  {Text: idle + "has the label zone=ap or zone=us", CauseCode: "label_not_one_of", Name: "zone", Value: "[ap, us]"},
+		"not":    {Text: idle + "lacks the label zone=eu", CauseCode: "label_excluded", Name: "zone", Value: "eu"},
+		"any":    {Text: idle + "has the label rack", CauseCode: "label_missing", Name: "rack", Value: "*"},
+		"secret": {Text: idle + "has the secret db", CauseCode: "secret_missing", Name: "db"},
+		"type":   {Text: idle + `handles tasks of type "odd"`, CauseCode: "type_missing", Name: "odd"},
+		"fits":   {Text: "it fits no known worker: none that accepts tasks could run it, even if idle"},
+	} {
+		e, _ := r.explainTask(t, name)
+		want.Code = "fits_no_worker"
+		if _, detail, ok := strings.Cut(want.GetText(), "even if idle: "); ok {
+			want.Detail, _, _ = strings.Cut(detail, "; ")
+		}
+		if got := e.GetReasons()[0]; !proto.Equal(got, want) {
+			t.Errorf("task %s: got\n%v\nwant\n%v", name, got, want)
+		}
+	}
+	r.leader.op(t, &fsm.DrainWorker{ID: 1, Until: 9_000_000})
+	if _, got := r.explainTask(t, "fits"); got != "fits_no_worker: it fits no worker that accepts tasks: all workers that could run it drain" {
+		t.Errorf("while the worker drains: got %s", got)
+	}
+}
+
+// What is said to be missing does not depend on workers that the caller must not know of.
+func TestADemandIsExplainedWithoutWorkersOfOtherNamespaces(t *testing.T) {
+	t.Parallel()
+	r := setupIdentities(t)
+	big := task("a")
+	h := header("own")
+	h.Policies[0].Resources = map[string]int64{"gpu": 3000}
+	if _, err := r.send(as(t.Context(), "submitter"), request("own", h, big)); err != nil {
+		t.Fatal(err)
+	}
+	r.worker(t)
+	fork, _ := r.machine.Fork()
+	r.leader.op(t, &fsm.RegisterWorker{
+		ID: fork.NextWorker(), Name: "secret", Incarnation: testInstance, Slots: 4, Version: "v", Address: "host",
+		Labels: []fsm.Label{{Key: fsm.NamespaceLabel, Value: "elsewhere"}}, Resources: []fsm.Resource{{Name: "gpu", Amount: 2000}},
+	})
+	r.leader.explain = func(e *sequencer.Explanation) {
+		e.Capacity = capacityOf(&sequencer.Capacity{Complete: true, Groups: []sequencer.WorkerGroup{{Workers: []fsm.WorkerID{1}}}})
+	}
+	for name, want := range map[string]string{"submitter": "no worker that is up has 3 gpu", "admin": "no worker that fulfills the other requirements has 3 gpu"} {
+		e, err := r.jobs.Explain(as(t.Context(), name), &dtaskv1.ExplainRequest{Job: "1", Task: "a"})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := e.GetReasons()[0]; got.GetText() != "it fits no known worker, even if idle: "+want || got.GetTotal() != 0 {
+			t.Errorf("%s: got %v, want %s", name, got, want)
 		}
 	}
 }

@@ -183,7 +183,7 @@ func (p *plan) classes() {
 			p.fitting[id] = fitting
 			c.Workers, c.AtOnce = uint32(workers), p.planner.AtOnce(t.GetPolicy(), fitting) //nolint:gosec // workers are few
 			if workers == 0 {
-				c.Reason = cmp.Or(pendingReason(p.st, p.header, x), "no worker has all that it needs")
+				c.Reason = cmp.Or(unmetDemand(p.st, p.header, x, anyWorker).GetDetail(), "no worker has all that it needs")
 			}
 			p.byClass[id] = c
 			p.resp.Classes = append(p.resp.Classes, c)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -157,8 +158,13 @@ func TestAnUpdateMovesAJob(t *testing.T) {
 	if err != nil || got.GetVersion() != 2 || got.GetJob().GetQueue() != "etl" {
 		t.Errorf("got %v, %v", got, err)
 	}
-	_, err = r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: "1", Queue: "ml", IdempotencyKey: "v"})
-	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+	for queue, want := range map[string]string{"ml": `queue "ml" not found`, "elt": `queue "elt" not found; did you mean "etl"?`} {
+		_, err = r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: "1", Queue: queue, IdempotencyKey: queue})
+		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+		if status.Convert(err).Message() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
 	_, err = r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: "1", Queue: "default", IfVersion: 1, IdempotencyKey: "w"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 	for _, both := range []*dtaskv1.UpdateRequest{

@@ -137,8 +137,8 @@ type taskReader struct {
 	st       *fsm.State
 	job      fsm.Job
 	observed map[uint32]sequencer.Observation
-	reasons  map[uint32]string // why tasks are pending, by policy
-	homes    map[home]string   // the workers of their keys
+	reasons  map[uint32]*dtaskv1.Reason // what no worker fulfills, by policy; nil: one could run the task
+	homes    map[home]string            // the workers of their keys
 
 	dependencies, results, history bool
 }

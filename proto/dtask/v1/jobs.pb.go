@@ -5548,7 +5548,7 @@ type Reason struct {
 	Varies bool     `protobuf:"varint,15,opt,name=varies,proto3" json:"varies,omitempty"`
 	Tasks  []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // that hold what it waits for, of the job, or JOB/TASK for a limit; at most 10
 	// Of a task that is waited for: why it is in its state, as the code and the sentence of a
-	// reason.
+	// reason. Of a demand that no worker fulfills: the code of the obstacle at a worker.
 	CauseCode string `protobuf:"bytes,17,opt,name=cause_code,json=causeCode,proto3" json:"cause_code,omitempty"`
 	Cause     string `protobuf:"bytes,18,opt,name=cause,proto3" json:"cause,omitempty"`
 	// Of a task with alternatives of resources: the number, from 1, of the one that it is about;

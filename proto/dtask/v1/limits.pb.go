@@ -287,7 +287,7 @@ type SetLimitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Settings      *LimitSettings         `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
-	IfVersion     uint32                 `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"` // the version that the limit must have; 0 = any, or none
+	IfVersion     uint32                 `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"` // the version that the limit must have, unless it has these settings; 0 = any, or none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

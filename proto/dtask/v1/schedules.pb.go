@@ -724,7 +724,7 @@ func (x *Schedule) GetTimeZones() string {
 type SetScheduleRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Definition *ScheduleDefinition    `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`                 // of the first message
-	IfVersion  uint32                 `protobuf:"varint,2,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"` // of the first message: the version that the schedule must have; 0 = any, or none
+	IfVersion  uint32                 `protobuf:"varint,2,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"` // of the first message: the version that the schedule must have, unless this request has set it; 0 = any, or none
 	// Number, idempotency key and needs must be empty.
 	Part          *JobPart `protobuf:"bytes,3,opt,name=part,proto3" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
