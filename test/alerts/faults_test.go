@@ -111,6 +111,10 @@ func faults() []fault {
 			inject: failForGood,
 		},
 		{
+			name: "no coordinator runs while a schedule is due", fires: []string{"DtaskTicksMissed", "DtaskNoLeader", "DtaskReplicaDown"},
+			inject: missTicks,
+		},
+		{
 			name: "a webhook is rejected", fires: []string{"DtaskNotificationsFailing", "DtaskDeadLettersGrowing"},
 			prepare: func(t *testing.T, b *bed) {
 				t.Helper()
@@ -302,6 +306,30 @@ func scheduleBackups(t *testing.T, b *bed) (dir string) {
 		return a.Err()
 	}))
 	return dir
+}
+
+// frequent is the name of a schedule that fires every two seconds.
+const frequent = "frequent"
+
+func setSchedule(t *testing.T, b *bed) {
+	t.Helper()
+	text := "job: {name: " + frequent + ", tasks: [{id: a, type: noop}]}\nschedule: {every: 2s, overlap: allow}\n"
+	clustertest.Must(t, b.RunWith(t.Context(), text, "schedule", "set", "-").Err())
+}
+
+// missTicks stops all coordinators for longer than the period of the rule: what they counted
+// before is not in it, and what they miss is counted right after their start.
+func missTicks(t *testing.T, b *bed) {
+	t.Helper()
+	ctx := t.Context()
+	setSchedule(t, b)
+	for _, n := range b.Coordinators() {
+		clustertest.Must(t, n.Kill())
+	}
+	clustertest.Must(t, cluster.Pause(ctx, 15*time.Minute/scale+5*time.Second))
+	for _, n := range b.Coordinators() {
+		clustertest.Must(t, n.Start(ctx))
+	}
 }
 
 func submitMore(t *testing.T, b *bed) {

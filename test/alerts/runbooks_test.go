@@ -63,6 +63,7 @@ var shows = map[string][]string{
 	"DtaskTasksStuck":           {"nowhere", "w1"},
 	"DtaskAttemptsOrphaned":     {"w2"},
 	"DtaskDeadLettersGrowing":   {"1/a"},
+	"DtaskTicksMissed":          {"missed ticks before it skipped"},
 	"DtaskNotificationsFailing": {"notification dropped"},
 	"DtaskWorkerDown":           {"down"},
 	"DtaskOutputDropped":        {"output of attempts not stored"},
@@ -90,6 +91,12 @@ var repaired = map[string]func(ctx context.Context, b *bed) error{
 	},
 	// What the receiver missed is read.
 	"DtaskNotificationsFailing": func(ctx context.Context, b *bed) error { return hasState(ctx, b, "failed") },
+	"DtaskTicksMissed": func(ctx context.Context, b *bed) error {
+		if a := b.Run(ctx, "schedule", "show", frequent); a.Err() != nil || !strings.Contains(a.Stdout, "started by a user") {
+			return errors.New(a.String())
+		}
+		return nil
+	},
 	// The task that had failed for good after two attempts ran again.
 	"DtaskDeadLettersGrowing": func(ctx context.Context, b *bed) error {
 		job, err := b.Job(ctx, "1")
@@ -200,7 +207,7 @@ func newMachine(t *testing.T, b *bed) *machine {
 		}, b.Ctl.Env...),
 		names: strings.NewReplacer(
 			"/mnt/backups", b.Dir, "/var/lib/dtask-worker", b.Workers()[0].Dir, "/var/lib/dtask", b.follower.DataDir, "n2", b.follower.Name,
-			"JOB", "1", "TASK", "a", "TYPE", "fail", "NAME", "more-0",
+			"JOB", "1", "TASK", "a", "TYPE", "fail", "NAME", "more-0", "SCHEDULE", frequent,
 		),
 	}
 	// Where the key of the CA is.

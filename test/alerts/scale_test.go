@@ -21,6 +21,7 @@ const scale = 30
 var thresholds = map[string][2]string{
 	"DtaskBacklogOld":    {"> 1800", "> 60"},
 	"DtaskReplicaBehind": {"> 10000", "> 100"},
+	"DtaskTicksMissed":   {"< 900", "< 30"},
 }
 
 var duration = regexp.MustCompile(`(\bfor: |\[|\boffset )(\d+[smhd])`)

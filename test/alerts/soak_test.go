@@ -12,7 +12,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// Under mixed work without faults, and with scheduled backups, no alert fires, and every
+// Under mixed work without faults, with a schedule and scheduled backups, no alert fires, and every
 // expression of the dashboard has data.
 func TestNoAlertFiresUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -26,6 +26,7 @@ func TestNoAlertFiresUnderLoad(t *testing.T) {
 	b := newBed(t, &fault{config: cluster.Config{TLS: true}}) // with certificates and audit logs
 	ctx := t.Context()
 	scheduleBackups(t, b)
+	setSchedule(t, b)
 	submitJobs(t, b, 200*time.Millisecond, mixed)
 	began := time.Now()
 	clustertest.Must(t, cluster.Until(ctx, "every panel has data", startLimit, func(ctx context.Context) error {
