@@ -272,6 +272,9 @@ func TestAWorkerWithoutAGivenNameJoinsUnderAnotherOne(t *testing.T) {
 	if !strings.HasPrefix(second.GetName(), first.GetName()+"-") || !bytes.Equal(second.GetPublicKeyHash(), first.GetPublicKeyHash()) {
 		t.Errorf("joined as %s, then as %s", first.GetName(), second.GetName())
 	}
+	l := <-j.sessions // else it may connect before it is drained, or not
+	<-j.keys
+	l.welcome(t, 1)
 	b.drain()
 	<-b.done
 

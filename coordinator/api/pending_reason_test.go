@@ -214,7 +214,7 @@ func TestTheDemandThatNoWorkerFulfillsIsExplained(t *testing.T) {
 		p.Type, p.Execution = cmp.Or(p.GetType(), "noop"), h.GetPolicies()[0].GetExecution()
 		h.Policies = append(h.Policies, p)
 		one := task(name)
-		one.Policy = uint32(len(h.Policies) - 1)
+		one.Policy = uint32(len(h.GetPolicies()) - 1)
 		tasks = append(tasks, one)
 	}
 	add("gpu", &dtaskv1.TaskPolicy{Resources: map[string]int64{"gpu": 3000}})
