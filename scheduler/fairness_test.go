@@ -28,7 +28,6 @@ func TestTheWaitForATurnByAgeIsBounded(t *testing.T) {
 		s := scheduler.New(1)
 		slots := rapid.IntRange(1, 4).Draw(t, "slots")
 		s.AddWorker(1, scheduler.Capacity{Slots: slots})
-		s.SetPrefetch(1, rapid.IntRange(0, 4).Draw(t, "prefetch"))
 		s.SetQueue("b", scheduler.Queue{Weight: rapid.SampledFrom([]uint32{1, 3}).Draw(t, "weight")})
 		var running []scheduler.Assignment
 		open := map[scheduler.TaskRef]*waiting{}

@@ -12,9 +12,9 @@ import "slices"
 // spread evenly and costs one look at each worker.
 //
 // These starts count for the turn by age, but do not take it: the oldest task of the queue
-// could wait only behind all that a worker holds, which is where its next start in order
-// puts it. A worker starts what it holds by age, too, now and then, so that those of a lower
-// priority, without which nothing overtakes, end.
+// could only wait behind all that a worker holds, where its next start in order puts it.
+// That start comes: every 16th start of a worker is the oldest attempt that it holds, so that
+// attempts of a lower priority end, and without them nothing overtakes.
 func (s *Scheduler) overtake(valid func(TaskRef) bool) (Assignment, bool) {
 	lower := s.held[Low] + s.held[Normal] + s.held[High]
 	for p := Urgent; p > Low; p-- {
