@@ -9,7 +9,7 @@ import (
 )
 
 // watchTasks is a watch of a job that was running at index 7 and finished at index
-// 9. Changes before 7 are compacted.
+// 9. Changes before 7 are compacted. The stream of a job that runs stays open.
 func watchTasks(r *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse], first *dtaskv1.Job, j *fakeJob) error {
 	switch from := r.GetFromIndex(); {
 	case from > 0 && from < 7:
@@ -31,5 +31,9 @@ func watchTasks(r *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1
 	if r.GetFromIndex() >= 9 {
 		return s.Send(&dtaskv1.WatchJobResponse{Job: j.job})
 	}
-	return s.Send(&dtaskv1.WatchJobResponse{Job: j.job, Index: 9, Tasks: j.tasks})
+	err := s.Send(&dtaskv1.WatchJobResponse{Job: j.job, Index: 9, Tasks: j.tasks})
+	if err == nil && j.job.GetState() == dtaskv1.JobState_JOB_STATE_RUNNING {
+		<-s.Context().Done()
+	}
+	return err
 }

