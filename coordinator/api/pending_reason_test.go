@@ -200,11 +200,14 @@ func TestPlacementRequiresItsFeatureLevel(t *testing.T) {
 func TestTheDemandThatNoWorkerFulfillsIsExplained(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
-	r.leader.op(t, &fsm.RegisterWorker{
-		ID: 1, Name: "w1", Incarnation: testInstance, Slots: 4, Version: "v", Address: "host",
-		Labels:    []fsm.Label{{Key: "zone", Value: "eu"}, {Key: fsm.TypeLabel, Value: "noop"}},
-		Resources: []fsm.Resource{{Name: "gpu", Amount: 1500}},
-	})
+	for i, gpus := range []int64{1000, 1500} {
+		id := fsm.WorkerID(i + 1)
+		r.leader.op(t, &fsm.RegisterWorker{
+			ID: id, Name: fmt.Sprint("w", id), Incarnation: testInstance, Slots: 4, Version: "v", Address: "host",
+			Labels:    []fsm.Label{{Key: "zone", Value: "eu"}, {Key: fsm.TypeLabel, Value: "noop"}},
+			Resources: []fsm.Resource{{Name: "gpu", Amount: gpus}},
+		})
+	}
 	r.leader.explain = func(e *sequencer.Explanation) {
 		e.Capacity = capacityOf(&sequencer.Capacity{Complete: true, Groups: []sequencer.WorkerGroup{{Workers: []fsm.WorkerID{1}}}})
 	}
@@ -253,7 +256,7 @@ func TestTheDemandThatNoWorkerFulfillsIsExplained(t *testing.T) {
 			t.Errorf("task %s: got\n%v\nwant\n%v", name, got, want)
 		}
 	}
-	r.leader.op(t, &fsm.DrainWorker{ID: 1, Until: 9_000_000})
+	r.leader.op(t, &fsm.DrainWorker{ID: 1, Until: 9_000_000}, &fsm.DrainWorker{ID: 2, Until: 9_000_000})
 	if _, got := r.explainTask(t, "fits"); got != "fits_no_worker: it fits no worker that accepts tasks: all workers that could run it drain" {
 		t.Errorf("while the worker drains: got %s", got)
 	}

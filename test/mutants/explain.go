@@ -95,6 +95,16 @@ func inExplain() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestWorkersOfOtherNamespaces"}},
 		},
 		{
+			Name:   "the-demand-that-no-worker-fulfills-depends-on-workers-of-other-namespaces",
+			Edits:  []Edit{{"coordinator/api/explain_pending.go", "x.job.Policy(number), x.sees)", "x.job.Policy(number), anyWorker)"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestADemandIsExplainedWithoutWorkersOfOtherNamespaces"}},
+		},
+		{
+			Name:   "the-most-that-a-worker-has-is-that-of-the-first",
+			Edits:  []Edit{{"coordinator/api/pending_reason.go", "reason.Total = max(reason.GetTotal(), amountOf(w, r.name))", "reason.Total = amountOf(w, r.name)\n\t\tbreak"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestTheDemandThatNoWorkerFulfills"}},
+		},
+		{
 			Name:   "a-change-forgets-what-a-turn-by-age-reserves",
 			Edits:  []Edit{{"scheduler/trial_reservation.go", "q.turn != agedStart-1 || t.reserve(q, seq, k)", "q.turn != agedStart || t.reserve(q, seq, k)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAChangeKnowsWhichWorkerIsReservedAtATurnByAge"}},
