@@ -128,11 +128,11 @@ func TestTooManyCompletedTasksLeaveOldestFirst(t *testing.T) {
 		c := newCluster(t)
 		c.config = func(cfg *sequencer.Config) { cfg.KeepCompletedTasks = 5 }
 		s, _ := c.lead()
-		w := attachWorker(t, s, "w", "a", 1, succeed)
 		cancelled := mustSubmit(t, s, spec{key: "no", n: 40})
 		if _, err := s.CancelJob(t.Context(), cancelled, "enough"); err != nil {
 			t.Fatal(err)
 		}
+		w := attachWorker(t, s, "w", "a", 1, succeed)
 		var ids []fsm.JobID
 		for _, key := range []string{"a", "b", "c"} {
 			id := mustSubmit(t, s, spec{key: key, n: 3})
