@@ -11,7 +11,7 @@ import (
 
 // proof is what a run exercised, as far as minimums exist for it.
 type proof struct {
-	rate        float64  // successful calls per second
+	calls       int      // successful ones
 	unused      []string // links that were never dialed
 	kinds       int      // of faults that fired
 	leaderKills int
@@ -28,7 +28,7 @@ func tooLittle(o *options, p *proof) (missing []string) {
 			missing = append(missing, fmt.Sprintf(format, args...))
 		}
 	}
-	below(p.rate < o.MinRate, "%.1f calls succeeded each second, want %.1f", p.rate, o.MinRate)
+	below(p.calls < o.MinCalls, "%d calls succeeded, want %d", p.calls, o.MinCalls)
 	below(len(p.unused) > 0, "no connection used the links from %v: what they lose has no effect", p.unused)
 	below(p.kinds < o.MinKinds, "%d kinds of faults fired, want %d", p.kinds, o.MinKinds)
 	below(p.leaderKills < o.MinLeaderKills, "%d leaders were killed, want %d", p.leaderKills, o.MinLeaderKills)
@@ -43,13 +43,13 @@ func tooLittle(o *options, p *proof) (missing []string) {
 
 func TestARunBelowAMinimumFails(t *testing.T) {
 	t.Parallel()
-	o := &options{MinRate: 3, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000, MinHandovers: 10_000, MinScheduled: check.Scheduled{Rated: 100, Metered: 90, Full: 80, Placed: 70}}
-	fine := proof{rate: 3, kinds: 30, leaderKills: 60, tasks: 10_000, handovers: 10_000, scheduled: o.MinScheduled}
+	o := &options{MinCalls: 3000, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000, MinHandovers: 10_000, MinScheduled: check.Scheduled{Rated: 100, Metered: 90, Full: 80, Placed: 70}}
+	fine := proof{calls: 3000, kinds: 30, leaderKills: 60, tasks: 10_000, handovers: 10_000, scheduled: o.MinScheduled}
 	if missing := tooLittle(o, &fine); len(missing) > 0 {
 		t.Errorf("a run at its minimums: got missing %q, want none", missing)
 	}
 	for want, change := range map[string]func(*proof){
-		"2.9 calls succeeded":          func(p *proof) { p.rate = 2.9 },
+		"2999 calls succeeded":         func(p *proof) { p.calls = 2999 },
 		"links from [n1 to n2]":        func(p *proof) { p.unused = []string{"n1 to n2"} },
 		"29 kinds of faults":           func(p *proof) { p.kinds = 29 },
 		"59 leaders were killed":       func(p *proof) { p.leaderKills = 59 },

@@ -16,7 +16,9 @@ func TestTenLeaderKills(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 100))
 	l := start(t, seed)
 	var slowest time.Duration
-	for kills := 0; kills < 10 || time.Now().Before(until); kills++ {
+	const enough = 10 // kills, and commands that run during one: a slow machine runs few at a time
+	kills := 0
+	for ; kills < enough || time.Now().Before(until) || kills < 4*enough && l.through(t) < enough; kills++ {
 		l.awaitBegun(t, 4)
 		clustertest.Must(t, cluster.Pause(t.Context(), time.Duration(random.IntN(300))*time.Millisecond))
 		leader := clustertest.Leader(t, l.c)
@@ -32,7 +34,7 @@ func TestTenLeaderKills(t *testing.T) {
 	}
 	t.Logf("the slowest election took %v", slowest)
 	clustertest.Must(t, clustertest.WithinFailoverLimit("election of the slowest successor", slowest))
-	l.judge(t)
+	l.judge(t, enough)
 }
 
 // TestTwoKillsWithinASecond kills the leader and, within a second, the next leader or
@@ -65,7 +67,7 @@ func TestTwoKillsWithinASecond(t *testing.T) {
 			clustertest.Must(t, l.c.AwaitCaughtUp(t.Context(), n))
 		}
 	}
-	l.judge(t)
+	l.judge(t, 1)
 }
 
 // TestAllCoordinatorsDownForTenSeconds kills all of them while commands run, some of
@@ -90,5 +92,5 @@ func TestAllCoordinatorsDownForTenSeconds(t *testing.T) {
 		}
 		clustertest.Must(t, l.c.AwaitReady(t.Context()))
 	}
-	l.judge(t)
+	l.judge(t, 1)
 }

@@ -22,10 +22,17 @@ func defaults(t *testing.T, minutes float64) options {
 	return options{
 		Seed: seed, TLS: clustertest.TLSOf(t, seed), For: time.Duration(number(t, minutesVariable, minutes) * float64(time.Minute)),
 		Workers: 4, Slots: 6, Clients: 10, Safety: 40 * time.Second, Pace: 4 * time.Second, Most: 12 * time.Second,
-		Kills: number(t, killsVariable, 0), MinRate: 3,
+		Kills: number(t, killsVariable, 0),
 		Disks: os.Getenv(disksVariable) != "0" && faultfs.Available() == nil,
 	}
 }
+
+// minRate is how many calls must succeed for each second that a run is to last.
+const minRate = 3
+
+// maxLonger is how many times as long a run may last as it is to, until it has proven enough: on a
+// slow machine it does less in the same time.
+const maxLonger = 2
 
 // TestSmoke is the suite's part of each CI run: every kind of fault that can be
 // applied to processes and links, many killed leaders, much work, and no broken
@@ -106,6 +113,7 @@ func tookOf(steps []nemesis.Step) string {
 func chaos(t *testing.T, o options) {
 	t.Helper()
 	faults := chosen(&o)
+	o.MinCalls = int(minRate * max(o.For, o.KillsFor).Seconds())
 	o.Often = oftenOf(t, faults)
 	o.MinScheduled = scheduledOf(&o)
 	r := startRun(t, o)
@@ -127,10 +135,13 @@ func chaos(t *testing.T, o options) {
 		}
 	}
 	if trouble == nil && o.For > 0 {
-		until := time.Now().Add(o.For)
+		until, latest := time.Now().Add(o.For), time.Now().Add(maxLonger*o.For)
 		out, err := nemesis.Run(t.Context(), r.world, nemesis.Options{
 			Seed: o.Seed, Faults: faults, Often: o.Often, Phases: 1 << 20, Safety: o.Safety, Pace: o.Pace, Most: o.Most, Alive: r.alive,
-			Enough: func(*nemesis.Outcome) bool { return time.Now().After(until) },
+			Enough: func(out *nemesis.Outcome) bool {
+				now, all := time.Now(), r.out.With(out)
+				return now.After(latest) || now.After(until) && len(tooLittle(&o, r.proof(all))) == 0
+			},
 		})
 		trouble = err
 		r.out.Add(out)

@@ -53,11 +53,11 @@ type options struct {
 	Most      time.Duration `json:"most"`
 
 	// Minimums: a run below them proves too little and fails.
-	MinKinds       int     `json:"min_kinds"`
-	MinLeaderKills int     `json:"min_leader_kills"`
-	MinTasks       int     `json:"min_tasks"`
-	MinRate        float64 `json:"min_rate"` // successful calls per second, outages included
-	MinHandovers   int     `json:"min_handovers"`
+	MinKinds       int `json:"min_kinds"`
+	MinLeaderKills int `json:"min_leader_kills"`
+	MinTasks       int `json:"min_tasks"`
+	MinCalls       int `json:"min_calls"` // successful ones
+	MinHandovers   int `json:"min_handovers"`
 	// MinScheduled are the least starts to compare with rates, quotas and labels.
 	MinScheduled check.Scheduled `json:"min_scheduled"`
 }

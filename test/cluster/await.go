@@ -137,6 +137,9 @@ func (c Ctl) AwaitEnd(ctx context.Context, id string, limit time.Duration) (Job,
 	return c.Job(ctx, id)
 }
 
+// askLimit is how long one answer of a coordinator may take: a guard, as startLimit.
+const askLimit = 20 * time.Second
+
 // Get asks a coordinator's web address for a path and returns nil for 200.
 func (n *Coordinator) Get(ctx context.Context, path string) error {
 	return n.http(ctx, http.MethodGet, path)
@@ -180,7 +183,7 @@ func (n *Coordinator) http(ctx context.Context, method, path string) error {
 
 // ask asks for a path with a body and returns what is answered with 200, up to a size.
 func (n *Coordinator) ask(ctx context.Context, method, path, body string, most int64) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+n.HTTP+path, strings.NewReader(body))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // startLimit is how long a cluster may take until it is ready: a guard against
-// hanging, not a promise.
-const startLimit = 30 * time.Second
+// hanging, not a promise. A machine may be ten times slower than usual.
+const startLimit = 5 * time.Minute
 
 // Config describes a cluster.
 type Config struct {

@@ -9,12 +9,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
 
 // interruptLimit is how long an interrupted dtaskctl may take to end.
-const interruptLimit = 5 * time.Second
+const interruptLimit = time.Minute
 
 // Ctl runs dtaskctl against a cluster.
 type Ctl struct {
@@ -129,8 +130,14 @@ func (c Ctl) Job(ctx context.Context, id string) (Job, error) {
 	return j, err
 }
 
+// reachLimit is how long a submission may look for a leader.
+const reachLimit = "5m"
+
 // Submit submits a job file given as text and returns the job's id.
 func (c Ctl) Submit(ctx context.Context, file string, args ...string) (string, error) {
+	if !slices.Contains(args, "--wait") && !slices.Contains(args, "--timeout") { // with both, it bounds the wait
+		args = append(slices.Clip(args), "--timeout", reachLimit)
+	}
 	a := c.RunWith(ctx, file, append([]string{"submit", "-", "-o", "json"}, args...)...)
 	if err := a.Err(); err != nil {
 		return "", err

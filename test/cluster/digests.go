@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -67,7 +66,7 @@ func (n *Coordinator) digests(ctx context.Context) ([]*dtaskv1.Digest, error) {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	got, err := dtaskv1.NewClusterServiceClient(conn).Digests(ctx, &dtaskv1.DigestsRequest{})
 	if err != nil {

@@ -65,7 +65,7 @@ func (o *Observer) watch(ctx context.Context, n *Coordinator, job string) {
 			return
 		case <-tick.C:
 		}
-		one, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		one, cancel := context.WithTimeout(ctx, 2*time.Second)
 		got, err := jobs.GetJob(one, request)
 		cancel()
 		if err != nil {

@@ -105,12 +105,13 @@ func TestDifferencesAreFoundOnBothSides(t *testing.T) {
 func TestExecutionsAreReadFromTheLog(t *testing.T) {
 	t.Parallel()
 	got := map[string]int{}
-	addExecutions(got, `{"msg":"worker started"}
-{"msg":"attempt ended","task_id":"a","outcome":"OUTCOME_KIND_SUCCEEDED"}
-{"msg":"attempt ended","task_id":"b","outcome":"OUTCOME_KIND_RELEASED"}
-{"msg":"attempt ended","task_id":"b","outcome":"OUTCOME_KIND_FAILED"}
+	addExecutions(got, "7", `{"msg":"worker started"}
+{"msg":"attempt ended","job_id":7,"task_id":"a","outcome":"OUTCOME_KIND_SUCCEEDED"}
+{"msg":"attempt ended","job_id":7,"task_id":"b","outcome":"OUTCOME_KIND_RELEASED"}
+{"msg":"attempt ended","job_id":7,"task_id":"b","outcome":"OUTCOME_KIND_FAILED"}
+{"msg":"attempt ended","job_id":8,"task_id":"a","outcome":"OUTCOME_KIND_SUCCEEDED"}
 panic: not a line of JSON
-{"msg":"attempt ended","task_id":"a","outcome":"OUTCOME_KIND_SUCCEEDED"}
+{"msg":"attempt ended","job_id":7,"task_id":"a","outcome":"OUTCOME_KIND_SUCCEEDED"}
 `)
 	if want := map[string]int{"a": 2, "b": 1}; !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

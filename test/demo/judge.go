@@ -27,7 +27,7 @@ func (d *demo) judge(job cluster.Job, fail failover) error {
 			return err
 		}
 	}
-	executed, err := d.executions()
+	executed, err := d.executions(job.ID)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (d *demo) judge(job cluster.Job, fail failover) error {
 		{"attempts", fmt.Sprintf("%d for %d tasks%s", attempts, d.tasks, notSent(handedBack)), attempts-handedBack != d.tasks},
 		{"tasks per worker", describe(perWorker), false},
 		{"from the kill until a leader answered", millis(fail.answered), false},
-		{"longest time without a completed map", millis(fail.gap.Longest), false},
+		{"longest time without a completed map", noMap(fail), false},
 		{"the whole demo", fmt.Sprintf("%.1f s", time.Since(d.start).Seconds()), false},
 	}
 	d.chapter("What was seen")
@@ -67,6 +67,14 @@ func (d *demo) judge(job cluster.Job, fail failover) error {
 	}
 	d.chapter("The leader of the cluster was killed in the middle of the work, and nobody but this page would have noticed.")
 	return nil
+}
+
+// noMap is the time without a completed map around the leader's death.
+func noMap(fail failover) string {
+	if !fail.left {
+		return "no map was left"
+	}
+	return millis(fail.gap.Longest)
 }
 
 // notSent explains attempts beyond the first.
@@ -84,29 +92,30 @@ func took(job cluster.Job) time.Duration {
 	return job.CompletedAt.Sub(*job.SubmittedAt)
 }
 
-// executions is how often each task was executed, as the workers logged it.
-func (d *demo) executions() (map[string]int, error) {
+// executions is how often each task of a job was executed, as the workers logged it.
+func (d *demo) executions(job string) (map[string]int, error) {
 	executed := make(map[string]int)
 	for _, w := range d.cluster.Workers() {
 		text, err := w.Log()
 		if err != nil {
 			return nil, err //nolint:wrapcheck // says what it did
 		}
-		addExecutions(executed, text)
+		addExecutions(executed, job, text)
 	}
 	return executed, nil
 }
 
 // addExecutions reads the log of one worker. What was released without having
 // begun was not executed.
-func addExecutions(executed map[string]int, log string) {
+func addExecutions(executed map[string]int, job, log string) {
 	for line := range strings.Lines(log) {
 		var entry struct {
-			Message string `json:"msg"`
-			Task    string `json:"task_id"`
-			Outcome string `json:"outcome"`
+			Message string      `json:"msg"`
+			Job     json.Number `json:"job_id"`
+			Task    string      `json:"task_id"`
+			Outcome string      `json:"outcome"`
 		}
-		if json.Unmarshal([]byte(line), &entry) != nil || entry.Message != "attempt ended" {
+		if json.Unmarshal([]byte(line), &entry) != nil || entry.Message != "attempt ended" || entry.Job.String() != job {
 			continue
 		}
 		if entry.Outcome != "OUTCOME_KIND_RELEASED" {

@@ -2,6 +2,7 @@ package mutants_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,11 +17,20 @@ import (
 )
 
 // limits bound the runs of checkers, without the time to compile them. A checker that
-// exceeds planted has caught the bug only if the same checker passes without the bug
-// within clean, right afterwards on the same machine: otherwise the machine is slow.
+// exceeds planted has caught the bug only if the same checker passes without the bug in a
+// fraction of the time, right afterwards on the same machine. If it passes within clean and
+// takes longer than the fraction, the machine is slow, and the checker gets longer.
 type limits struct{ planted, clean time.Duration }
 
-var usual = limits{planted: 2 * time.Minute, clean: 30 * time.Second}
+var usual = limits{planted: 2 * time.Minute, clean: 20 * time.Minute}
+
+const (
+	// hangFactor is how many times as long a checker takes with a planted bug, at least, if it
+	// hangs because of it.
+	hangFactor = 4
+	// maxHangTries is how often the time of a checker is compared.
+	maxHangTries = 3
+)
 
 var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
@@ -31,12 +41,15 @@ func (l limits) catch(ctx context.Context, dir, top, overlay string, c mutants.C
 	if err != nil {
 		return "", err
 	}
-	out, late, err := check(ctx, planted, top, c, l.planted)
+	out, late, err := l.run(ctx, dir, planted, top, c)
 	switch {
 	case late:
-		return l.confirm(ctx, dir, top, c)
+		return "a hanging test", nil
 	case err == nil:
 		return "", nil
+	}
+	if errors.Is(err, errUnknown) {
+		return "", err
 	}
 	if m := failedTest.FindSubmatch(out); m != nil {
 		return string(m[1]), nil
@@ -47,17 +60,44 @@ func (l limits) catch(ctx context.Context, dir, top, overlay string, c mutants.C
 	return "", fmt.Errorf("the checker failed without a failed test: %w\n%s", err, out)
 }
 
-// confirm finds out whether a late checker hangs because of the planted bug.
-func (l limits) confirm(ctx context.Context, dir, top string, c mutants.Checker) (by string, err error) {
+// run runs a checker with the planted bug until it ends, or hangs because of the bug. Without
+// an answer, the error is errUnknown.
+func (l limits) run(ctx context.Context, dir, planted, top string, c mutants.Checker) (out []byte, hangs bool, err error) {
+	limit := l.planted
+	for range maxHangTries {
+		out, late, err := check(ctx, planted, top, c, limit)
+		if !late {
+			return out, false, err
+		}
+		took, err := l.without(ctx, dir, top, c)
+		if err != nil {
+			return nil, false, err
+		}
+		if took*hangFactor <= limit {
+			return out, true, nil
+		}
+		limit = took * hangFactor * 2
+	}
+	return nil, false, fmt.Errorf("%w: the checker takes more than %v with the planted bug, and was never %d times as fast without it", errUnknown, l.planted, hangFactor)
+}
+
+var errUnknown = errors.New("nothing is known")
+
+// without returns how long a checker takes without the planted bug.
+func (l limits) without(ctx context.Context, dir, top string, c mutants.Checker) (took time.Duration, err error) {
 	clean, err := compile(ctx, filepath.Join(dir, "clean"), top, c)
 	if err != nil {
-		return "", err
+		return 0, err
 	}
-	out, _, err := check(ctx, clean, top, c, l.clean)
+	began := time.Now()
+	out, late, err := check(ctx, clean, top, c, l.clean)
+	if late {
+		return 0, fmt.Errorf("%w: the checker does not pass within %v without the planted bug", errUnknown, l.clean)
+	}
 	if err != nil {
-		return "", fmt.Errorf("the checker takes more than %v with the planted bug, and does not pass within %v without it: %w\n%s", l.planted, l.clean, err, out)
+		return 0, fmt.Errorf("%w: the checker fails without the planted bug: %w\n%s", errUnknown, err, out)
 	}
-	return "a hanging test", nil
+	return time.Since(began), nil
 }
 
 // compile compiles a checker into a program.
@@ -98,8 +138,10 @@ func TestAHangCountsOnlyIfTheCheckerIsFastWithoutIt(t *testing.T) {
 		"a failing test":         {"return 1", "return 2", usual, "TestOne", ""},
 		"a panic":                {"return 1", "go func() { panic(0) }(); select {}", usual, "a panic", ""},
 		"not caught":             {"return 1", "return 3 - 2", usual, "", ""},
-		"a hang":                 {"return 1", "time.Sleep(time.Hour); return 1", limits{time.Second, time.Minute}, "a hanging test", ""},
+		"a hang":                 {"return 1", "time.Sleep(time.Hour); return 1", limits{4 * time.Second, 5 * time.Minute}, "a hanging test", ""},
 		"a slow machine":         {second + "return 1", "time.Sleep(time.Hour); return 1", limits{time.Second, time.Second / 2}, "", "does not pass within"},
+		"slow, but no hang":      {second + "return 1", second + second + "return 1", limits{time.Second / 2, 5 * time.Minute}, "", ""},
+		"it fails without":       {"return 2", "time.Sleep(time.Hour); return 1", limits{time.Second, 5 * time.Minute}, "", "fails without the planted bug"},
 		"it does not compile":    {"return 1", "return one", usual, "", "compiling the checker"},
 		"it ends without a test": {"return 1", "os.Exit(3); return 1", usual, "", "without a failed test"},
 	} {

@@ -14,7 +14,7 @@ import (
 
 // Limits of the search for an order.
 const (
-	linearLimit = 60 * time.Second // of all partitions of one model together
+	linearLimit = 10 * time.Minute // of all partitions of one model together
 	mostDrawn   = 5                // diagrams of illegal histories
 )
 

@@ -34,7 +34,7 @@ const (
 	// backLimit is how long a replica without data may take until it votes and has
 	// caught up, or has its history. It is a guard: other faults may delay it for as
 	// long as they hold.
-	backLimit = 2 * time.Minute
+	backLimit = 10 * time.Minute
 	// rootPages is the offset of the first data page of a store, after its two root
 	// pages.
 	rootPages = 8192
@@ -206,7 +206,7 @@ func truncateLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 func deletedUnder(ctx context.Context, w *World, hold time.Duration) error {
 	return w.atRisk(ctx, "directory deleted", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
 		// The replica's operations in its directory may fail, and so may the removal.
-		err := cluster.Until(context.WithoutCancel(ctx), "the directory is deleted", 5*time.Second, func(context.Context) error { return os.RemoveAll(n.DataDir) })
+		err := cluster.Until(context.WithoutCancel(ctx), "the directory is deleted", time.Minute, func(context.Context) error { return os.RemoveAll(n.DataDir) })
 		if err != nil {
 			return fmt.Errorf("deleting directory: %w", err)
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // progressLimit is the maximum time without progress after a kill. It is a guard.
-const progressLimit = 60 * time.Second
+const progressLimit = 10 * time.Minute
 
 // KillLeaders kills leaders one after another as fast as is fair: each is restarted
 // immediately, and the next one is killed when there is another leader, progress has

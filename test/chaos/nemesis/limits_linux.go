@@ -35,7 +35,7 @@ func outOfMemory(ctx context.Context, n *cluster.Coordinator) (err error) {
 	}
 	defer func() {
 		// Sometimes a group that was just left can't be removed immediately.
-		removed := cluster.Until(context.WithoutCancel(ctx), "the memory group is removed", 5*time.Second, func(context.Context) error { return os.Remove(group) })
+		removed := cluster.Until(context.WithoutCancel(ctx), "the memory group is removed", time.Minute, func(context.Context) error { return os.Remove(group) })
 		err = errors.Join(err, removed)
 	}()
 	// The process's existing memory stays charged elsewhere: only new memory counts.

@@ -21,7 +21,7 @@ func memberFaults() []fault {
 
 // changeLimit is how long a membership change may take. It is a guard: the change
 // needs a leader and a majority that answers, which other faults may prevent.
-const changeLimit = 2 * time.Minute
+const changeLimit = 10 * time.Minute
 
 // comesAndGoes adds a replica with a new name, which votes for a time, and removes it
 // again.

@@ -178,6 +178,14 @@ func (p *plan) apply(ctx context.Context, w *World, f Fault, hold time.Duration)
 // Kinds returns the kinds that fired.
 func (o *Outcome) Kinds() []string { return slices.Sorted(maps.Keys(o.Fired)) }
 
+// With returns the sum of two outcomes.
+func (o *Outcome) With(other *Outcome) *Outcome {
+	sum := &Outcome{Fired: make(map[string]int), Names: make(map[string]int), Cannot: make(map[string]string)}
+	sum.Add(o)
+	sum.Add(other)
+	return sum
+}
+
 // Add adds the outcome of another plan.
 func (o *Outcome) Add(other *Outcome) {
 	for k, n := range other.Fired {

@@ -169,16 +169,15 @@ func (w *Workload) Tally() Tally {
 	return Tally{Jobs: w.acked.Load(), Tasks: w.tasks.Load(), Ended: w.completed.Load(), Unknown: w.unknown.Load()}
 }
 
-// Rate returns the average number of successful calls per second between two times.
-func (w *Workload) Rate(from, to time.Time) float64 {
+// Calls returns how many calls have succeeded so far.
+func (w *Workload) Calls() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	first, last := int64(from.Sub(w.began)/time.Second), int64(to.Sub(w.began)/time.Second)
 	sum := 0
-	for s := first; s <= last; s++ {
-		sum += w.second[s]
+	for _, n := range w.second {
+		sum += n
 	}
-	return float64(sum) / float64(last-first+1)
+	return sum
 }
 
 func (w *Workload) plan(p check.Plan) {
