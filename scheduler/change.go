@@ -14,7 +14,8 @@ const (
 	// AcceptTasks: Worker accepts tasks again.
 	AcceptTasks ChangeKind = iota + 1
 	// AddLabel: Worker has Label, too. The value AnyValue stands for each that no task
-	// mentions.
+	// mentions. Of several values that suffice, it is AnyValue or else the first in order. If
+	// Changes is not complete, one before it may suffice, too.
 	AddLabel
 	// RemoveLabel: Worker does not have Label.
 	RemoveLabel
