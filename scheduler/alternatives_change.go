@@ -138,7 +138,8 @@ func (l TaskViews) Estimate(seed uint64, runTimes func(TaskRef) []int64) Estimat
 }
 
 // Changes is TaskView.Changes for all alternatives: one change of each kind, worker, label
-// and name, with the least amount that suffices for any of them. What changes the demand of
+// and name, with the least amount that suffices for any of them, and the first label of those
+// to add. What changes the demand of
 // the task names the alternative that it changes, and AddWorker is for the first one that
 // another worker could take.
 func (l TaskViews) Changes() (list []Change, complete bool) {
@@ -160,7 +161,7 @@ func (l TaskViews) Changes() (list []Change, complete bool) {
 			switch at := slices.IndexFunc(list, c.isLike); {
 			case at < 0:
 				list = append(list, c)
-			case c.Amount < list[at].Amount:
+			case c.Amount < list[at].Amount || c.Kind == AddLabel && compareValues(c.Label, list[at].Label) < 0:
 				list[at] = c
 			}
 		}
@@ -174,8 +175,8 @@ func (l TaskViews) Changes() (list []Change, complete bool) {
 	return list, complete
 }
 
-// isLike reports whether two changes differ in their amounts only, or in the worker that
-// joins.
+// isLike reports whether two changes differ in their amounts only, in the worker that joins, or
+// in the label to add: the worker then lacks the same one for all alternatives.
 func (c *Change) isLike(o Change) bool {
-	return c.Kind == o.Kind && c.Worker == o.Worker && c.Label == o.Label && c.Name == o.Name && c.Alternative == o.Alternative
+	return c.Kind == o.Kind && c.Worker == o.Worker && (c.Kind == AddLabel || c.Label == o.Label) && c.Name == o.Name && c.Alternative == o.Alternative
 }

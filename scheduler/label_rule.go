@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -197,7 +198,8 @@ func withoutLabel(labels []labelID, l labelID) []labelID {
 }
 
 // changeLabel gives the worker of a trial a label that its task requires, and reports with
-// which one the task starts. For a rule with several values it is the first that suffices.
+// which one the task starts. For a rule with several values it is the first that is known to
+// suffice.
 func (t *trial) changeLabel(o Obstacle) (change Label, ok bool) {
 	v := t.v
 	try := func(l labelID) bool {
@@ -223,20 +225,37 @@ func (t *trial) changeLabel(o Obstacle) (change Label, ok bool) {
 	return v.excluding(o.Label.Name, try)
 }
 
-// excluding returns a value with which a trial succeeds among those that tasks before this
-// one forbid: unlike any other value, it also keeps these away.
+// excluding returns the first value with which a trial succeeds among those that tasks before
+// this one forbid: unlike any other value, it also keeps these away.
 func (v *TaskView) excluding(name string, try func(labelID) bool) (Label, bool) {
+	forbidden := make(map[string]labelID)
 	for i := range v.ahead {
 		c := v.ahead[i].class
 		for k, d := range c.demand.Rules {
 			for n, value := range d.Values {
-				if d.Not && d.Name == name && try(c.rules[k].values[n]) {
-					return Label{name, value}, true
+				if d.Not && d.Name == name {
+					forbidden[value] = c.rules[k].values[n]
 				}
 			}
 		}
 	}
+	for _, value := range slices.Sorted(maps.Keys(forbidden)) {
+		if try(forbidden[value]) {
+			return Label{name, value}, true
+		}
+	}
 	return Label{}, false
+}
+
+// compareValues orders the values of one label: AnyValue is first.
+func compareValues(a, b Label) int {
+	rank := func(l Label) int {
+		if l.Value == AnyValue {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(rank(a)-rank(b), strings.Compare(a.Value, b.Value))
 }
 
 // leavesOpen reports whether the task requires any value of a label of which tasks before it

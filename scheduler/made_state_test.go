@@ -158,3 +158,27 @@ func TestALimitIsRaisedForAllItsKeysAtOnce(t *testing.T) {
 	}, ben, ann)
 	checkAnswer(t, st, 1, scheduler.Change{Kind: scheduler.RaiseNamedLimit, Name: "api/ann", Amount: 2}, false, false)
 }
+
+// Of several values of a label that a worker may get, the answer names the first one, also if it
+// suffices for another alternative than a later one, or if several tasks before the task forbid
+// them.
+func TestTheFirstLabelThatSufficesIsNamed(t *testing.T) {
+	t.Parallel()
+	amount := func(name string) []scheduler.Quantity { return []scheduler.Quantity{{Name: name, Amount: 1}} }
+	zone := func(values ...string) scheduler.LabelRule { return scheduler.LabelRule{Name: "zone", Values: values} }
+	not := func(value string) []scheduler.LabelRule {
+		return []scheduler.LabelRule{zone(), {Name: "zone", Values: []string{value}, Not: true}}
+	}
+	alternatives := madeState(func(f *fork) {
+		f.addWorker(1, scheduler.Capacity{Slots: 2, Resources: append(amount("cpu"), amount("gpu")...)})
+	}, scheduler.Demand{Labels: []scheduler.Label{{Name: "zone", Value: "eu"}}, Resources: amount("gpu")},
+		scheduler.Demand{Rules: []scheduler.LabelRule{zone("eu", "us")}, Resources: amount("gpu"), Alternatives: [][]scheduler.Quantity{amount("cpu")}})
+	forbidden := madeState(func(f *fork) { f.addWorker(1, scheduler.Capacity{Slots: 2}) },
+		scheduler.Demand{NoPrefetch: true, Rules: not("us")}, scheduler.Demand{NoPrefetch: true, Rules: not("eu")},
+		scheduler.Demand{NoPrefetch: true, Rules: []scheduler.LabelRule{zone()}})
+	for _, value := range []string{"eu", "us"} {
+		c := scheduler.Change{Kind: scheduler.AddLabel, Worker: 1, Label: scheduler.Label{Name: "zone", Value: value}}
+		checkAnswer(t, alternatives, 1, c, true, true)
+		checkAnswer(t, forbidden, 2, c, true, true)
+	}
+}

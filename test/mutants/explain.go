@@ -104,6 +104,12 @@ func inExplain() []Mutant {
 			Edits:  []Edit{{"coordinator/api/pending_reason.go", "reason.Total = max(reason.GetTotal(), amountOf(w, r.name))", "reason.Total = amountOf(w, r.name)\n\t\tbreak"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestTheDemandThatNoWorkerFulfills"}},
 		},
+	}
+}
+
+// inChanges returns the mistakes by which explain names other changes than those that start a task.
+func inChanges() []Mutant {
+	return []Mutant{
 		{
 			Name:   "a-change-forgets-what-a-turn-by-age-reserves",
 			Edits:  []Edit{{"scheduler/trial_reservation.go", "q.turn != agedStart-1 || t.reserve(q, seq, k)", "q.turn != agedStart || t.reserve(q, seq, k)"}},
@@ -118,6 +124,16 @@ func inExplain() []Mutant {
 			Name:   "a-worker-that-joins-takes-the-tasks-of-all-keys",
 			Edits:  []Edit{{"scheduler/affinity_view.go", "t.unknown = t.unknown || eligible", "t.unknown = t.unknown && eligible"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestChangesAreSoundAndComplete"}},
+		},
+		{
+			Name:   "each-alternative-names-its-own-label",
+			Edits:  []Edit{{"scheduler/alternatives_change.go", "(c.Kind == AddLabel || c.Label == o.Label)", "c.Label == o.Label"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestTheFirstLabelThatSufficesIsNamed"}},
+		},
+		{
+			Name:   "the-last-label-that-suffices-is-named",
+			Edits:  []Edit{{"scheduler/label_rule.go", "range slices.Sorted(maps.Keys(forbidden)) {", "range slices.Backward(slices.Sorted(maps.Keys(forbidden))) {"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestTheFirstLabelThatSufficesIsNamed"}},
 		},
 	}
 }
