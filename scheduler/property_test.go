@@ -80,6 +80,18 @@ type pair struct {
 }
 
 func newPair(t *rapid.T) *pair {
+	p := newPairOf(t, rapid.SliceOfN(demands(), 1, 5).Draw(t, "demands"))
+	// In half of the runs, many idle workers with only a slot come before those
+	// that the test uses.
+	crowd := scheduler.WorkerID(rapid.SampledFrom([]int{0, 50}).Draw(t, "crowd"))
+	for id := scheduler.WorkerID(100); id < 100+crowd; id++ {
+		p.addNew(id, scheduler.Capacity{Slots: 1})
+	}
+	return p
+}
+
+// newPairOf returns a pair without workers whose classes are these.
+func newPairOf(t *rapid.T, demands []scheduler.Demand) *pair {
 	p := &pair{
 		s: scheduler.New(rapid.Uint64().Draw(t, "seed")),
 		model: model{
@@ -89,21 +101,19 @@ func newPair(t *rapid.T) *pair {
 		cancelled: map[scheduler.TaskRef]bool{},
 		assigned:  map[scheduler.TaskRef]bool{},
 	}
-	for _, d := range rapid.SliceOfN(demands(), 1, 5).Draw(t, "demands") {
+	for _, d := range demands {
 		c := p.s.Class(d)
 		if int(c) == len(p.model.demands) {
 			p.model.addClass(p.s, c, d)
 		}
 	}
-	// In half of the runs, many idle workers with only a slot come before those
-	// that the test uses.
-	crowd := scheduler.WorkerID(rapid.SampledFrom([]int{0, 50}).Draw(t, "crowd"))
-	for id := scheduler.WorkerID(100); id < 100+crowd; id++ {
-		c := scheduler.Capacity{Slots: 1}
-		p.s.AddWorker(id, c)
-		p.model.workers[id] = &modelWorker{capacity: c, accepting: true}
-	}
 	return p
+}
+
+// addNew adds a worker that is not known.
+func (p *pair) addNew(id scheduler.WorkerID, c scheduler.Capacity) {
+	p.s.AddWorker(id, c)
+	p.model.workers[id] = &modelWorker{capacity: c, accepting: true}
 }
 
 // class returns a class, which may be an alternative.
@@ -118,16 +128,9 @@ func drawPriority(t *rapid.T) scheduler.Priority {
 	return scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority"))
 }
 
-// sync takes over what the scheduler has decided and the model does not.
-func (p *pair) sync() {
-	for id, w := range p.model.workers {
-		w.reserved = p.s.Reserved(id)
-	}
-	p.model.kept = p.s.Kept()
-}
-
 func (p *pair) setQueue(t *rapid.T) {
 	name := rapid.SampledFrom(queueNames).Draw(t, "queue")
+	p.model.release(func(k scheduler.Kept) bool { return k.Queue == name })
 	if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
 		p.s.RemoveQueue(name)
 		delete(p.model.queues, name)
@@ -332,10 +335,13 @@ func (p *pair) sweep(t *rapid.T) {
 
 // next compares one decision, and reports whether there was one.
 func (p *pair) next(t *rapid.T) bool {
-	p.model.kept = p.s.Kept() // new ones count only from the next call on
+	p.model.settle()
 	got, ok := p.s.Next(p.valid)
 	for id, w := range p.model.workers {
-		w.reserved = p.s.Reserved(id) // by tasks before the assigned one
+		was := w.reserved
+		if w.reserved = p.s.Reserved(id); was != w.reserved && (was || !p.model.mayBeReserved(w)) { // by a task before the assigned one
+			t.Fatalf("worker %d became reserved: %v", id, w.reserved)
+		}
 	}
 	at, workers := p.model.next()
 	if ok != (at >= 0) {
@@ -355,14 +361,44 @@ func (p *pair) next(t *rapid.T) bool {
 		t.Fatalf("task %+v is assigned a second time", got.Task)
 	}
 	p.assigned[got.Task] = true
+	rest := p.keepAtTurn(t, want)
 	p.take(t, got.Class)
 	w := p.model.workers[got.Worker]
 	w.held = append(w.held, modelHeld{got.Class, got.Priority})
 	if p.model.overfull(w, got.Class, got.Priority) {
 		t.Fatalf("worker %d holds %v with capacity %+v", got.Worker, w.held, w.capacity)
 	}
+	p.model.release(func(k scheduler.Kept) bool { return p.model.isKeptFor(k, got.Task) })
 	p.model.remove(got.Task)
+	if _, err := p.model.keep(rest); err != nil {
+		t.Fatalf("after the start of %+v, a worker is kept: %v", want, err)
+	}
 	return true
+}
+
+// keepAtTurn compares the workers that are kept from the start of a task on, before it takes
+// its slot: at a turn by age. It returns those that may be kept after that.
+func (p *pair) keepAtTurn(t *rapid.T, started modelTask) []scheduler.Kept {
+	m := &p.model
+	now := p.s.Kept()
+	var list []scheduler.Kept // new ones
+	for _, k := range now {
+		if !slices.ContainsFunc(m.kept, func(o scheduler.Kept) bool { return o.Queue == k.Queue && o.Seq == k.Seq }) {
+			list = append(list, k)
+		}
+	}
+	if !m.aged {
+		return list
+	}
+	queue := m.demands[started.class].Queue
+	oldest, waits := m.oldestWaiting(queue)
+	// Else, others may come first. The task that starts may itself wait as another alternative.
+	must := waits && oldest.seq < started.seq && oldest.ref != started.ref && len(m.kept) == 0
+	rest, _ := m.keep(list)
+	if must && len(m.keepable(oldest.class)) > 0 && !slices.ContainsFunc(now, func(k scheduler.Kept) bool { return k.Queue == queue && k.Seq == oldest.seq }) {
+		t.Fatalf("no worker is kept for %+v at a turn by age, of %v: %+v", oldest, m.keepable(oldest.class), now)
+	}
+	return rest
 }
 
 // take takes the tokens of a start, and compares what is left.
@@ -385,7 +421,15 @@ func (p *pair) check(t *rapid.T) {
 	if err := p.s.Check(); err != nil {
 		t.Fatal(err)
 	}
-	p.sync()
+	p.model.settle()
+	if got := p.s.Kept(); !slices.Equal(got, p.model.kept) {
+		t.Fatalf("workers are kept: %+v, want %+v", got, p.model.kept)
+	}
+	for id, w := range p.model.workers {
+		if got := p.s.Reserved(id); got != w.reserved {
+			t.Fatalf("worker %d is reserved: %v, want %v", id, got, w.reserved)
+		}
+	}
 	for c := range p.model.demands {
 		fits := p.s.View(scheduler.TaskRef{}, scheduler.ClassID(c), scheduler.Normal, 0, nil).Workers()
 		if len(fits) != len(p.model.workers) {

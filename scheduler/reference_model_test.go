@@ -22,7 +22,8 @@ type model struct {
 	turns   map[string]int // starts of a queue since the last one by age
 	served  map[any]int    // the last start of a queue, by name, and of an owner, by modelOwner
 	starts  int
-	kept    []scheduler.Kept // as the scheduler decided
+	kept    []scheduler.Kept // see reservation_model_test.go
+	aged    bool             // the last start was one by age
 }
 
 // modelOwner is an owner within a queue.
@@ -34,7 +35,7 @@ type modelWorker struct {
 	capacity  scheduler.Capacity
 	accepting bool
 	ahead     int
-	reserved  bool // as the scheduler decided
+	reserved  bool // see scheduler.Reserved
 	held      []modelHeld
 }
 
@@ -145,19 +146,15 @@ func (m *model) mayOvertake(w *modelWorker, c scheduler.ClassID, p scheduler.Pri
 }
 
 func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
-	if !w.accepting || w.capacity.Slots == 0 {
-		return false
-	}
+	return w.accepting && w.capacity.Slots > 0 && !m.limitFull(c) && m.suits(w, c) && m.hasResources(w, c, w.held)
+}
+
+// suits reports whether a worker may run attempts of a class, whatever these need.
+func (m *model) suits(w *modelWorker, c scheduler.ClassID) bool {
 	if t := m.demands[c].Type; t != "" && len(w.capacity.Types) > 0 && !slices.Contains(w.capacity.Types, t) {
 		return false
 	}
 	if served := w.capacity.Namespaces; len(served) > 0 && !slices.Contains(served, m.demands[c].Namespace) {
-		return false
-	}
-	if limit := m.demands[c].Limit; limit > 0 && m.held(c) >= int(limit) {
-		return false
-	}
-	if m.namedLimitFull(c) {
 		return false
 	}
 	for _, l := range m.demands[c].Labels {
@@ -165,12 +162,14 @@ func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
 			return false
 		}
 	}
-	if slices.ContainsFunc(m.demands[c].Rules, func(r scheduler.LabelRule) bool { return !meets(w.capacity.Labels, r) }) {
-		return false
-	}
+	return !slices.ContainsFunc(m.demands[c].Rules, func(r scheduler.LabelRule) bool { return !meets(w.capacity.Labels, r) })
+}
+
+// hasResources reports whether a worker has what an attempt of a class needs beside others.
+func (m *model) hasResources(w *modelWorker, c scheduler.ClassID, beside []modelHeld) bool {
 	for _, q := range m.demands[c].Resources {
 		taken := q.Amount
-		for _, held := range w.held {
+		for _, held := range beside {
 			taken += amount(m.demands[held.class].Resources, q.Name)
 		}
 		if taken > amount(w.capacity.Resources, q.Name) {
@@ -376,6 +375,7 @@ func (m *model) fullness(w *modelWorker) int64 {
 // next returns the position in ready of the task that must be assigned now, and
 // the workers that it may be assigned to; -1 if no task fits.
 func (m *model) next() (int, []scheduler.WorkerID) {
+	m.aged = false
 	for _, k := range slices.Clone(m.kept) {
 		switch i := m.waitsFor(k); {
 		case !k.Due:
@@ -388,6 +388,7 @@ func (m *model) next() (int, []scheduler.WorkerID) {
 	}
 	at, workers := m.nextInOrder()
 	if at >= 0 {
+		m.aged = m.turns[m.demands[m.ready[at].class].Queue] == 15
 		m.started(m.ready[at], true)
 		return at, workers
 	}

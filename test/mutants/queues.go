@@ -16,6 +16,16 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestEvery16thStart"}, {Package: "./scheduler", Run: "TestTheWaitForATurnByAgeIsBounded"}},
 		},
 		{
+			Name:   "the-busiest-worker-is-kept-for-a-large-task",
+			Edits:  []Edit{{"scheduler/reservation.go", "compareShares(part, 1, least, 1) < 0", "compareShares(part, 1, least, 1) > 0"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestWorkersAreKept"}},
+		},
+		{
+			Name:   "a-worker-is-kept-for-a-later-large-task",
+			Edits:  []Edit{{"scheduler/reservation.go", "r.oldest < best.oldest) && s.couldRun", "r.oldest > best.oldest) && s.couldRun"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestWorkersAreKept"}},
+		},
+		{
 			Name:   "a-start-that-overtakes-is-not-counted",
 			Edits:  []Edit{{"scheduler/overtake.go", "of.turn = min(of.turn+1, agedStart-1)", "of.turn = min(of.turn, agedStart-1)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TurnByAgeAlthoughUrgent"}},
