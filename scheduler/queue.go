@@ -43,6 +43,8 @@ type queue struct {
 	overtakes bool         // see Scheduler.markOvertakers
 	watched   func(*class) // is called with what a quota holds back; mostly nil
 
+	wanted reservation // while wants is set: its task, without a worker
+
 	over []*readyQueue // those that its quotas hold back
 
 	parts     []*capacityPart // those of its ready queues that wait for capacity; some are empty

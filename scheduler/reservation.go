@@ -36,18 +36,53 @@ func (s *Scheduler) want(q *queue, valid func(TaskRef) bool) {
 	s.keepWanted(valid)
 }
 
-// keepWanted makes the reservations that are wanted, as far as workers can be kept.
+// keepWanted makes the reservations that are wanted, as far as workers can be kept. While a worker
+// has capacity for the task, others may come first there: the next start tries again.
 func (s *Scheduler) keepWanted(valid func(TaskRef) bool) {
 	s.unkept = false
 	still := s.wants[:0]
 	for _, q := range s.wants {
-		r := s.oldestBlocked(q, valid)
-		if q.wants = r != nil && q.kept == nil && !s.keep(r); q.wants {
+		switch r := s.wantedTask(q, valid); {
+		case r == nil || q.kept != nil:
+			q.wants = false
+		case !r.class.blocked && s.someFits(r.class.shape):
+			s.unkept = true
+		default:
+			q.wants = !s.keep(r)
+		}
+		if q.wants {
 			still = append(still, q)
+		} else {
+			q.wanted = reservation{}
 		}
 	}
 	clear(s.wants[len(still):])
 	s.wants = still
+}
+
+// wantedTask returns the ready queue with the task for which a queue wants a worker: that of the
+// last call while it waits, whether or not it is blocked, or an older one that is blocked. nil: no
+// task waits that some worker could run.
+func (s *Scheduler) wantedTask(q *queue, valid func(TaskRef) bool) *readyQueue {
+	r, k := s.oldestBlocked(q, valid), &q.wanted
+	if k.ready != nil && (r == nil || k.seq < r.front().seq) && s.holds(k, valid) && s.couldRun(k.ready.class) {
+		return k.ready
+	}
+	if r != nil {
+		*k = reservation{ready: r, seq: r.front().seq}
+	}
+	return r
+}
+
+// someFits reports whether a worker has capacity for a shape now.
+func (s *Scheduler) someFits(sh *shape) bool {
+	return slices.ContainsFunc(s.eligible(sh), func(w *worker) bool { return w.ranked() && w.fits(sh) })
+}
+
+// unwant ends the wait of a queue for a worker: the task starts elsewhere.
+func (s *Scheduler) unwant(q *queue) {
+	q.wants, q.wanted = false, reservation{}
+	s.wants = slices.DeleteFunc(s.wants, func(x *queue) bool { return x == q })
 }
 
 // oldestBlocked returns the ready queue with the oldest task of a queue that only lacks

@@ -51,7 +51,7 @@ type Scheduler struct {
 	passed       []*queue       // those all of whose tasks are blocked, in the order in which they were
 	reservations []*reservation // oldest first; mostly none
 	wants        []*queue       // that need one, in the order in which they get it
-	unkept       bool           // a reservation has ended since the last attempt to make those
+	unkept       bool           // those may be made now: one has ended, or a task of them had capacity
 
 	superseded superseded
 }
@@ -247,8 +247,12 @@ func (s *Scheduler) startInTurn(r *readyQueue, w *worker, valid func(TaskRef) bo
 func (s *Scheduler) assign(q *readyQueue, w *worker) Assignment {
 	e := q.front()
 	a := Assignment{Task: e.task(), Worker: w.id, Class: q.class.id, Priority: q.priority}
-	if k := q.class.flow.queue.kept; k != nil && k.isFor(q) {
-		s.unkeep(k)
+	of := q.class.flow.queue
+	if of.kept != nil && of.kept.isFor(q) {
+		s.unkeep(of.kept)
+	}
+	if of.wants && of.wanted.isFor(q) {
+		s.unwant(of)
 	}
 	s.pop(q)
 	s.occupy(w, q.class, q.priority)

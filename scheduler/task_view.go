@@ -41,6 +41,7 @@ type TaskView struct {
 	choices  uint64
 	starts   uint64
 	wanted   bool // queues wait for a worker to be reserved
+	retried  bool // the next start may reserve one for them
 	keepable keepableWorkers
 	order    slotOrder
 	flows    map[*flow]*flow // copies by original
@@ -139,7 +140,8 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	p = p.orNormal()
 	v := &TaskView{
 		priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
-		random: s.random, choices: s.choices, starts: s.starts, wanted: len(s.wants) > 0, presence: slices.Clip(s.presence),
+		random: s.random, choices: s.choices, starts: s.starts, presence: slices.Clip(s.presence),
+		wanted: len(s.wants) > 0, retried: len(s.wants) > 0 && s.unkept,
 		limitOf: make(limitCopies), bounds: make(groupCopies),
 	}
 	v.class, v.key = v.copyClass(s.classes[c]), s.KeyWorker(c)

@@ -42,6 +42,10 @@ func (t *trial) start(k int) bool {
 	if t.assign(c); !ok || t.only != nil {
 		return ok
 	}
+	if t.v.retried {
+		t.v.undecided = true
+		return false
+	}
 	starts := t.v.starts + uint64(len(t.log))
 	// unordered: a second reservation in one trial is not decided
 	for _, q := range t.v.queues {
@@ -174,6 +178,9 @@ func (v *TaskView) soonest(c *class, except *worker, than share) (found soonestG
 // of it that must end before a task fits only grows with what it gets.
 func (t *trial) mayReserve() bool {
 	q, n := t.v.class.flow.queue, 0
+	if t.v.retried {
+		return true
+	}
 	for _, k := range t.alive {
 		if n += len(t.v.ahead[k].seqs); t.freesKept(k) {
 			return true

@@ -26,6 +26,11 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestWorkersAreKept"}},
 		},
 		{
+			Name:   "a-large-task-loses-its-turn-while-a-worker-has-capacity",
+			Edits:  []Edit{{"scheduler/reservation.go", "if k.ready != nil && (r == nil ||", "if k.ready != nil && r != nil && (r == nil ||"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestLargeTasksOfTwoQueues"}, {Package: "./scheduler", Run: "TestTheNextLargeTask"}},
+		},
+		{
 			Name:   "a-start-that-overtakes-is-not-counted",
 			Edits:  []Edit{{"scheduler/overtake.go", "of.turn = min(of.turn+1, agedStart-1)", "of.turn = min(of.turn, agedStart-1)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TurnByAgeAlthoughUrgent"}},
