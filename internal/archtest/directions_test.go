@@ -106,6 +106,7 @@ var mayImport = map[string][]string{
 	"test/deploy":      {"..."},
 	"test/e2e/...":     {"..."},
 	"test/faults":      {"..."},
+	"test/leak":        {},
 	"test/mutants":     {"test/record"},
 	"test/packaging":   {"test/cluster"},
 	"tools/...":        {},
