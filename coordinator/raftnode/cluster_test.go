@@ -27,13 +27,15 @@ import (
 	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/internal/tlsconf"
+	clusters "github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(leak.Patient{M: m}) }
 
 // testTimeout bounds every wait for a real process; it guards against hanging and
 // measures nothing.
-const testTimeout = 30 * time.Second
+const testTimeout = 2 * time.Minute
 
 // counter is a small FSM: it keeps the applied values in order.
 type counter struct {
@@ -213,7 +215,11 @@ func newTestNode(tb testing.TB, id string, w *network) *testNode {
 	if w == nil {
 		w = newNetwork()
 	}
-	n := &testNode{id: id, dir: tb.TempDir(), net: w, address: "127.0.0.1:0"}
+	address, err := clusters.FreePort(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n := &testNode{id: id, dir: tb.TempDir(), net: w, address: address}
 	if w.ca != nil {
 		n.tls = w.peering(tb, id)
 	}
@@ -271,7 +277,7 @@ func (n *testNode) config(tb testing.TB) Config {
 		KnownInstance: n.known, Dial: n.net.dial(n.address), TLS: n.tls, Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
 		StoreHangTimeout: testTimeout, EnqueueTimeout: testTimeout, LogStore: n.logStore(),
 		// On a busy machine a leader must not lose its term in the middle of a test.
-		Heartbeat: time.Second, Election: time.Second,
+		Heartbeat: 5 * time.Second, Election: 5 * time.Second,
 	}
 	if n.tune != nil {
 		n.tune(&cfg)

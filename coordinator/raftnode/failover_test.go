@@ -63,8 +63,10 @@ func (c cluster) stillLeads(tb testing.TB, leader *testNode, term uint64) {
 	}
 }
 
+// slow makes raft's timeouts so long that a leader keeps its term while the machine
+// stalls. An election in which nobody wins is still repeated within the time of a test.
 func slow(cfg *Config) {
-	cfg.Heartbeat, cfg.Election = 3*time.Second, 3*time.Second
+	cfg.Heartbeat, cfg.Election = 20*time.Second, 20*time.Second
 }
 
 func TestADeadLeaderIsReplacedWithoutATimeout(t *testing.T) {
@@ -160,8 +162,9 @@ func TestTheLastOfThreeReplicasDoesNotStand(t *testing.T) {
 	last := c.others(leader)[0]
 	c.others(leader)[1].kill()
 	leader.kill()
-	eventually(t, "raft's own timeout", func() bool { return last.State() == "candidate" })
-	if s := last.Stats(); s.QuickElections != 0 || s.QuickAbandoned != 1 || s.Term != term || s.WatchesLost == 0 {
+	eventually(t, "raft's own timeout", func() bool { return last.State() == "candidate" && last.Stats().WatchesLost > 0 })
+	// Both timeouts are over at about the same time: if raft's is first, nothing is abandoned.
+	if s := last.Stats(); s.QuickElections != 0 || s.QuickAbandoned > 1 || s.Term != term {
 		t.Errorf("alone after term %d: %+v", term, s)
 	}
 	c.wantNoFatals(t)

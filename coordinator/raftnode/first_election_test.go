@@ -11,16 +11,24 @@ func endless(cfg *Config) {
 	cfg.Heartbeat, cfg.Election = time.Hour, time.Hour
 }
 
-// stopAll stops all replicas like a power failure: none detects that another one exited
-// and starts an election. When they start again they wait for no timeout.
+// stopAll is stopTogether, after which all replicas start without waiting for a timeout.
 func (c cluster) stopAll(tb testing.TB) {
+	tb.Helper()
+	c.stopTogether(tb)
+	for _, n := range c {
+		n.tune = endless
+	}
+}
+
+// stopTogether stops all replicas like a power failure: none detects that another one
+// exited and starts an election.
+func (c cluster) stopTogether(tb testing.TB) {
 	tb.Helper()
 	for _, n := range c {
 		n.net.isolate(n.address)
 	}
 	for _, n := range c {
 		n.stop(tb)
-		n.tune = endless
 	}
 	for _, n := range c {
 		n.net.heal(n.address)
@@ -124,15 +132,20 @@ func TestTheReplicaWithTheLongestLogStandsFirst(t *testing.T) {
 
 func TestALogOfALaterTermPrecedesALongerOne(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, nil)
+	// Without others the old leader answers its proposals when its lease ends, and stops then.
+	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Election = 10*time.Second, 10*time.Second })
 	old := c.leader(t)
 	old.propose(t, 1, 1)
+	for _, n := range c { // any of them can win
+		n.holds(t, 1)
+	}
 	old.net.isolate(old.address)
 	before := old.LastIndex()
 	for v := range uint64(20) { // stored here and never committed
 		old.Propose(valueEntry(100 + v))
 	}
 	eventually(t, "the isolated leader's log is longer", func() bool { return old.LastIndex() >= before+20 })
+	c.others(old)[0].stands(t)
 	newer := c.leader(t, old)
 	newer.propose(t, 2, 1)
 	if old.LastIndex() <= newer.LastIndex() {

@@ -22,6 +22,7 @@ func TestTheClusterContinuesWithoutItsLeaderWhichThenCatchesUp(t *testing.T) {
 	c := newCluster(t, 3, slow)
 	first := c.leader(t)
 	first.propose(t, 1, 500)
+	c.watched(t, first) // so that its end is noticed at once
 	first.stop(t)
 
 	second := c.leader(t)
@@ -73,6 +74,7 @@ func TestANewReplicaIsRestoredFromASnapshot(t *testing.T) {
 	leader.propose(t, 501, 100)
 
 	joiner := newTestNode(t, "n2", leader.net)
+	joiner.tune = endless
 	joiner.peers = []Server{{ID: "n1", Address: leader.address}}
 	for _, n := range []*testNode{leader, joiner} {
 		if err := n.identity.SetClusterID("c1"); err != nil {
@@ -306,6 +308,7 @@ func TestAnEntryThatCannotBeAppliedHaltsTheReplica(t *testing.T) {
 		t.Errorf("got %v, want ErrOutcomeUnknown", err)
 	}
 	var halt *HaltError
+	eventually(t, "the failure is reported", func() bool { return len(n.fatals.all()) > 0 })
 	if errs := n.fatals.all(); len(errs) != 1 || !errors.As(errs[0], &halt) {
 		t.Errorf("fatal got %v, want a HaltError", errs)
 	}
@@ -378,6 +381,7 @@ func TestANewLeaderTransfersToAReachableVoter(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
 	old := c.leader(t)
+	c.watched(t, old) // so that its end is noticed at once
 	old.stop(t)
 	for range 6 { // raft would choose the dead one half of the time
 		leader := c.leader(t)

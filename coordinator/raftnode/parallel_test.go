@@ -27,6 +27,7 @@ func TestFollowersMayStoreAnEntryBeforeItsLeaderButItIsNotCommitted(t *testing.T
 	var mu sync.Mutex
 	disks := make(map[string]*sync.RWMutex)
 	c := newCluster(t, 3, func(cfg *Config) {
+		endless(cfg)
 		held := new(sync.RWMutex)
 		mu.Lock()
 		defer mu.Unlock()

@@ -144,7 +144,7 @@ func TestTheEndOfAllConnectionsOfADroppedCAElectsNobody(t *testing.T) {
 
 // newRemembered starts three replicas that know each other's instances, and that each was
 // a member, as from the replicated state.
-func newRemembered(tb testing.TB, w *network) cluster {
+func newRemembered(tb testing.TB, w *network, tune func(*Config)) cluster {
 	tb.Helper()
 	c := cluster{newTestNode(tb, "n1", w), newTestNode(tb, "n2", w), newTestNode(tb, "n3", w)}
 	instances := make(map[string]string)
@@ -156,7 +156,7 @@ func newRemembered(tb testing.TB, w *network) cluster {
 		n.peers = peers
 		n.known = func(id string) (string, bool) { instance, ok := instances[id]; return instance, ok }
 		n.tune = func(cfg *Config) {
-			slow(cfg)
+			tune(cfg)
 			cfg.WasMember = func(id string) bool { _, ok := instances[id]; return ok }
 		}
 		n.start(tb, peers)
@@ -167,7 +167,7 @@ func newRemembered(tb testing.TB, w *network) cluster {
 func TestARemovedReplicaIsRefusedOnceItsRemovalIsCommitted(t *testing.T) {
 	t.Parallel()
 	w := newSecureNetwork(t)
-	c := newRemembered(t, w)
+	c := newRemembered(t, w, slow)
 	leader := c.leader(t)
 	leader.propose(t, 1, 10)
 	gone := c.others(leader)[1]
@@ -196,7 +196,7 @@ func TestARemovedReplicaIsRefusedOnceItsRemovalIsCommitted(t *testing.T) {
 func TestAReplicaIsNotRefusedBeforeItsRemovalIsCommitted(t *testing.T) {
 	t.Parallel()
 	w := newSecureNetwork(t)
-	c := newRemembered(t, w)
+	c := newRemembered(t, w, func(*Config) {})
 	leader := c.leader(t)
 	leader.propose(t, 1, 10)
 	others := c.others(leader)

@@ -9,31 +9,35 @@ import (
 // that has exited does not apply.
 func TestASilentLeaderIsReplacedByAMajorityThatHeardNothing(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Election = 2*time.Second, 8*time.Second })
+	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Election = 4*time.Second, 8*time.Second })
 	leader := c.leader(t)
-	leader.propose(t, 1, 10)
-	leader.net.isolate(leader.address)
-	next := c.leader(t, leader)
-	next.propose(t, 1, 10)
-	// On a machine without a free processor the first leader may have been silent before,
-	// or both voters stand at once.
-	if c.quickElections() == 0 {
-		t.Error("no election was started by a voter that heard nothing")
+	// Time in which a voter did not run does not count, and raft's own timeout may be first:
+	// on a machine that stalls, not every election is one of a voter that heard nothing.
+	for range 10 {
+		before := c.quickElections()
+		leader.net.isolate(leader.address)
+		next := c.leader(t, leader)
+		leader.net.heal(leader.address)
+		if c.quickElections() > before {
+			c.wantNoFatals(t)
+			return
+		}
+		leader = next
 	}
-	c.wantNoFatals(t)
+	t.Error("no election was started by a voter that heard nothing")
 }
 
 // On a busy machine the messages of a leader are late. A leader that resigned before its
 // followers doubt it would cost each worker a new session, which makes the machine busier.
 func TestALeaderKeepsItsTermIfItsMessagesAreLate(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Election = 8*time.Second, 8*time.Second })
+	c := newCluster(t, 3, slow)
 	leader := c.leader(t)
 	leader.propose(t, 1, 10)
 	term, follower := leader.Term(), c.others(leader)[0]
 	leader.net.isolate(leader.address)
 	eventually(t, "more than half of the timeout without a message", func() bool {
-		return time.Since(follower.LastContact()) > 5*time.Second
+		return time.Since(follower.LastContact()) > 11*time.Second
 	})
 	leader.net.heal(leader.address)
 	leader.propose(t, 1, 10)
