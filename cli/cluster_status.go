@@ -31,7 +31,7 @@ whose oldest tasks wait longest, if that is a second or more.`,
 				return view{}, err
 			}
 			doc := document.NewCluster(status)
-			doc.Queues = queueSummary(ctx, c, status)
+			doc.Queues = a.queueSummary(ctx, c, status)
 			return view{doc: doc, text: func(p *show.Printer) { p.Cluster(status, doc.Queues) }}, nil
 		}),
 	}
@@ -42,11 +42,11 @@ const queuesTimeout = time.Second
 
 // queueSummary returns what the leader knows of the queues; nil if queues are not used, or
 // no leader answers in time: the status must not depend on one.
-func queueSummary(ctx context.Context, c *client.Client, status *dtaskv1.StatusResponse) *document.QueueSummary {
+func (a *app) queueSummary(ctx context.Context, c *client.Client, status *dtaskv1.StatusResponse) *document.QueueSummary {
 	if status.GetLeader() == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, queuesTimeout)
+	ctx, cancel := a.optional(ctx, queuesTimeout)
 	defer cancel()
 	load, err := c.Load(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ func TestTheStatusOfAClusterIsCompleteWithoutItsQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	if got := queueSummary(t.Context(), c, &dtaskv1.StatusResponse{Leader: "n1"}); got != nil {
+	if got := a.queueSummary(t.Context(), c, &dtaskv1.StatusResponse{Leader: "n1"}); got != nil {
 		t.Errorf("a leader that does not answer: got %+v", got)
 	}
 	if t.Context().Err() != nil {

@@ -149,9 +149,9 @@ func (a *app) addFlagCompletions(cmd *cobra.Command, path string) {
 func (a *app) completing(complete completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		ctx, cancel := a.optional(cmd.Context(), completionTimeout)
 		defer cancel()
-		c, err := a.newClient(completionTimeout)
+		c, err := a.newClient(a.patient(completionTimeout))
 		if err != nil {
 			return nil, directive
 		}

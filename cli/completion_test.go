@@ -48,6 +48,7 @@ func TestACompletionHasAsManyValuesAsAShellCanShow(t *testing.T) {
 	}
 	t.Cleanup(done)
 	a, stdout, _ := setup(t, map[string]string{"DTASK_ADDR": addr})
+	a.patience = 30
 	if code := run(t.Context(), []string{"__complete", "cancel", ""}, a); code != exitOK {
 		t.Fatalf("got exit code %d", code)
 	}

@@ -47,12 +47,12 @@ func (a *app) keepCA(ctx context.Context) {
 		return
 	}
 	a.note("the CA of the cluster has changed: updated the context %s", name)
-	c, err := a.newClient(refreshTimeout)
+	c, err := a.newClient(a.patient(refreshTimeout))
 	if err != nil {
 		return
 	}
 	defer func() { _ = c.Close() }() // its calls have ended
-	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	ctx, cancel := a.optional(ctx, refreshTimeout)
 	defer cancel()
 	status, err := c.ClusterStatus(ctx)
 	if err != nil || len(status.GetMembers()) == 0 {

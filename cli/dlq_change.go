@@ -66,7 +66,7 @@ func (a *app) changeDeadLetters(cmd *cobra.Command, change deadLetterChange) *co
 			return view{}, failed
 		}
 		if a.textOutput() {
-			done.addNames(ctx, c)
+			done.addNames(ctx, a, c)
 		}
 		return lines(change.doc(done.total, dryRun), done.lines(verb)...), failed
 	})
@@ -94,9 +94,9 @@ func (d *changedDeadLetters) add(job jobRef, n int) {
 }
 
 // addNames adds the names of the jobs that are shown.
-func (d *changedDeadLetters) addNames(ctx context.Context, c *client.Client) {
+func (d *changedDeadLetters) addNames(ctx context.Context, a *app, c *client.Client) {
 	for i, job := range d.jobs[:min(len(d.jobs), maxShownJobs)] {
-		d.jobs[i] = job.withName(ctx, c)
+		d.jobs[i] = job.withName(ctx, a, c)
 	}
 }
 

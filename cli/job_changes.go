@@ -244,7 +244,7 @@ func (r *changeRun) one(ctx context.Context, n int) outcome {
 		return outcome{target: t, line: fmt.Sprintf("%s skipped: it %s", t.describe(), what), doc: doc}
 	}
 	if len(r.targets) > 1 && !errors.Is(err, client.ErrNotFound) {
-		t.jobRef = t.withName(ctx, r.client)
+		t.jobRef = t.withName(ctx, r.app, r.client)
 	}
 	return r.refused(t, err)
 }
@@ -255,7 +255,7 @@ func (r *changeRun) succeeded(ctx context.Context, t *target, done *changed) out
 		t.name = done.job.GetName()
 	}
 	if len(r.targets) > 1 || r.textOutput() && !r.quiet {
-		t.jobRef = t.withName(ctx, r.client)
+		t.jobRef = t.withName(ctx, r.app, r.client)
 	}
 	o := outcome{target: t, changed: done, line: done.line}
 	if o.line == "" {

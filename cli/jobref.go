@@ -165,9 +165,9 @@ const nameTimeout = 2 * time.Second
 
 // withName adds the name of a job, to show which one a command has changed. The name is
 // left out if it can't be read. Any replica knows it.
-func (r jobRef) withName(ctx context.Context, c *client.Client) jobRef {
+func (r jobRef) withName(ctx context.Context, a *app, c *client.Client) jobRef {
 	if r.name == "" {
-		limited, cancel := context.WithTimeout(ctx, nameTimeout)
+		limited, cancel := a.optional(ctx, nameTimeout)
 		defer cancel()
 		if job, err := c.Job(limited, r.job, client.ReadOptions{Stale: true}); err == nil {
 			r.name = job.GetName()

@@ -11,10 +11,11 @@ import (
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
+	"github.com/dtask/dtask/test/leak"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(leak.Patient{M: m})
 }
 
 // setup returns an app with the given environment variables, and its output.

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,10 +27,23 @@ type output struct {
 	out, err io.Writer
 	getenv   func(string) string
 	now      func() time.Time
+	// patience multiplies how long a command waits for what it can do without; 0 is 1.
+	// The tests wait longer: they run on machines that may be slow.
+	patience int
 
 	format outputFormat
 	color  colorMode
 	quiet  bool
+}
+
+// optional returns a context that limits a request that a command can do without.
+func (o *output) optional(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, o.patient(limit))
+}
+
+// patient returns how long a command waits for what it can do without.
+func (o *output) patient(limit time.Duration) time.Duration {
+	return limit * time.Duration(max(o.patience, 1))
 }
 
 // A view is the output of a command: a document for programs, and text for people.

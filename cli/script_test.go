@@ -17,7 +17,8 @@ import (
 
 // TestScripts runs the scripts in testdata. $DTASK_ADDR is a leader, $FOLLOWER a
 // follower that redirects to it, $NOBODY a closed port, and $RECIPIENT a public key
-// of age. The command
+// of age. $PATIENCE multiplies how long a command waits for what it can do without. The
+// command
 //
 //	exits CODE ARGUMENT… [<FILE]
 //
@@ -61,6 +62,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("FOLLOWER", second)
 			env.Setenv("NOBODY", nobody)
 			env.Setenv("USER", "tester")
+			env.Setenv("PATIENCE", "30")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "joins": joins},
@@ -143,11 +145,13 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if stdin != "" {
 		in = ts.ReadFile(stdin)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // fails instead of hanging
+	patience, err := strconv.Atoi(ts.Getenv("PATIENCE"))
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // fails instead of hanging
 	defer cancel()
 	got := run(ctx, rest, &app{output: output{
 		in: strings.NewReader(in), out: ts.Stdout(), err: ts.Stderr(),
-		getenv: ts.Getenv, now: func() time.Time { return noon },
+		getenv: ts.Getenv, now: func() time.Time { return noon }, patience: patience,
 	}})
 	if got != want {
 		ts.Fatalf("dtaskctl %s: exit code %d, want %d", strings.Join(rest, " "), got, want)

@@ -186,7 +186,7 @@ func (a *app) addReason(ctx context.Context, c *client.Client, job string, tasks
 	if a.stale || len(tasks) != 1 || tasks[0].GetState() != dtaskv1.TaskState_TASK_STATE_PENDING || tasks[0].GetPendingReason() != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, reasonTimeout)
+	ctx, cancel := a.optional(ctx, reasonTimeout)
 	defer cancel()
 	e, err := c.Explain(ctx, job, tasks[0].GetId())
 	if err != nil || e.GetState() != tasks[0].GetState() || len(e.GetReasons()) == 0 {
@@ -217,7 +217,7 @@ func (a *app) clusterView(ctx context.Context, c *client.Client) (view, error) {
 	}
 	doc := document.NewStatus(status, jobs)
 	if !a.stale {
-		doc.Cluster.Queues = queueSummary(ctx, c, status)
+		doc.Cluster.Queues = a.queueSummary(ctx, c, status)
 	}
 	return view{doc: doc, text: func(p *show.Printer) {
 		p.Cluster(status, doc.Cluster.Queues)

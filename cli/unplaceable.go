@@ -53,7 +53,7 @@ func (a *app) warnMissingResources(ctx context.Context, c *client.Client, quotas
 	if len(quotas) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, workersTimeout)
+	ctx, cancel := a.optional(ctx, workersTimeout)
 	defer cancel()
 	missing, known := maps.Clone(quotas), false
 	for w, err := range c.Workers(ctx, client.WorkerFilter{}) {
