@@ -252,7 +252,7 @@ func TestStreamsWithoutAHelloDoNotBlockOthers(t *testing.T) {
 func TestNothingIsLostBetweenHeartbeatsAndMessages(t *testing.T) {
 	t.Parallel()
 	const orders = 2000
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // it measures nothing
 	o := newObliging()
 	d := newSlowStream(ctx)
 	var all sync.WaitGroup

@@ -38,7 +38,7 @@ func labeled(name string, labels map[string]string) *dtaskv1.Hello {
 
 // refusal receives the end of a session that should be refused; nil if it is welcome.
 func (p *peer) refusal() error {
-	guard := time.AfterFunc(time.Minute, p.cancel)
+	guard := time.AfterFunc(5*time.Minute, p.cancel)
 	defer guard.Stop()
 	for {
 		if m, err := p.stream.Recv(); err != nil || m.GetWelcome() != nil {

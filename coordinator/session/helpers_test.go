@@ -23,9 +23,10 @@ import (
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(leak.Patient{M: m}) }
 
 // memoryLog is a log without Raft that applies entries immediately.
 type memoryLog struct {
@@ -194,7 +195,7 @@ func (h *house) task(id fsm.JobID, i uint32) fsm.Task {
 // await waits until the state machine satisfies a condition.
 func (h *house) await(what string, ok func() bool) {
 	h.t.Helper()
-	guard := time.NewTimer(time.Minute)
+	guard := time.NewTimer(5 * time.Minute)
 	defer guard.Stop()
 	for {
 		index := h.machine.Index()
@@ -215,7 +216,7 @@ func (h *house) result() error {
 	select {
 	case err := <-h.ended:
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		h.t.Fatal("no session ended")
 		return nil
 	}
@@ -264,7 +265,7 @@ func (p *peer) say(m *dtaskv1.SessionRequest) {
 // message.
 func (p *peer) next(what string, ok func(*dtaskv1.SessionResponse) bool) *dtaskv1.SessionResponse {
 	p.t.Helper()
-	guard := time.AfterFunc(time.Minute, p.cancel)
+	guard := time.AfterFunc(5*time.Minute, p.cancel)
 	defer guard.Stop()
 	for {
 		m, err := p.stream.Recv()
@@ -280,7 +281,7 @@ func (p *peer) next(what string, ok func(*dtaskv1.SessionResponse) bool) *dtaskv
 
 // end receives until the session ends, and returns its error.
 func (p *peer) end() error {
-	guard := time.AfterFunc(time.Minute, p.cancel)
+	guard := time.AfterFunc(5*time.Minute, p.cancel)
 	defer guard.Stop()
 	for {
 		m, err := p.stream.Recv()

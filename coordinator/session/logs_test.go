@@ -55,7 +55,7 @@ func (r reader) end(t *testing.T) error {
 	select {
 	case err := <-r.err:
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("the reader did not end")
 		return nil
 	}
