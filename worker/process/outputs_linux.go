@@ -75,13 +75,22 @@ func (o *outputs) wait() ([]*outputPipe, error) {
 	var events [2]unix.EpollEvent
 	n := 0
 	var failed error
-	err := o.conn.Read(func(fd uintptr) bool {
+	look := func(fd uintptr) bool {
 		for {
 			if n, failed = unix.EpollWait(int(fd), events[:], 0); !errors.Is(failed, unix.EINTR) {
 				return n > 0 || failed != nil
 			}
 		}
-	})
+	}
+	err := o.conn.Read(look)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		// This process may have been stopped for as long: the output that is there counts.
+		found := false
+		_ = o.conn.Control(func(fd uintptr) { found = look(fd) }) // fails only if it is closed
+		if found {
+			err = nil
+		}
+	}
 	if err = errors.Join(err, failed); err != nil {
 		return nil, fmt.Errorf("waiting for output: %w", err)
 	}

@@ -1,8 +1,11 @@
 package process
 
 import (
+	"errors"
+	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,5 +51,31 @@ func TestOutputIsReadInTheOrderInWhichThePipesBecameReadable(t *testing.T) {
 		if err := p.finish(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A process that was stopped for longer than the deadline finds both when it continues.
+func TestOutputThatIsThereAtTheDeadlineIsNotLost(t *testing.T) {
+	t.Parallel()
+	var got []string
+	p := &stdio{}
+	if err := errors.Join(p.openOutput(1, namedWriter{"stdout", &got}, "stdout"), p.outputs.watch()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.outputs.ready.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if ready, err := p.outputs.wait(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("without output: got %v, %v", ready, err)
+	}
+	if _, err := unix.Write(p.child[1], []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if ready, err := p.outputs.wait(); len(ready) != 1 || err != nil {
+		t.Errorf("with output: got %v, %v", ready, err)
+	}
+	p.closeChild()
+	if err := p.finish(); err != nil {
+		t.Error(err)
 	}
 }
