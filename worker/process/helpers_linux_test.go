@@ -12,17 +12,19 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/dtask/dtask/test/leak"
 )
 
 // hangGuard bounds the waits of tests for events that should be immediate.
-const hangGuard = 60 * time.Second
+const hangGuard = 2 * time.Minute
 
 // helperVar makes the test binary execute the helper program that it names.
 const helperVar = "PROCESS_TEST_HELPER"
 
 // programs runs the programs of all tests, so that most run under a supervisor
-// that has run others.
-var programs Pool
+// that has run others. Killing a tree may take longer than elsewhere: other tests run.
+var programs = Pool{stuckLimit: time.Minute}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(helperVar) == "unready" {
@@ -37,7 +39,7 @@ func TestMain(m *testing.M) {
 	case "detach":
 		helperDetach()
 	default:
-		goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		goleak.VerifyTestMain(leak.Patient{M: m}, goleak.Cleanup(func(code int) {
 			programs.Close()
 			os.Exit(code)
 		}))
