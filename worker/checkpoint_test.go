@@ -83,7 +83,7 @@ func TestAFailedAttemptSavesACheckpointWithoutRequest(t *testing.T) {
 
 func TestCheckpointsAreRepeatedUntilAnsweredAndRateLimited(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
+	n := newRealNetwork(t)
 	r := n.listen("n1:1", nil)
 	b := start(t, n, Config{Slots: 1, DrainTimeout: -1, CheckpointInterval: time.Millisecond}, nil)
 	l := (<-r.sessions).welcome(t, 1)

@@ -22,7 +22,7 @@ func withLeader(t *testing.T, cfg Config, test func(b *harness, l *leaderEnd)) {
 // withHandlers is withLeader with these handlers.
 func withHandlers(t *testing.T, cfg Config, handlers map[string]Handler, test func(b *harness, l *leaderEnd)) {
 	t.Helper()
-	n := newNetwork(t)
+	n := newRealNetwork(t)
 	r := n.listen("n1:1", nil)
 	cfg.DrainTimeout = -1
 	b := start(t, n, cfg, handlers)
@@ -297,7 +297,7 @@ func TestACheckpointOutlivesFailuresAndEndsWithSuccess(t *testing.T) {
 		dir := b.worker.dirs.checkpoint(cluster, ref{job: 7, task: 1})
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
-		for range 2000 {
+		for range 24_000 {
 			if _, err := os.Stat(dir); os.IsNotExist(err) {
 				return
 			}

@@ -25,12 +25,13 @@ import (
 
 	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/test/leak"
 	"github.com/dtask/dtask/worker/process"
 )
 
 func TestMain(m *testing.M) {
 	process.RunSupervisor() // commands run under this test binary
-	code := m.Run()
+	code := leak.Patient{M: m}.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -48,6 +49,9 @@ type network struct {
 	mu sync.Mutex // guards nodes
 	// nodes are the replicas that listen.
 	nodes map[string]*node
+	// patience, unless 0, is how long workers and leaders wait for each other: in real time,
+	// the machine may stall.
+	patience time.Duration
 }
 
 // node is a fake replica.
@@ -56,6 +60,7 @@ type node struct {
 	dtaskv1.UnimplementedClusterServiceServer
 	listener *bufconn.Listener
 	server   *grpc.Server
+	patience time.Duration // see network
 	// answer ends each session immediately with its error. Optional.
 	answer   func() error
 	sessions chan *leaderEnd
@@ -82,9 +87,17 @@ func newNetwork(t *testing.T) *network {
 	return &network{t: t, nodes: map[string]*node{}}
 }
 
+// newRealNetwork is a network of a test that runs in real time.
+func newRealNetwork(t *testing.T) *network {
+	t.Helper()
+	n := newNetwork(t)
+	n.patience = 2 * time.Minute
+	return n
+}
+
 // listen starts a replica that passes its sessions to the test.
 func (n *network) listen(addr string, answer func() error) *node {
-	r := &node{listener: bufconn.Listen(1 << 20), server: grpc.NewServer(), answer: answer, sessions: make(chan *leaderEnd, 64)}
+	r := &node{listener: bufconn.Listen(1 << 20), server: grpc.NewServer(), answer: answer, sessions: make(chan *leaderEnd, 64), patience: n.patience}
 	dtaskv1.RegisterWorkerServiceServer(r.server, r)
 	dtaskv1.RegisterClusterServiceServer(r.server, r)
 	n.mu.Lock()
@@ -136,7 +149,7 @@ func (r *node) session(stream *fakeSlot) error {
 	if err != nil {
 		return err
 	}
-	l := &leaderEnd{stream: stream, hello: first, in: make(chan *dtaskv1.SessionRequest, 10_000), end: make(chan error, 1), gone: make(chan struct{}), seen: map[uint64]reportedOutcome{}}
+	l := &leaderEnd{stream: stream, patience: r.patience, hello: first, in: make(chan *dtaskv1.SessionRequest, 10_000), end: make(chan error, 1), gone: make(chan struct{}), seen: map[uint64]reportedOutcome{}}
 	go func() {
 		defer close(l.in)
 		for {
@@ -159,13 +172,14 @@ func (r *node) session(stream *fakeSlot) error {
 
 // leaderEnd is one session as the test drives it.
 type leaderEnd struct {
-	stream *fakeSlot
-	hello  *dtaskv1.SessionRequest
-	in     chan *dtaskv1.SessionRequest // closed when the worker has left
-	end    chan error                   // ends the session with this status
-	gone   chan struct{}
-	term   uint64
-	seen   map[uint64]reportedOutcome // all outcomes that were read, by number
+	stream   *fakeSlot
+	hello    *dtaskv1.SessionRequest
+	patience time.Duration                // see network
+	in       chan *dtaskv1.SessionRequest // closed when the worker has left
+	end      chan error                   // ends the session with this status
+	gone     chan struct{}
+	term     uint64
+	seen     map[uint64]reportedOutcome // all outcomes that were read, by number
 }
 
 func (l *leaderEnd) send(t *testing.T, m *dtaskv1.SessionResponse) {
@@ -182,7 +196,10 @@ func (l *leaderEnd) send(t *testing.T, m *dtaskv1.SessionResponse) {
 func (l *leaderEnd) welcome(t *testing.T, term uint64) *leaderEnd {
 	t.Helper()
 	l.term = term
-	l.send(t, &dtaskv1.SessionResponse{Heartbeat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, LivenessTimeoutMs: 3000, LeaseMs: 30_000}})
+	liveness, lease := max(3*time.Second, l.patience), max(30*time.Second, l.patience)
+	l.send(t, &dtaskv1.SessionResponse{Heartbeat: 1, Welcome: &dtaskv1.Welcome{
+		WorkerId: 1, HeartbeatIntervalMs: 1000, LivenessTimeoutMs: liveness.Milliseconds(), LeaseMs: lease.Milliseconds(),
+	}})
 	return l
 }
 
@@ -228,7 +245,7 @@ func (b *harness) awaitAttempt(r ref) {
 	b.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for range 30_000 {
+	for range 120_000 {
 		b.worker.attempts.mu.Lock()
 		known := b.worker.attempts.known[r] != nil
 		b.worker.attempts.mu.Unlock()
@@ -391,6 +408,7 @@ func start(t *testing.T, n *network, cfg Config, handlers map[string]Handler) *h
 func (b *harness) run(t *testing.T, w *Worker) {
 	t.Helper()
 	b.worker = w
+	w.liveness = max(w.liveness, b.patience)
 	ctx, cancel := context.WithCancel(t.Context())
 	b.drain = cancel
 	go func() { b.done <- w.Run(ctx) }()

@@ -52,7 +52,7 @@ func (n *network) listenTLS(t *testing.T, addr string) *joinable {
 		}, nil
 	}
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(j.tlsConfig(t))), grpc.StreamInterceptor(j.noteKey))
-	j.node = &node{listener: bufconn.Listen(1 << 20), server: server, sessions: make(chan *leaderEnd, 64)}
+	j.node = &node{listener: bufconn.Listen(1 << 20), server: server, sessions: make(chan *leaderEnd, 64), patience: n.patience}
 	dtaskv1.RegisterWorkerServiceServer(server, j.node)
 	dtaskv1.RegisterClusterServiceServer(server, j.node)
 	dtaskv1.RegisterAuthServiceServer(server, j)
@@ -155,7 +155,7 @@ func (b *harness) runs(t *testing.T, j *joinable, key [32]byte) {
 
 func TestAWorkerJoinsOnceAndConnectsWithItsKeyFromThenOn(t *testing.T) {
 	t.Parallel()
-	n, dir := newNetwork(t), t.TempDir()
+	n, dir := newRealNetwork(t), t.TempDir()
 	defer n.stopAll()
 	j := n.listenTLS(t, "n1:1")
 	text := joinString(t, j.ca, cluster)
@@ -191,7 +191,7 @@ func TestAWorkerJoinsOnceAndConnectsWithItsKeyFromThenOn(t *testing.T) {
 
 func TestAJoinStringOfAnotherClusterIsRefusedByAMember(t *testing.T) {
 	t.Parallel()
-	n, dir := newNetwork(t), t.TempDir()
+	n, dir := newRealNetwork(t), t.TempDir()
 	defer n.stopAll()
 	j := n.listenTLS(t, "n1:1")
 	b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: dir})
@@ -215,7 +215,7 @@ func isJoinError(err error) bool {
 
 func TestARefusedJoinEndsTheWorkerAndKeepsNoMembership(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
+	n := newRealNetwork(t)
 	defer n.stopAll()
 	j, other := n.listenTLS(t, "n1:1"), n.listenTLS(t, "n2:1")
 	j.join = func(*dtaskv1.JoinRequest) (*dtaskv1.JoinResponse, error) {
@@ -248,7 +248,7 @@ func TestARefusedJoinEndsTheWorkerAndKeepsNoMembership(t *testing.T) {
 
 func TestAWorkerWithoutAGivenNameJoinsUnderAnotherOne(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
+	n := newRealNetwork(t)
 	defer n.stopAll()
 	j := n.listenTLS(t, "n1:1")
 	host, err := os.Hostname()
@@ -292,7 +292,7 @@ func TestAWorkerWithoutAGivenNameJoinsUnderAnotherOne(t *testing.T) {
 
 func TestAWorkerKeepsTryingToJoinWhileNoCoordinatorIsInReach(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
+	n := newRealNetwork(t)
 	b := member(t, n, Config{JoinString: joinString(t, newTestCA(t), cluster), Name: "w1", WorkDir: t.TempDir()})
 	b.drain()
 	if err := <-b.done; err != nil {
@@ -308,7 +308,7 @@ func TestAWorkerWithAWrongClockJoinsAndConnectsOnceItsClockIsRight(t *testing.T)
 	for off, wrong := range map[string]time.Time{"behind": time.Now().Add(years), "ahead": time.Now().Add(-years)} {
 		t.Run(off, func(t *testing.T) {
 			t.Parallel()
-			n, dir := newNetwork(t), t.TempDir()
+			n, dir := newRealNetwork(t), t.TempDir()
 			defer n.stopAll()
 			j := n.listenTLS(t, "n1:1")
 			j.certify(t, j.ca, wrong)
@@ -335,7 +335,7 @@ func (b *harness) complains(t *testing.T, message, off string) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.After(time.Minute); !b.logs.has(message) || !b.logs.has(" days "+off); {
+	for limit := time.After(2 * time.Minute); !b.logs.has(message) || !b.logs.has(" days "+off); {
 		select {
 		case err := <-b.done:
 			t.Fatalf("the worker ended with %v", err)

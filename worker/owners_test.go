@@ -37,7 +37,7 @@ func ownerMapFile(t *testing.T, text string) string {
 // checks that the worker refuses to start.
 func asOwners(t *testing.T, cfg Config, test func(b *harness, l *leaderEnd)) {
 	t.Helper()
-	n := newNetwork(t)
+	n := newRealNetwork(t)
 	j := n.listenTLS(t, "n1:1")
 	cfg.RunAs, cfg.WorkDir, cfg.DrainTimeout = RunAsOwner, openDir(t, 0o700), -1
 	cfg.JoinString = joinString(t, j.ca, cluster)

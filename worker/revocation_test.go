@@ -36,7 +36,7 @@ func wantRevoked(t *testing.T, err error, dir string) {
 
 func TestARevokedWorkerStopsItsAttemptsAndEnds(t *testing.T) {
 	t.Parallel()
-	n, dir := newNetwork(t), t.TempDir()
+	n, dir := newRealNetwork(t), t.TempDir()
 	defer n.stopAll()
 	j := n.listenTLS(t, "n1:1")
 	started, stopped := make(chan struct{}), make(chan error, 1)
@@ -67,7 +67,7 @@ func TestARevokedWorkerStopsItsAttemptsAndEnds(t *testing.T) {
 // A worker that was revoked while it had no session, or was not running.
 func TestAWorkerThatIsRefusedForAWhileEnds(t *testing.T) {
 	t.Parallel()
-	n, dir := newNetwork(t), t.TempDir()
+	n, dir := newRealNetwork(t), t.TempDir()
 	defer n.stopAll()
 	j := n.listenTLS(t, "n1:1")
 	b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: dir})

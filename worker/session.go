@@ -77,12 +77,12 @@ func (w *Worker) session(ctx context.Context, addr string, others []string) (wel
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &session{
 		w: w, addr: addr, log: w.log.With("coordinator", addr), slot: conn.open(w.authorized(ctx)), logs: make(chan *dtaskv1.LogData),
-		unanswered: map[uint64]time.Time{}, readers: map[uint64]context.CancelFunc{}, timeout: livenessTimeout,
+		unanswered: map[uint64]time.Time{}, readers: map[uint64]context.CancelFunc{}, timeout: w.liveness,
 		others: others, successor: make(chan *successorError, 1),
 	}
 	// One watchdog for everything that can hang: connecting, sending,
 	// receiving.
-	s.watchdog = time.AfterFunc(livenessTimeout, func() { cancel(errLivenessTimeout) })
+	s.watchdog = time.AfterFunc(w.liveness, func() { cancel(errLivenessTimeout) })
 	s.ticker = time.NewTicker(defaultInterval)
 	s.suspect = time.NewTimer(suspicion)
 	s.suspect.Stop() // until something is sent
@@ -294,7 +294,7 @@ func (s *session) welcome(m *dtaskv1.SessionResponse) {
 	if ms := m.GetWelcome().GetHeartbeatIntervalMs(); ms > 0 {
 		interval = max(time.Duration(ms)*time.Millisecond, minInterval)
 	}
-	s.timeout = max(livenessTimeout, 2*interval)
+	s.timeout = max(s.w.liveness, 2*interval)
 	s.watchdog.Reset(s.timeout)
 	s.ticker.Reset(interval)
 	s.freshness = freshnessFor(time.Duration(m.GetWelcome().GetLivenessTimeoutMs()) * time.Millisecond)

@@ -19,7 +19,7 @@ import (
 // What the leader sends is on disk before the worker says that it has it.
 func TestAWorkerStoresTheCAsOfItsClusterAndReportsThem(t *testing.T) {
 	t.Parallel()
-	n, dir := newNetwork(t), t.TempDir()
+	n, dir := newRealNetwork(t), t.TempDir()
 	defer n.stopAll()
 	j := n.listenTLS(t, "n1:1")
 	b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: dir})
@@ -47,7 +47,7 @@ func TestAWorkerStoresTheCAsOfItsClusterAndReportsThem(t *testing.T) {
 // the leader, so that the worker tries no other one.
 func TestAWorkerConnectsAgainWhenTheCAOfItsConnectionIsDropped(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
+	n := newRealNetwork(t)
 	defer n.stopAll()
 	j := n.listenTLS(t, "n1:1")
 	join := j.join
@@ -111,7 +111,7 @@ func TestAWorkerConnectsAgainWhenTheCAOfItsConnectionIsDropped(t *testing.T) {
 // old one is not dropped before, so that no worker has to connect again at that moment.
 func TestAWorkerConfirmsANewCAOnceItsConnectionNeedsNoOther(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
+	n := newRealNetwork(t)
 	defer n.stopAll()
 	j := n.listenTLS(t, "n1:1")
 	b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: t.TempDir()})
@@ -143,7 +143,7 @@ func TestAWorkerConfirmsANewCAOnceItsConnectionNeedsNoOther(t *testing.T) {
 // A worker that has an hour to connect again does not confirm meanwhile, and ends without delay.
 func TestAWorkerThatWillConnectAgainConfirmsNothing(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
+	n := newRealNetwork(t)
 	defer n.stopAll()
 	j := n.listenTLS(t, "n1:1")
 	b := member(t, n, Config{JoinString: joinString(t, j.ca, cluster), Name: "w1", WorkDir: t.TempDir()})

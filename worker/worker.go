@@ -64,6 +64,7 @@ type Worker struct {
 	types       []string    // of tasks that it handles
 	debug       bool        // debug logging is enabled
 	ran         atomic.Bool
+	liveness    time.Duration // livenessTimeout, and longer in tests that run in real time
 	hurry       chan struct{} // closed by Hurry
 	hurried     sync.Once
 
@@ -92,7 +93,7 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, log: slog.New(slog.DiscardHandler), conns: NewConnections(), handlers: map[string]Handler{}, hurry: make(chan struct{}), ended: make(chan struct{})}
+	w := &Worker{cfg: cfg, log: slog.New(slog.DiscardHandler), conns: NewConnections(), handlers: map[string]Handler{}, liveness: livenessTimeout, hurry: make(chan struct{}), ended: make(chan struct{})}
 	w.secured = tlsconf.NewOpenConns(func(state *tls.ConnectionState) bool { return w.trust.Load().Trusts(state) })
 	for _, opt := range opts {
 		opt(w)
