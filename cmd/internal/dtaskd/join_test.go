@@ -88,9 +88,9 @@ func (f *founded) await(what string, done func() bool) {
 	f.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.Now().Add(time.Minute); !done(); <-tick.C {
+	for limit := time.Now().Add(2 * time.Minute); !done(); <-tick.C {
 		if time.Now().After(limit) {
-			f.t.Fatalf("%s: not within a minute", what)
+			f.t.Fatalf("%s: not within two minutes", what)
 		}
 	}
 }

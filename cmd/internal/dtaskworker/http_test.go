@@ -2,12 +2,12 @@ package dtaskworker
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/test/cluster"
 )
 
 // get returns the body of a page with status 200.
@@ -31,12 +31,8 @@ func get(t *testing.T, url string) (string, error) {
 
 func TestTheProgramServesItsMetricsUntilItIsDrained(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := cluster.FreePort(t.Context())
 	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
 	l, join := lead(t, "echo done", "exit 3", "sleep 600")
@@ -45,6 +41,10 @@ func TestTheProgramServesItsMetricsUntilItIsDrained(t *testing.T) {
 	for range 2 {
 		<-l.outcomes
 	}
+	until(t, func() bool { // an attempt that has not started is released at once
+		text, err := get(t, "http://"+address+"/metrics")
+		return err == nil && strings.Contains(text, "\ndtask_worker_attempts_running 1\n")
+	})
 	signal(t, cmd)
 	awaitLine(t, log, "draining")
 	until(t, func() bool {

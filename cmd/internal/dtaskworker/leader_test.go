@@ -61,7 +61,8 @@ func (l *leader) answer(m *dtaskv1.SessionRequest) (*dtaskv1.SessionResponse, er
 	answer := &dtaskv1.SessionResponse{Fence: fence, Heartbeat: m.GetHeartbeat()}
 	if m.GetHello() != nil {
 		l.hello <- m.GetHello()
-		answer.Welcome = &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, LivenessTimeoutMs: 3000, LeaseMs: 30_000}
+		// Both are patient: this machine may stall.
+		answer.Welcome = &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 60_000, LivenessTimeoutMs: 180_000, LeaseMs: 300_000}
 		answer.Assignments = l.tasks
 	}
 	rows, err := columns.ReadOutcomes(m.GetReports().GetOutcomes())
@@ -88,7 +89,7 @@ func lead(t *testing.T, commands ...string) (l *leader, addr string) {
 // leadWith is lead with a kill grace in milliseconds.
 func leadWith(t *testing.T, graceMS int64, commands ...string) (l *leader, addr string) {
 	t.Helper()
-	l = &leader{hello: make(chan *dtaskv1.Hello, 1), outcomes: make(chan *dtaskv1.Outcome, 10), tasks: &dtaskv1.Assignments{
+	l = &leader{hello: make(chan *dtaskv1.Hello, 10), outcomes: make(chan *dtaskv1.Outcome, 10), tasks: &dtaskv1.Assignments{
 		Contexts: []*dtaskv1.JobContext{{Job: 1, JobName: "j", Policies: []*dtaskv1.TaskPolicy{{TimeoutMs: 60_000, KillGraceMs: graceMS}}}},
 	}}
 	for i, run := range commands {
@@ -231,7 +232,7 @@ func until(t *testing.T, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); !holds(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatal("it never happened")
 		}
