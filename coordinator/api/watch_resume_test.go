@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -307,32 +308,34 @@ func TestARebuiltReplicaReturnsCompacted(t *testing.T) {
 
 func TestAWatchWaitsForTheIndexThatItStartsAfter(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	r.submit(t, "x", task("a"))
-	from := r.machine.Index() + 1
-	began := time.Now()
-	stream, err := r.jobs.WatchJob(t.Context(), &dtaskv1.WatchJobRequest{Id: "1", FromIndex: from})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "r"})
-	got, err := stream.Recv()
-	if err != nil || got.GetIndex() != 0 || got.GetJob().GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED {
-		t.Errorf("got %v, %v; want a repeat, since the change was known", got, err)
-	}
-	if d := time.Since(began); d > applyTimeout {
-		t.Errorf("got it after %s", d)
-	}
-	for consistency, want := range map[dtaskv1.Consistency]codes.Code{
-		dtaskv1.Consistency_CONSISTENCY_LINEARIZABLE: codes.InvalidArgument,
-		dtaskv1.Consistency_CONSISTENCY_STALE:        codes.Unavailable,
-	} {
-		stream, err := r.jobs.WatchJob(t.Context(), &dtaskv1.WatchJobRequest{Id: "1", FromIndex: from + 100, Consistency: consistency})
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t)
+		r.submit(t, "x", task("a"))
+		from := r.machine.Index() + 1
+		began := time.Now()
+		stream, err := r.jobs.WatchJob(t.Context(), &dtaskv1.WatchJobRequest{Id: "1", FromIndex: from})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := stream.Recv(); status.Code(err) != want {
-			t.Errorf("%v: got %v, want %v", consistency, err, want)
+		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "r"})
+		got, err := stream.Recv()
+		if err != nil || got.GetIndex() != 0 || got.GetJob().GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED {
+			t.Errorf("got %v, %v; want a repeat, since the change was known", got, err)
 		}
-	}
+		if d := time.Since(began); d > applyTimeout {
+			t.Errorf("got it after %s", d)
+		}
+		for consistency, want := range map[dtaskv1.Consistency]codes.Code{
+			dtaskv1.Consistency_CONSISTENCY_LINEARIZABLE: codes.InvalidArgument,
+			dtaskv1.Consistency_CONSISTENCY_STALE:        codes.Unavailable,
+		} {
+			stream, err := r.jobs.WatchJob(t.Context(), &dtaskv1.WatchJobRequest{Id: "1", FromIndex: from + 100, Consistency: consistency})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stream.Recv(); status.Code(err) != want {
+				t.Errorf("%v: got %v, want %v", consistency, err, want)
+			}
+		}
+	})
 }
