@@ -15,7 +15,7 @@ import (
 )
 
 // guard bounds what must happen soon.
-const guard = 10 * time.Second
+const guard = 2 * time.Minute
 
 // call opens a call with a token.
 func (f *fixture) call(made auth.Token) context.Context {

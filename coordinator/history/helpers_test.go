@@ -16,9 +16,10 @@ import (
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(leak.Patient{M: m}) }
 
 // shape describes a job of a test.
 type shape struct {
@@ -307,9 +308,9 @@ func (r *replica) check(queries ...Query) {
 // until waits for a condition.
 func until(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); {
+	for end := time.Now().Add(2 * time.Minute); !ok(); {
 		if time.Now().After(end) {
-			tb.Fatalf("not within 30 s: %s", what)
+			tb.Fatalf("not within 2 min: %s", what)
 		}
 		timer := time.NewTimer(2 * time.Millisecond)
 		<-timer.C

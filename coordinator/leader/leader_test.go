@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/dtask/dtask/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(leak.Patient{M: m}) }
 
 // fakeRaft is consensus under the control of a test.
 type fakeRaft struct {

@@ -18,12 +18,14 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
+
+	"github.com/dtask/dtask/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(leak.Patient{M: m}) }
 
 // testTimeout bounds every wait; it guards against hanging and measures nothing.
-const testTimeout = 30 * time.Second
+const testTimeout = 2 * time.Minute
 
 // fatals records the errors passed to Config.Fatal.
 type fatals struct {

@@ -58,9 +58,9 @@ func awaitImport(t *testing.T, h *history.History) {
 
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); <-time.After(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !is(); <-time.After(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within 2 min: %s", what)
 		}
 	}
 }

@@ -16,12 +16,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dtask/dtask/internal/tlsconf"
+	"github.com/dtask/dtask/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(leak.Patient{M: m}) }
 
 // testTimeout bounds every wait; it guards against hanging and measures nothing.
-const testTimeout = 30 * time.Second
+const testTimeout = 2 * time.Minute
 
 func dialRaw(t *testing.T, address string, first []byte) net.Conn {
 	t.Helper()
