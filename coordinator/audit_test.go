@@ -70,7 +70,7 @@ func runAlone(t *testing.T, cfg Config) *alone {
 	if cfg.TLSDir != "" {
 		address = "unix:" + cfg.Socket()
 	}
-	c, err := client.New(client.Config{Addrs: []string{address}, Timeout: 3 * time.Second})
+	c, err := client.New(client.Config{Addrs: []string{address}, Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -191,12 +191,12 @@ func (c *yearCluster) ends(leader Peer, token client.Secret) (err error) {
 	user := c.user(leader, token)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.Now().Add(10 * time.Second); time.Now().Before(limit); <-tick.C {
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); <-tick.C {
 		if _, err = user.WhoAmI(c.t.Context()); errors.Is(err, client.ErrUnauthenticated) {
 			return nil
 		}
 	}
-	return errors.Join(errors.New("a token of a second counts for ten"), err)
+	return errors.Join(errors.New("a token of a second counts for a minute"), err)
 }
 
 // joins returns nil if a join string works.
@@ -236,7 +236,7 @@ func (c *yearCluster) createToken(name string, ttl time.Duration) (token client.
 // user returns a client with a token that knows the address of one replica.
 func (c *yearCluster) user(at Peer, token client.Secret) *client.Client {
 	c.t.Helper()
-	user, err := client.New(client.Config{Addrs: []string{at.Address}, Token: token, Timeout: 5 * time.Second, Credentials: credentials.NewTLS(c.trust.Config(nil, nil))})
+	user, err := client.New(client.Config{Addrs: []string{at.Address}, Token: token, Timeout: time.Minute, Credentials: credentials.NewTLS(c.trust.Config(nil, nil))})
 	if err != nil {
 		c.t.Fatal(err)
 	}

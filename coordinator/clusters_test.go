@@ -25,7 +25,7 @@ func TestAClientNeverMixesTwoClusters(t *testing.T) {
 		clusters[i] = who.GetClusterId()
 	}
 	defer stops[1]()
-	c, err := client.New(client.Config{Addrs: addresses[:], Timeout: 2 * time.Second})
+	c, err := client.New(client.Config{Addrs: addresses[:], Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

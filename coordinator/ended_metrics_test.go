@@ -14,7 +14,7 @@ import (
 // awaitTotals returns the totals of the cluster as soon as a replica serves them.
 func awaitTotals(t *testing.T, url string) map[string]string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

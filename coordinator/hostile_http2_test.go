@@ -27,25 +27,60 @@ type rawClient struct {
 // stream is the stream of the last call: those of clients have odd numbers.
 func (c *rawClient) stream() uint32 { return 2*c.calls - 1 }
 
+// dialSecured completes a handshake with a coordinator. Like every client it dials again: on a
+// loaded machine a handshake may take longer than the coordinator waits for it.
+func dialSecured(ctx context.Context, addr string, cfg *tls.Config) (*tls.Conn, error) {
+	for {
+		conn, err := (&tls.Dialer{Config: cfg}).DialContext(ctx, "tcp", addr)
+		if secured, ok := conn.(*tls.Conn); ok && err == nil {
+			return secured, nil
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// dialHTTP2 opens a connection of HTTP/2 that gRPC serves.
+func dialHTTP2(ctx context.Context, addr string, cfg *tls.Config) (conn *tls.Conn, frames *http2.Framer, err error) {
+	for {
+		if conn, err = dialSecured(ctx, addr, cfg); err != nil {
+			return nil, nil, err
+		}
+		frames = http2.NewFramer(conn, conn)
+		if _, err = io.WriteString(conn, http2.ClientPreface); err == nil {
+			err = frames.WriteSettings()
+		}
+		if err == nil {
+			_, err = frames.ReadFrame() // the settings of the server
+		}
+		if err == nil {
+			return conn, frames, nil
+		}
+		_ = conn.Close() // what failed is known
+		if ctx.Err() != nil {
+			return nil, nil, err
+		}
+	}
+}
+
 // dialRaw opens a connection of HTTP/2 that ends with the test, and at the latest after
 // hostileTimeout.
 func (a *attacked) dialRaw(t *testing.T) *rawClient {
 	t.Helper()
-	conn, err := (&tls.Dialer{Config: a.trust.Config(nil, nil)}).DialContext(t.Context(), "tcp", a.address)
+	ctx, cancel := context.WithTimeout(t.Context(), hostileTimeout)
+	defer cancel()
+	conn, frames, err := dialHTTP2(ctx, a.address, a.trust.Config(nil, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	secured, _ := conn.(*tls.Conn)
-	c := &rawClient{conn: secured, Framer: http2.NewFramer(conn, conn)}
-	c.codec = hpack.NewEncoder(&c.fields)
-	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	if _, err = io.WriteString(conn, http2.ClientPreface); err == nil {
-		err = errors.Join(conn.SetDeadline(time.Now().Add(hostileTimeout)), c.WriteSettings())
-	}
-	if err != nil {
+	if err := conn.SetDeadline(time.Now().Add(hostileTimeout)); err != nil {
 		t.Fatal(err)
 	}
+	c := &rawClient{conn: conn, Framer: frames}
+	c.codec = hpack.NewEncoder(&c.fields)
+	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	return c
 }
 

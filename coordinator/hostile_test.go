@@ -210,7 +210,7 @@ func (a *attacked) sendSlowly(t *testing.T) {
 			}
 			conn, rest = raw, hello
 		case 1:
-			secured, err := (&tls.Dialer{Config: a.trust.Config(nil, nil)}).DialContext(t.Context(), "tcp", a.address)
+			secured, err := dialSecured(t.Context(), a.address, a.trust.Config(nil, nil))
 			if err != nil {
 				t.Fatal(err)
 			}

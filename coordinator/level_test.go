@@ -28,7 +28,7 @@ func later(dir string) coordinator.Config {
 // awaitLevel waits until the cluster has a level.
 func awaitLevel(t *testing.T, c *client.Client, level fsm.Level) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -48,7 +48,7 @@ func awaitLevel(t *testing.T, c *client.Client, level fsm.Level) {
 // awaitStoredLevel waits until a data directory has a level for the next start.
 func awaitStoredLevel(t *testing.T, dir string, level fsm.Level) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

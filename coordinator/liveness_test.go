@@ -52,7 +52,7 @@ func TestAReplicaWhoseStateMachineHangsIsNotAlive(t *testing.T) {
 		_, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "after"})
 		submitted <- err
 	}()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for quiet := false; !quiet; { // alive until the entry is about to be applied
 		select {
 		case <-alive:

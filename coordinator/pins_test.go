@@ -152,7 +152,7 @@ func TestEveryReplicaLearnsTheKeysOfAllMembers(t *testing.T) {
 		}
 		go func() { done <- Run(ctx, cfg) }()
 	}
-	tick, limit := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
+	tick, limit := time.NewTicker(5*time.Millisecond), time.After(5*time.Minute)
 	defer tick.Stop()
 	for range 3 {
 		machine := <-machines

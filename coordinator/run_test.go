@@ -18,7 +18,7 @@ import (
 )
 
 // run starts a replica of a cluster of one on a directory, and returns a client with a
-// timeout of 3 s. stop stops the replica and waits.
+// timeout of 10 s. stop stops the replica and waits.
 func run(t *testing.T, dir string, limit coordinator.MinFree) (c *client.Client, stop func()) {
 	t.Helper()
 	return runWith(t, coordinator.Config{DataDir: dir, MinFree: &limit})
@@ -46,7 +46,7 @@ func runWith(t *testing.T, cfg coordinator.Config) (c *client.Client, stop func(
 	}()
 	select {
 	case address := <-started:
-		c, err := client.New(client.Config{Addrs: []string{address}, Timeout: 3 * time.Second})
+		c, err := client.New(client.Config{Addrs: []string{address}, Timeout: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

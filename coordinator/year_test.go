@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -17,25 +16,8 @@ import (
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/tlsconf"
+	"github.com/dtask/dtask/test/cluster"
 )
-
-// ports returns free addresses of this machine.
-func ports(t *testing.T, n int) (list []string) {
-	t.Helper()
-	var open []net.Listener
-	for range n {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		open = append(open, l)
-		list = append(list, l.Addr().String())
-	}
-	for _, l := range open { // all at once, so that they differ
-		_ = l.Close()
-	}
-	return list
-}
 
 // yearCluster are three replicas whose clocks show any time.
 type yearCluster struct {
@@ -57,7 +39,11 @@ func newYearCluster(t *testing.T, at time.Time) *yearCluster {
 		t.Fatal(err)
 	}
 	c := &yearCluster{t: t, trust: tlsconf.Trust{Roots: ca.Roots}}
-	for i, addr := range ports(t, 3) {
+	for i := range 3 {
+		addr, err := cluster.FreePort(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		id := fmt.Sprintf("n%d", i+1)
 		c.peers = append(c.peers, Peer{ID: id, Address: addr})
 		key, err := tlsconf.NewKey()
@@ -90,7 +76,7 @@ func (c *yearCluster) run(now time.Time) {
 // runUntil runs the cluster with a clock until each replica has passed a check.
 func (c *yearCluster) runUntil(clock func() time.Time, check func(ctx context.Context, p Peer) error) {
 	c.t.Helper()
-	ctx, stop := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(c.t.Context(), 5*time.Minute)
 	defer stop()
 	done := make(chan error, len(c.peers)) // the results of Run
 	for i, p := range c.peers {
