@@ -18,8 +18,8 @@ import (
 	"github.com/dtask/dtask/internal/tlsconf"
 )
 
-// soon is far below the minute for which calls are retried.
-const soon = 30 * time.Second
+// soon is far below the hour for which calls are retried.
+const soon = 5 * time.Minute
 
 // wantUntrusted makes the calls that retry and those that ask all coordinators, and checks
 // that they end early with a message.

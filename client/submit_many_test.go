@@ -28,7 +28,7 @@ func small(name string, payload int) Submission {
 
 func TestManyJobsShareMessagesAndEachHasItsOwnResult(t *testing.T) {
 	t.Parallel()
-	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 30 * time.Second})
+	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 5 * time.Minute})
 	messages, seen := 0, map[string]int{}
 	f := &fake{message: func(m *dtaskv1.SubmitRequest) (results []*dtaskv1.SubmitResult, _ error) {
 		messages++
@@ -88,7 +88,7 @@ func TestManyJobsShareMessagesAndEachHasItsOwnResult(t *testing.T) {
 
 func TestMoreJobsThanMayBeInFlightAreAllStored(t *testing.T) {
 	t.Parallel()
-	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 30 * time.Second})
+	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 5 * time.Minute})
 	n.serve(t, "a:1", &fake{submit: func(key string, _ *dtaskv1.JobHeader, _ []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
 		return &dtaskv1.StoredJob{Id: key}, nil
 	}})
@@ -106,7 +106,7 @@ func TestMoreJobsThanMayBeInFlightAreAllStored(t *testing.T) {
 
 func TestJobsOfAMessageWithTheSameHeaderSendItOnce(t *testing.T) {
 	t.Parallel()
-	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 30 * time.Second})
+	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 5 * time.Minute})
 	var sent []string
 	f := &fake{message: func(m *dtaskv1.SubmitRequest) (results []*dtaskv1.SubmitResult, _ error) {
 		for i, p := range m.GetParts() {
@@ -151,7 +151,7 @@ func TestManyJobsThatNoCoordinatorAcceptsAreAllUnreachable(t *testing.T) {
 
 func TestJobThatCannotBeEncodedFailsAlone(t *testing.T) {
 	t.Parallel()
-	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 30 * time.Second})
+	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 5 * time.Minute})
 	n.serve(t, "a:1", &fake{submit: func(_ string, h *dtaskv1.JobHeader, _ []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
 		return &dtaskv1.StoredJob{Id: h.GetName()}, nil
 	}})

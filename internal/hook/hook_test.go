@@ -58,7 +58,7 @@ func TestProcessesThatAProgramLeavesAreKilled(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := program(t, "exec 3> \"$1\"\n{ sleep 3; echo alive >&3; } &\nexit 0\n")
+	p := program(t, "exec 3> \"$1\"\n{ sleep 60; echo alive >&3; } &\nexit 0\n")
 	p.Args = []string{fifo}
 	done := make(chan error, 1)
 	go func() {

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/dtask/dtask/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(leak.Patient{M: m}) }
 
 // testTimeout bounds every wait; it guards against hanging and measures nothing.
-const testTimeout = 30 * time.Second
+const testTimeout = 2 * time.Minute
 
 const testCluster = "0123456789abcdef0123456789abcdef"
 
