@@ -30,6 +30,7 @@ const (
 type Notifier struct {
 	conn     *net.UnixConn
 	watchdog time.Duration
+	now      func() time.Time
 }
 
 // Open returns a Notifier for the service manager that started this process, or nil
@@ -45,7 +46,7 @@ func Open() (*Notifier, error) {
 	if address == "" {
 		return nil, nil //nolint:nilnil // a nil Notifier is usable
 	}
-	n := new(Notifier)
+	n := &Notifier{now: time.Now}
 	if interval != "" && (process == "" || process == strconv.Itoa(os.Getpid())) {
 		usec, err := strconv.ParseInt(interval, 10, 64)
 		if err != nil || usec <= 0 {
@@ -83,13 +84,19 @@ func (n *Notifier) Stopping() error { return n.send(stopping) }
 // sendTimeout bounds a report, which waits if the service manager reads nothing.
 const sendTimeout = time.Second
 
+// sendTries is how often a report is tried: this process may have been stopped between
+// setting the deadline and writing, which is not tried then.
+const sendTries = 2
+
 func (n *Notifier) send(state string) error {
 	if n == nil {
 		return nil
 	}
-	err := n.conn.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if err == nil {
-		_, err = n.conn.Write([]byte(state))
+	err := os.ErrDeadlineExceeded
+	for tries := 0; tries < sendTries && errors.Is(err, os.ErrDeadlineExceeded); tries++ {
+		if err = n.conn.SetWriteDeadline(n.now().Add(sendTimeout)); err == nil {
+			_, err = n.conn.Write([]byte(state))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("reporting %s to the service manager: %w", state, err)

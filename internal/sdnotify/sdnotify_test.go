@@ -53,6 +53,30 @@ func TestEachStateReachesTheServiceManager(t *testing.T) {
 	}
 }
 
+// The process was stopped until the first deadline was over.
+func TestAReportIsNotLostIfTheProcessIsStoppedBeforeIt(t *testing.T) {
+	conn := manager(t, filepath.Join(t.TempDir(), "notify"))
+	n, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := true
+	n.now = func() time.Time {
+		defer func() { first = false }()
+		if first {
+			return time.Now().Add(-time.Minute)
+		}
+		return time.Now()
+	}
+	if err := n.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 64)
+	if length, err := conn.Read(got); err != nil || string(got[:length]) != ready {
+		t.Errorf("received %q, %v, want %q", got[:length], err, ready)
+	}
+}
+
 func TestTheWatchdogOfAnotherProcessIsIgnored(t *testing.T) {
 	manager(t, filepath.Join(t.TempDir(), "notify"))
 	t.Setenv(processVariable, "1")

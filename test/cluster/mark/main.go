@@ -31,6 +31,7 @@ const brokenLedger = 99
 func run() (int, error) {
 	path := flag.String("ledger", "", "file to append to")
 	work := flag.Duration("for", 0, "how long to work")
+	until := flag.String("until", "", "work until this file exists")
 	exit := flag.Int("exit", 0, "exit code to end with")
 	fails := flag.Int("fails", -1, "end with --exit in the first so many attempts only; -1 = in all")
 	stubborn := flag.Bool("ignore-term", false, "ignore SIGTERM")
@@ -56,6 +57,12 @@ func run() (int, error) {
 		return brokenLedger, errors.Join(err, file.Close())
 	}
 	<-time.After(*work)
+	for *until != "" {
+		if _, err := os.Stat(*until); err == nil {
+			break
+		}
+		<-time.After(20 * time.Millisecond)
+	}
 	line.Kind = ledger.End
 	if *fails < 0 || line.Attempt <= *fails {
 		line.Exit = *exit
