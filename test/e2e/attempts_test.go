@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,13 +28,20 @@ func TestAttemptsStayWithACompletedTask(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 2})
+	begun := filepath.Join(c.Dir, "begun")
 	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("stages", cluster.TaskFile{
-		"id": "one", "run": fmt.Sprintf(stages, filepath.Join(c.Dir, "begun")), "retry": map[string]any{"max": 3, "initial": "100ms"},
+		"id": "one", "run": fmt.Sprintf(stages, begun), "retry": map[string]any{"max": 3, "initial": "100ms"},
 	}))
 	second, err := c.AwaitJob(ctx, id, guard, "the second attempt runs", func(j cluster.Job) bool {
 		return j.Tasks[0].Attempt == 2 && j.Tasks[0].State == "running"
 	})
 	clustertest.Must(t, err)
+	clustertest.Must(t, cluster.Until(ctx, "its program has begun", guard, func(context.Context) error {
+		if text, err := os.ReadFile(begun); err != nil || strings.Count(string(text), "\n") < 2 {
+			return errors.Join(err, cluster.ErrNotYet)
+		}
+		return nil
+	}))
 	lost := second.Tasks[0].Worker
 	clustertest.Must(t, c.Worker(lost).Kill())
 	completed(t, c.Ctl, id)

@@ -227,9 +227,14 @@ func TestADamagedDataDirectoryIsQuarantinedAndTheReplicaRejoins(t *testing.T) {
 // AwaitCaughtUp accepts a small lag, of a few small jobs.
 func awaitAllOf(t *testing.T, c *cluster.Cluster, n *cluster.Coordinator) {
 	t.Helper()
-	status, err := c.Status(t.Context())
-	clustertest.Must(t, err)
-	all := status.Member(status.Leader).Applied
+	all := uint64(0)
+	clustertest.Must(t, cluster.Until(t.Context(), "the leader tells what it has applied", guard, func(ctx context.Context) error {
+		status, err := c.Status(ctx)
+		if all = status.Member(status.Leader).Applied; err == nil && all == 0 {
+			err = fmt.Errorf("leader %q, members %+v", status.Leader, status.Members)
+		}
+		return err
+	}))
 	clustertest.Must(t, cluster.Until(t.Context(), fmt.Sprintf("%s has applied entry %d", n.Name, all), guard, func(ctx context.Context) error {
 		now, err := c.Status(ctx)
 		if err != nil {

@@ -152,10 +152,20 @@ func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 		go func() { ended <- reader.Run(ctx, "watch", id) }()
 	}
 	clustertest.Must(t, cluster.Until(ctx, "the token was used", guard, func(ctx context.Context) error {
-		if a := s.Run(ctx, "token", "list"); strings.Count(a.Stdout, "now") < 2 {
-			return errors.New(a.Stdout)
+		a := s.Run(ctx, "token", "list", "-o", "json")
+		var list struct {
+			Tokens []struct {
+				Name       string     `json:"name"`
+				LastUsedAt *time.Time `json:"last_used_at"`
+			} `json:"tokens"`
 		}
-		return nil
+		err := a.Into(&list)
+		for _, x := range list.Tokens {
+			if x.Name == "watcher" && x.LastUsedAt == nil {
+				err = errors.New(a.String())
+			}
+		}
+		return err
 	}))
 	revoke(t, s.Ctl, "watcher")
 	for range coordinators {

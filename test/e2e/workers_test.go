@@ -15,11 +15,11 @@ import (
 // elsewhere bounds the time until the tasks of a killed worker run on another.
 const elsewhere = 5 * time.Second
 
-// marks returns tasks that write to the ledger.
-func marks(c *cluster.Cluster, n int, work time.Duration) []cluster.TaskFile {
+// marks returns tasks that write to the ledger, with more arguments of mark.
+func marks(c *cluster.Cluster, n int, work time.Duration, args ...string) []cluster.TaskFile {
 	var tasks []cluster.TaskFile
 	for i := range n {
-		tasks = append(tasks, c.Programs.Mark(fmt.Sprintf("t%d", i), ledgerOf(c), work))
+		tasks = append(tasks, c.Programs.Mark(fmt.Sprintf("t%d", i), ledgerOf(c), work, args...))
 	}
 	return tasks
 }
