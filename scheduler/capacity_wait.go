@@ -7,8 +7,7 @@ import "slices"
 // order one by one, as soon as each would be the first or the oldest in it: a release costs what
 // can start, not what waits.
 //
-// Invariant: while the shape is not blocked, all of them count in shape.listed and in
-// queue.resumable, as listed ones do.
+// Invariant: while the shape is not blocked, all of them count in queue.resumable.
 type capacityPart struct {
 	queue    *queue
 	priority Priority
@@ -87,7 +86,6 @@ func (s *Scheduler) endCapacityWait(k *capacityWait) {
 	f.waits = f.waits[:last]
 	if !p.shape.blocked {
 		p.queue.resumable--
-		s.countListed(p.shape, -1)
 	}
 }
 
@@ -154,38 +152,17 @@ func (s *Scheduler) setBlocked(sh *shape, blocked bool) {
 	if sh.blocked == blocked {
 		return
 	}
-	if blocked && sh.listed > 0 {
-		s.open--
-	}
 	sh.blocked = blocked
-	if !blocked && sh.listed > 0 {
-		s.open++
-	}
 	for _, p := range sh.parts {
 		n := len(p.order.items)
 		switch {
 		case n == 0:
 		case blocked: // the queue leaves the order when it is at the front
 			p.queue.resumable -= n
-			sh.listed -= n
 		default:
 			p.queue.resumable += n
-			s.countListed(sh, n)
 			s.relistQueue(p.queue)
 		}
-	}
-}
-
-// countListed counts ready queues of a shape that were listed or unlisted.
-func (s *Scheduler) countListed(sh *shape, by int) {
-	before := sh.listed
-	sh.listed += by
-	switch {
-	case sh.blocked:
-	case before == 0:
-		s.open++
-	case sh.listed == 0:
-		s.open--
 	}
 }
 

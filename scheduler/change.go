@@ -277,7 +277,8 @@ func (v *TaskView) raiseLimit(change Change) []Change {
 		n, known := v.keyedFree(before)
 		free, v.undecided = n, v.undecided || !known
 	}
-	v.undecided = v.undecided || v.agedKeyed(v.class.flow.queue, before+1)
+	v.undecided = v.undecided || v.agedKeyed(v.class.flow.queue, before+1) ||
+		before > 0 && (v.retried || v.passesOver(v.starts+uint64(before))) //nolint:gosec // G115: positive
 	switch {
 	case v.cut || v.undecided || !ok:
 		return nil

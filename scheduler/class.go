@@ -51,7 +51,6 @@ type shape struct {
 	classes int    // that exist and have it
 
 	blocked bool            // no worker has capacity: it is in Scheduler.blocked
-	listed  int             // ready queues in the order, or in parts while it is not blocked
 	parts   []*capacityPart // ready queues that wait for capacity; some are empty
 
 	// eligible are the workers that have the labels and, when idle, the

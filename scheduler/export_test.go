@@ -47,6 +47,9 @@ type Kept struct {
 	Due    bool
 }
 
+// Wants returns how many queues want a worker to be kept free.
+func (s *Scheduler) Wants() int { return len(s.wants) }
+
 // Kept returns the reservations, the oldest first.
 func (s *Scheduler) Kept() (list []Kept) {
 	for _, k := range s.reservations {
@@ -291,9 +294,6 @@ func (s *Scheduler) checkOrder() error {
 				if err := checkHeap(&l.ready, func(r readyAge) int { return int(r.pos) }); err != nil {
 					return fmt.Errorf("ready queues of queue %q: %w", name, err)
 				}
-				for _, r := range l.ready.items {
-					listed[r.class.shape]++
-				}
 			}
 			if r := f.oldest(); r != nil && (f.agePos < 0 || q.byAge.items[f.agePos].age > r.oldest) {
 				return fmt.Errorf("queue %q: the age of an owner is above that of its oldest task, %d", name, r.oldest)
@@ -302,18 +302,6 @@ func (s *Scheduler) checkOrder() error {
 		if k := q.kept; k != nil && (k.worker.kept != k || !slices.Contains(s.reservations, k)) {
 			return fmt.Errorf("queue %q has a reservation that its worker does not have", name)
 		}
-	}
-	open := 0
-	for _, sh := range s.shapes {
-		if sh.listed != listed[sh] {
-			return fmt.Errorf("a shape counts %d listed ready queues, there are %d", sh.listed, listed[sh])
-		}
-		if sh.listed > 0 && !sh.blocked {
-			open++
-		}
-	}
-	if open != s.open {
-		return fmt.Errorf("%d shapes are open, counted %d", open, s.open)
 	}
 	return checkTurns(&s.byShare, func(q *queue) *int32 { return &q.pos })
 }

@@ -167,11 +167,9 @@ func (s *Scheduler) relist(r *readyQueue) {
 	case listed:
 		r.oldest = r.front().seq
 		l.ready.push(readyAge{r.oldest, r})
-		s.countListed(r.class.shape, 1)
 		s.listed(l, r)
 	case r.pos >= 0:
 		l.ready.remove(int(r.pos))
-		s.countListed(r.class.shape, -1)
 		if len(l.ready.items) == 0 {
 			s.unlisted(l, r.priority)
 		}

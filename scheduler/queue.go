@@ -43,7 +43,7 @@ type queue struct {
 	overtakes bool         // see Scheduler.markOvertakers
 	watched   func(*class) // is called with what a quota holds back; mostly nil
 
-	wanted reservation // while wants is set: its task, without a worker
+	wanted reservation // while wants is set: its task, with a worker that had capacity for it, if any
 
 	over []*readyQueue // those that its quotas hold back
 

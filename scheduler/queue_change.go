@@ -92,11 +92,12 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 			return 0, false
 		}
 	}
-	if v.isDrawn() {
+	if v.isDrawn() || v.retried { // a fork draws other numbers, and reserves no worker
 		v.undecided = true
 		return 0, false
 	}
 	s, self := v.fork(change)
+	starts := v.starts
 	taken := make(map[TaskRef]bool) // of those that have several alternatives
 	for {
 		if v.steps += len(s.sorted)/8 + 1; v.steps > maxSteps {
@@ -121,7 +122,23 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 			v.undecided = true
 			return 0, false
 		}
+		if starts++; v.passesOver(starts) {
+			v.undecided = true
+			return 0, false
+		}
 	}
+}
+
+// passesOver reports whether a queue may get a reservation after so many starts of the term because
+// the others were before it.
+func (v *TaskView) passesOver(starts uint64) bool {
+	// unordered: any of them will do
+	for _, q := range v.queues {
+		if q.passes && q.passed+agedStart <= starts && q.kept == nil && !q.wants {
+			return true
+		}
+	}
+	return false
 }
 
 // isDrawn reports whether random choices of workers may decide whether the task starts: those of a

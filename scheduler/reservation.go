@@ -31,24 +31,30 @@ func (s *Scheduler) keepForOldest(q *queue, before uint64, valid func(TaskRef) b
 // want makes a reservation for a queue as soon as a worker can be kept, after the queues
 // that have waited for one.
 func (s *Scheduler) want(q *queue, valid func(TaskRef) bool) {
-	q.wants = true
+	q.wants, s.unkept = true, true
 	s.wants = append(s.wants, q)
 	s.keepWanted(valid)
 }
 
 // keepWanted makes the reservations that are wanted, as far as workers can be kept. While a worker
-// has capacity for the task, others may come first there: the next start tries again.
+// has capacity for the task, others may come first there: the next start tries again, and until
+// then no later queue gets this worker.
 func (s *Scheduler) keepWanted(valid func(TaskRef) bool) {
-	s.unkept = false
+	all := s.unkept // else only those whose task fitted a worker
+	s.unkept, s.fitting = false, false
+	var taken []*worker
 	still := s.wants[:0]
 	for _, q := range s.wants {
-		switch r := s.wantedTask(q, valid); {
-		case r == nil || q.kept != nil:
-			q.wants = false
-		case !r.class.blocked && s.someFits(r.class.shape):
-			s.unkept = true
-		default:
-			q.wants = !s.keep(r)
+		if fitted := q.wanted.worker != nil; all || fitted {
+			switch r := s.wantedTask(q, valid); {
+			case r == nil || q.kept != nil:
+				q.wants = false
+			case s.stillFits(&q.wanted, r.class.shape):
+				s.fitting, taken, fitted = true, append(taken, q.wanted.worker), false
+			default:
+				q.wants = !s.keep(r, taken)
+			}
+			s.unkept = s.unkept || fitted // its worker may be kept for another one
 		}
 		if q.wants {
 			still = append(still, q)
@@ -65,7 +71,7 @@ func (s *Scheduler) keepWanted(valid func(TaskRef) bool) {
 // task waits that some worker could run.
 func (s *Scheduler) wantedTask(q *queue, valid func(TaskRef) bool) *readyQueue {
 	r, k := s.oldestBlocked(q, valid), &q.wanted
-	if k.ready != nil && (r == nil || k.seq < r.front().seq) && s.holds(k, valid) && s.couldRun(k.ready.class) {
+	if k.ready != nil && (r == nil || k.seq < r.front().seq) && s.holds(k, valid) && s.someUsable(k.ready.class.shape) {
 		return k.ready
 	}
 	if r != nil {
@@ -74,13 +80,32 @@ func (s *Scheduler) wantedTask(q *queue, valid func(TaskRef) bool) *readyQueue {
 	return r
 }
 
-// someFits reports whether a worker has capacity for a shape now.
-func (s *Scheduler) someFits(sh *shape) bool {
-	return slices.ContainsFunc(s.eligible(sh), func(w *worker) bool { return w.ranked() && w.fits(sh) })
+// stillFits sets the worker of a wanted reservation to one that has capacity for its shape now,
+// mostly the same as at the last call, and reports whether there is one.
+func (s *Scheduler) stillFits(k *reservation, sh *shape) bool {
+	fits := func(w *worker) bool { return w.ranked() && w.fits(sh) }
+	if w := k.worker; w != nil && s.workers[w.id] == w && fits(w) {
+		return true
+	}
+	k.worker = nil
+	if !sh.blocked {
+		list := s.eligible(sh)
+		if i := slices.IndexFunc(list, fits); i >= 0 {
+			k.worker = list[i]
+		}
+	}
+	return k.worker != nil
+}
+
+// someUsable reports whether a worker could run a shape if it were idle. Unlike couldRun, it does
+// not read workers that could not.
+func (s *Scheduler) someUsable(sh *shape) bool {
+	return slices.ContainsFunc(s.eligible(sh), (*worker).usable)
 }
 
 // unwant ends the wait of a queue for a worker: the task starts elsewhere.
 func (s *Scheduler) unwant(q *queue) {
+	s.unkept = s.unkept || q.wanted.worker != nil
 	q.wants, q.wanted = false, reservation{}
 	s.wants = slices.DeleteFunc(s.wants, func(x *queue) bool { return x == q })
 }
@@ -92,16 +117,17 @@ func (s *Scheduler) oldestBlocked(q *queue, valid func(TaskRef) bool) (best *rea
 		if !p.shape.blocked {
 			continue
 		}
-		if r := s.oldestWait(p, valid); r != nil && (best == nil || r.oldest < best.oldest) && s.couldRun(r.class) {
+		if r := s.oldestWait(p, valid); r != nil && (best == nil || r.oldest < best.oldest) && s.someUsable(p.shape) {
 			best = r
 		}
 	}
 	return best
 }
 
-// keep makes a reservation for the first task of a ready queue, if a worker can be kept.
-func (s *Scheduler) keep(r *readyQueue) bool {
-	w := s.soonest(r.class.shape)
+// keep makes a reservation for the first task of a ready queue, if a worker can be kept that is not
+// taken.
+func (s *Scheduler) keep(r *readyQueue, taken []*worker) bool {
+	w := s.soonest(r.class.shape, taken)
 	if w == nil {
 		return false
 	}
@@ -115,10 +141,10 @@ func (s *Scheduler) keep(r *readyQueue) bool {
 // soonest returns the worker that will have capacity for a shape soonest, as far as that
 // can be known without the durations of tasks: the one of which the smallest part of what
 // it holds must end.
-func (s *Scheduler) soonest(sh *shape) (best *worker) {
+func (s *Scheduler) soonest(sh *shape, taken []*worker) (best *worker) {
 	var least share
 	for _, w := range s.eligible(sh) {
-		if !w.usable() || w.kept != nil {
+		if !w.usable() || w.kept != nil || slices.Contains(taken, w) {
 			continue
 		}
 		if part := w.mustEnd(sh); best == nil || compareShares(part, 1, least, 1) < 0 {

@@ -1,6 +1,9 @@
 package scheduler_test
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/dtask/dtask/scheduler"
@@ -117,4 +120,145 @@ func TestTheNextLargeTaskGetsTheWorkerOfACancelledOne(t *testing.T) {
 		}
 	}
 	t.Fatal("the large task does not start")
+}
+
+// A queue holds more than its share, so that it is behind another one with a flow of small tasks,
+// which alone keeps its large task from the only worker that could run it.
+func TestALargeTaskOfAQueueAboveItsShareStarts(t *testing.T) {
+	t.Parallel()
+	for name, rivals := range map[string]int{"beside small tasks": 0, "beside large tasks, too": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := scheduler.New(1)
+			pool := []scheduler.Label{{Name: "pool", Value: "a"}}
+			s.AddWorker(1, scheduler.Capacity{Slots: 8, Labels: pool, Resources: cpusAndGPUs(4, 0)})
+			s.AddWorker(2, scheduler.Capacity{Slots: 100, Resources: cpusAndGPUs(100, 2)})
+			s.Occupy(2, s.Class(scheduler.Demand{Queue: "ml", Resources: cpusAndGPUs(1, 1)}), scheduler.Normal)
+			c := &contest{
+				s:     s,
+				small: s.Class(scheduler.Demand{Queue: "web", Labels: pool, Resources: cpusAndGPUs(1, 0)}),
+				hpc:   s.Class(scheduler.Demand{Queue: "hpc", Labels: pool, Resources: cpusAndGPUs(4, 0)}),
+				ml:    s.Class(scheduler.Demand{Queue: "ml", Labels: pool, Resources: cpusAndGPUs(4, 0)}),
+			}
+			for range 12 {
+				c.push(c.small)
+			}
+			c.start()
+			for range rivals {
+				c.push(c.hpc)
+			}
+			c.start()
+			c.push(c.ml)
+			large := 0
+			for range 200 {
+				n := c.start()
+				if n[c.ml] > 0 {
+					return
+				}
+				if large += n[c.hpc]; large > 1 {
+					t.Fatal("two large tasks of another queue start before one that waits as long as the first")
+				}
+				c.end()
+			}
+			t.Fatal("the large task never starts")
+		})
+	}
+}
+
+// A worker that has capacity for the task of the first queue that wants one is not kept for the
+// second, whose task needs more, until that of the first has started.
+func TestTheSecondQueueThatWantsAWorkerDoesNotGetThatOfTheFirst(t *testing.T) {
+	t.Parallel()
+	c := newContest(t, 3)
+	cpu := []scheduler.Quantity{{Name: "cpu", Amount: 4}}
+	second := c.s.Class(scheduler.Demand{Queue: "second", Resources: cpu})
+	for range 20 { // so that it comes last
+		c.s.Occupy(2, c.s.Class(scheduler.Demand{Queue: "second"}), scheduler.Normal)
+	}
+	first := c.push(c.hpc)
+	c.push(c.ml)
+	c.push(second)
+	for len(c.running) > 1 {
+		if c.end(); c.s.Len() == 0 || c.pushed > 1000 {
+			t.Fatal("no worker is kept free")
+		}
+		c.start()
+	}
+	side := c.s.Class(scheduler.Demand{Queue: "side", NoPrefetch: true})
+	for c.s.Wants() < 2 {
+		c.s.AddWorker(3, scheduler.Capacity{Slots: 40})
+		for range 40 {
+			c.s.Push(task(5000+c.pushed), side, scheduler.Normal, 0)
+			c.pushed++
+		}
+		for _, ok := c.s.Next(nil); ok; _, ok = c.s.Next(nil) {
+			continue
+		}
+		c.s.RemoveWorker(3)
+	}
+	c.cancelled[first] = true
+	c.end()
+	for range 10 {
+		a, ok := c.s.Next(func(r scheduler.TaskRef) bool { return !c.cancelled[r] })
+		isKept := slices.ContainsFunc(c.s.Kept(), func(k scheduler.Kept) bool { return k.Queue == "second" })
+		if started := ok && a.Class == c.ml; started != isKept {
+			t.Fatalf("started: %v of the first queue: %v; kept free for the second: %v", a, started, isKept)
+		} else if started {
+			return
+		}
+		if ok {
+			c.running = append(c.running, a)
+		} else {
+			c.end()
+		}
+	}
+	t.Fatal("the task of the first queue does not start")
+}
+
+// BenchmarkNextWhileQueuesWantAWorker is a burst of small tasks of a queue that is first in order,
+// on 10,000 workers, while queues want the only worker with GPUs, which has capacity for one of them.
+func BenchmarkNextWhileQueuesWantAWorker(b *testing.B) {
+	for _, wanting := range []int{0, 1, 100} {
+		b.Run(strconv.Itoa(wanting), func(b *testing.B) {
+			const workers, last = 10_000, 20_000
+			gpus := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "gpu", Amount: n}} }
+			s, cancelled, pushed := scheduler.New(1), false, 1
+			valid := func(r scheduler.TaskRef) bool { return !cancelled || r != task(1) }
+			for id := range scheduler.WorkerID(workers) {
+				s.AddWorker(id+1, scheduler.Capacity{Slots: 1 << 20})
+			}
+			s.AddWorker(last, scheduler.Capacity{Slots: 1 << 20, Resources: gpus(8 + int64(wanting))})
+			holder := s.Class(scheduler.Demand{Queue: "holder", Resources: gpus(4)})
+			s.Occupy(last, holder, scheduler.Normal)
+			side := s.Class(scheduler.Demand{Queue: "side", NoPrefetch: true})
+			s.Push(task(1), s.Class(scheduler.Demand{Queue: "first", Resources: gpus(8)}), scheduler.Normal, 0)
+			pass := func() {
+				for range 400 {
+					pushed++
+					s.Push(task(pushed), side, scheduler.Normal, 0)
+					for _, ok := s.Next(valid); ok; _, ok = s.Next(valid) {
+						continue
+					}
+				}
+			}
+			pass()
+			for i := range wanting {
+				queue := fmt.Sprint("w", i)
+				s.Occupy(last, s.Class(scheduler.Demand{Queue: queue, Resources: gpus(1)}), scheduler.Normal)
+				pushed++
+				s.Push(task(pushed), s.Class(scheduler.Demand{Queue: queue, Resources: gpus(4)}), scheduler.Normal, 0)
+			}
+			pass()
+			cancelled = true
+			s.Release(last, holder, scheduler.Normal)
+			s.SetQueue("burst", scheduler.Queue{Weight: 1000})
+			s.PushRun(scheduler.TaskRef{Job: 2}, 1<<30, s.Class(scheduler.Demand{Queue: "burst", NoPrefetch: true}), scheduler.Normal)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := s.Next(valid); !ok {
+					b.Fatal("nothing was assigned")
+				}
+			}
+		})
+	}
 }

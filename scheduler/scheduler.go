@@ -40,7 +40,6 @@ type Scheduler struct {
 	pushes  uint64          // the last seq
 	depth   [Urgent + 1]int // entries by priority
 	byShare turns[*queue]   // queues of which a task may start if a worker has capacity
-	open    int             // shapes that are not blocked and have listed ready queues
 	blocked []*shape        // in the order in which they were blocked
 	unused  []ClassID       // of recycled classes
 
@@ -51,7 +50,8 @@ type Scheduler struct {
 	passed       []*queue       // those all of whose tasks are blocked, in the order in which they were
 	reservations []*reservation // oldest first; mostly none
 	wants        []*queue       // that need one, in the order in which they get it
-	unkept       bool           // those may be made now: one has ended, or a task of them had capacity
+	unkept       bool           // those may be made now: one has ended
+	fitting      bool           // a worker had capacity for the task of one of those
 
 	superseded superseded
 }
@@ -171,7 +171,7 @@ func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 }
 
 func (s *Scheduler) nextInOrder(valid func(TaskRef) bool) (Assignment, bool) {
-	for s.open > 0 && s.hasCapacity() {
+	for s.hasCapacity() {
 		q := s.firstQueue()
 		if q == nil {
 			break
@@ -183,11 +183,12 @@ func (s *Scheduler) nextInOrder(valid func(TaskRef) bool) (Assignment, bool) {
 	return Assignment{}, false
 }
 
-// start assigns the first task of a queue for which a worker has capacity. Without one,
-// the queue has left the order, or nothing at all has capacity.
+// start assigns the first task of a queue for which a worker has capacity. Without one, the queue
+// has left the order. What is blocked leaves it, too, even if nothing else is listed: a queue whose
+// share is large is passed over only then, and gets a reservation.
 func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool) {
 	aged := q.turn == agedStart-1
-	for s.open > 0 {
+	for {
 		var r *readyQueue
 		if aged {
 			r = s.olderKeyed(q, s.oldestReady(q))
@@ -196,7 +197,7 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 		}
 		if r == nil {
 			s.relistQueue(q) // all that waits in it waits for capacity
-			break
+			return Assignment{}, false
 		}
 		e := *r.front()
 		switch c := r.class; {
@@ -226,7 +227,6 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 			s.block(c)
 		}
 	}
-	return Assignment{}, false
 }
 
 // startInTurn assigns the first task of a ready queue whose turn it is.
@@ -237,7 +237,7 @@ func (s *Scheduler) startInTurn(r *readyQueue, w *worker, valid func(TaskRef) bo
 	if len(s.passed) > 0 {
 		s.keepForPassed(valid)
 	}
-	if s.unkept && len(s.wants) > 0 {
+	if (s.unkept || s.fitting) && len(s.wants) > 0 {
 		s.keepWanted(valid)
 	}
 	return a

@@ -141,7 +141,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	v := &TaskView{
 		priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
 		random: s.random, choices: s.choices, starts: s.starts, presence: slices.Clip(s.presence),
-		wanted: len(s.wants) > 0, retried: len(s.wants) > 0 && s.unkept,
+		wanted: len(s.wants) > 0, retried: len(s.wants) > 0 && (s.unkept || s.fitting),
 		limitOf: make(limitCopies), bounds: make(groupCopies),
 	}
 	v.class, v.key = v.copyClass(s.classes[c]), s.KeyWorker(c)

@@ -34,6 +34,8 @@ var otherReservation = &reservation{}
 func (t *trial) start(k int) bool {
 	c, seq := t.v.ahead[k].class, t.seq(k)
 	q := c.flow.queue
+	// The reservation for the task ends with its start, and its worker may be kept for another one.
+	released := t.v.wanted && q.kept != nil && q.kept.seq == seq
 	ok := t.only != nil || q.turn != agedStart-1 || t.reserve(q, seq, k)
 	t.next[k]++
 	for _, other := range t.v.ahead[k].others {
@@ -42,7 +44,7 @@ func (t *trial) start(k int) bool {
 	if t.assign(c); !ok || t.only != nil {
 		return ok
 	}
-	if t.v.retried {
+	if t.v.retried || released {
 		t.v.undecided = true
 		return false
 	}

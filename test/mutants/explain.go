@@ -111,6 +111,11 @@ func inExplain() []Mutant {
 func inChanges() []Mutant {
 	return []Mutant{
 		{
+			Name:   "a-change-ignores-that-queues-want-a-worker",
+			Edits:  []Edit{{"scheduler/task_view.go", "len(s.wants) > 0 && (s.unkept || s.fitting)", "false"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestChangesAreSoundWhileQueuesWantAWorker"}},
+		},
+		{
 			Name:   "a-change-forgets-what-a-turn-by-age-reserves",
 			Edits:  []Edit{{"scheduler/trial_reservation.go", "q.turn != agedStart-1 || t.reserve(q, seq, k)", "q.turn != agedStart || t.reserve(q, seq, k)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAChangeKnowsWhichWorkerIsReservedAtATurnByAge"}},

@@ -21,8 +21,18 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestWorkersAreKept"}},
 		},
 		{
+			Name:   "a-worker-with-capacity-for-the-first-queue-is-kept-for-the-second",
+			Edits:  []Edit{{"scheduler/reservation.go", " || slices.Contains(taken, w)", ""}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestTheSecondQueueThatWants"}},
+		},
+		{
+			Name:   "a-queue-whose-task-fitted-a-worker-is-not-tried-again",
+			Edits:  []Edit{{"scheduler/scheduler.go", "if (s.unkept || s.fitting) &&", "if s.unkept &&"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestTheSecondQueueThatWants"}},
+		},
+		{
 			Name:   "a-worker-is-kept-for-a-later-large-task",
-			Edits:  []Edit{{"scheduler/reservation.go", "r.oldest < best.oldest) && s.couldRun", "r.oldest > best.oldest) && s.couldRun"}},
+			Edits:  []Edit{{"scheduler/reservation.go", "r.oldest < best.oldest) && s.someUsable", "r.oldest > best.oldest) && s.someUsable"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestWorkersAreKept"}},
 		},
 		{
@@ -57,7 +67,7 @@ func inQueues() []Mutant {
 		},
 		{
 			Name:   "a-release-returns-all-that-waits-to-the-order",
-			Edits:  []Edit{{"scheduler/capacity_wait.go", "			s.countListed(sh, n)\n", "			s.countListed(sh, n)\n			for len(p.order.items) > 0 {\n				s.resumeWait(p.order.items[0].of)\n			}\n"}},
+			Edits:  []Edit{{"scheduler/capacity_wait.go", "			p.queue.resumable += n\n", "			p.queue.resumable += n\n			for len(p.order.items) > 0 {\n				s.resumeWait(p.order.items[0].of)\n			}\n"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAReleaseReturnsOnlyWhatCanStart"}},
 		},
 		{
