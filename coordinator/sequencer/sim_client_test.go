@@ -123,7 +123,7 @@ func (j *simJob) submit(t *simTerm) {
 		case !definite(err):
 			c.fail("submission: %v", err)
 		default:
-			if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok && rejected.Reason != fsm.AboveLevel && rejected.Reason != fsm.LimitNotFound { // before an upgrade, or after a deletion
+			if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok && rejected.Reason != fsm.AboveLevel && rejected.Reason != fsm.LimitNotFound && rejected.Reason != fsm.QueueNotFound { // before an upgrade, or after a deletion
 				c.fail("submission rejected: %v", rejected)
 			}
 		}
@@ -339,6 +339,9 @@ func (j *simJob) audit(t *simTerm) {
 
 // submission returns a random job.
 func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
+	if c.origins.isCrowd(number) {
+		return c.origins.crowd(number), 0
+	}
 	h := &dtaskv1.JobHeader{Name: fmt.Sprintf("job%d", number), Priority: dtaskv1.Priority(1 + c.rng.IntN(4))}
 	if c.chance(50) {
 		h.OnFailure = dtaskv1.OnFailure_ON_FAILURE_CONTINUE
@@ -356,6 +359,7 @@ func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
 		h.Needs = c.needs()
 	}
 	c.times(h)
+	c.origins.set(h)
 	for range 1 + c.rng.IntN(3) {
 		h.Policies = append(h.Policies, c.policy())
 	}

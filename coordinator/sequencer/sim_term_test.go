@@ -1,6 +1,7 @@
 package sequencer_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +26,11 @@ type simTerm struct {
 	cancel  context.CancelFunc
 	result  chan error // with own goroutines; size 1
 
-	mu       sync.Mutex     // guards proposed and began
+	mu       sync.Mutex     // guards proposed, began and disorder
 	proposed []*simProposal // not yet seen by the driver
 	began    time.Time      // when the last batch began
+	disorder string         // a start that was not in order; not yet seen by the driver
+	order    *simOrder      // belongs to the goroutine of the sequencer
 	queue    []*simProposal // in flight
 	last     time.Time      // when the last of them is committed
 
@@ -97,7 +100,7 @@ func (c *sim) elect() {
 		c.fail("%v", err)
 		return
 	}
-	t.seq = seq
+	t.seq, t.order = seq, newSimOrder(r.machine)
 	c.terms, c.leader = append(c.terms, t), t
 	if !c.free {
 		t.stepped = seq.Stepped()
@@ -127,8 +130,10 @@ func (t *simTerm) rightClock() time.Time { return time.Now().Add(t.c.opts.Skew[t
 
 // Propose implements sequencer.Log.
 func (t *simTerm) Propose(data []byte) sequencer.Proposal {
+	disorder := t.order.proposed(data, t.seq)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.disorder = cmp.Or(t.disorder, disorder)
 	p := &simProposal{data: data, at: time.Now(), began: t.began, done: make(chan struct{})}
 	t.proposed = append(t.proposed, p)
 	return p
@@ -162,9 +167,12 @@ func (t *simTerm) step() (moved bool) {
 // pickUp moves new proposals to the queue.
 func (t *simTerm) pickUp() bool {
 	t.mu.Lock()
-	list := t.proposed
-	t.proposed = nil
+	list, disorder := t.proposed, t.disorder
+	t.proposed, t.disorder = nil, ""
 	t.mu.Unlock()
+	if disorder != "" {
+		t.c.fail("term %d: %s", t.number, disorder)
+	}
 	for _, p := range list {
 		t.c.proposals++
 		p.order = t.c.proposals

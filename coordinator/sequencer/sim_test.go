@@ -45,10 +45,11 @@ type sim struct {
 	workers []*simWorker
 	jobs    []*simJob
 	plans   []*simSchedule
-	queues  *simQueues // nil: nobody sets queues
-	limits  *simLimits // nil: nobody sets limits
-	clocks  *simClocks // nil: nobody sets wall clocks
-	surplus uint32     // most attempts that a worker may hold because it had more slots before
+	queues  *simQueues  // nil: nobody sets queues
+	limits  *simLimits  // nil: nobody sets limits
+	clocks  *simClocks  // nil: nobody sets wall clocks
+	origins *simOrigins // nil: jobs have no owners, and are in the queue default at first
+	surplus uint32      // most attempts that a worker may hold because it had more slots before
 	calls   []*simCall
 	stirred bool // calls may have been answered
 	asking  sync.WaitGroup
@@ -89,6 +90,9 @@ func newSim(t *testing.T, seed uint64, free bool) *sim {
 	}
 	for i := range c.opts.Schedules {
 		c.plans = append(c.plans, newSimSchedule(c, i))
+	}
+	if hasOrigins(seed) {
+		c.opts.Queues, c.origins = true, newSimOrigins(c)
 	}
 	if c.opts.Queues {
 		c.queues = newSimQueues(c)

@@ -90,9 +90,11 @@ func TestNothingAcknowledgedIsLostWithTheGoroutinesOfATerm(t *testing.T) {
 // TestTheSameSeedGivesTheSameRun makes failures reproducible by their seed.
 func TestTheSameSeedGivesTheSameRun(t *testing.T) {
 	t.Parallel()
-	for n := range uint64(45) {
+	for n := range uint64(49) {
 		seed := n
-		if n >= 40 {
+		if n >= 45 {
+			seed = firstOriginSeed + n - 45
+		} else if n >= 40 {
 			seed = firstClockSeed + 5*(n-40)
 		}
 		var traces [2]uint64

@@ -1,0 +1,29 @@
+package sequencer
+
+import "github.com/dtask/dtask/fsm"
+
+// SoftState is what a term knows after a batch.
+type SoftState struct {
+	View    *fsm.State
+	Running map[string]int               // attempts by queue, also those of workers that are lost
+	Held    map[fsm.WorkerID]int         // attempts by worker
+	Kept    map[fsm.TaskRef]fsm.WorkerID // workers that are kept free, by the task for which they are
+}
+
+// Soft returns the soft state. Only the goroutine of the term may call it, between two batches.
+func (s *Sequencer) Soft() SoftState {
+	soft := SoftState{View: s.view, Running: map[string]int{}, Held: map[fsm.WorkerID]int{}, Kept: map[fsm.TaskRef]fsm.WorkerID{}}
+	for name, l := range s.dispatch.sched.Loads() { // unordered: the result is a map
+		if name == "" {
+			name = fsm.DefaultQueue
+		}
+		soft.Running[name] = l.Running
+	}
+	for id, w := range s.workers.byID { // unordered: the result is a map
+		soft.Held[id] = w.held.len()
+	}
+	for _, k := range s.dispatch.sched.Reservations() {
+		soft.Kept[fsm.TaskRef{Job: fsm.JobID(k.Task.Job), Index: k.Task.Index}] = fsm.WorkerID(k.Worker)
+	}
+	return soft
+}

@@ -1,0 +1,34 @@
+package mutants
+
+// inOrder returns the mistakes by which tasks start in another order than docs/scheduling.md
+// promises, that the simulation finds.
+func inOrder() []Mutant {
+	simulation := []Checker{{Package: "./coordinator/sequencer", Run: "TestNothingAcknowledgedIsLostWhateverHappens$", Args: []string{"-sim.seed=2000", "-sim.runs=300"}}}
+	return []Mutant{
+		{
+			Name:   "all-queues-have-the-same-weight",
+			Edits:  []Edit{{"scheduler/flow.go", "weight: q.weight, served: q.served", "weight: 1, served: q.served"}},
+			Caught: simulation,
+		},
+		{
+			Name:   "only-slots-count-in-a-share",
+			Edits:  []Edit{{"scheduler/share.go", "compareShares(s, 1, best, 1) > 0", "best.total == 0"}},
+			Caught: simulation,
+		},
+		{
+			Name:   "a-queue-starts-its-oldest-task-at-every-32nd-start",
+			Edits:  []Edit{{"scheduler/flow.go", "const agedStart = 16", "const agedStart = 32"}},
+			Caught: simulation,
+		},
+		{
+			Name:   "a-start-that-overtakes-takes-the-turn-by-age",
+			Edits:  []Edit{{"scheduler/overtake.go", "of.turn = min(of.turn+1, agedStart-1)", "of.turn = (of.turn + 1) % agedStart"}},
+			Caught: simulation,
+		},
+		{
+			Name:   "low-priorities-are-first",
+			Edits:  []Edit{{"scheduler/flow.go", "	for p := Urgent; p >= Low; p-- {\n		h := &q.ready[p]\n", "	for x := Low; x <= Urgent; x++ {\n		p := x\n		h := &q.ready[p]\n"}},
+			Caught: simulation,
+		},
+	}
+}
