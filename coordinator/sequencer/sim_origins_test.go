@@ -11,8 +11,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// firstOriginSeed is the first seed whose jobs have queues and owners. Earlier seeds give the runs that
-// they gave before, by which planted bugs are caught.
+// firstOriginSeed is the first seed whose jobs have queues and owners, and are planned. Earlier seeds
+// give the runs that they gave before, by which planted bugs are caught.
 const firstOriginSeed = 2000
 
 // hasOrigins reports whether jobs have queues and owners in the run of a seed.

@@ -67,8 +67,16 @@ func (l *simLedger) placed(s *fsm.State, it fsm.AssignItem) {
 	w, p := s.Worker(it.Worker), s.Policy(it.TaskRef)
 	t, _ := s.Task(it.TaskRef)
 	job, _ := s.Job(it.Job)
+	if lacks := unfit(w, p, s.Queue(fsm.QueueOf(job.Header)), t.Alternative); lacks != "" {
+		l.c.fail("%v was assigned to worker %+v, and requires %s", it.AttemptRef, *w, lacks)
+	}
+}
+
+// unfit returns what a worker lacks for an alternative of a task in a queue, which may be nil; "" if
+// nothing.
+func unfit(w *fsm.Worker, p *dtaskv1.TaskPolicy, q *fsm.Queue, alternative uint8) string {
 	var required []fsm.Label // by the queue
-	if q := s.Queue(fsm.QueueOf(job.Header)); q != nil {
+	if q != nil {
 		required = q.Require
 	}
 	lacks := lacking(p, w.Labels)
@@ -78,17 +86,18 @@ func (l *simLedger) placed(s *fsm.State, it fsm.AssignItem) {
 		}
 	}
 	for _, r := range w.Resources {
-		if cpu := cpuOf(p, t.Alternative); r.Name == "cpu" && cpu > r.Amount {
+		if cpu := cpuOf(p, alternative); r.Name == "cpu" && cpu > r.Amount {
 			lacks = fmt.Sprintf("%d of cpu", cpu)
 		}
+	}
+	if alternative == 0 && p.GetResources()["gpu"] > 0 {
+		lacks = "gpu"
 	}
 	chooses := len(p.GetRequire())+len(required) > 0 || slices.ContainsFunc(p.GetRules(), func(r *dtaskv1.LabelRule) bool { return !r.GetNot() })
 	if w.IsReserved() && !chooses {
 		lacks = "no label of a reserved worker"
 	}
-	if lacks != "" {
-		l.c.fail("%v was assigned to worker %+v, and requires %s", it.AttemptRef, *w, lacks)
-	}
+	return lacks
 }
 
 // lacking returns which label of a worker a policy misses; "" if none.

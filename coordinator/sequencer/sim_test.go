@@ -103,6 +103,9 @@ func newSim(t *testing.T, seed uint64, free bool) *sim {
 	if hasClocks(seed) {
 		c.clocks = newSimClocks(c)
 	}
+	if hasPlans(seed) {
+		newSimPlanner(c)
+	}
 	if hasNewConfigs(seed) {
 		newSimConfigs(c)
 	}

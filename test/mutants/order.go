@@ -1,7 +1,7 @@
 package mutants
 
 // inOrder returns the mistakes by which tasks start in another order than docs/scheduling.md
-// promises, that the simulation finds.
+// promises, and plans are wrong or have effects, that the simulation finds.
 func inOrder() []Mutant {
 	simulation := []Checker{{Package: "./coordinator/sequencer", Run: "TestNothingAcknowledgedIsLostWhateverHappens$", Args: []string{"-sim.seed=2000", "-sim.runs=300"}}}
 	return []Mutant{
@@ -28,6 +28,21 @@ func inOrder() []Mutant {
 		{
 			Name:   "low-priorities-are-first",
 			Edits:  []Edit{{"scheduler/flow.go", "	for p := Urgent; p >= Low; p-- {\n		h := &q.ready[p]\n", "	for x := Low; x <= Urgent; x++ {\n		p := x\n		h := &q.ready[p]\n"}},
+			Caught: simulation,
+		},
+		{
+			Name:   "a-plan-resumes-the-queue-of-its-job",
+			Edits:  []Edit{{"coordinator/sequencer/planner.go", "		p.queue.Paused = false\n", "		p.queue.Paused, q.Pause = false, fsm.QueuePause{}\n"}},
+			Caught: simulation,
+		},
+		{
+			Name:   "a-plan-ignores-what-its-queue-requires",
+			Edits:  []Edit{{"coordinator/sequencer/planner.go", "		x.demand.Labels = append(x.demand.Labels, required...)\n", "		_ = required\n"}},
+			Caught: simulation,
+		},
+		{
+			Name:   "a-plan-runs-what-only-runs-after-a-failure",
+			Edits:  []Edit{{"coordinator/sequencer/planner.go", "Skipped: t.Skipped,", "Skipped: false,"}},
 			Caught: simulation,
 		},
 	}
