@@ -8,9 +8,12 @@ type Effects struct {
 	EndedAttempts []HeldAttempt // live attempts that were cancelled: their workers must stop
 	EndedJobs     []JobID
 	Revived       []JobID // continue after they had ended or stopped
-	Sealed        []JobID
-	Gated         []JobID   // wait for nothing but their closed gates
-	Dead          []TaskRef // became dead letters
+	// RevivedTasks are the revived tasks that their last attempt did not end: they may have been
+	// ready when they ended.
+	RevivedTasks []TaskRun
+	Sealed       []JobID
+	Gated        []JobID   // wait for nothing but their closed gates
+	Dead         []TaskRef // became dead letters
 
 	Notifications        int // queued
 	NotificationsDropped int // dropped from a full queue
@@ -43,7 +46,7 @@ type DueTask struct {
 // Reset empties the lists and keeps their memory.
 func (fx *Effects) Reset() {
 	fx.Ready, fx.Scheduled, fx.EndedAttempts = fx.Ready[:0], fx.Scheduled[:0], fx.EndedAttempts[:0]
-	fx.EndedJobs, fx.Sealed, fx.Revived = fx.EndedJobs[:0], fx.Sealed[:0], fx.Revived[:0]
+	fx.EndedJobs, fx.Sealed, fx.Revived, fx.RevivedTasks = fx.EndedJobs[:0], fx.Sealed[:0], fx.Revived[:0], fx.RevivedTasks[:0]
 	fx.Dead, fx.Notifications, fx.NotificationsDropped = fx.Dead[:0], 0, 0
 	fx.Reordered, fx.RevokedWorkers, fx.Gated, fx.MovedJobs = fx.Reordered[:0], fx.RevokedWorkers[:0], fx.Gated[:0], fx.MovedJobs[:0]
 	fx.ReorderedJobs = fx.ReorderedJobs[:0]
@@ -89,6 +92,12 @@ func (fx *Effects) endedJob(id JobID) {
 func (fx *Effects) revived(id JobID) {
 	if fx != nil {
 		fx.Revived = append(fx.Revived, id)
+	}
+}
+
+func (fx *Effects) revivedTask(t TaskRef) {
+	if fx != nil {
+		fx.RevivedTasks = extendRuns(fx.RevivedTasks, t, 1)
 	}
 }
 

@@ -25,7 +25,7 @@ func TestTheStateAgreesWithItsReferenceModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		choose := drawn(t)
-		g, s, w, p := newGenerator(choose), New(), newModel(), make(promises)
+		g, s, w, p, waited := newGenerator(choose), New(), newModel(), make(promises), make(waitedTasks)
 		start(s, w)
 		for n := range 20 + choose(100) {
 			now := int64(n*10 + choose(7))
@@ -42,6 +42,7 @@ func TestTheStateAgreesWithItsReferenceModel(t *testing.T) {
 			if diff := compare(s, w, fx); diff != "" {
 				t.Fatalf("entry %d %s: state and reference model differ:\n%s", s.Entries(), describe(ops), diff)
 			}
+			waited.check(t, s, p, fx)
 			p.check(t, s, ops)
 		}
 	})

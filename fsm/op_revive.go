@@ -113,6 +113,9 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 // reviveTask makes a task that ended wait for its dependencies, or ready.
 func (s *State) reviveTask(j *job, i uint32, fx *Effects) {
 	past := j.lastAttemptNote(i) // drop the reason for its end
+	if past == 0 || past != j.records.at(i).note {
+		fx.revivedTask(TaskRef{j.id, i})
+	}
 	var r *record
 	if j.records.at(i).pending > 0 || j.closed(i) {
 		r = s.move(j, i, Blocked)

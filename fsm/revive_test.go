@@ -336,3 +336,48 @@ func TestUserCancellationsSurviveARestore(t *testing.T) {
 	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
 	wantStates(w, "another revived", Pending, Cancelled, Cancelled)
 }
+
+// waitedTasks are those that were ready when they ended, and were not reported as revived since.
+type waitedTasks map[TaskRef]bool
+
+// check checks that such a task is reported before it is ready again. before has the views of the
+// entry before.
+func (w waitedTasks) check(t interface{ Fatalf(string, ...any) }, s *State, before promises, fx *Effects) {
+	for _, run := range fx.RevivedTasks {
+		for i := range run.N {
+			delete(w, ref(run.Job, run.Index+i))
+		}
+	}
+	for at, was := range before {
+		now, ok := s.Task(at)
+		switch {
+		case !ok || now.Attempt != was.Attempt:
+			delete(w, at)
+		case was.State == Pending && now.State.Terminal():
+			w[at] = true
+		case now.State == Pending && w[at]:
+			t.Fatalf("task %v ended while it was ready, and is ready again: it is not among the revived %v", at, fx.RevivedTasks)
+		}
+	}
+}
+
+// A task that its last attempt ended was assigned, so that nothing is left of it in the order of
+// ready tasks: a retry of a job with a million dead letters costs nothing more for each of them.
+func TestRevivedTasksAreThoseThatTheirLastAttemptsDidNotEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(going(plan(nil, nil, nil, nil, nil, []uint32{0}, nil)))
+	w.do(failed(w.assign(0, 1), NextDead)).do(failed(w.assign(1, 1), NextFailed)).do(failed(w.assign(2, 1), NextDead))
+	w.do(&Purge{Job: 1, Tasks: []uint32{2}}, &FailTask{Task: ref(1, 3), Error: "queue timeout"}, &CancelTask{Task: ref(1, 4)})
+	again := w.assign(6, 1)
+	w.do(failed(again, NextRetry)).do(&Due{Items: []AttemptRef{again.AttemptRef}}).do(&CancelTask{Task: ref(1, 6), Reason: "wait"})
+	wantStates(w, "ended", Dead, Failed, Failed, Failed, Cancelled, Cancelled, Cancelled)
+	var fx Effects
+	if r := w.s.Apply(Entry{NowMS: w.now, Ops: []Op{&Revive{Job: 1}}}, &fx); r != Accepted {
+		t.Fatal(r)
+	}
+	wantStates(w, "revived", Pending, Pending, Pending, Pending, Pending, Blocked, Pending)
+	if want := []TaskRun{{ref(1, 3), 4}}; !slices.Equal(fx.RevivedTasks, want) {
+		t.Errorf("the effects have the revived tasks %v, want %v", fx.RevivedTasks, want)
+	}
+}

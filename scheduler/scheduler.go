@@ -84,7 +84,8 @@ func New(seed uint64) *Scheduler {
 // goes to it only if no other worker has capacity now.
 //
 // A task that is pushed twice has two entries. The valid function of Next must
-// reject the second after the first was assigned.
+// reject the second after the first was assigned, and cannot if the task is ready
+// again by then. So Supersede what may be left of a task before it is pushed again.
 func (s *Scheduler) Push(t TaskRef, c ClassID, p Priority, avoid WorkerID) {
 	s.push(entry{job: t.Job, index: t.Index, n: 1, avoid: avoid}, c, p)
 }

@@ -18,7 +18,12 @@ type ChangeResult struct {
 // that a program generated the key. Errors: *RejectedError, *BusyError,
 // ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Revive(ctx context.Context, op fsm.Revive, generated bool) (ChangeResult, error) {
-	return s.change(ctx, op.Job, &op.Precondition, generated, func(b *batch) fsm.Reason { return b.entry.Do(&op) })
+	return s.change(ctx, op.Job, &op.Precondition, generated, func(b *batch) fsm.Reason {
+		s.absorb(b) // tasks that became ready must be queued before their entries can be superseded
+		r := b.entry.Do(&op)
+		s.absorb(b)
+		return r
+	})
 }
 
 // Purge removes dead letters. Parameters and errors are those of Revive.

@@ -9,6 +9,10 @@ import (
 
 // dispatcher brings ready tasks to workers: it queues them in the scheduler, or
 // holds them back, and assigns what the scheduler chooses.
+//
+// Invariant: a ready task has at most one entry in the scheduler that is not superseded, that of
+// the last time that it was queued. A task that ends while it is ready leaves one, which must not
+// start it if it is ready again: see supersedeRevived.
 type dispatcher struct {
 	sched    *scheduler.Scheduler
 	policies *policyTable
@@ -131,6 +135,7 @@ func (d *dispatcher) reuse(b *batch) bool {
 	if b.entry.Do(&fsm.ReuseResults{Items: []fsm.TaskRef{ref}}) == fsm.Accepted {
 		b.cfg.Totals.Reuses.Add(1)
 	} else if t, ok := b.view.Task(ref); ok && t.State == fsm.Pending {
+		d.unschedule(ref) // an update may have queued it meanwhile
 		d.queue(b, ref, &t, d.policies.numbered(b.view, ref.Job, t.Policy))
 	}
 	return true

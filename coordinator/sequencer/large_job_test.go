@@ -70,6 +70,52 @@ func requeueSome(tb testing.TB, s *Sequencer, tasks uint32) {
 	x.entry.Finish()
 }
 
+// cancelReady cancels job 1 while its tasks are ready. Their entries stay, as if another job had tasks of
+// their class.
+func cancelReady(tb testing.TB, s *Sequencer) {
+	tb.Helper()
+	x := s.batches.next(s.view)
+	s.dispatch.sched.Retain(s.dispatch.policies.of(x.view, fsm.TaskRef{Job: 1}).class)
+	if r := x.entry.Do(&fsm.CancelJob{Job: 1}); r != fsm.Accepted {
+		tb.Fatal(r)
+	}
+	s.absorb(x)
+	x.entry.Finish()
+}
+
+// To retry a job costs nothing for each task that was ready when the job was cancelled.
+func TestEntriesOfALargeJobThatIsRetriedAreSupersededTogether(t *testing.T) {
+	t.Parallel()
+	const tasks = 10_000
+	s := leaderWithReady(t, tasks)
+	cancelReady(t, s)
+	x := s.batches.next(s.view)
+	stale := s.dispatch.stale
+	if r := x.entry.Do(&fsm.Revive{Job: 1}); r != fsm.Accepted {
+		t.Fatal(r)
+	}
+	s.absorb(x)
+	if s.dispatch.stale != stale {
+		t.Errorf("%d entries were superseded one by one", s.dispatch.stale-stale)
+	}
+	if n := s.dispatch.sched.Len(); n != tasks || len(s.readySet()) != tasks {
+		t.Errorf("the scheduler has %d entries for %d tasks, want one for each of %d", n, len(s.readySet()), tasks)
+	}
+}
+
+// A result may be evicted after a task was found that it may end, and the task be queued by an update
+// before that is noticed.
+func TestATaskWhoseCachedResultIsGoneHasOneEntry(t *testing.T) {
+	t.Parallel()
+	s := leaderWithReady(t, 1)
+	ref := fsm.TaskRef{Job: 1}
+	s.dispatch.results.pending = append(s.dispatch.results.pending, ref)
+	s.dispatch.reuse(s.batches.next(s.view))
+	if n := s.readySet()[schedulerRef(ref)]; n != 1 {
+		t.Errorf("the task has %d entries, want 1", n)
+	}
+}
+
 // BenchmarkAChangeOfALargeJob is how long each operation on a job with a million ready tasks
 // occupies the sequencer: until it is applied to the view and to the order of the tasks, and then
 // until entries of before are swept.
@@ -84,6 +130,7 @@ func BenchmarkAChangeOfALargeJob(b *testing.B) {
 		{"priority", high},
 		{"retried", high}, // after one in a thousand tasks was requeued
 		{"cancel", &fsm.CancelJob{Job: 1}},
+		{"retry", &fsm.Revive{Job: 1}}, // after it was cancelled
 		{"pause", &fsm.SetQueue{Name: fsm.DefaultQueue, QueueSettings: fsm.QueueSettings{Weight: 1}, Pause: fsm.QueuePause{AtMS: 1}, AtMS: 1}},
 		{"labels", &fsm.SetQueue{Name: fsm.DefaultQueue, QueueSettings: fsm.QueueSettings{Weight: 1, Require: []fsm.Label{{Key: "pool", Value: "ml"}}}, AtMS: 1}},
 	} {
@@ -92,8 +139,11 @@ func BenchmarkAChangeOfALargeJob(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
 				s := leaderWithReady(b, tasks)
-				if x.name == "retried" {
+				switch x.name {
+				case "retried":
 					requeueSome(b, s, tasks)
+				case "retry":
+					cancelReady(b, s)
 				}
 				s.view = s.view.Fork() // as after a commit: others read what it shares
 				batch := s.batches.next(s.view)

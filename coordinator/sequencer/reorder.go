@@ -12,6 +12,30 @@ func (d *dispatcher) unschedule(ref fsm.TaskRef) {
 	d.stale++
 }
 
+// supersedeRevived drops the entries of revived tasks of a job that may have been ready when they
+// ended. A task starts as it was queued last: an earlier entry has the class, the worker to avoid
+// and the place in the order that it had then. Those that are ready again are queued next, the
+// others when they are. Nothing is superseded when a task ends: most entries are swept or reached
+// soon, and most tasks that end are never revived.
+func (d *dispatcher) supersedeRevived(b *batch, runs []fsm.TaskRun) {
+	if len(runs) == 0 || d.sched.Len() == 0 {
+		return
+	}
+	others, together := d.others(b, runs)
+	if together {
+		d.sched.SupersedeJob(uint64(runs[0].Job), others)
+	}
+	for _, run := range runs {
+		if together {
+			d.superseded += uint64(run.N) // at most: nobody knows how many entries there are
+			continue
+		}
+		for i := range run.N {
+			d.unschedule(fsm.TaskRef{Job: run.Job, Index: run.Index + i})
+		}
+	}
+}
+
 // If at least one in maxReadTasks of a job's tasks is reordered, the job is read, to find the ready
 // tasks that are not: reading a task takes a few ns, reordering one by itself a µs.
 const maxReadTasks = 64

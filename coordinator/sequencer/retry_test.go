@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -218,5 +219,136 @@ func TestReleasedAttemptsAreNotCountedAsRetries(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The task waits for its second attempt when it is cancelled, and is retried: it is ready twice, before and
+// after others. It must wait behind them, and its third attempt must avoid the worker of the second one,
+// although it avoided the first one's when it was queued first.
+func TestATaskThatIsRetriedAfterItWasCancelledStartsAsItWasQueuedLast(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		tasks uint32
+		job   bool
+	}{
+		"with its job":                       {tasks: 1, job: true},
+		"with its job, of which others wait": {tasks: 20, job: true},
+		"alone":                              {tasks: 1},
+		"alone, while some of its job wait":  {tasks: 20},
+		"alone, while many of its job wait":  {tasks: 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := &retriedTask{t: t, cluster: newCluster(t)}
+				r.start(x.tasks)
+				r.cancelAndRetry(x.job)
+			})
+		})
+	}
+}
+
+// retriedTask is task 0 of job 1, each attempt of which fails. It has two workers with a slot each.
+type retriedTask struct {
+	*cluster
+	t       *testing.T
+	s       *sequencer.Sequencer
+	workers []*fakeWorker
+	mu      sync.Mutex // guards the rest; synctest.Wait is enough to read it
+	started []fsm.TaskRef
+	on      []fsm.WorkerID // of each attempt of the task
+}
+
+// start lets the first attempt of the task fail; it is ready, and nothing starts. The other tasks of its
+// job have a lower priority.
+func (r *retriedTask) start(tasks uint32) {
+	r.s, _ = r.lead()
+	atQueueLevel(r.t, r.s)
+	run := func(it fsm.AssignItem) *dtaskv1.Outcome {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.started = append(r.started, it.TaskRef)
+		if it.TaskRef == (fsm.TaskRef{Job: 1}) {
+			r.on = append(r.on, it.Worker)
+		}
+		return nil
+	}
+	r.workers = []*fakeWorker{attachWorker(r.t, r.s, "w1", "a", 1, run), attachWorker(r.t, r.s, "w2", "a", 1, run)}
+	r.pause(true)
+	id := mustSubmit(r.t, r.s, spec{key: "k", n: tasks, header: &dtaskv1.JobHeader{Name: "j", OnFailure: dtaskv1.OnFailure_ON_FAILURE_CONTINUE}})
+	for i := uint32(1); i < tasks; i++ {
+		mustUpdate(r.t, r.s, priorityOf(id, i, dtaskv1.Priority_PRIORITY_LOW))
+	}
+	r.pause(false)
+	r.endAttempts()
+}
+
+func (r *retriedTask) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *retriedTask) pause(paused bool) {
+	r.t.Helper()
+	if paused {
+		_, _, err := r.s.PauseQueue(r.t.Context(), fsm.DefaultQueue, "", "")
+		r.must(err)
+	} else {
+		_, _, err := r.s.ResumeQueue(r.t.Context(), fsm.DefaultQueue, "")
+		r.must(err)
+	}
+	synctest.Wait()
+}
+
+// endAttempts pauses the queue, and ends what runs: an attempt of the task fails, and is ready again.
+func (r *retriedTask) endAttempts() {
+	r.t.Helper()
+	r.pause(true)
+	for _, w := range r.workers {
+		for _, a := range w.held {
+			how := dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED
+			if a.TaskRef == (fsm.TaskRef{Job: 1}) {
+				how = dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED
+			}
+			w.report(how, a)
+		}
+		w.held = nil
+	}
+	pass(time.Second)
+}
+
+func (r *retriedTask) cancelAndRetry(wholeJob bool) {
+	r.t.Helper()
+	ctx, task := r.t.Context(), fsm.TaskRef{Job: 1}
+	other := mustSubmit(r.t, r.s, spec{key: "other", n: 2})
+	retry := fsm.Revive{Job: 1, Tasks: []uint32{0}}
+	if wholeJob {
+		_, err := r.s.CancelJob(ctx, 1, "wait")
+		r.must(err)
+		retry.Tasks = nil
+	} else {
+		_, err := r.s.CancelTask(ctx, task, "wait")
+		r.must(err)
+	}
+	_, err := r.s.Revive(ctx, retry, false)
+	r.must(err)
+	r.must(r.s.Audit(ctx))
+	r.started = nil
+	r.pause(false)
+	for _, ref := range r.started { // in the order in which the workers got them
+		if ref.Job != other {
+			r.t.Errorf("task %v was started before those of job %d, which were ready when it was retried", ref, other)
+		}
+	}
+	_, err = r.s.CancelJob(ctx, other, "enough")
+	r.must(err)
+	for range 2 {
+		r.endAttempts()
+		r.pause(false)
+	}
+	if len(r.on) != 3 || r.on[0] == r.on[1] || r.on[1] == r.on[2] {
+		r.t.Errorf("the attempts of the task ran on the workers %v; want three, each on another one than the last", r.on)
 	}
 }

@@ -250,6 +250,7 @@ func (s *Sequencer) absorb(b *batch) {
 	for _, h := range b.fx.EndedAttempts { // before cleanup tasks, which wait for them, become ready
 		s.workers.attemptEnded(b, h)
 	}
+	s.dispatch.supersedeRevived(b, b.fx.RevivedTasks)
 	for _, id := range b.fx.MovedJobs {
 		s.queues.moved(b, map[fsm.JobID]bool{id: true})
 		s.dispatch.reorderJob(b, id)

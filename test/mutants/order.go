@@ -31,6 +31,21 @@ func inOrder() []Mutant {
 			Caught: simulation,
 		},
 		{
+			Name:   "a-retried-task-may-start-as-it-was-queued-before",
+			Edits:  []Edit{{"coordinator/sequencer/sequencer.go", "	s.dispatch.supersedeRevived(b, b.fx.RevivedTasks)\n", ""}},
+			Caught: simulation,
+		},
+		{
+			Name:   "what-waits-is-lost-when-others-of-its-job-are-retried",
+			Edits:  []Edit{{"coordinator/sequencer/reorder.go", "	if together {\n		d.sched.SupersedeJob(uint64(runs[0].Job), others)", "	if together {\n		d.sched.SupersedeJob(uint64(runs[0].Job), others[:0])"}},
+			Caught: simulation,
+		},
+		{
+			Name:   "a-task-with-attempts-was-not-ready-when-it-ended",
+			Edits:  []Edit{{"fsm/op_revive.go", "past == 0 || past != j.records.at(i).note", "past == 0"}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestRevivedTasksAreThose"}},
+		},
+		{
 			Name:   "a-plan-resumes-the-queue-of-its-job",
 			Edits:  []Edit{{"coordinator/sequencer/planner.go", "		p.queue.Paused = false\n", "		p.queue.Paused, q.Pause = false, fsm.QueuePause{}\n"}},
 			Caught: simulation,
