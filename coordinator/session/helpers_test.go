@@ -84,8 +84,9 @@ func newHouse(t *testing.T, change ...func(*session.Config)) *house {
 		},
 		Machine: m, Logger: slog.New(slog.DiscardHandler),
 		Guard: func(ctx context.Context, call func() error) error {
+			over := ctx.Err() != nil // before the call: a session that opens may end at any time
 			err := call()
-			if err != nil || ctx.Err() != nil { // otherwise it is open now
+			if err != nil || over { // otherwise it is open now
 				h.ended <- err
 			}
 			return err
