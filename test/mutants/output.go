@@ -33,5 +33,10 @@ func inOutput() []Mutant {
 			Edits:  []Edit{{"worker/process/outputs_linux.go", `list = append(list, o.pipes[e.Fd])`, `list = append([]*outputPipe{o.pipes[e.Fd]}, list...)`}},
 			Caught: []Checker{{Package: "./worker/process", Run: "BecameReadable"}},
 		},
+		{
+			Name:   "output-that-is-there-at-the-deadline-is-lost",
+			Edits:  []Edit{{"worker/process/outputs_linux.go", "found = look(fd) }", "_ = look(fd) }"}},
+			Caught: []Checker{{Package: "./worker/process", Run: "IsThereAtTheDeadline"}},
+		},
 	}
 }
