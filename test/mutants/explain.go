@@ -137,7 +137,7 @@ func inChanges() []Mutant {
 		},
 		{
 			Name:   "the-last-label-that-suffices-is-named",
-			Edits:  []Edit{{"scheduler/label_rule.go", "range slices.Sorted(maps.Keys(forbidden)) {", "range slices.Backward(slices.Sorted(maps.Keys(forbidden))) {"}},
+			Edits:  []Edit{{"scheduler/label_change.go", "range slices.Sorted(maps.Keys(forbidden)) {", "range slices.Backward(slices.Sorted(maps.Keys(forbidden))) {"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestTheFirstLabelThatSufficesIsNamed"}},
 		},
 	}

@@ -39,7 +39,7 @@ func inPlacement() []Mutant {
 		},
 		{
 			Name:   "a-new-label-attracts-only-its-task",
-			Edits:  []Edit{{"scheduler/label_rule.go", "	return mergeSorted(labels, []labelID{l, v.presence[l]})\n", "	return mergeSorted(labels, []labelID{l})\n"}},
+			Edits:  []Edit{{"scheduler/label_change.go", "	return mergeSorted(labels, []labelID{l, v.presence[l]})\n", "	return mergeSorted(labels, []labelID{l})\n"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestALabelThatStartsATaskBeforeIsNoChange"}},
 		},
 		{
