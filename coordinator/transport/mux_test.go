@@ -142,7 +142,8 @@ func TestBadConnectionsDelayNoOthers(t *testing.T) {
 	if err := accepted.Close(); err != nil {
 		t.Error(err)
 	}
-	if got := n.mux.Refused(); got[refusedHandshakes] < maxPending {
+	// On a slow machine, some of them are closed because they are too slow.
+	if got := n.mux.Refused(); got[refusedHandshakes] == 0 || got[refusedHandshakes]+got[refusedInvalid] < maxPending {
 		t.Errorf("connections were refused: %v", got)
 	}
 }
