@@ -115,7 +115,7 @@ func (r *Registry) Run(ctx context.Context) {
 }
 
 // endRevoked ends the calls whose credential no longer counts, and notes when those of the
-// others expire.
+// others expire. It may be called concurrently.
 func (r *Registry) endRevoked() {
 	calls := r.nextGeneration()
 	expires := make([]int64, len(calls))

@@ -53,6 +53,35 @@ func TestARevocationEndsTheOpenCallsOfItsIdentityAndNoOthers(t *testing.T) {
 	wantUnauthenticated(t, err, "revoked")
 }
 
+// An administrator may rely on the answer of a revocation or a rotation: a call that is sent
+// afterwards to the same replica doesn't find the credential in its memory. No Run notices
+// the change here.
+func TestACredentialThatHasEndedIsRefusedAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(f *fixture, id uint64) error{
+		"revoked": func(f *fixture, id uint64) error {
+			_, err := f.RevokeToken(f.t.Context(), &dtaskv1.RevokeTokenRequest{Id: id})
+			return err
+		},
+		"expired": func(f *fixture, id uint64) error {
+			h := auth.NewToken().Hash()
+			_, err := f.RotateToken(f.t.Context(), &dtaskv1.RotateTokenRequest{Id: id, TokenHash: h[:]})
+			f.pass(time.Second)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t)
+			token, identity := f.token("gone", "admin", 0)
+			f.call(token) // it is remembered
+			must(t, end(f, identity.GetId()))
+			_, _, err := f.registry.Authenticate(withToken(t.Context(), token), "")
+			wantUnauthenticated(t, err, name)
+		})
+	}
+}
+
 // A caller that ends its own access must get the answer: it reports what still gives access,
 // and only that caller has the new token.
 func TestACallThatEndsItsOwnAccessIsAnswered(t *testing.T) {

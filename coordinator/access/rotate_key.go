@@ -46,6 +46,7 @@ func (s *Service) RotateKey(ctx context.Context, r *dtaskv1.RotateKeyRequest) (*
 		if _, err := recorder.DropCredential(ctx, id, h); err != nil {
 			return nil, err
 		}
+		s.cfg.Registry.endRevoked() // before the answer, as in RevokeToken
 	}
 	if used == wanted {
 		s.cfg.Logger.InfoContext(ctx, "worker uses its new key", "worker", caller.Name)

@@ -172,6 +172,7 @@ func (s *Service) RotateToken(ctx context.Context, r *dtaskv1.RotateTokenRequest
 	if err != nil {
 		return nil, err
 	}
+	s.cfg.Registry.endRevoked() // the end of the old token is known here before the answer
 	identity, err := s.identity(fsm.IdentityID(r.GetId()))
 	return &dtaskv1.RotateTokenResponse{Identity: identity}, err
 }
@@ -206,6 +207,7 @@ func (s *Service) RevokeToken(ctx context.Context, r *dtaskv1.RevokeTokenRequest
 	if err := recorder.RevokeIdentity(ctx, callerName(ctx), fsm.IdentityID(r.GetId())); err != nil {
 		return nil, err
 	}
+	s.cfg.Registry.endRevoked() // before the answer: nothing that is sent after it is let in here
 	after, err := s.identity(fsm.IdentityID(r.GetId()))
 	return &dtaskv1.RevokeTokenResponse{
 		Identity: after, Already: before.GetState() == stateRevoked, LastAdmin: before.GetRole() == auth.Admin.String() && !s.hasAdmin(),

@@ -50,6 +50,11 @@ func inIdentities() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "ARevokedWorkerIsFenced"}},
 		},
 		{
+			Name:   "a-revoked-token-is-remembered",
+			Edits:  []Edit{{"coordinator/access/tokens.go", "	s.cfg.Registry.endRevoked() // before the answer: nothing that is sent after it is let in here\n", ""}},
+			Caught: []Checker{{Package: "./coordinator/access", Run: "IsRefusedAfterTheAnswer"}},
+		},
+		{
 			Name:   "a-call-ends-without-the-reason-when-its-access-ends",
 			Edits:  []Edit{{"coordinator/access/calls.go", "	time.AfterFunc(cutDelay, c.cut)\n", "	c.cut()\n"}},
 			Caught: []Checker{{Package: "./coordinator/access", Run: "ACallThatDoesNotEndWithItsAccess"}, {Package: "./coordinator/api", Run: "AnUploadWhoseCallerLosesAccess"}},
