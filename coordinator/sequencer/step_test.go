@@ -2,6 +2,7 @@ package sequencer
 
 import (
 	"errors"
+	"testing/synctest"
 	"time"
 )
 
@@ -32,10 +33,17 @@ func (s *Sequencer) Stepped() *Stepped {
 func (d *Stepped) Stop() { d.stopping = true }
 
 // Step does everything that can be done now. moved reports whether it did
-// anything; err is why the term has ended.
+// anything; err is why the term has ended. It waits, in a synctest bubble, for what callers
+// ask next when they are answered: it belongs to the next entry, or to a later one, however
+// fast their goroutines are.
 func (d *Stepped) Step() (moved bool, err error) {
 	for again := true; again && !d.over; moved = moved || again {
-		again = d.settle()
+		if moved {
+			synctest.Wait()
+		}
+		if again = d.settle(); again {
+			synctest.Wait()
+		}
 		switch {
 		case d.failure != nil:
 			for _, f := range d.flight {
