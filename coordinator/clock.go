@@ -139,9 +139,11 @@ func (c comparison) decides() string {
 // compare asks all members at once for their time, and tells the clock of the cluster.
 func (c *clockMonitor) compare(ctx context.Context) comparison {
 	members := c.members()
-	from := c.wall().Round(0)
+	from, began := c.wall().Round(0), time.Now()
 	answers := c.peers.IdentifyAll(ctx, members, c.serverID, clockTimeout)
-	to, at := c.wall().Round(0), time.Now()
+	// Not the wall clock: one that is set meanwhile would have every answer between two readings.
+	at := time.Now()
+	to := from.Add(at.Sub(began))
 	var ahead []time.Duration // of this replica's clock, by member
 	for i, a := range answers {
 		switch {

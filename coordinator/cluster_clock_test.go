@@ -4,16 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/coordinator/membership"
+	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/internal/tlsconf"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // wrongClock is a wall clock that is ahead of the right one; by less than zero, it is behind.
@@ -131,6 +137,59 @@ func TestTheClusterKeepsItsTimeWhileAClockIsSet(t *testing.T) {
 			t.Errorf("an hour later: %v, want %v", got, want)
 		}
 	})
+}
+
+// answeringPeer is a member whose clock is right.
+type answeringPeer struct {
+	dtaskv1.UnimplementedClusterServiceServer
+
+	id    string
+	asked func() // called before the answer
+}
+
+// Identify implements ClusterServiceServer.
+func (p answeringPeer) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
+	p.asked()
+	return &dtaskv1.IdentifyResponse{ServerId: p.id, WallMs: time.Now().UnixMilli()}, nil
+}
+
+// A clock that is set while the members answer would have been right before and wrong afterwards,
+// so that each answer lies between.
+func TestAClockThatIsSetDuringAComparisonDoesNotBecomeTheTimeOfTheCluster(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"ahead": 200 * day, "back": -200 * day} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var own wrongClock
+				members, listeners := []raftnode.Server{{ID: "n1"}}, make(map[string]*bufconn.Listener)
+				for _, id := range []string{"n2", "n3"} {
+					l, server := bufconn.Listen(1<<16), grpc.NewServer()
+					dtaskv1.RegisterClusterServiceServer(server, answeringPeer{id: id, asked: func() { own.ahead.Store(int64(ahead)) }})
+					members, listeners[id] = append(members, raftnode.Server{ID: id, Address: id}), l
+					served := make(chan error, 1) // size 1: the result of Serve
+					go func() { served <- server.Serve(l) }()
+					defer func() {
+						server.Stop()
+						if err := <-served; err != nil {
+							t.Error(err)
+						}
+					}()
+				}
+				peers := membership.NewPeers(func(ctx context.Context, address string) (net.Conn, error) {
+					return listeners[address].DialContext(ctx)
+				})
+				defer func() { _ = peers.Close() }()
+				c := &clockMonitor{
+					serverID: "n1", wall: own.now, members: func() []raftnode.Server { return members }, peers: peers, cluster: newClusterClock(own.now),
+				}
+				c.compare(t.Context())
+				if got := c.cluster.now().Sub(time.Now().Round(0)); !c.cluster.known() || got.Abs() > maxSkew {
+					t.Errorf("the time of the cluster is off by %v", got)
+				}
+			})
+		})
+	}
 }
 
 // A leader whose clock is wrong neither locks out those who have access, nor lets in those whose
