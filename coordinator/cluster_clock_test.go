@@ -282,11 +282,14 @@ func (c *yearCluster) makes(admin *client.Client, name string, ttl time.Duration
 	return nil
 }
 
-// createToken makes a token of a reader, once the level allows identities.
+// createToken makes a token of a reader, once the level allows identities. Each try has a name of
+// its own: one whose answer was lost with the leader may have made its token.
 func (c *yearCluster) createToken(name string, ttl time.Duration) (token client.Secret) {
 	c.t.Helper()
+	tries := 0
 	c.administer("a token is made", func(ctx context.Context, admin *client.Client) (err error) {
-		token, _, err = admin.CreateToken(ctx, client.TokenOptions{Name: name, Role: "reader", TTL: ttl})
+		tries++
+		token, _, err = admin.CreateToken(ctx, client.TokenOptions{Name: fmt.Sprintf("%s-%d", name, tries), Role: "reader", TTL: ttl})
 		return err
 	})
 	return token
