@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -144,35 +145,37 @@ func TestAPageOfWorkersIsBounded(t *testing.T) {
 
 func TestReadyReturnsAllReasons(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
-	for _, c := range []struct {
-		name    string
-		raft    *fakeRaft
-		reasons int
-	}{
-		{"no raft", nil, 1},
-		{"leader", &fakeRaft{id: "n1", state: "leader"}, 0},
-		{"follower", &fakeRaft{id: "n2", state: "follower", contact: now}, 0},
-		{"no leader", &fakeRaft{state: "follower", contact: now}, 1},
-		{"far behind", &fakeRaft{id: "n2", state: "follower", contact: now, last: 1 << 20}, 1},
-		{"all", &fakeRaft{state: "follower", last: 1 << 20}, 3},
-		{"stopped", &fakeRaft{state: "shutdown"}, 2},
-	} {
-		s := &Server{cfg: Config{Machine: fsm.NewMachine(), Raft: func() Raft {
-			if c.raft == nil {
-				return nil
+	synctest.Test(t, func(t *testing.T) { // a contact is recent for five seconds
+		now := time.Now()
+		for _, c := range []struct {
+			name    string
+			raft    *fakeRaft
+			reasons int
+		}{
+			{"no raft", nil, 1},
+			{"leader", &fakeRaft{id: "n1", state: "leader"}, 0},
+			{"follower", &fakeRaft{id: "n2", state: "follower", contact: now}, 0},
+			{"no leader", &fakeRaft{state: "follower", contact: now}, 1},
+			{"far behind", &fakeRaft{id: "n2", state: "follower", contact: now, last: 1 << 20}, 1},
+			{"all", &fakeRaft{state: "follower", last: 1 << 20}, 3},
+			{"stopped", &fakeRaft{state: "shutdown"}, 2},
+		} {
+			s := &Server{cfg: Config{Machine: fsm.NewMachine(), Raft: func() Raft {
+				if c.raft == nil {
+					return nil
+				}
+				return c.raft
+			}}}
+			err := s.Ready()
+			got := 0
+			if err != nil {
+				got = len(strings.Split(err.Error(), "\n"))
 			}
-			return c.raft
-		}}}
-		err := s.Ready()
-		got := 0
-		if err != nil {
-			got = len(strings.Split(err.Error(), "\n"))
+			if got != c.reasons {
+				t.Errorf("%s: got %v, want %d reasons", c.name, err, c.reasons)
+			}
 		}
-		if got != c.reasons {
-			t.Errorf("%s: got %v, want %d reasons", c.name, err, c.reasons)
-		}
-	}
+	})
 }
 
 func TestTheStandardHealthServiceAnswers(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -106,24 +107,26 @@ func TestChangesAreRecordedWithTheirCallerNamespaceAndObject(t *testing.T) {
 
 func TestABatchOfAThousandJobsIsOneLine(t *testing.T) {
 	t.Parallel()
-	r, log := setupAudit(t)
-	parts := make([]*dtaskv1.JobPart, maxParts)
-	for i := range parts {
-		h := header("batch")
-		h.Namespace = "etl"
-		parts[i] = request(fmt.Sprintf("key %d", i), h, task("a"))
-	}
-	parts[10] = request("bad", parts[10].GetHeader(), task("a"), task("a"))
-	parts[20].Header.Namespace = "ml" // which the caller does not have
-	results, err := r.exchange(as(t.Context(), "submitter"), numbered(1, parts...))
-	if err != nil || len(results) != maxParts {
-		t.Fatalf("%d results, %v", len(results), err)
-	}
-	got := log.take()
-	if len(got) != 2 || !strings.HasPrefix(got[0], "ci Submit denied [] [] ") || !strings.HasPrefix(got[1], "ci Submit allowed [etl,ml] [998 jobs, ") ||
-		!strings.HasSuffix(got[1], "] 1 failed: ERROR_REASON_INVALID") {
-		t.Errorf("got\n%s", strings.Join(got, "\n"))
-	}
+	synctest.Test(t, func(t *testing.T) { // results that take a second have several lines
+		r, log := setupAudit(t)
+		parts := make([]*dtaskv1.JobPart, maxParts)
+		for i := range parts {
+			h := header("batch")
+			h.Namespace = "etl"
+			parts[i] = request(fmt.Sprintf("key %d", i), h, task("a"))
+		}
+		parts[10] = request("bad", parts[10].GetHeader(), task("a"), task("a"))
+		parts[20].Header.Namespace = "ml" // which the caller does not have
+		results, err := r.exchange(as(t.Context(), "submitter"), numbered(1, parts...))
+		if err != nil || len(results) != maxParts {
+			t.Fatalf("%d results, %v", len(results), err)
+		}
+		got := log.take()
+		if len(got) != 2 || !strings.HasPrefix(got[0], "ci Submit denied [] [] ") || !strings.HasPrefix(got[1], "ci Submit allowed [etl,ml] [998 jobs, ") ||
+			!strings.HasSuffix(got[1], "] 1 failed: ERROR_REASON_INVALID") {
+			t.Errorf("got\n%s", strings.Join(got, "\n"))
+		}
+	})
 }
 
 func TestDenialsAreRecordedForEveryMethod(t *testing.T) {

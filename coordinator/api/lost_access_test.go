@@ -59,28 +59,30 @@ func wantRevoked(t *testing.T, err error) {
 // CANCELED.
 func TestAnUploadWhoseCallerLosesAccessEndsWithTheReason(t *testing.T) {
 	t.Parallel()
-	m := newMatrix(t)
-	m.followAccess(t)
-	up, err := m.jobs.Submit(as(t.Context(), "submitter"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := header("whole")
-	h.Namespace = "etl"
-	if err := up.Send(numbered(1, request("whole", h, task("t")))); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := up.Recv(); err != nil || got.GetResults()[0].GetStored() == nil {
-		t.Fatalf("got %v, %v", got, err)
-	}
-	part := request("cut off", h, task("t"))
-	part.More, part.Total = true, 2
-	if err := up.Send(numbered(2, part)); err != nil {
-		t.Fatal(err)
-	}
-	m.revoke(t, "submitter")
-	_, err = up.Recv()
-	wantRevoked(t, err)
+	synctest.Test(t, func(t *testing.T) { // the call is cut off after a second
+		m := newMatrix(t)
+		m.followAccess(t)
+		up, err := m.jobs.Submit(as(t.Context(), "submitter"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := header("whole")
+		h.Namespace = "etl"
+		if err := up.Send(numbered(1, request("whole", h, task("t")))); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := up.Recv(); err != nil || got.GetResults()[0].GetStored() == nil {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		part := request("cut off", h, task("t"))
+		part.More, part.Total = true, 2
+		if err := up.Send(numbered(2, part)); err != nil {
+			t.Fatal(err)
+		}
+		m.revoke(t, "submitter")
+		_, err = up.Recv()
+		wantRevoked(t, err)
+	})
 }
 
 var errRevoked = errors.New("the access of ci was revoked during the call")
