@@ -22,7 +22,12 @@ func commandOf(t *testing.T, text string) (handOver func(ctx context.Context, ad
 	t.Helper()
 	dir = t.TempDir()
 	path := filepath.Join(dir, "hook")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nD="+dir+"\n"+text), 0o700); err != nil { //nolint:gosec // it is to be executed
+	// A child that another test starts meanwhile would have the file open for writing until it runs
+	// its own program, so that this one could not be run.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte("#!/bin/sh\nD="+dir+"\n"+text), 0o700) //nolint:gosec // it is to be executed
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return (&Config{BackupCommand: path}).backupCommand(), dir
