@@ -14,9 +14,7 @@ import (
 func TestALeftoverIsFoundWhileItExecutesAnotherProgram(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "again")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, path, "#!/bin/sh\nexec \"$0\"\n", 0o700)
 	for range 25 {
 		out := newOutput()
 		p := shell(t, "echo $PPID\n"+detach("echo up; exec "+path)+"\nsleep 1000")

@@ -203,9 +203,7 @@ func TestAProgramThatCannotStartIsAStartError(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		writeProgram(t, path, text, mode)
 		return path
 	}
 	plain := file("plain", "x", 0o600)
@@ -272,9 +270,7 @@ func TestAnEnvironmentEntryNeedsANameAndNoNUL(t *testing.T) {
 func TestARelativeProgramStartsAtTheWorkingDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tool"), []byte("#!/bin/sh\npwd\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, filepath.Join(dir, "tool"), "#!/bin/sh\npwd\n", 0o700)
 	var out bytes.Buffer
 	exit, err := programs.Run(t.Context(), Spec{Argv: []string{"./tool"}, Dir: dir, Stdout: &out})
 	if err != nil || exit.Code != 0 || strings.TrimSpace(out.String()) != dir {

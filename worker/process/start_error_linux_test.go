@@ -14,9 +14,7 @@ func TestAStartErrorTellsWhatIsMissingAndWhatToDo(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		writeProgram(t, path, text, mode)
 		return path
 	}
 	file("plain", "echo", 0o600)
@@ -64,9 +62,7 @@ func withoutLoader(t *testing.T, path string) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	writeProgram(t, path, b.String(), 0o700)
 }
 
 // thisMachine returns the machine of this program's own binary.

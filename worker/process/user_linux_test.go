@@ -144,7 +144,8 @@ func TestAStartErrorNamesTheUserThatNeedsAPermission(t *testing.T) {
 	}
 	dir := openDir(t, nil)
 	program, closed := filepath.Join(dir, "program"), filepath.Join(dir, "closed")
-	if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700), os.Mkdir(closed, 0o700)); err != nil {
+	writeProgram(t, program, "#!/bin/sh\n", 0o700)
+	if err := os.Mkdir(closed, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
