@@ -30,7 +30,8 @@ type task struct {
 }
 
 // coordinator is a coordinator in memory for the examples. It assigns its tasks
-// to the first worker, and collects the outcomes.
+// to the first worker, and collects the outcomes. The worker may lose its session
+// and open another.
 type coordinator struct {
 	dtaskv1.UnimplementedWorkerServiceServer
 
@@ -40,8 +41,10 @@ type coordinator struct {
 
 	mu       sync.Mutex // guards the rest
 	assigned *dtaskv1.Assignments
+	worker   string // name of the worker that the tasks are assigned to
 	left     int
-	done     chan struct{} // closed when all tasks have ended
+	ended    map[uint32]bool // by number of task
+	done     chan struct{}   // closed when all tasks have ended
 	outcomes []string
 }
 
@@ -49,7 +52,7 @@ func startCoordinator(tasks ...task) *coordinator {
 	shared := &dtaskv1.JobContext{Job: 42, JobName: "example"}
 	c := &coordinator{
 		listener: bufconn.Listen(1 << 20), server: grpc.NewServer(), left: len(tasks), done: make(chan struct{}),
-		assigned: &dtaskv1.Assignments{Contexts: []*dtaskv1.JobContext{shared}},
+		ended: map[uint32]bool{}, assigned: &dtaskv1.Assignments{Contexts: []*dtaskv1.JobContext{shared}},
 	}
 	for i, t := range tasks {
 		shared.Policies = append(shared.Policies, &dtaskv1.TaskPolicy{Type: t.Type, TimeoutMs: t.TimeoutMS})
@@ -123,21 +126,28 @@ func (c *coordinator) answer(m *dtaskv1.SessionRequest) *dtaskv1.SessionResponse
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	answer := &dtaskv1.SessionResponse{Fence: &dtaskv1.Fence{ClusterId: "c1", Epoch: 1, Term: 1}, Heartbeat: m.GetHeartbeat()}
-	if m.GetHello() != nil {
+	if hello := m.GetHello(); hello != nil {
 		answer.Welcome = &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000}
-		answer.Assignments, c.assigned = c.assigned, nil
+		lost := hello.GetName() == c.worker && c.left > 0 && len(hello.GetHeld())+len(hello.GetEnded()) == 0
+		if c.worker == "" || lost {
+			answer.Assignments, c.worker = c.assigned, hello.GetName()
+		}
 	}
 	for _, checkpoint := range m.GetReports().GetCheckpoints() {
 		answer.CheckpointResults = append(answer.CheckpointResults, &dtaskv1.CheckpointResult{Attempt: checkpoint.GetAttempt(), Number: checkpoint.GetNumber()})
 	}
 	rows, _ := columns.ReadOutcomes(m.GetReports().GetOutcomes())
-	for ; rows.Left() > 0; c.left-- {
+	for rows.Left() > 0 {
 		o := rows.Next()
 		answer.Ack = &dtaskv1.Ack{Through: o.Number}
+		if c.ended[o.Task] {
+			continue // repeated: its acknowledgment was lost with a session
+		}
+		c.ended[o.Task] = true
 		c.outcomes = append(c.outcomes, describe(o))
-	}
-	if c.left == 0 && answer.GetAck() != nil {
-		close(c.done)
+		if c.left--; c.left == 0 {
+			close(c.done)
+		}
 	}
 	return answer
 }
