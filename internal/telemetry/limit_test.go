@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -50,11 +51,31 @@ func connect(t *testing.T, l net.Listener) net.Conn {
 	return conn
 }
 
+// hold opens a connection that stays open until the test ends: the server closes one that
+// has had no answer after seconds, and one that has had one after minutes.
+func hold(t *testing.T, l *LimitedListener) {
+	t.Helper()
+	for {
+		conn := connect(t, l)
+		_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+		if err == nil {
+			var response *http.Response
+			if response, err = http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
+				_ = response.Body.Close() // it has no more to say
+				return
+			}
+		}
+		if l.Refused() > 0 {
+			t.Fatalf("a connection is not served: %v", err)
+		}
+	}
+}
+
 func TestConnectionsForMetricsAreLimited(t *testing.T) {
 	t.Parallel()
 	l := served(t)
 	for range maxConns {
-		connect(t, l)
+		hold(t, l)
 	}
 	extra := connect(t, l)
 	if _, err := extra.Read(make([]byte, 1)); err == nil {
