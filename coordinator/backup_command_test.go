@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/internal/backup"
+	"github.com/dtask/dtask/test/programfile"
 )
 
 // commandOf makes a script the command of backups, with its own directory as $D.
@@ -22,14 +23,7 @@ func commandOf(t *testing.T, text string) (handOver func(ctx context.Context, ad
 	t.Helper()
 	dir = t.TempDir()
 	path := filepath.Join(dir, "hook")
-	// A child that another test starts meanwhile would have the file open for writing until it runs
-	// its own program, so that this one could not be run.
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(path, []byte("#!/bin/sh\nD="+dir+"\n"+text), 0o700) //nolint:gosec // it is to be executed
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	programfile.Write(t, path, "#!/bin/sh\nD="+dir+"\n"+text, 0o700)
 	return (&Config{BackupCommand: path}).backupCommand(), dir
 }
 

@@ -109,6 +109,7 @@ var mayImport = map[string][]string{
 	"test/leak":        {},
 	"test/mutants":     {"test/record"},
 	"test/packaging":   {"test/cluster"},
+	"test/programfile": {},
 	"tools/...":        {},
 	"test/record/...":  {"test/record", "test/mutants"},
 	"test/simulation":  {"..."},

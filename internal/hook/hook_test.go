@@ -11,20 +11,15 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/dtask/dtask/test/programfile"
 )
 
 // program writes a shell script.
 func program(t *testing.T, text string) *Program {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "hook")
-	// A child that another test starts meanwhile would have the file open for writing until it runs
-	// its own program, so that this one could not be run.
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700) //nolint:gosec // it is to be executed
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	programfile.Write(t, path, "#!/bin/sh\n"+text, 0o700)
 	return &Program{Path: path, MaxStderr: 100}
 }
 

@@ -88,18 +88,6 @@ func detach(shell string) string {
 // script returns the arguments that execute a shell script.
 func script(text string) []string { return []string{"/bin/sh", "-c", text} }
 
-// writeProgram writes a file that is to be executed. A supervisor that another test forks
-// meanwhile would have the file open for writing until it executes its own binary, and the
-// kernel refuses to execute a file that is open for writing.
-func writeProgram(t *testing.T, path, text string, mode os.FileMode) {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A program is a Spec with a name that identifies its processes.
 type program struct {
 	Spec

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/dtask/dtask/test/programfile"
 )
 
 // A process that executes another program has no environment for a moment. It is
@@ -14,7 +16,7 @@ import (
 func TestALeftoverIsFoundWhileItExecutesAnotherProgram(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "again")
-	writeProgram(t, path, "#!/bin/sh\nexec \"$0\"\n", 0o700)
+	programfile.Write(t, path, "#!/bin/sh\nexec \"$0\"\n", 0o700)
 	for range 25 {
 		out := newOutput()
 		p := shell(t, "echo $PPID\n"+detach("echo up; exec "+path)+"\nsleep 1000")

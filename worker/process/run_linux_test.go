@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dtask/dtask/test/programfile"
 )
 
 func TestAProgramEndsWithItsExitCode(t *testing.T) {
@@ -203,7 +205,7 @@ func TestAProgramThatCannotStartIsAStartError(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		writeProgram(t, path, text, mode)
+		programfile.Write(t, path, text, mode)
 		return path
 	}
 	plain := file("plain", "x", 0o600)
@@ -270,7 +272,7 @@ func TestAnEnvironmentEntryNeedsANameAndNoNUL(t *testing.T) {
 func TestARelativeProgramStartsAtTheWorkingDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	writeProgram(t, filepath.Join(dir, "tool"), "#!/bin/sh\npwd\n", 0o700)
+	programfile.Write(t, filepath.Join(dir, "tool"), "#!/bin/sh\npwd\n", 0o700)
 	var out bytes.Buffer
 	exit, err := programs.Run(t.Context(), Spec{Argv: []string{"./tool"}, Dir: dir, Stdout: &out})
 	if err != nil || exit.Code != 0 || strings.TrimSpace(out.String()) != dir {

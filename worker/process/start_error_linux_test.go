@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/dtask/dtask/test/programfile"
 )
 
 func TestAStartErrorTellsWhatIsMissingAndWhatToDo(t *testing.T) {
@@ -14,7 +16,7 @@ func TestAStartErrorTellsWhatIsMissingAndWhatToDo(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		writeProgram(t, path, text, mode)
+		programfile.Write(t, path, text, mode)
 		return path
 	}
 	file("plain", "echo", 0o600)
@@ -62,7 +64,7 @@ func withoutLoader(t *testing.T, path string) {
 			t.Fatal(err)
 		}
 	}
-	writeProgram(t, path, b.String(), 0o700)
+	programfile.Write(t, path, b.String(), 0o700)
 }
 
 // thisMachine returns the machine of this program's own binary.

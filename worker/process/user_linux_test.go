@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dtask/dtask/test/programfile"
 )
 
 // other is a user without an account.
@@ -144,7 +146,7 @@ func TestAStartErrorNamesTheUserThatNeedsAPermission(t *testing.T) {
 	}
 	dir := openDir(t, nil)
 	program, closed := filepath.Join(dir, "program"), filepath.Join(dir, "closed")
-	writeProgram(t, program, "#!/bin/sh\n", 0o700)
+	programfile.Write(t, program, "#!/bin/sh\n", 0o700)
 	if err := os.Mkdir(closed, 0o700); err != nil {
 		t.Fatal(err)
 	}
