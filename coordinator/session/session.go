@@ -117,13 +117,13 @@ func (x *session) handle(m *dtaskv1.SessionRequest) (reports bool) {
 		x.slot.cancel(sequencer.ErrTermEnded)
 		return false
 	}
+	x.noteTrust(m.GetTrust()) // before the answer: the worker knows then that it is noted
 	if b := m.GetHeartbeat(); b > 0 {
 		x.mu.Lock()
 		x.heartbeat = b
 		x.mu.Unlock()
 		x.slot.wake()
 	}
-	x.noteTrust(m.GetTrust())
 	if d := m.GetLogData(); d != nil {
 		x.logData(d)
 	}
