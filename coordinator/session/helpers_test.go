@@ -193,6 +193,19 @@ func (h *house) task(id fsm.JobID, i uint32) fsm.Task {
 	return v
 }
 
+// worker returns the status of an attached worker, however long the sequencer takes to
+// answer.
+func (h *house) worker(s *sequencer.Sequencer, id fsm.WorkerID) sequencer.WorkerStatus {
+	h.t.Helper()
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); {
+		if list := s.Workers(); list != nil { // otherwise it is busy
+			return list[id]
+		}
+	}
+	h.t.Fatalf("the status of worker %d: timed out", id)
+	return sequencer.WorkerStatus{}
+}
+
 // await waits until the state machine satisfies a condition.
 func (h *house) await(what string, ok func() bool) {
 	h.t.Helper()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/coordinator/session"
@@ -109,22 +110,25 @@ func awaitsTerm(elected *atomic.Bool, asked chan<- struct{}, changed <-chan stru
 	}
 }
 
-// Workers are redirected to a replica as soon as it is elected.
+// Workers are redirected to a replica as soon as it is elected. In virtual time: a session
+// waits for a short time only.
 func TestASessionWaitsForTheTermOfAnElectedReplica(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
 			t.Parallel()
-			var elected atomic.Bool
-			asked, changed := make(chan struct{}, 1), make(chan struct{}, 1)
-			h := by.house(t, awaitsTerm(&elected, asked, changed))
-			elected.Store(true)
-			p := h.dial()
-			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 1)})
-			<-asked
-			h.lead(1)
-			close(changed)
-			p.next("welcome", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome() != nil })
+			synctest.Test(t, func(t *testing.T) {
+				var elected atomic.Bool
+				asked, changed := make(chan struct{}, 1), make(chan struct{}, 1)
+				h := by.house(t, awaitsTerm(&elected, asked, changed))
+				elected.Store(true)
+				p := h.dial()
+				p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 1)})
+				<-asked
+				h.lead(1)
+				close(changed)
+				p.next("welcome", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome() != nil })
+			})
 		})
 	}
 }
