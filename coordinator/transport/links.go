@@ -35,6 +35,7 @@ type Peer struct{ ID, Address string }
 // election would last longer than the timeout that it should avoid.
 type links struct {
 	readers sync.WaitGroup // one per idle connection, until it is taken or broken
+	slack   time.Duration  // added to the limits of questions and of opening; for tests on slow machines
 
 	mu         sync.Mutex // guards what follows
 	peers      map[Peer]bool
@@ -67,7 +68,7 @@ func (t *Transport) KeepLinks(ctx context.Context, peers []Peer) {
 func (s *streamLayer) openLinks(ctx context.Context, p Peer) {
 	for magic, want := range keptConns {
 		for range want - s.links.count(magic, p) {
-			opening, cancel := context.WithTimeout(ctx, openTimeout)
+			opening, cancel := context.WithTimeout(ctx, s.links.openTimeout())
 			conn, err := s.connect(opening, magic, p.ID, p.Address)
 			cancel()
 			if err != nil {
@@ -86,8 +87,10 @@ func (t *Transport) AskTimeout() time.Duration { return t.stream.links.askTimeou
 func (t *Transport) RoundTrip() time.Duration { return t.stream.links.longest() }
 
 func (l *links) askTimeout() time.Duration {
-	return min(minAskTimeout+askRoundTrips*l.longest(), maxAskTimeout)
+	return min(minAskTimeout+askRoundTrips*l.longest(), maxAskTimeout) + l.slack
 }
+
+func (l *links) openTimeout() time.Duration { return openTimeout + l.slack }
 
 func (l *links) longest() (longest time.Duration) {
 	l.mu.Lock()

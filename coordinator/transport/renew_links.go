@@ -59,7 +59,7 @@ func (s *streamLayer) renewLinks(ctx context.Context, p Peer, now *tlsconf.Repli
 // renewIdle replaces the connections to a peer that nobody uses. It does nothing and returns
 // false if the peer can't be reached, or still has a certificate of the old CA.
 func (s *streamLayer) renewIdle(ctx context.Context, p Peer, now *tlsconf.Replica) bool {
-	opening, cancel := context.WithTimeout(ctx, openTimeout)
+	opening, cancel := context.WithTimeout(ctx, s.links.openTimeout())
 	defer cancel()
 	conn, err := s.connect(opening, prefaceMagic, p.ID, p.Address)
 	if err != nil {
