@@ -89,7 +89,7 @@ func (s *security) configForClient(hello *tls.ClientHelloInfo) (*tls.Config, err
 // secure does the server's side of the handshake on a connection that has a deadline, and
 // calls heard when the peer has said something.
 func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
-	gate := &gatedConn{Conn: turns.NewConn(raw, m.security.computing, time.Now().Add(sniffTimeout)), recording: true, heard: heard}
+	gate := &gatedConn{Conn: turns.NewConn(raw, m.security.computing, time.Now().Add(m.firstBytes)), recording: true, heard: heard}
 	before := m.security.peering.Source()
 	conn := tls.Server(gate, m.security.config)
 	err := conn.Handshake() //nolint:noctx // raw has a deadline, and Mux.close closes it

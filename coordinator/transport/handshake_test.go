@@ -173,7 +173,10 @@ func await(t *testing.T, done func() bool) {
 func TestBadHandshakesDelayNoOthersAndAreCounted(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
-	one, two := secured(t, ca, "n1", "n1"), secured(t, ca, "n2", "n2")
+	// As long as a replica may take on a slow machine, and the test waits for all silent ones.
+	one := newImpatientServer(t, Preface{ServerID: "n1", Instance: "in1", ClusterID: testCluster}, nil, ca.peering(t, "n1"), 20*time.Second)
+	one.mux.Attach(one.Transport)
+	two := secured(t, ca, "n2", "n2")
 	hello := clientHello(t, ca.peering(t, "n2").RaftClient("n1"))
 	for range 200 { // more than the computing tokens
 		dialRaw(t, one.address, nil)

@@ -58,6 +58,7 @@ func newCrowded(t *testing.T, limits Limits, secure bool) *crowded {
 	}
 	c := &crowded{T: t, ca: newAuthority(t), from: make(chan string, 1)} // size 1: one connection at a time
 	c.mux = NewMux(elsewhere{base, c.from}, slog.New(slog.DiscardHandler))
+	c.mux.firstBytes = testTimeout
 	c.mux.Limit(limits)
 	creds := insecure.NewCredentials()
 	if secure {

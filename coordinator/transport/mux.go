@@ -40,6 +40,8 @@ type Mux struct {
 
 	security *security // nil: plaintext
 
+	firstBytes time.Duration // sniffTimeout, unless a test changes it
+
 	limits  Limits            // of gRPC connections
 	served  connlimit.Counter // gRPC connections, except those of replicas
 	refused refusals
@@ -64,7 +66,7 @@ type pendingConn struct {
 // NewMux returns a Mux of the connections of base. It accepts none until Run, which
 // closes base.
 func NewMux(base net.Listener, log *slog.Logger) *Mux {
-	m := &Mux{base: base, log: log, refused: newRefusals(portReasons)}
+	m := &Mux{base: base, log: log, refused: newRefusals(portReasons), firstBytes: sniffTimeout}
 	m.grpc = newConnListener(base.Addr())
 	return m
 }
@@ -213,7 +215,7 @@ func (m *Mux) hear(c *pendingConn) {
 // connection on. The caller closes a connection for which it returns an error.
 func (m *Mux) dispatch(pending *pendingConn) (err error) {
 	conn := pending.Conn
-	if err := conn.SetDeadline(time.Now().Add(sniffTimeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(m.firstBytes)); err != nil {
 		return err
 	}
 	var secured *secureConn

@@ -81,12 +81,20 @@ func newServer(t *testing.T, self Preface, known func(string) (string, bool)) *s
 // newSecureServer is newServer with TLS, unless tls is nil.
 func newSecureServer(t *testing.T, self Preface, known func(string) (string, bool), tls *tlsconf.Peering) *server {
 	t.Helper()
+	return newImpatientServer(t, self, known, tls, testTimeout)
+}
+
+// newImpatientServer is newSecureServer with another time for the first bytes of a connection:
+// the other tests want no connection to end because the machine is slow.
+func newImpatientServer(t *testing.T, self Preface, known func(string) (string, bool), tls *tlsconf.Peering, firstBytes time.Duration) *server {
+	t.Helper()
 	base, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	s := &server{mux: NewMux(base, quiet), address: base.Addr().String(), self: self}
+	s.mux.firstBytes = firstBytes
 	if tls != nil {
 		s.mux.Secure(*tls)
 	}
@@ -152,7 +160,7 @@ func TestBadConnectionsDelayNoOthers(t *testing.T) {
 
 func TestASilentConnectionIsClosed(t *testing.T) {
 	t.Parallel()
-	n := newServer(t, Preface{ServerID: "n1", Instance: "i1"}, nil)
+	n := newImpatientServer(t, Preface{ServerID: "n1", Instance: "i1"}, nil, nil, sniffTimeout)
 	conn := dialRaw(t, n.address, []byte("DT"))
 	if err := conn.SetReadDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
