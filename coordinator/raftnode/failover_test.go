@@ -102,14 +102,17 @@ func TestResetLinksDeposeNoLeader(t *testing.T) {
 	c.watched(t, leader)
 	for range 100 {
 		from, to := c[rand.IntN(3)], c[rand.IntN(3)] //nolint:gosec // any value works
-		before := from.Stats().WatchesLost
-		watches := to == leader && from != leader
-		leader.net.reset(from.address, to.address)
+		links := [][2]*testNode{{from, to}}
 		if rand.IntN(2) == 0 { //nolint:gosec // any value works
-			leader.net.reset(to.address, from.address)
+			links = append(links, [2]*testNode{to, from})
 		}
-		if watches {
-			eventually(t, "the broken watch connection is detected", func() bool { return from.Stats().WatchesLost > before })
+		for _, link := range links {
+			from, to := link[0], link[1]
+			before := from.Stats().WatchesLost
+			leader.net.reset(from.address, to.address)
+			if to == leader && from != leader { // until it is detected, the watch counts
+				eventually(t, "the broken watch connection is detected", func() bool { return from.Stats().WatchesLost > before })
+			}
 		}
 		c.watched(t, leader)
 	}
