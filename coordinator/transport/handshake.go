@@ -107,7 +107,7 @@ func (m *Mux) secure(raw net.Conn, heard func()) (*secureConn, error) {
 	case handshakeOK:
 		return &secureConn{Conn: conn, raw: raw, peer: m.security.peers.add(raw, state, before)}, nil
 	case handshakePlaintext:
-		rejectPlaintext(raw, gate.recorded)
+		m.rejectPlaintext(raw, gate.recorded)
 	case handshakeRefused:
 		if suppressed, ok := m.security.limiter.Allow(connlimit.Host(raw.RemoteAddr())); ok {
 			m.log.Warn("connection from replica refused", "remote", raw.RemoteAddr(), "err", err, "suppressed", suppressed)

@@ -84,7 +84,7 @@ func (m *Mux) serve(conn net.Conn, host string, isReplica bool, first []byte) er
 		}
 		var refused connlimit.Reason
 		if release, refused = m.served.Open(host, m.limits.PerAddress, total); refused != "" {
-			rejectCalls(conn, first, codes.Unavailable, limitNotices[refused])
+			m.rejectCalls(conn, first, codes.Unavailable, limitNotices[refused])
 			return &limitError{refused}
 		}
 	}

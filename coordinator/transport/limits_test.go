@@ -58,7 +58,7 @@ func newCrowded(t *testing.T, limits Limits, secure bool) *crowded {
 	}
 	c := &crowded{T: t, ca: newAuthority(t), from: make(chan string, 1)} // size 1: one connection at a time
 	c.mux = NewMux(elsewhere{base, c.from}, slog.New(slog.DiscardHandler))
-	c.mux.firstBytes = testTimeout
+	c.mux.firstBytes, c.mux.rejecting = testTimeout, testTimeout
 	c.mux.Limit(limits)
 	creds := insecure.NewCredentials()
 	if secure {
@@ -137,7 +137,7 @@ func TestConnectionsAboveALimitAreRefusedWithTheReason(t *testing.T) {
 	first()
 	await(t, func() bool { return c.mux.Served() == 3 })
 	want("10.0.0.2:1", "")
-	// A refused connection counts when it has ended, a second later.
+	// A refused connection counts when it has ended.
 	await(t, func() bool {
 		got := c.mux.Refused()
 		return got[string(connlimit.Address)] == 1 && got[string(connlimit.Total)] == 1 && got[refusedInvalid]+got[refusedHandshakes] == 0

@@ -40,7 +40,8 @@ type Mux struct {
 
 	security *security // nil: plaintext
 
-	firstBytes time.Duration // sniffTimeout, unless a test changes it
+	// Unless a test changes them, sniffTimeout and rejectTimeout.
+	firstBytes, rejecting time.Duration
 
 	limits  Limits            // of gRPC connections
 	served  connlimit.Counter // gRPC connections, except those of replicas
@@ -66,7 +67,7 @@ type pendingConn struct {
 // NewMux returns a Mux of the connections of base. It accepts none until Run, which
 // closes base.
 func NewMux(base net.Listener, log *slog.Logger) *Mux {
-	m := &Mux{base: base, log: log, refused: newRefusals(portReasons), firstBytes: sniffTimeout}
+	m := &Mux{base: base, log: log, refused: newRefusals(portReasons), firstBytes: sniffTimeout, rejecting: rejectTimeout}
 	m.grpc = newConnListener(base.Addr())
 	return m
 }

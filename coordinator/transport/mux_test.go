@@ -94,7 +94,7 @@ func newImpatientServer(t *testing.T, self Preface, known func(string) (string, 
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	s := &server{mux: NewMux(base, quiet), address: base.Addr().String(), self: self}
-	s.mux.firstBytes = firstBytes
+	s.mux.firstBytes, s.mux.rejecting = firstBytes, testTimeout
 	if tls != nil {
 		s.mux.Secure(*tls)
 	}

@@ -29,9 +29,9 @@ const (
 
 // rejectPlaintext answers the calls of a gRPC client without TLS with the reason for which
 // they are refused. Some of what the client sent was read before.
-func rejectPlaintext(raw net.Conn, read []byte) {
+func (m *Mux) rejectPlaintext(raw net.Conn, read []byte) {
 	if strings.HasPrefix(string(read), grpcMagic) {
-		rejectCalls(raw, read, codes.Unauthenticated, plaintextNotice)
+		m.rejectCalls(raw, read, codes.Unauthenticated, plaintextNotice)
 	}
 }
 
@@ -40,9 +40,9 @@ func rejectPlaintext(raw net.Conn, read []byte) {
 // that only looks whether someone answers, and repeats calls. Otherwise the client would
 // only see that its connection breaks, and would try again. Some of what the client sent was
 // read before.
-func rejectCalls(conn net.Conn, read []byte, code codes.Code, reason string) {
+func (m *Mux) rejectCalls(conn net.Conn, read []byte, code codes.Code, reason string) {
 	const preface = grpcMagic + "* HTTP/2.0\r\n\r\nSM\r\n\r\n"
-	if conn.SetDeadline(time.Now().Add(rejectTimeout)) != nil {
+	if conn.SetDeadline(time.Now().Add(m.rejecting)) != nil {
 		return
 	}
 	client := io.MultiReader(bytes.NewReader(read), conn)
