@@ -135,9 +135,8 @@ func TestTheEndOfAllConnectionsOfADroppedCAElectsNobody(t *testing.T) {
 	}
 	c.stillLeads(t, leader, term)
 	for _, n := range c {
-		if closed := n.mux.CloseUntrusted(); closed != 0 {
-			t.Errorf("%d connections of %s were opened with a certificate of a dropped CA", closed, n.id)
-		}
+		// One that was being opened meanwhile closes itself.
+		eventually(t, n.id+" has no connection with a certificate of a dropped CA", func() bool { return n.mux.Untrusted() == 0 })
 	}
 	c.wantNoFatals(t)
 }

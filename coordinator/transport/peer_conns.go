@@ -40,14 +40,31 @@ func (p *peerConns) add(raw net.Conn, state tls.ConnectionState, before *tlsconf
 // that this replica does not trust any more, and returns how many. Call it after the CAs
 // have changed. The replicas connect again with the certificates that they have now.
 func (m *Mux) CloseUntrusted() (closed int) {
+	for _, conns := range m.peerConns() {
+		closed += conns.CloseUntrusted()
+	}
+	return closed
+}
+
+// Untrusted returns how many connections CloseUntrusted would close now. One that is being
+// opened while the CAs change is among them until it has closed itself.
+func (m *Mux) Untrusted() (count int) {
+	for _, conns := range m.peerConns() {
+		count += conns.Untrusted()
+	}
+	return count
+}
+
+// peerConns returns the connections to and from replicas; none without TLS.
+func (m *Mux) peerConns() (all []*peerConns) {
 	if m.security == nil {
-		return 0
+		return nil
 	}
 	m.mu.Lock()
 	raft := m.raft
 	m.mu.Unlock()
 	if raft != nil && raft.stream.peers != nil {
-		closed = raft.stream.peers.CloseUntrusted()
+		all = append(all, raft.stream.peers)
 	}
-	return closed + m.security.peers.CloseUntrusted()
+	return append(all, m.security.peers)
 }

@@ -74,6 +74,16 @@ func (o *OpenConns) CloseUntrusted() (closed int) {
 	return closed
 }
 
+// Untrusted returns how many connections CloseUntrusted would close now.
+func (o *OpenConns) Untrusted() (count int) {
+	for _, c := range o.all() {
+		if !o.trusts(&c.state) {
+			count++
+		}
+	}
+	return count
+}
+
 // CloseUntrusted closes the connection unless its peer is trusted. The user of the
 // connection notices that it is broken, and closes it, too.
 func (c *OpenConn) CloseUntrusted() (closed bool) {
