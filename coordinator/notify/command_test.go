@@ -23,7 +23,12 @@ func script(t *testing.T, text string) (path, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	path = filepath.Join(dir, "hook")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\ncd "+dir+"\n"+text), 0o700); err != nil { //nolint:gosec // it is to be executed
+	// A process that another test starts meanwhile would have the file open for writing until
+	// it executes its program, and the script would be busy: go.dev/issue/22315.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte("#!/bin/sh\ncd "+dir+"\n"+text), 0o700) //nolint:gosec // it is to be executed
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path, dir
