@@ -197,6 +197,19 @@ func (c *cluster) awaitEnd(id fsm.JobID) fsm.Job {
 	return c.job(id)
 }
 
+// workersOf returns the status of the attached workers, however long the sequencer takes to
+// answer.
+func workersOf(tb testing.TB, s *sequencer.Sequencer) map[fsm.WorkerID]sequencer.WorkerStatus {
+	tb.Helper()
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); {
+		if list := s.Workers(); list != nil { // otherwise it is busy
+			return list
+		}
+	}
+	tb.Fatal("the sequencer does not answer")
+	return nil
+}
+
 // spec describes a job for tests.
 type spec struct {
 	key    string

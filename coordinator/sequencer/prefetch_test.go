@@ -29,7 +29,7 @@ func TestOnlyShortTasksArePrefetched(t *testing.T) {
 		if got := int(c.job(id).Counts[fsm.Assigned]); got != want {
 			t.Errorf("%s: the worker holds %d tasks, want %d", key, got, want)
 		}
-		if st := s.Workers()[w.id]; st.Held != want || st.Prefetch != 3 {
+		if st := workersOf(t, s)[w.id]; st.Held != want || st.Prefetch != 3 {
 			t.Errorf("%s: the worker has status %+v", key, st)
 		}
 		w.mu.Lock()

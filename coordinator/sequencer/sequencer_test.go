@@ -82,9 +82,7 @@ func TestNothingLeavesBeforeItIsCommitted(t *testing.T) {
 	}()
 	// When a request behind it is answered, the sequencer has executed the
 	// submission.
-	if s.Workers() == nil {
-		t.Fatal("the sequencer does not answer")
-	}
+	workersOf(t, s)
 	select {
 	case <-answered:
 		t.Error("the submission was answered before its entry was committed")
