@@ -214,33 +214,35 @@ func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
 // Not since the last entry that it has applied: the cluster may have been idle before.
 func TestAMemberLagsSinceTheEntryThatItAppliesNext(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	r.nowMS += 3_600_000 // without an entry
-	r.submit(t)
-	r.wallMS = r.nowMS + 480
-	last := r.machine.Index()
-	r.servers = []raftnode.Server{voter("n1"), voter("n2"), voter("n3"), voter("n4"), voter("n5")}
-	r.network.add(t, "n2:1", &otherReplica{response: says("n2", "follower", 1, last-1, last)})
-	r.network.add(t, "n3:1", &otherReplica{response: says("n3", "follower", 1, last, last)})
-	r.network.add(t, "n4:1", &otherReplica{response: says("n4", "starting", 0, 0, 0)}) // before what is kept
-	for wall, want := range map[int64][]*int64{
-		r.nowMS + 480: {new(int64(0)), new(int64(480)), new(int64(0)), nil, nil},
-		r.nowMS - 9:   {new(int64(0)), new(int64(0)), new(int64(0)), nil, nil}, // of the leader before, whose clock was ahead
-		0:             {new(int64(0)), nil, new(int64(0)), nil, nil},           // the leader is older than this field
-	} {
-		r.wallMS = wall
-		got, err := r.Status(openContext(t), &dtaskv1.StatusRequest{})
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) { // a member has a second to answer
+		r := setup(t)
+		r.nowMS += 3_600_000 // without an entry
+		r.submit(t)
+		r.wallMS = r.nowMS + 480
+		last := r.machine.Index()
+		r.servers = []raftnode.Server{voter("n1"), voter("n2"), voter("n3"), voter("n4"), voter("n5")}
+		r.network.add(t, "n2:1", &otherReplica{response: says("n2", "follower", 1, last-1, last)})
+		r.network.add(t, "n3:1", &otherReplica{response: says("n3", "follower", 1, last, last)})
+		r.network.add(t, "n4:1", &otherReplica{response: says("n4", "starting", 0, 0, 0)}) // before what is kept
+		for wall, want := range map[int64][]*int64{
+			r.nowMS + 480: {new(int64(0)), new(int64(480)), new(int64(0)), nil, nil},
+			r.nowMS - 9:   {new(int64(0)), new(int64(0)), new(int64(0)), nil, nil}, // of the leader before, whose clock was ahead
+			0:             {new(int64(0)), nil, new(int64(0)), nil, nil},           // the leader is older than this field
+		} {
+			r.wallMS = wall
+			got, err := r.Status(openContext(t), &dtaskv1.StatusRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lags []*int64
+			for _, m := range got.GetMembers() {
+				lags = append(lags, m.LagMs) //nolint:protogetter // nil is another value than 0
+			}
+			if diff := cmp.Diff(want, lags); diff != "" {
+				t.Errorf("at %d: %s", wall, diff)
+			}
 		}
-		var lags []*int64
-		for _, m := range got.GetMembers() {
-			lags = append(lags, m.LagMs) //nolint:protogetter // nil is another value than 0
-		}
-		if diff := cmp.Diff(want, lags); diff != "" {
-			t.Errorf("at %d: %s", wall, diff)
-		}
-	}
+	})
 }
 
 func TestStatusBeforeRaftRunsTellsOfThisReplicaAlone(t *testing.T) {

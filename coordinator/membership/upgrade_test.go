@@ -99,46 +99,50 @@ func TestTheLevelIsRaisedAfterAllMembersHaveSupportedItForLong(t *testing.T) {
 
 func TestAHeldUpgradeWaitsForTheOperator(t *testing.T) {
 	t.Parallel()
-	r := upgrading(t)
-	hold := func(release bool) (*dtaskv1.HoldUpgradeResponse, error) {
-		return r.HoldUpgrade(t.Context(), &dtaskv1.HoldUpgradeRequest{Release: release})
-	}
-	for range 2 { // the second one changes nothing
-		if got, err := hold(false); err != nil || got.GetLevel() != 1 {
-			t.Fatalf("hold: got %v, %v", got, err)
+	synctest.Test(t, func(t *testing.T) { // a member has a second to answer
+		r := upgrading(t)
+		hold := func(release bool) (*dtaskv1.HoldUpgradeResponse, error) {
+			return r.HoldUpgrade(t.Context(), &dtaskv1.HoldUpgradeRequest{Release: release})
 		}
-	}
-	r.restarts(t, "n2", 2, "v")
-	_, err := r.FinishUpgrade(t.Context(), &dtaskv1.FinishUpgradeRequest{})
-	wantError(t, err, Refused, "server n3 runs dtask u, which supports feature levels up to 1: upgrade it first")
-	r.restarts(t, "n3", 2, "v")
-	r.cfg.UpgradeAfter = 0
-	u := &Upgrader{Service: r.Service}
-	u.pass(t.Context(), r, r)
-	r.wantUpgrade(t, `level 1 held true ready supported 2 in 0s next ""`)
-	if got, err := hold(true); err != nil || got.GetAlready() {
-		t.Fatalf("release: got %v, %v", got, err)
-	}
-	if got, err := hold(true); err != nil || !got.GetAlready() {
-		t.Fatalf("release again: got %v, %v", got, err)
-	}
-	u.pass(t.Context(), r, r)
-	r.wantUpgrade(t, `level 2 held false complete supported 2 in 0s next "n2"`)
+		for range 2 { // the second one changes nothing
+			if got, err := hold(false); err != nil || got.GetLevel() != 1 {
+				t.Fatalf("hold: got %v, %v", got, err)
+			}
+		}
+		r.restarts(t, "n2", 2, "v")
+		_, err := r.FinishUpgrade(t.Context(), &dtaskv1.FinishUpgradeRequest{})
+		wantError(t, err, Refused, "server n3 runs dtask u, which supports feature levels up to 1: upgrade it first")
+		r.restarts(t, "n3", 2, "v")
+		r.cfg.UpgradeAfter = 0
+		u := &Upgrader{Service: r.Service}
+		u.pass(t.Context(), r, r)
+		r.wantUpgrade(t, `level 1 held true ready supported 2 in 0s next ""`)
+		if got, err := hold(true); err != nil || got.GetAlready() {
+			t.Fatalf("release: got %v, %v", got, err)
+		}
+		if got, err := hold(true); err != nil || !got.GetAlready() {
+			t.Fatalf("release again: got %v, %v", got, err)
+		}
+		u.pass(t.Context(), r, r)
+		r.wantUpgrade(t, `level 2 held false complete supported 2 in 0s next "n2"`)
+	})
 }
 
 func TestAnUpgradeIsFinishedByTheOperator(t *testing.T) {
 	t.Parallel()
-	r := upgrading(t)
-	r.restarts(t, "n2", 2, "v")
-	r.restarts(t, "n3", 2, "v")
-	r.op(t, &fsm.SetLevel{Level: 1, Held: true})
-	for already := range 2 {
-		got, err := r.FinishUpgrade(t.Context(), &dtaskv1.FinishUpgradeRequest{})
-		if err != nil || got.GetLevel() != 2 || got.GetAlready() != (already == 1) {
-			t.Errorf("finish %d: got %v, %v", already, got, err)
+	synctest.Test(t, func(t *testing.T) { // a member has a second to answer
+		r := upgrading(t)
+		r.restarts(t, "n2", 2, "v")
+		r.restarts(t, "n3", 2, "v")
+		r.op(t, &fsm.SetLevel{Level: 1, Held: true})
+		for already := range 2 {
+			got, err := r.FinishUpgrade(t.Context(), &dtaskv1.FinishUpgradeRequest{})
+			if err != nil || got.GetLevel() != 2 || got.GetAlready() != (already == 1) {
+				t.Errorf("finish %d: got %v, %v", already, got, err)
+			}
 		}
-	}
-	r.wantUpgrade(t, `level 2 held false complete supported 2 in 0s next "n2"`)
+		r.wantUpgrade(t, `level 2 held false complete supported 2 in 0s next "n2"`)
+	})
 }
 
 // Its build may be older: the level would keep it out.
@@ -161,26 +165,30 @@ func TestAnUpgradeIsNotFinishedWithoutAMember(t *testing.T) {
 // It would halt at the operation.
 func TestNothingIsHeldWithAMemberThatKnowsNoLevels(t *testing.T) {
 	t.Parallel()
-	r := upgrading(t)
-	r.restarts(t, "n3", 0, "older")
-	_, err := r.HoldUpgrade(t.Context(), &dtaskv1.HoldUpgradeRequest{})
-	wantError(t, err, Refused, "server n3 does not answer, or runs a version without feature levels")
-	if r.wantUpgrade(t, `level 1 held false mixed supported 1 in 0s next "n2"`); r.machine.Index() != 2 {
-		t.Error("a refused request changed the state")
-	}
+	synctest.Test(t, func(t *testing.T) { // a member has a second to answer
+		r := upgrading(t)
+		r.restarts(t, "n3", 0, "older")
+		_, err := r.HoldUpgrade(t.Context(), &dtaskv1.HoldUpgradeRequest{})
+		wantError(t, err, Refused, "server n3 does not answer, or runs a version without feature levels")
+		if r.wantUpgrade(t, `level 1 held false mixed supported 1 in 0s next "n2"`); r.machine.Index() != 2 {
+			t.Error("a refused request changed the state")
+		}
+	})
 }
 
 func TestANewClusterStartsAtTheLevelThatAllFoundersSupport(t *testing.T) {
 	t.Parallel()
-	r := upgrading(t)
-	r.founded = true
-	u := &Upgrader{Service: r.Service}
-	u.pass(t.Context(), r, r)
-	r.wantUpgrade(t, `level 1 held false mixed supported 1 in 0s next "n2"`)
-	r.restarts(t, "n2", 2, "v")
-	r.restarts(t, "n3", 2, "v")
-	u.pass(t.Context(), r, r)
-	r.wantUpgrade(t, `level 2 held false complete supported 2 in 0s next "n2"`)
+	synctest.Test(t, func(t *testing.T) { // a member has a second to answer
+		r := upgrading(t)
+		r.founded = true
+		u := &Upgrader{Service: r.Service}
+		u.pass(t.Context(), r, r)
+		r.wantUpgrade(t, `level 1 held false mixed supported 1 in 0s next "n2"`)
+		r.restarts(t, "n2", 2, "v")
+		r.restarts(t, "n3", 2, "v")
+		u.pass(t.Context(), r, r)
+		r.wantUpgrade(t, `level 2 held false complete supported 2 in 0s next "n2"`)
+	})
 }
 
 func TestTheLeaderIsUpgradedLast(t *testing.T) {
