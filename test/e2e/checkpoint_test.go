@@ -15,12 +15,13 @@ import (
 )
 
 // counting counts to 30, saves each step, and records the count at which each
-// attempt starts.
+// attempt starts. The first attempt stays at 20 until it is killed.
 const counting = `cd "$DTASK_CHECKPOINT_DIR"
 n=$(cat n 2>/dev/null || echo 0)
 echo "$DTASK_WORKER $n" >> '%s'
 while [ "$n" -lt 30 ]; do
   sleep 0.2
+  if [ "$DTASK_ATTEMPT" = 1 ] && [ "$n" = 20 ]; then sleep 1000; fi
   n=$((n + 1)); echo "$n" > n.new && mv n.new n
   echo "::checkpoint"
 done

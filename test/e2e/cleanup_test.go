@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,9 +15,9 @@ import (
 )
 
 // sweeper is a cleanup task that writes to the ledger and returns the outcome of its
-// job as its result.
-func sweeper(c *cluster.Cluster, work time.Duration) cluster.TaskFile {
-	command := fmt.Sprintf("%s -ledger %s -for %v && echo $DTASK_JOB_OUTCOME", c.Programs.Path("mark"), ledgerOf(c), work)
+// job as its result. More arguments are given to mark.
+func sweeper(c *cluster.Cluster, work time.Duration, args ...string) cluster.TaskFile {
+	command := fmt.Sprintf("%s -ledger %s -for %v %s && echo $DTASK_JOB_OUTCOME", c.Programs.Path("mark"), ledgerOf(c), work, strings.Join(args, " "))
 	return cluster.TaskFile{"id": "sweep", "run": command, "finally": true}
 }
 
@@ -36,9 +38,10 @@ func TestACancelledJobCleansUpAlthoughItsWorkerAndTheLeaderAreKilled(t *testing.
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Coordinators: 3, Workers: 3})
+	killed := filepath.Join(c.Dir, "killed") // cleanup does not end before its worker is killed
 	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("cleans",
 		c.Programs.Mark("work", ledgerOf(c), 10*time.Minute, "-ignore-term").With("kill_grace", "1500ms"),
-		cluster.Builtin("never", "noop", "").After("work"), sweeper(c, 3*time.Second)))
+		cluster.Builtin("never", "noop", "").After("work"), sweeper(c, 0, "-until", killed)))
 	awaitBegun(t, c, id, 1)
 	asked := now(t)
 	clustertest.Must(t, c.Run(ctx, "cancel", id, "--reason", "enough").Err())
@@ -55,6 +58,7 @@ func TestACancelledJobCleansUpAlthoughItsWorkerAndTheLeaderAreKilled(t *testing.
 	harm := ledger.Harm{Worker: sweeps[0].Worker, From: now(t)}
 	clustertest.Must(t, c.Worker(harm.Worker).Kill())
 	clustertest.Must(t, clustertest.Leader(t, c).Kill())
+	openGate(t, killed)
 	job, err = c.AwaitEnd(ctx, id, guard)
 	clustertest.Must(t, err)
 	if job.State != "cancelled" || job.Task("sweep").State != "completed" || job.Task("sweep").Attempt < 2 {

@@ -113,12 +113,14 @@ func TestAReplicaWithAFlippedFieldStops(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorProgram: cluster.FaultyCoordinator})
+	flipped := filepath.Join(c.Dir, "flipped") // the damaged task does not begin before
 	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("flipped",
-		cluster.Builtin("first", "sleep", "2s"), cluster.Builtin("second", "noop", "").After("first")))
+		gateTask("first", flipped), cluster.Builtin("second", "noop", "").After("first")))
 	damaged := c.Followers(clustertest.Leader(t, c))[0]
 	clustertest.Must(t, cluster.Until(ctx, "the follower has applied the job", guard, func(ctx context.Context) error {
 		return damaged.Post(ctx, "/test/flip?job="+id+"&task=1")
 	}))
+	openGate(t, flipped)
 	limited, cancel := context.WithTimeout(ctx, guard)
 	defer cancel()
 	code, err := damaged.Wait(limited)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -76,6 +77,18 @@ func steadily(t *testing.T, c *cluster.Cluster, play func() (broken string)) {
 		t.Logf("%s, but the machine stalled for %v and the term changed from %d to %d by itself: trying again", broken, lost, before.Term, after.Term)
 	}
 	t.Error("no attempt without an election or a stall of the machine")
+}
+
+// gateTask returns a task that ends when a file exists. Whatever waits for it happens after
+// the test has written the file, at any speed of the machine.
+func gateTask(id, gate string) cluster.TaskFile {
+	return cluster.TaskFile{"id": id, "run": fmt.Sprintf("until [ -e '%s' ]; do sleep 0.05; done", gate)}
+}
+
+// openGate lets a task end that waits for a file.
+func openGate(t *testing.T, gate string) {
+	t.Helper()
+	clustertest.Must(t, os.WriteFile(gate, nil, 0o600))
 }
 
 // judged converts a job as dtaskctl shows it into one for the ledger's checks. after

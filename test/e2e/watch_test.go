@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,14 +20,23 @@ func TestAWatchHasNoGapsOrDuplicatesWhenTheLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 2})
+	// No task ends before the watch has begun, and half of them only after the leader was
+	// killed: a client that is slow gets fewer changes, but some before the kill and after it.
+	begunGate, killedGate := filepath.Join(c.Dir, "begun"), filepath.Join(c.Dir, "killed")
 	const n = 40
-	tasks := make([]cluster.TaskFile, n)
+	tasks := make([]cluster.TaskFile, n, n+2)
 	for i := range tasks {
 		tasks[i] = cluster.Builtin(fmt.Sprintf("t%02d", i), "sleep", "300ms")
-		if i >= 4 {
-			tasks[i] = tasks[i].After(fmt.Sprintf("t%02d", i-4))
+		switch before := fmt.Sprintf("t%02d", i-4); {
+		case i < 4:
+			tasks[i] = tasks[i].After("begun")
+		case i < n/2 || i >= n/2+4:
+			tasks[i] = tasks[i].After(before)
+		default:
+			tasks[i] = tasks[i].After(before, "killed")
 		}
 	}
+	tasks = append(tasks, gateTask("begun", begunGate), gateTask("killed", killedGate))
 	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("watched", tasks...))
 	cl, err := c.Client()
 	clustertest.Must(t, err)
@@ -43,6 +53,9 @@ func TestAWatchHasNoGapsOrDuplicatesWhenTheLeaderIsKilled(t *testing.T) {
 			t.Errorf("change %d: got Whole = %v", len(indexes), ch.Whole)
 		}
 		indexes = append(indexes, ch.Index)
+		if len(indexes) == 1 {
+			openGate(t, begunGate)
+		}
 		for _, task := range ch.Tasks {
 			if old := merged[task.GetId()]; old != nil && cmp.Equal(old, task, protocmp.Transform()) {
 				t.Errorf("duplicate change at %d: %v", ch.Index, task)
@@ -53,6 +66,7 @@ func TestAWatchHasNoGapsOrDuplicatesWhenTheLeaderIsKilled(t *testing.T) {
 			killed = len(indexes) - 1
 			before = statesOf(merged)
 			clustertest.Must(t, clustertest.Leader(t, c).Kill())
+			openGate(t, killedGate)
 		}
 	}
 	if killed == 0 || len(indexes) < killed+2 {

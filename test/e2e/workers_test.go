@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -54,7 +55,9 @@ func TestTheTasksOfAKilledWorkerRunElsewhere(t *testing.T) {
 	var jobs []ledger.Job
 	steadily(t, c, func() string {
 		const tasks = 6
-		id := clustertest.Submit(t, c.Ctl, cluster.JobFile("survivors", marks(c, tasks, 4*time.Second)...))
+		// No task ends before the worker is killed.
+		gate := filepath.Join(c.Dir, fmt.Sprint("killed", len(harms)))
+		id := clustertest.Submit(t, c.Ctl, cluster.JobFile("survivors", marks(c, tasks, 0, "-until", gate)...))
 		runs := awaitBegun(t, c, id, tasks)
 		victim := c.Worker(runs[0].Worker)
 		killed := now(t)
@@ -69,6 +72,7 @@ func TestTheTasksOfAKilledWorkerRunElsewhere(t *testing.T) {
 			return nil
 		}))
 		gone := now(t) - killed
+		openGate(t, gate)
 		job := completed(t, c.Ctl, id)
 		jobs = append(jobs, judged(job, nil))
 		if job.Retries == 0 {
