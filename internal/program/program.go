@@ -51,10 +51,11 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 }
 
 // UntilSignal returns a context that is done at the first SIGTERM or SIGINT, or at a
-// SIGHUP, which a process gets when its terminal is closed, unless nohup ignores it. Each
-// further SIGTERM or SIGINT calls the next function, which must not block; the one after
-// the last function exits the process. The caller must call stop, which waits for the
-// goroutine and may be called again.
+// SIGHUP, which a process gets when its terminal is closed, unless nohup ignores it. Any
+// further SIGHUP has no effect, also after stop, while the process cleans up. Each further
+// SIGTERM or SIGINT calls the next function, which must not block; the one after the last
+// function exits the process. The caller must call stop, which waits for the goroutine and
+// may be called again.
 func UntilSignal(parent context.Context, log *slog.Logger, further ...func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 4) // several may arrive at once
@@ -78,6 +79,10 @@ func UntilSignal(parent context.Context, log *slog.Logger, further ...func()) (c
 					os.Exit(ExitAtOnce) //nolint:forbidigo // it must not wait for anything
 				}
 				log.InfoContext(parent, "signal received", "signal", sig.String(), "number", count)
+				if count == 1 && !signal.Ignored(syscall.SIGHUP) {
+					// No goroutine reads it: without a channel, SIGHUP would end the process after stop.
+					signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+				}
 				cancel()
 				if count > 1 {
 					further[count-2]()
