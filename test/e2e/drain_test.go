@@ -37,7 +37,7 @@ func TestAnOperatorsDrainOutlivesTheLeaderAndTheWorker(t *testing.T) {
 	clustertest.Must(t, os.WriteFile(drained, nil, 0o600))
 	// Its process is killed and restarted: the drain remains.
 	clustertest.Must(t, leaving.Kill())
-	clustertest.Must(t, leaving.Start(ctx))
+	startAgain(t, leaving.Process) // until then the cluster shows the state of the killed process
 	clustertest.Must(t, c.AwaitWorker(ctx, leaving.Name, "drained"))
 	job := completed(t, c.Ctl, id)
 	checkLedger(t, c, []ledger.Harm{{Worker: leaving.Name, From: ordered}}, judged(job, nil))
