@@ -33,6 +33,7 @@ func TestARerunReadsHistoryAndAStaleReadNeedsNoLeader(t *testing.T) {
 
 	left := c.Followers(clustertest.Leader(t, c))[0]
 	clustertest.Must(t, c.AwaitEqual(ctx))
+	awaitAllOf(t, c, left) // the replicas may have been equal before the job ended
 	for _, n := range c.Coordinators() {
 		if n != left {
 			clustertest.Must(t, n.Kill())
