@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dtask/dtask/test/chaos/proxy"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
@@ -95,14 +96,21 @@ func interruptedCode(t *testing.T, c *cluster.Cluster, running string) {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
+	// A process that has not started yet does not handle signals: one that connects does.
+	link, err := proxy.Open(ctx, "127.0.0.1:0", clustertest.Leader(t, c).Addr)
+	clustertest.Must(t, err)
+	defer func() { clustertest.Must(t, link.Close()) }()
 	answer := make(chan cluster.Answer, 1)
-	go func() { answer <- c.Run(ctx, "wait", running) }()
-	// dtaskctl does not report when it waits; the pause is long enough for it to
-	// start.
-	go func() {
-		_ = cluster.Pause(ctx, slack)
-		interrupt()
-	}()
+	go func() { answer <- c.Run(ctx, "wait", running, "--addr", link.Addr()) }()
+	clustertest.Must(t, cluster.Until(ctx, "dtaskctl connects", guard, func(context.Context) error {
+		if link.Stats().Accepted == 0 {
+			return cluster.ErrNotYet
+		}
+		return nil
+	}))
+	// It does not report when it waits; the pause is long enough for that.
+	clustertest.Must(t, cluster.Pause(ctx, slack))
+	interrupt()
 	if a := <-answer; a.Code != 130 {
 		t.Errorf("got %s, want exit code 130", a)
 	}
