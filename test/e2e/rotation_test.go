@@ -88,8 +88,7 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 	clustertest.Must(t, os.CopyFS(zombie, os.DirFS(filepath.Join(s.data("n3"), "tls"))))
 	load.begin("everyone learns the new CA")
 	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca").Err())
-	s.untilNobodyLacks()
-	if st := s.tls(ctx); len(st.GetCas()) != 2 || bytes.Equal(st.GetCas()[0].GetKeyHash(), old) || int(st.GetWorkers()) != scale.workers {
+	if st := s.untilNobodyLacks(scale); len(st.GetCas()) != 2 || bytes.Equal(st.GetCas()[0].GetKeyHash(), old) {
 		t.Errorf("got %v", st)
 	}
 	load.begin("the old CA is dropped")
@@ -97,7 +96,7 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 	if st := s.tls(ctx); len(st.GetCas()) != 1 || bytes.Equal(st.GetCas()[0].GetKeyHash(), old) {
 		t.Errorf("the old CA was not dropped: %v", st)
 	}
-	s.untilNobodyLacks() // the coordinators still answer each other
+	s.untilNobodyLacks(scale) // the coordinators still answer each other
 	steps, ended := load.end()
 
 	after, err := s.Status(ctx)
@@ -196,20 +195,27 @@ func (s *secured) renewLeaves(scale rotationScale) {
 	}
 }
 
-// untilNobodyLacks waits until all replicas and workers have the new CA.
-func (s *secured) untilNobodyLacks() {
+// untilNobodyLacks waits until all replicas and workers have the new CA, and returns what
+// `tls status` shows then. Workers connect again when they have learned it: those that are not
+// connected are not known to have it.
+func (s *secured) untilNobodyLacks(scale rotationScale) (st *dtaskv1.TLSStatusResponse) {
 	s.t.Helper()
-	s.untilTLS("everyone has the new CA", func(st *dtaskv1.TLSStatusResponse) error {
-		for _, r := range st.GetReplicas() {
+	s.untilTLS("everyone has the new CA", func(now *dtaskv1.TLSStatusResponse) error {
+		for _, r := range now.GetReplicas() {
 			if !r.GetCurrent() {
 				return fmt.Errorf("%s lacks it", r.GetServerId())
 			}
 		}
-		if lacking := st.GetWorkersLacking(); len(lacking) > 0 {
+		if lacking := now.GetWorkersLacking(); len(lacking) > 0 {
 			return fmt.Errorf("%v lack it", lacking)
 		}
+		if n := int(now.GetWorkers()); n != scale.workers {
+			return fmt.Errorf("%d of %d workers are connected", n, scale.workers)
+		}
+		st = now
 		return nil
 	})
+	return st
 }
 
 // keepsOnlyTheNewCA checks that the context and the workers have stored the new CA, and no
