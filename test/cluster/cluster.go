@@ -377,12 +377,19 @@ func (c *Cluster) Close() error {
 	return errors.Join(errs...)
 }
 
-// Remove removes the cluster's directory.
+// removeLimit is how long commands may take to end whose workers were killed: a guard, as
+// startLimit.
+const removeLimit = time.Minute
+
+// Remove removes the cluster's directory. The supervisors of workers that Close has killed end
+// their commands a moment later, which may create files there until then.
 func (c *Cluster) Remove() error {
-	if err := os.RemoveAll(c.Dir); err != nil {
-		return fmt.Errorf("removing the cluster's directory: %w", err)
-	}
-	return nil
+	return Until(context.Background(), "the cluster's directory is removed", removeLimit, func(context.Context) error {
+		if err := os.RemoveAll(c.Dir); err != nil {
+			return fmt.Errorf("removing the cluster's directory: %w", err)
+		}
+		return nil
+	})
 }
 
 // Secured reports whether the cluster has TLS and identities.
