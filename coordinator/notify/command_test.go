@@ -16,6 +16,7 @@ import (
 
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/document"
+	"github.com/dtask/dtask/test/programfile"
 )
 
 // script writes an executable shell script and returns its path and directory.
@@ -23,14 +24,7 @@ func script(t *testing.T, text string) (path, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	path = filepath.Join(dir, "hook")
-	// A process that another test starts meanwhile would have the file open for writing until
-	// it executes its program, and the script would be busy: go.dev/issue/22315.
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(path, []byte("#!/bin/sh\ncd "+dir+"\n"+text), 0o700) //nolint:gosec // it is to be executed
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	programfile.Write(t, path, "#!/bin/sh\ncd "+dir+"\n"+text, 0o700)
 	return path, dir
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/test/programfile"
 )
 
 // backupStatus is what `backup status` prints.
@@ -197,8 +198,8 @@ func TestAScheduledBackupIsHandedToTheCommandOfItsCoordinator(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	script, copies := filepath.Join(dir, "hook"), filepath.Join(dir, "copies")
-	clustertest.Must(t, os.WriteFile(script, []byte("#!/bin/sh\n[ -d "+copies+" ] || { echo the store is down >&2; exit 3; }\n"+
-		`cp "$(dirname "$1")"/*.dtbk `+copies+"\n"), 0o700))
+	programfile.Write(t, script, "#!/bin/sh\n[ -d "+copies+" ] || { echo the store is down >&2; exit 3; }\n"+
+		`cp "$(dirname "$1")"/*.dtbk `+copies+"\n", 0o700)
 	b := scheduledBackup{clustertest.Start(t, cluster.Config{CoordinatorFlags: []string{"--backup-command", script}}), t}
 	set := filepath.Join(b.Dir, "backups")
 	clustertest.Must(t, os.Mkdir(set, 0o700))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/test/programfile"
 )
 
 // delivery is one delivered notification.
@@ -122,7 +123,7 @@ func TestNotificationsAreDeliveredAlthoughTheLeaderIsKilled(t *testing.T) {
 	key := []byte("0123456789abcdefghijklmnopqrstuv")
 	secret, script, letters := filepath.Join(dir, "secret"), filepath.Join(dir, "hook"), filepath.Join(dir, "letters")
 	clustertest.Must(t, os.WriteFile(secret, []byte("whsec_"+base64.StdEncoding.EncodeToString(key)+"\n"), 0o600))
-	clustertest.Must(t, os.WriteFile(script, []byte("#!/bin/sh\n[ -e "+dir+"/up ] || exit 1\ncat > "+letters+".$$ && mv "+letters+".$$ "+letters+"\n"), 0o700))
+	programfile.Write(t, script, "#!/bin/sh\n[ -e "+dir+"/up ] || exit 1\ncat > "+letters+".$$ && mv "+letters+".$$ "+letters+"\n", 0o700)
 	r := newReceiver(t, key)
 	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorFlags: []string{
 		"--dead-letter-webhook", r.URL + "/dead", "--dead-letter-command", script, "--webhook-secret-file", secret,
