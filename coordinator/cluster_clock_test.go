@@ -169,12 +169,12 @@ func TestAClockThatIsSetDuringAComparisonDoesNotBecomeTheTimeOfTheCluster(t *tes
 					members, listeners[id] = append(members, raftnode.Server{ID: id, Address: id}), l
 					served := make(chan error, 1) // size 1: the result of Serve
 					go func() { served <- server.Serve(l) }()
-					defer func() {
+					t.Cleanup(func() {
 						server.Stop()
 						if err := <-served; err != nil {
 							t.Error(err)
 						}
-					}()
+					})
 				}
 				peers := membership.NewPeers(func(ctx context.Context, address string) (net.Conn, error) {
 					return listeners[address].DialContext(ctx)

@@ -103,7 +103,7 @@ func newImpatientServer(t *testing.T, self Preface, known func(string) (string, 
 		Advertise: s.address, Timeout: testTimeout, Logger: quiet, RaftLogger: hclog.NewNullLogger(), TimeScale: 1,
 		Admission: Admission{Self: func() Preface { return s.self }, Peers: []string{"n1", "n2"}, KnownInstance: known},
 	})
-	// A question that is answered late is none of the faults that the tests make.
+	// The tests make other faults than questions that are answered late.
 	s.stream.links.slack = testTimeout
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ended below
 	done := make(chan error, 1)

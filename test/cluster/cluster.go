@@ -384,12 +384,13 @@ const removeLimit = time.Minute
 // Remove removes the cluster's directory. The supervisors of workers that Close has killed end
 // their commands a moment later, which may create files there until then.
 func (c *Cluster) Remove() error {
-	return Until(context.Background(), "the cluster's directory is removed", removeLimit, func(context.Context) error {
-		if err := os.RemoveAll(c.Dir); err != nil {
+	for end := time.Now().Add(removeLimit); ; time.Sleep(10 * time.Millisecond) {
+		if err := os.RemoveAll(c.Dir); err == nil {
+			return nil
+		} else if time.Now().After(end) {
 			return fmt.Errorf("removing the cluster's directory: %w", err)
 		}
-		return nil
-	})
+	}
 }
 
 // Secured reports whether the cluster has TLS and identities.

@@ -11,11 +11,11 @@ import (
 // permissions. No process of this one is forked meanwhile: it would have the file open for
 // writing until it executes its own program, and the kernel refuses to execute a file that
 // is open for writing ("text file busy").
-func Write(t testing.TB, path, text string, mode os.FileMode) {
-	t.Helper()
+func Write(tb testing.TB, path, text string, mode os.FileMode) {
+	tb.Helper()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
