@@ -25,7 +25,7 @@ type Link struct {
 	end          context.CancelFunc
 	group        sync.WaitGroup
 
-	accepted, resets, forward, back atomic.Int64
+	accepted, resets, forward, back, dropped atomic.Int64
 
 	mu       sync.Mutex // guards all below
 	rules    Rules
@@ -45,6 +45,7 @@ type Stats struct {
 	Resets   int64 // connections that the link reset
 	Forward  int64 // bytes passed to the target
 	Back     int64 // bytes passed from the target
+	Dropped  int64 // bytes dropped in both directions
 }
 
 // Open makes a link that listens at addr, which may have port 0, and passes
@@ -101,7 +102,7 @@ func (l *Link) Stats() Stats {
 	l.mu.Lock()
 	open := len(l.pairs)
 	l.mu.Unlock()
-	return Stats{Accepted: l.accepted.Load(), Open: open, Resets: l.resets.Load(), Forward: l.forward.Load(), Back: l.back.Load()}
+	return Stats{Accepted: l.accepted.Load(), Open: open, Resets: l.resets.Load(), Forward: l.forward.Load(), Back: l.back.Load(), Dropped: l.dropped.Load()}
 }
 
 // Close ends the link with all its connections and waits for its goroutines.
@@ -177,6 +178,7 @@ func (l *Link) serve(near net.Conn) {
 	p := &pair{link: l, near: near, done: make(chan struct{})}
 	l.mu.Lock()
 	l.pairs[p] = struct{}{}
+	closed := l.ctx.Err() != nil // Close may have reset all others already
 	l.mu.Unlock()
 	defer func() {
 		p.close()
@@ -184,6 +186,10 @@ func (l *Link) serve(near net.Conn) {
 		delete(l.pairs, p)
 		l.mu.Unlock()
 	}()
+	if closed {
+		p.reset()
+		return
+	}
 	if !p.await() {
 		return
 	}

@@ -37,7 +37,7 @@ func (p *pair) await() bool {
 	for {
 		rules, _, changed := p.link.now()
 		switch {
-		case rules.Reset:
+		case rules.Reset, rules.Refuse: // it was accepted just before they applied
 			p.reset()
 			return false
 		case !rules.Mute:
@@ -151,6 +151,7 @@ func (p *pair) read(from net.Conn, d direction, out chan<- chunk) {
 		flow := rules.flow(d)
 		if n > 0 && flow.Discard {
 			lost = true
+			p.link.dropped.Add(int64(n))
 		} else if n > 0 || errors.Is(err, io.EOF) {
 			if lost {
 				p.reset()

@@ -140,6 +140,24 @@ func silent(t *testing.T, conn net.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(guard))
 }
 
+// await waits until a condition holds.
+func await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(guard); !cond(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("waiting until %s: not within %v", what, guard)
+		}
+	}
+}
+
+// accepted waits until a link has accepted its first connection, which it may not serve yet.
+func accepted(t *testing.T, l *Link) {
+	t.Helper()
+	await(t, "a connection is accepted", func() bool { return l.Stats().Accepted == 1 })
+}
+
 // broken expects a reset.
 func broken(t *testing.T, conn net.Conn) {
 	t.Helper()
@@ -242,6 +260,7 @@ func TestSwallowedBytesAreLostAndTheConnectionIsResetAfterwards(t *testing.T) {
 	if _, err := conn.Write([]byte("lost")); err != nil {
 		t.Fatal(err)
 	}
+	await(t, "4 bytes are dropped", func() bool { return l.Stats().Dropped == 4 })
 	silent(t, conn)
 	set(t, l, Rules{})
 	if _, err := conn.Write([]byte("after")); err != nil {
@@ -274,6 +293,34 @@ func TestALinkCanRefuseOrResetConnections(t *testing.T) {
 	}
 	set(t, l, Rules{})
 	roundTrip(t, dial(t, l), "after")
+}
+
+// A connection that was accepted just before could stay open through a link that was gone.
+func TestAConnectionThatIsNewIsResetWithTheOthers(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	conn := dial(t, l)
+	accepted(t, l)
+	set(t, l, Gone())
+	l.ResetAll()
+	broken(t, conn)
+}
+
+// A connection that was accepted just before could wait for other rules forever, and Close for it.
+func TestALinkThatIsMuteCanBeClosed(t *testing.T) {
+	t.Parallel()
+	e := startEcho(t, "127.0.0.1:0")
+	l, err := Open(t.Context(), "127.0.0.1:0", e.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(t, l, Cut())
+	conn := dial(t, l)
+	accepted(t, l)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	broken(t, conn)
 }
 
 func TestLatencyIsAddedInEachDirectionAndPreservesOrder(t *testing.T) {
