@@ -269,6 +269,34 @@ func TestOnlyLongAttemptsAreReportedAsStarted(t *testing.T) {
 	})
 }
 
+// The report of a start tells the age that it has when it is sent: a coordinator may take a second
+// to open a session.
+func TestAnAttemptKeepsItsStartIfASessionOpensLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		r := n.listen("n1:1", nil)
+		b := start(t, n, Config{Slots: 1, DrainTimeout: -1}, map[string]Handler{"wait": func(ctx context.Context, _ *Task) ([]byte, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		defer b.finish()
+		l := (<-r.sessions).welcome(t, 1)
+		begun := time.Now()
+		l.assign(t, work{task: 1, typ: "wait"})
+		started := func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetStarted()) > 0 }
+		l.next(t, "the start", started)
+		n.stop("n1:1")
+		r = n.listen("n1:1", nil)
+		l = <-r.sessions
+		<-time.After(time.Second)
+		again := l.welcome(t, 2).next(t, "the start again", started).GetReports().GetStarted()[0]
+		if ran := time.Since(begun).Milliseconds(); int64(again.GetRanMs()) != ran {
+			t.Errorf("got started %d ms ago, want %d", again.GetRanMs(), ran)
+		}
+	})
+}
+
 func TestOnlyTheLatestProgressIsSent(t *testing.T) {
 	t.Parallel()
 	chatty := func(ctx context.Context, t *Task) ([]byte, error) {

@@ -42,7 +42,7 @@ type outbox struct {
 
 	justStarted     []*attempt // started, in order; not announced
 	progressed      []*attempt // attempts with unsent progress
-	started         []*dtaskv1.Started
+	started         []*attempt // announced, with an unsent report
 	progressReports []*dtaskv1.Progress
 	flushTimer      *time.Timer // runs flushReports; nil until first needed
 	flushArmed      bool
@@ -53,7 +53,6 @@ type outbox struct {
 func (t *attemptTable) startSession() (held, ended []*dtaskv1.AttemptRef, next uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := time.Now()
 	t.sent, t.requestsDue = 0, len(t.requesting) > 0
 	t.started = nil
 	for _, p := range t.checkpoints {
@@ -63,7 +62,7 @@ func (t *attemptTable) startSession() (held, ended []*dtaskv1.AttemptRef, next u
 		held = append(held, a.message())
 		if a.announced && a.phase != phaseEnded {
 			// Repeated because the leader may be another one.
-			t.started = append(t.started, &dtaskv1.Started{Attempt: a.message(), RanMs: milliseconds(now.Sub(a.started))})
+			t.started = append(t.started, a)
 		}
 	}
 	for i := range t.outcomes {
@@ -87,7 +86,13 @@ func (t *attemptTable) take(heartbeat bool) *dtaskv1.Reports {
 		}
 	}
 	t.requestsDue = false
-	r.Started, r.Progress = t.started, t.progressReports
+	if len(t.started) > 0 {
+		now := time.Now() // a session may have opened long after its hello
+		for _, a := range t.started {
+			r.Started = append(r.Started, &dtaskv1.Started{Attempt: a.message(), RanMs: milliseconds(now.Sub(a.started))})
+		}
+	}
+	r.Progress = t.progressReports
 	t.started, t.progressReports = nil, nil
 	if r.GetOutcomes() == nil && len(r.GetStarted())+len(r.GetStartRequests())+len(r.GetProgress())+len(r.GetCheckpoints()) == 0 {
 		return nil
@@ -239,7 +244,7 @@ func (t *attemptTable) flushReports() {
 	for ; i < len(t.justStarted) && now.Sub(t.justStarted[i].started) >= startedReportDelay; i++ {
 		if a := t.justStarted[i]; a.phase == phaseRunning {
 			a.announced = true
-			t.started = append(t.started, &dtaskv1.Started{Attempt: a.message(), RanMs: milliseconds(now.Sub(a.started))})
+			t.started = append(t.started, a)
 		}
 	}
 	clear(t.justStarted[:i])
