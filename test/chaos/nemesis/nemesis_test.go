@@ -161,6 +161,39 @@ func TestAFaultThatStopsNoProcessIsNotCounted(t *testing.T) {
 	}
 }
 
+// The nurse waited for the exit of a process that a fault had restarted, and kept it taken.
+func TestTheNurseLeavesAProcessThatAFaultHasRestarted(t *testing.T) {
+	t.Parallel()
+	w := &World{shared: &shared{taken: make(map[string]string), tally: Tally{Ends: make(map[string]int)}}}
+	p := cluster.NewProcess("n1", t.TempDir(), "/bin/sleep", []string{"1000"}, nil)
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1) // one sends
+	go func() { done <- w.nurse(t.Context(), p) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		_ = p.Kill()
+		t.Fatal("the nurse waits for a process that runs")
+	}
+	if !p.Running() || len(w.Tally().Ends) > 0 {
+		t.Errorf("running: %v; exits: %v", p.Running(), w.Tally().Ends)
+	}
+	if err := p.Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := w.nurse(t.Context(), p); err != nil || !p.Running() || w.Tally().Ends["n1 exit 137"] != 1 || w.isTaken("n1") {
+		t.Errorf("after its exit: got %v, running: %v; exits: %v", err, p.Running(), w.Tally().Ends)
+	}
+	if err := p.Kill(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAReplicaHasResumedByItsOwnMetrics(t *testing.T) {
 	answers := []string{
 		"dtask_raft_leading 0\ndtask_raft_applied_index 0\n",   // it has just started

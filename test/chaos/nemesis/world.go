@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -253,18 +254,29 @@ func (w *World) Nurse(ctx context.Context) error {
 			if p.Running() || w.isTaken(p.Name) {
 				continue
 			}
-			release, err := w.Take("the nurse", p.Name)
-			if err != nil {
-				continue
-			}
-			w.ended(ctx, p)
-			err = Ensure(ctx, p)
-			release()
-			if err != nil && ctx.Err() == nil {
+			if err := w.nurse(ctx, p); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("restarting an exited process: %w", err)
 			}
 		}
 	}
+}
+
+// nurse restarts a process that was seen not to run, unless a fault has taken it, or has restarted
+// it meanwhile.
+func (w *World) nurse(ctx context.Context, p *cluster.Process) error {
+	release, err := w.Take("the nurse", p.Name)
+	if errors.Is(err, ErrBusy) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	if p.Running() {
+		return nil
+	}
+	w.ended(ctx, p)
+	return Ensure(ctx, p)
 }
 
 // ended records that a process has exited by itself.
