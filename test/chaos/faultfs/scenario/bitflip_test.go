@@ -179,6 +179,27 @@ func (r *rig) bytesAround(f *flipped) ([]byte, error) {
 	return around[:n], errors.Join(err, file.Close())
 }
 
+// isIn reports whether the flipped bit is in the current bytes around it. It isn't in those of a
+// file that was removed, also if that was before its bytes were first read.
+func (f *flipped) isIn(now []byte) bool { return now != nil && bytes.Equal(now, f.around) }
+
+func TestABitIsNotInAFileThatWasRemoved(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		around, now []byte
+		want        bool
+	}{
+		"in its place":                  {[]byte("abc"), []byte("abc"), true},
+		"overwritten":                   {[]byte("abc"), []byte("abd"), false},
+		"removed":                       {[]byte("abc"), nil, false},
+		"removed before the first read": {nil, nil, false},
+	} {
+		if got := (&flipped{around: c.around}).isIn(c.now); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // outlive observes a replica with a flipped bit, flips the bit back and restarts the
 // replica. whole is false if the damage may have been copied to an unknown place.
 func (r *rig) outlive(t *testing.T, f *flipped) (what fate, whole bool) {
@@ -225,7 +246,7 @@ func (r *rig) putBack(t *testing.T, f *flipped) (whole bool) {
 	now, err := r.bytesAround(f)
 	clustertest.Must(t, err)
 	whole = now == nil // the file was removed, and the bit with it
-	if bytes.Equal(now, f.around) {
+	if f.isIn(now) {
 		_, err := r.disk(f.victim).Flip(f.path, f.bit, 0)
 		clustertest.Must(t, err)
 		whole = true
