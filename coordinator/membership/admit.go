@@ -104,6 +104,9 @@ func (s *Service) verify(ctx context.Context, node Node, r *dtaskv1.AdmitRequest
 	i := indexOf(members, r.GetServerId())
 	if i < 0 && s.hasJoined(r.GetServerId()) {
 		if _, err := s.AddMember(ctx, &dtaskv1.AddMemberRequest{ServerId: r.GetServerId(), Address: r.GetAddress()}); err != nil {
+			if e, ok := errors.AsType[*Error](err); ok && e.silent { // it is slow: it has just called
+				return busy("server %s does not answer at its address %s", r.GetServerId(), r.GetAddress())
+			}
 			return err
 		}
 		return busy("server %s is being added to the cluster", r.GetServerId())

@@ -305,3 +305,22 @@ func TestLeadershipIsTransferredToVotersOnly(t *testing.T) {
 		wantError(t, err, Refused, "not a member")
 	})
 }
+
+// It has just called, so it is slow, and asks again: it would exit if it was refused.
+func TestACoordinatorThatJoinedAndAnswersLateIsAddedLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, n := ofThree(t)
+		r.joinedAs(t, "n4")
+		q := &dtaskv1.AdmitRequest{ServerId: "n4", Instance: thirdInstance, Address: "n4:1", MaxLevel: uint32(fsm.MaxLevel)}
+		_, err := r.admitted(t, q)
+		wantError(t, err, Busy, "server n4 does not answer at its address n4:1")
+		n.add(t, "n4:1", &otherReplica{response: &dtaskv1.IdentifyResponse{ServerId: "n4", Instance: thirdInstance, Empty: true, MaxLevel: uint32(fsm.MaxLevel)}})
+		time.Sleep(5 * time.Second) // virtual time: gRPC connects again
+		_, err = r.admitted(t, q)
+		wantError(t, err, Busy, "is being added")
+		if want := []string{"add n4"}; !slices.Equal(r.changes, want) {
+			t.Errorf("changes of the members: %q, want %q", r.changes, want)
+		}
+	})
+}

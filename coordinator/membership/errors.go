@@ -28,6 +28,8 @@ type Error struct {
 	Kind       Kind
 	Message    string
 	RetryAfter time.Duration // with Busy; 0 = the default of package api
+
+	silent bool // the replica did not answer in time
 }
 
 // Error implements error.
