@@ -105,7 +105,7 @@ func (s *Service) verify(ctx context.Context, node Node, r *dtaskv1.AdmitRequest
 	if i < 0 && s.hasJoined(r.GetServerId()) {
 		if _, err := s.AddMember(ctx, &dtaskv1.AddMemberRequest{ServerId: r.GetServerId(), Address: r.GetAddress()}); err != nil {
 			if e, ok := errors.AsType[*Error](err); ok && e.silent { // it is slow: it has just called
-				return busy("server %s does not answer at its address %s", r.GetServerId(), r.GetAddress())
+				return busy("server %s does not answer at its address %s: the members must reach it there, so check its --advertise and the firewall", r.GetServerId(), r.GetAddress())
 			}
 			return err
 		}
