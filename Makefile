@@ -298,6 +298,12 @@ runbooks: ## run the commands of the runbook of each alert in docs/operations.md
 mutants: ## plant known bugs and check that the tests find them (PART=0/3 for a third)
 	DTASK_MUTANTS=$(PART) $(RUN) -suite mutants go test -tags mutant -count=1 -v -timeout 60m -run TestCheckersCatch ./test/mutants
 
+.PHONY: jitter
+jitter: ## run the tests of PKG SEEDS (5) times, from SEED (1), and sleep SLEEP (100ms) up to TIMES (6) at one line in ONE_IN (30) of PKG and WITH, or at SITE=file:line only; RUN=regex picks tests
+	@go run ./tools/jitter -pkg '$(PKG)' -with '$(WITH)' -site '$(SITE)' -run '$(if $(filter file,$(origin RUN)),,$(RUN))' \
+		-seed $(or $(SEED),1) -seeds $(if $(filter file,$(origin SEEDS)),5,$(SEEDS)) \
+		-one-in $(or $(ONE_IN),30) -sleep $(or $(SLEEP),100ms) -times $(or $(TIMES),6)
+
 .PHONY: record
 record: ## print the totals of the proof suites, for all time and for the present core, and what that lacks
 	@go run ./test/record/totals $(RECORD)
