@@ -259,6 +259,10 @@ func TestNothingIsLostBetweenHeartbeatsAndMessages(t *testing.T) {
 	all.Go(func() { _ = testService(o).Sessions(d) })
 	d.say(1, &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w", Incarnation: "a", Slots: 1}})
 	s := <-o.sessions
+	// More messages than a session keeps before it is open would end it.
+	if d.next().GetMessage().GetWelcome() == nil {
+		t.Fatal("the first message is not a welcome")
+	}
 	all.Go(func() {
 		for beat := uint64(1); ; beat++ {
 			select {
