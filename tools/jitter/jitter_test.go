@@ -108,7 +108,7 @@ func TestEachStatementCanSleepAndNothingElse(t *testing.T) {
 func TestASeedFindsARaceAndItsReportRepeatsIt(t *testing.T) {
 	t.Parallel()
 	o, _ := setup(t)
-	o.oneIn, o.pause, o.run = 4, 300*time.Millisecond, "^TestAsked$"
+	o.oneIn, o.pause, o.run = 4, 3*time.Second, "^TestAsked$"
 	racy, read := lineOf(t, o, "race.go", "Store"), lineOf(t, o, "outside_test.go", "Load")
 	for !isPicked(o.seed, racy, o.oneIn) || isPicked(o.seed, read, o.oneIn) {
 		o.seed++
@@ -123,7 +123,7 @@ func TestASeedFindsARaceAndItsReportRepeatsIt(t *testing.T) {
 	}
 	for _, want := range []string{
 		": FAILED in ", "failed: TestAsked\n", "| outside_test.go:", ": answered before it is logged\n", "slept: " + racy.String() + "\n",
-		" SEEDS=1 ONE_IN=4 SLEEP=300ms TIMES=1 RUN='^TestAsked$$'\n",
+		" SEEDS=1 ONE_IN=4 SLEEP=3s TIMES=1 RUN='^TestAsked$$'\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, &out)
@@ -135,7 +135,7 @@ func TestANamedSiteSleepsAlone(t *testing.T) {
 	t.Parallel()
 	o, _ := setup(t)
 	racy := lineOf(t, o, "race.go", "Store")
-	o.site, o.pause, o.seeds, o.run = "./"+racy.String(), 300*time.Millisecond, 5, "Asked"
+	o.site, o.pause, o.seeds, o.run = "./"+racy.String(), 3*time.Second, 5, "Asked"
 	var out bytes.Buffer
 	if err := jitter(t.Context(), o, &out); err == nil || err.Error() != "1 of 1 runs failed" {
 		t.Fatalf("got %v, want one failed run:\n%s", err, &out)
