@@ -182,7 +182,7 @@ func (r *replica) consensus(ctx context.Context) error {
 	group.Go(func() error { return r.clearUnverified(ctx, node) })
 	err = group.Wait()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx),
-		r.cfg.TimeScale.Scale(stopTimeout))
+		r.cfg.TimeScale.Scale(r.cfg.Seams.StopTimeout))
 	defer cancel()
 	closed := node.Close(closing)
 	if closed == nil && errors.Is(context.Cause(ctx), errStopped) {
@@ -256,7 +256,7 @@ func (r *replica) await(ctx context.Context, done <-chan error) error {
 		r.transferLeadership(ctx)
 		r.stop(errStopped)
 	}
-	return within(r.cfg.TimeScale.Scale(stopTimeout), done,
+	return within(r.cfg.TimeScale.Scale(r.cfg.Seams.StopTimeout), done,
 		errors.New("stopping timed out; exiting as after a crash, which is safe"))
 }
 
