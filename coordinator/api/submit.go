@@ -211,23 +211,24 @@ func (s *submitStream) keep(ctx context.Context, number uint64, u *upload) {
 	defer s.mu.Unlock()
 	s.open[number] = u
 	u.idle = time.AfterFunc(s.cfg.UploadPause, func() {
-		if s.drop(number, u) {
+		s.drop(number, u, func() {
 			s.fail(ctx, number, &Error{Kind: KindBusy, Message: fmt.Sprintf("submission stalled: no part of the job arrived for %s", s.cfg.UploadPause)})
-		}
+		})
 	})
 }
 
-// drop forgets a job that waits for a part, and reports whether it did.
-func (s *submitStream) drop(number uint64, u *upload) bool {
+// drop forgets a job that waits for a part, after fail has queued its result: the stream may
+// end as soon as no job waits.
+func (s *submitStream) drop(number uint64, u *upload, fail func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[number] != u {
-		return false
+		return
 	}
+	fail()
 	delete(s.open, number)
 	u.idle.Stop()
 	u.release()
-	return true
 }
 
 // dropAll forgets all jobs that wait for parts, and returns their numbers.
