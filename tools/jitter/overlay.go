@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,8 +138,9 @@ func (b *testBinary) compile(ctx context.Context, o options, tmp string) error {
 	}
 	cmd := command(ctx, o.dir, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", b.path, o.pkg)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		for path, copied := range b.sources { // The compiler names the copies.
-			out = bytes.ReplaceAll(out, []byte(copied), []byte(path))
+		for path, copied := range b.sources { // The compiler names the copies, by the shorter path.
+			name := regexp.MustCompile(`[^\s:]*` + regexp.QuoteMeta(filepath.Join(filepath.Base(tmp), filepath.Base(copied))))
+			out = name.ReplaceAllLiteral(out, []byte(path))
 		}
 		return fmt.Errorf("building the tests of %s with sleeps: %w: mend what go vet %s reports, or tools/jitter if it reports nothing:\n%s", o.pkg, cause(ctx, err), o.pkg, out)
 	}
