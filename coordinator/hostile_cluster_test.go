@@ -106,8 +106,6 @@ func newScaled(t *testing.T, scale timescale.Factor) *attacked {
 			t.Fatal(err)
 		}
 		cfg.Listen, cfg.Seams.Network = port.Addr().String(), opened{newTCP(), port}
-		// All stop at once: one that the leader has just handed over to has no quorum any more.
-		cfg.Seams.StopTimeout = 8 * heartbeat
 		peers, cfgs = append(peers, Peer{ID: id, Address: cfg.Listen}), append(cfgs, cfg)
 	}
 	a := &attacked{T: t, scale: scale, trust: tlsconf.Trust{Roots: ca.Roots}, ca: ca}

@@ -182,7 +182,7 @@ func (r *replica) consensus(ctx context.Context) error {
 	group.Go(func() error { return r.clearUnverified(ctx, node) })
 	err = group.Wait()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx),
-		r.cfg.TimeScale.Scale(r.cfg.Seams.StopTimeout))
+		r.cfg.stopTimeout())
 	defer cancel()
 	closed := node.Close(closing)
 	if closed == nil && errors.Is(context.Cause(ctx), errStopped) {
@@ -235,11 +235,17 @@ func isRefused(err error) bool {
 // Limits of stopping.
 const (
 	transferTimeout = 2 * time.Second
-	stopTimeout     = 5 * time.Second
+	minStopTimeout  = 5 * time.Second
 	// fatalTimeout is how long closing connections may take when the process must exit
 	// immediately: on a hanging disk nothing else can be closed.
 	fatalTimeout = 500 * time.Millisecond
 )
+
+// stopTimeout returns how long an orderly stop may take. A leader whose followers stop, too,
+// answers its last requests when it notices that it has no quorum: after two heartbeats.
+func (c *Config) stopTimeout() time.Duration {
+	return max(c.TimeScale.Scale(minStopTimeout), 3*c.RaftHeartbeat)
+}
 
 // errStopped is the cause of an orderly end.
 var errStopped = errors.New("coordinator: stopped")
@@ -256,7 +262,7 @@ func (r *replica) await(ctx context.Context, done <-chan error) error {
 		r.transferLeadership(ctx)
 		r.stop(errStopped)
 	}
-	return within(r.cfg.TimeScale.Scale(r.cfg.Seams.StopTimeout), done,
+	return within(r.cfg.stopTimeout(), done,
 		errors.New("stopping timed out; exiting as after a crash, which is safe"))
 }
 

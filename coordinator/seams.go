@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/dtask/dtask/coordinator/access"
 	"github.com/dtask/dtask/coordinator/leader"
@@ -39,9 +38,6 @@ type Seams struct {
 	MaxLevel fsm.Level
 	// HTTP wraps the handler of the HTTP port.
 	HTTP func(next http.Handler, replica Internals) http.Handler
-	// StopTimeout is how long an orderly stop may take. It should exceed twice
-	// Config.RaftHeartbeat: without a quorum, a leader answers its last requests no sooner.
-	StopTimeout time.Duration
 }
 
 // Internals are the parts of a replica that Seams.HTTP may change.
@@ -94,9 +90,6 @@ func (s *Seams) defaults() {
 	}
 	if s.MaxLevel == 0 {
 		s.MaxLevel = fsm.MaxLevel
-	}
-	if s.StopTimeout == 0 {
-		s.StopTimeout = stopTimeout
 	}
 	if s.HTTP == nil {
 		s.HTTP = func(next http.Handler, _ Internals) http.Handler { return next }

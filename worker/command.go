@@ -94,45 +94,6 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	})
 }
 
-// errNotBegun is returned if an attempt ended while it waited for a confirmation.
-var errNotBegun = errors.New(notBegun)
-
-// runProgram runs a program while the leader's last confirmation is fresh. The
-// supervisor checks that again, immediately before it starts the program; if
-// the worker was stopped on the way there, the attempt waits for the next
-// confirmation.
-func (w *Worker) runProgram(a *attempt, s *process.Spec) (process.Exit, error) {
-	for {
-		var stdin io.Reader
-		err := a.programs.User.Do(func() (err error) {
-			stdin, err = standardInput(&a.invocation().task, a.body.GetStdin())
-			return err
-		})
-		if err != nil {
-			return process.Exit{}, &notStartedError{err: err}
-		}
-		s.Stdin, s.StartBefore = stdin, 0
-		first := !a.begun
-		if !w.attempts.begin(a) {
-			err = errNotBegun
-		}
-		var exit process.Exit
-		if err == nil {
-			if first { // further items of an attempt that has begun need no confirmation
-				s.StartBefore = w.attempts.confirmed.expiry()
-			}
-			exit, err = a.programs.Run(a.ctx, *s)
-		}
-		if closer, ok := stdin.(io.Closer); ok {
-			_ = closer.Close() // read only
-		}
-		if !errors.Is(err, process.ErrTooLate) {
-			return exit, err
-		}
-		a.begun = false
-	}
-}
-
 // openLog opens the log of an attempt. All items of an attempt share one.
 func (w *Worker) openLog(a *attempt) *attemptLog {
 	if a.log != nil {

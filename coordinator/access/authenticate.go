@@ -62,6 +62,8 @@ var errTimeUnknown = &BusyError{Reason: "the clocks of the coordinators are not 
 type Registry struct {
 	cfg Config
 
+	ending sync.Mutex // held by endRevoked, before mu
+
 	mu         sync.Mutex // guards what follows
 	generation uint64     // grows with each change of the identities
 	known      map[hash]*auth.Principal

@@ -115,8 +115,11 @@ func (r *Registry) Run(ctx context.Context) {
 }
 
 // endRevoked ends the calls whose credential no longer counts, and notes when those of the
-// others expire. It may be called concurrently.
+// others expire. Several at once take turns: one that has read the state earlier must not note
+// later when calls expire.
 func (r *Registry) endRevoked() {
+	r.ending.Lock()
+	defer r.ending.Unlock()
 	calls := r.nextGeneration()
 	expires := make([]int64, len(calls))
 	r.cfg.Machine.Read(func(st *fsm.State, _ uint64) {

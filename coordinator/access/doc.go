@@ -17,5 +17,6 @@
 // Any replica authenticates by its own copy of the state. One that does not lead refers
 // callers with an unknown credential to the leader, whose state is the newest.
 //
-// Locks: Registry.mu is held for moments, never while the state is read.
+// Locks: Registry.mu is held for moments, never while the state is read. Registry.ending is
+// held while the calls of what was revoked end, and taken before it.
 package access

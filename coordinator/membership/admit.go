@@ -103,13 +103,7 @@ func (s *Service) verify(ctx context.Context, node Node, r *dtaskv1.AdmitRequest
 	members := node.Servers()
 	i := indexOf(members, r.GetServerId())
 	if i < 0 && s.hasJoined(r.GetServerId()) {
-		if _, err := s.AddMember(ctx, &dtaskv1.AddMemberRequest{ServerId: r.GetServerId(), Address: r.GetAddress()}); err != nil {
-			if e, ok := errors.AsType[*Error](err); ok && e.silent { // it is slow: it has just called
-				return busy("server %s does not answer at its address %s: the members must reach it there, so check its --advertise and the firewall", r.GetServerId(), r.GetAddress())
-			}
-			return err
-		}
-		return busy("server %s is being added to the cluster", r.GetServerId())
+		return s.addJoined(ctx, r)
 	}
 	if i < 0 {
 		return &Error{Kind: Busy, Message: fmt.Sprintf("server %[1]s is not a member of this cluster: "+
@@ -127,6 +121,29 @@ func (s *Service) verify(ctx context.Context, node Node, r *dtaskv1.AdmitRequest
 			"start this one with its own id", m.ID, m.Address)
 	}
 	return nil
+}
+
+// addJoined adds a coordinator that has used a join string. One that does not answer in time
+// is slow, because it has just called: it asks again, and would exit if it was refused.
+func (s *Service) addJoined(ctx context.Context, r *dtaskv1.AdmitRequest) error {
+	// Before AddMember, which holds up other changes of the members.
+	asking, cancel := context.WithTimeout(ctx, identifyTimeout)
+	_, err := s.cfg.Peers.Identify(asking, r.GetAddress())
+	cancel()
+	late := isLate(err)
+	if !late {
+		_, err = s.AddMember(ctx, &dtaskv1.AddMemberRequest{ServerId: r.GetServerId(), Address: r.GetAddress()})
+		if e, ok := errors.AsType[*Error](err); ok {
+			late = e.late
+		}
+	}
+	switch {
+	case late:
+		return busy("server %s does not answer in time at its address %s: the members must reach it there, so check its --advertise and the firewall", r.GetServerId(), r.GetAddress())
+	case err != nil:
+		return err
+	}
+	return busy("server %s is being added to the cluster", r.GetServerId())
 }
 
 // hasJoined reports whether a server id was given to a coordinator that joined with a

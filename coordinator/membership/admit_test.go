@@ -313,14 +313,33 @@ func TestACoordinatorThatJoinedAndAnswersLateIsAddedLater(t *testing.T) {
 		r, n := ofThree(t)
 		r.joinedAs(t, "n4")
 		q := &dtaskv1.AdmitRequest{ServerId: "n4", Instance: thirdInstance, Address: "n4:1", MaxLevel: uint32(fsm.MaxLevel)}
+		joiner := &otherReplica{response: &dtaskv1.IdentifyResponse{ServerId: "n4", Instance: thirdInstance, Empty: true, MaxLevel: uint32(fsm.MaxLevel)}}
+		joiner.late.Store(1)
+		n.add(t, "n4:1", joiner)
 		_, err := r.admitted(t, q)
-		wantError(t, err, Busy, "server n4 does not answer at its address n4:1")
-		n.add(t, "n4:1", &otherReplica{response: &dtaskv1.IdentifyResponse{ServerId: "n4", Instance: thirdInstance, Empty: true, MaxLevel: uint32(fsm.MaxLevel)}})
-		time.Sleep(5 * time.Second) // virtual time: gRPC connects again
+		wantError(t, err, Busy, "server n4 does not answer in time at its address n4:1")
+		// The second question is that of AddMember.
+		joiner.late.Store(2)
+		joiner.asked.Store(0)
+		_, err = r.admitted(t, q)
+		wantError(t, err, Busy, "does not answer in time")
+		joiner.late.Store(0)
 		_, err = r.admitted(t, q)
 		wantError(t, err, Busy, "is being added")
 		if want := []string{"add n4"}; !slices.Equal(r.changes, want) {
 			t.Errorf("changes of the members: %q, want %q", r.changes, want)
 		}
+	})
+}
+
+// An address that is wrong is an error that the operator sees.
+func TestACoordinatorThatJoinedWithAWrongAddressIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, n := ofThree(t)
+		r.joinedAs(t, "n4")
+		n.refuse("n4:1")
+		_, err := r.admitted(t, &dtaskv1.AdmitRequest{ServerId: "n4", Instance: thirdInstance, Address: "n4:1", MaxLevel: uint32(fsm.MaxLevel)})
+		wantError(t, err, Refused, "no answer from n4:1")
 	})
 }

@@ -94,7 +94,7 @@ func (s *Service) checkAdd(ctx context.Context, members []raftnode.Server, id, a
 	a, err := s.cfg.Peers.Identify(ctx, address)
 	switch {
 	case err != nil:
-		return &Error{Kind: Refused, silent: true, Message: fmt.Sprintf("no answer from %s: start server %s first, with an empty data directory and with "+
+		return &Error{Kind: Refused, late: isLate(err), Message: fmt.Sprintf("no answer from %s: start server %s first, with an empty data directory and with "+
 			"the members and itself in --peers; it waits until it is added", address, id)}
 	case a.GetServerId() != id:
 		return refused("the server at %s is %s, not %s", address, a.GetServerId(), id)

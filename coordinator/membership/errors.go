@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
@@ -29,7 +30,7 @@ type Error struct {
 	Message    string
 	RetryAfter time.Duration // with Busy; 0 = the default of package api
 
-	silent bool // the replica did not answer in time
+	late bool // a replica did not answer in time
 }
 
 // Error implements error.
@@ -76,6 +77,9 @@ func catchingUp(behind []raftnode.Server) error {
 
 // dialing precedes the cause in gRPC's text about a connection that failed.
 const dialing = "transport: Error while dialing: "
+
+// isLate reports whether an error of Peers means that there was no answer in time.
+func isLate(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
 
 // errorText returns the text of an error of Peers for the log, without what gRPC adds.
 func errorText(err error) string {

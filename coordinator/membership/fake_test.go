@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -228,16 +229,27 @@ func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 	return l.DialContext(ctx)
 }
 
+// refuse makes an address one that refuses connections.
+func (n *network) refuse(address string) {
+	l := bufconn.Listen(1)
+	_ = l.Close() // never fails
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listeners[address] = l
+}
+
 // otherReplica answers Identify with a fixed response.
 type otherReplica struct {
 	dtaskv1.UnimplementedClusterServiceServer
 
 	response *dtaskv1.IdentifyResponse
 	hang     bool
+	asked    atomic.Int32
+	late     atomic.Int32 // which question gets no answer in time, from 1; 0: none
 }
 
 func (o *otherReplica) Identify(ctx context.Context, _ *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
-	if o.hang {
+	if o.asked.Add(1) == o.late.Load() || o.hang {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}

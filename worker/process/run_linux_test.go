@@ -238,27 +238,6 @@ func TestAProgramThatCannotStartIsAStartError(t *testing.T) {
 	}
 }
 
-// A process that was forked while the program was written has it open for writing for a
-// moment.
-func TestAProgramThatIsStillOpenForWritingIsStarted(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file, err := os.OpenFile(filepath.Join(dir, "tool"), os.O_WRONLY|os.O_CREATE, 0o700)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := file.WriteString("#!/bin/sh\necho started\n"); err != nil {
-		t.Fatal(err)
-	}
-	forked := time.AfterFunc(20*time.Millisecond, func() { _ = file.Close() })
-	defer forked.Stop()
-	var out bytes.Buffer
-	exit, err := programs.Run(t.Context(), Spec{Argv: []string{"./tool"}, Dir: dir, Stdout: &out})
-	if err != nil || exit.Code != 0 || out.String() != "started\n" {
-		t.Errorf("got %+v, %v, %q", exit, err, out.String())
-	}
-}
-
 func TestAnEnvironmentEntryNeedsANameAndNoNUL(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{"", "NAME", "=value", "A=b\x00c"} {

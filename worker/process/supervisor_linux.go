@@ -186,40 +186,30 @@ func (s *supervisor) start(o *startOrder) *startFailure {
 		}
 		attributes.Credential = o.User.credential()
 	}
-	unix.Umask(o.Umask) // the program inherits it
-	for pause := time.Millisecond; ; pause *= 2 {
-		// Last, because this process or the worker may have been stopped until now.
-		if o.StartBefore != 0 && Monotonic() >= o.StartBefore {
-			return &startFailure{TooLate: true}
-		}
-		if s.leaseEnded() {
-			return &startFailure{TooLate: true}
-		}
-		pid, err := syscall.ForkExec(o.Path, o.Argv, &syscall.ProcAttr{ //nolint:gosec // running programs is its purpose
-			Dir:   o.Dir,
-			Env:   o.Env,
-			Files: streams,
-			Sys:   attributes,
-		})
-		switch errno := syscall.Errno(0); {
-		case err == nil:
-			s.main, s.began = pid, time.Now()
-			return nil
-		case errors.Is(err, syscall.ETXTBSY) && pause < maxBusyPause:
-			time.Sleep(pause)
-		case errors.As(err, &errno):
-			return &startFailure{Text: err.Error(), Errno: int(errno)}
-		default:
-			return &startFailure{Text: err.Error()}
-		}
+	// Last, because this process or the worker may have been stopped until now.
+	if o.StartBefore != 0 && Monotonic() >= o.StartBefore {
+		return &startFailure{TooLate: true}
 	}
+	if s.leaseEnded() {
+		return &startFailure{TooLate: true}
+	}
+	unix.Umask(o.Umask)                                             // the program inherits it
+	pid, err := syscall.ForkExec(o.Path, o.Argv, &syscall.ProcAttr{ //nolint:gosec // running programs is its purpose
+		Dir:   o.Dir,
+		Env:   o.Env,
+		Files: streams,
+		Sys:   attributes,
+	})
+	if err != nil {
+		failure := &startFailure{Text: err.Error()}
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			failure.Errno = int(errno)
+		}
+		return failure
+	}
+	s.main, s.began = pid, time.Now()
+	return nil
 }
-
-// maxBusyPause bounds the pauses after which a program that is open for writing is started
-// again: two seconds together. A file that was just written, and closed, is open in every
-// process that its writer was forking meanwhile, until that process executes its own program
-// (https://go.dev/issue/22315).
-const maxBusyPause = 2 * time.Second
 
 // watch returns when no process of the tree is left.
 func (s *supervisor) watch() {
