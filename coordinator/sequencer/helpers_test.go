@@ -201,7 +201,7 @@ func (c *cluster) awaitEnd(id fsm.JobID) fsm.Job {
 // answer.
 func workersOf(tb testing.TB, s *sequencer.Sequencer) map[fsm.WorkerID]sequencer.WorkerStatus {
 	tb.Helper()
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if list := s.Workers(); list != nil { // otherwise it is busy
 			return list
 		}

@@ -2,6 +2,7 @@ package sequencer_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,7 +75,8 @@ func TestNothingLeavesBeforeItIsCommitted(t *testing.T) {
 	c := newCluster(t)
 	s, _ := c.lead()
 	w := attachWorker(t, s, "w1", "a", 4, hold)
-	resume := c.log.pause()
+	resume := sync.OnceFunc(c.log.pause())
+	t.Cleanup(resume)
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)

@@ -73,6 +73,9 @@ func TestADrainOrderReachesTheWorkerAndItsNextSession(t *testing.T) {
 			p.next("the order and the stop of its attempt", func(m *dtaskv1.SessionResponse) bool {
 				ordered = ordered || m.GetDrain().GetDraining()
 				stopped = stopped || len(m.GetStops()) == 1 && m.GetStops()[0].GetReason() == dtaskv1.StopReason_STOP_REASON_DRAINED
+				if stopped && !ordered {
+					t.Error("the stop came before the order")
+				}
 				return ordered && stopped
 			})
 			p.report(1, released, held[0])

@@ -197,7 +197,7 @@ func (h *house) task(id fsm.JobID, i uint32) fsm.Task {
 // answer.
 func (h *house) worker(s *sequencer.Sequencer, id fsm.WorkerID) sequencer.WorkerStatus {
 	h.t.Helper()
-	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); {
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if list := s.Workers(); list != nil { // otherwise it is busy
 			return list[id]
 		}

@@ -105,13 +105,15 @@ func TestUnderLoadOneMessageAcknowledgesManyReports(t *testing.T) {
 			s.StopAssigning(false)
 			list := p.assigned(4000)
 			before := len(p.seen)
-			h.log.mu.Lock()          // the load: the log takes no entry until all reports have arrived
-			for i, a := range list { // one message each
-				p.report(uint64(i+1), succeeded, a)
-			}
-			p.say(&dtaskv1.SessionRequest{Heartbeat: 9})
-			p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetHeartbeat() == 9 })
-			h.log.mu.Unlock()
+			func() { // the load: the log takes no entry until all reports have arrived
+				h.log.mu.Lock()
+				defer h.log.mu.Unlock()
+				for i, a := range list { // one message each
+					p.report(uint64(i+1), succeeded, a)
+				}
+				p.say(&dtaskv1.SessionRequest{Heartbeat: 9})
+				p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetHeartbeat() == 9 })
+			}()
 			p.next("the last acknowledgment", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 4000 })
 			if n := len(p.seen) - before; n > 100 {
 				t.Errorf("%d messages acknowledge 4000 reports", n)

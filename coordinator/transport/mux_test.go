@@ -152,8 +152,7 @@ func TestBadConnectionsDelayNoOthers(t *testing.T) {
 	if err := accepted.Close(); err != nil {
 		t.Error(err)
 	}
-	// On a slow machine, some of them are closed because they are too slow.
-	if got := n.mux.Refused(); got[refusedHandshakes] == 0 || got[refusedHandshakes]+got[refusedInvalid] < maxPending {
+	if got := n.mux.Refused(); got[refusedHandshakes] < maxPending {
 		t.Errorf("connections were refused: %v", got)
 	}
 }

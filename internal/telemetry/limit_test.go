@@ -55,7 +55,7 @@ func connect(t *testing.T, l net.Listener) net.Conn {
 // has had no answer after seconds, and one that has had one after minutes.
 func hold(t *testing.T, l *LimitedListener) {
 	t.Helper()
-	for {
+	for end := time.Now().Add(testTimeout); ; {
 		conn := connect(t, l)
 		_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 		if err == nil {
@@ -65,7 +65,7 @@ func hold(t *testing.T, l *LimitedListener) {
 				return
 			}
 		}
-		if l.Refused() > 0 {
+		if l.Refused() > 0 || time.Now().After(end) {
 			t.Fatalf("a connection is not served: %v", err)
 		}
 	}

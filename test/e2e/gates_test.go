@@ -40,7 +40,7 @@ func TestTheExampleOfAJobThatStartsLaterRuns(t *testing.T) {
 	clustertest.Must(t, leader.Kill())
 	job, err := c.AwaitEnd(ctx, id, guard)
 	clustertest.Must(t, err)
-	if took := time.Since(submitted); job.State != "completed" || took < later-time.Millisecond { // times of jobs are in milliseconds
+	if took := time.Since(submitted); job.State != "completed" || took < later-100*time.Millisecond { // a wall clock may be corrected meanwhile
 		t.Errorf("the job is %s after %v", job.State, took)
 	}
 	clustertest.Must(t, leader.Start(ctx))

@@ -317,8 +317,15 @@ func TestALinkThatIsMuteCanBeClosed(t *testing.T) {
 	set(t, l, Cut())
 	conn := dial(t, l)
 	accepted(t, l)
-	if err := l.Close(); err != nil {
-		t.Error(err)
+	closed := make(chan error, 1) // size 1: the result of Close
+	go func() { closed <- l.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(guard):
+		t.Fatal("the link is not closed")
 	}
 	broken(t, conn)
 }
