@@ -38,5 +38,10 @@ func inOutput() []Mutant {
 			Edits:  []Edit{{"worker/process/outputs_linux.go", "found = look(fd) }", "_ = look(fd) }"}},
 			Caught: []Checker{{Package: "./worker/process", Run: "IsThereAtTheDeadline"}},
 		},
+		{
+			Name:   "a-busy-program-is-not-tried-again",
+			Edits:  []Edit{{"worker/run_program.go", "if !isBusy(err) || pause > maxBusyPause {", "if true {"}},
+			Caught: []Checker{{Package: "./worker", Run: "IsBusyForAMoment"}},
+		},
 	}
 }

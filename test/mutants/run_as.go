@@ -38,7 +38,7 @@ func inRunAs() []Mutant {
 		},
 		{
 			Name:   "root-opens-the-input-of-a-command",
-			Edits:  []Edit{{command, `err := a.programs.User.Do(func() (err error) {`, `err := (*process.User)(nil).Do(func() (err error) {`}},
+			Edits:  []Edit{{"worker/run_program.go", `err = a.programs.User.Do(func() (err error) {`, `err = (*process.User)(nil).Do(func() (err error) {`}},
 			Caught: []Checker{{Package: "./worker", Run: "GetsNoFileThroughItsWorker"}},
 		},
 		{
