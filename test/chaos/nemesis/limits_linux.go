@@ -54,13 +54,21 @@ func outOfMemory(ctx context.Context, n *cluster.Coordinator) (err error) {
 	return nil
 }
 
-// noDescriptors leaves a replica only two more file descriptors than it has.
+// noDescriptors leaves the leader only two more file descriptors than it has. It accepts no
+// connections then: a worker without a session can't open one, as if its link were cut.
 func noDescriptors(ctx context.Context, w *World, hold time.Duration) error {
-	some, release, err := w.takeProcesses(ctx, "descriptors", theLeader)
+	n, err := w.Leader(ctx)
 	if err != nil {
 		return err
 	}
-	n := some[0]
+	return fewDescriptors(ctx, w, n, hold)
+}
+
+func fewDescriptors(ctx context.Context, w *World, n *cluster.Coordinator, hold time.Duration) error {
+	release, err := w.Take("descriptors", n.Name, WorkerLinks)
+	if err != nil {
+		return err
+	}
 	defer release()
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.Pid()))
 	if err != nil {

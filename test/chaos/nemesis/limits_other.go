@@ -8,7 +8,7 @@ import (
 )
 
 // oom requires Linux control groups.
-func oom(context.Context, *World, time.Duration) error { return nil, ErrCannot }
+func oom(context.Context, *World, time.Duration) error { return ErrCannot }
 
 // noDescriptors requires Linux: limits of other processes cannot be set.
-func noDescriptors(context.Context, *World, time.Duration) error { return nil, ErrCannot }
+func noDescriptors(context.Context, *World, time.Duration) error { return ErrCannot }
