@@ -13,7 +13,7 @@ import (
 const reaction = 10 * time.Second
 
 // Harms returns which workers the faults have harmed so far, and when. The faults of
-// replicas alone harm no worker. The harm to the clocks has their name in place of a worker's.
+// replicas alone harm no worker, unless the leader accepts no sessions. The harm to the clocks has their name in place of a worker's.
 func (w *World) Harms() []ledger.Harm {
 	w.mu.Lock()
 	defer w.mu.Unlock()
