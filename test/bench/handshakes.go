@@ -66,6 +66,8 @@ func handshakes(ctx context.Context, b *bench) error {
 	setting := fmt.Sprintf("%d x SIGKILL of the leader; %s with TLS, in one process with the client, at most %d connecting", len(all), f, atOnce)
 	b.table.add(bareYardstick, "s", fmt.Sprintf("%.0f per second, both sides, on all processors", bare), float64(f.workers)/bare)
 	b.table.add("handshakes: until completions resume", "ms", setting+"; target: below 500", values(all, func(k comeback) float64 { return k.loss.back })...)
+	b.table.add("handshakes: until the first worker is back", "ms", "the workers first close their connections to the last leader", values(all, func(k comeback) float64 { return k.first })...)
+	b.table.add("handshakes: CPU of the coordinators until then", "ms", "the workers use the rest of all processors", values(all, func(k comeback) float64 { return k.firstCPU })...)
 	b.table.compare("handshakes: until all workers are back", "s", "target: below 8", bareYardstick, values(all, func(k comeback) float64 { return k.workers })...)
 	b.table.add("handshakes: CPU of the coordinators meanwhile", "s", "what machines of their own would need for it, and for the tasks", values(all, func(k comeback) float64 { return k.cpu })...)
 	b.table.add("handshakes: of each worker meanwhile", "", "complete", values(all, func(k comeback) float64 { return k.handshakes })...)
@@ -80,6 +82,8 @@ func handshakes(ctx context.Context, b *bench) error {
 // own.
 type comeback struct {
 	loss      loss
+	first     float64 // ms until the first worker is back
+	firstCPU  float64 // ms of CPU of the coordinators until then
 	workers   float64 // s until all are back
 	elections float64 // beyond the first
 	// complete and incomplete handshakes until then, for each worker
@@ -118,14 +122,17 @@ func (b *bench) killUnder(ctx context.Context, c *cluster.Cluster, l *load.Load,
 	if err != nil {
 		return k, err
 	}
-	was := l.Stats()
 	var measuring sync.WaitGroup
 	var back error
 	lost := func() {
-		killed, used := time.Now(), coordinatorsCPU(c)
+		killed, used, was := time.Now(), coordinatorsCPU(c), l.Stats()
 		measuring.Go(func() {
 			back = cluster.Until(ctx, "all workers are back", failoverLimit, func(context.Context) error {
-				if s := l.Stats(); s.Sessions < was.Sessions+int64(f.workers) || s.Open < int64(f.workers) {
+				s := l.Stats()
+				if k.first == 0 && s.Sessions > was.Sessions {
+					k.first, k.firstCPU = time.Since(killed).Seconds()*1000, (coordinatorsCPU(c)-used).Seconds()*1000
+				}
+				if s.Sessions < was.Sessions+int64(f.workers) || s.Open < int64(f.workers) {
 					return fmt.Errorf("%d of %d sessions are open", s.Open, f.workers)
 				}
 				return nil
