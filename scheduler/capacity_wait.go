@@ -94,8 +94,9 @@ func (s *Scheduler) endCapacityWait(k *capacityWait) {
 func (s *Scheduler) recheckWait(r *readyQueue) {
 	switch k := r.capacity; {
 	case k.pos >= 0 && r.n == 0:
-		if s.endCapacityWait(k); !k.part.shape.blocked {
-			s.relistQueue(k.part.queue)
+		s.endCapacityWait(k)
+		if q := k.part.queue; !k.part.shape.blocked || !q.awaitsCapacity() {
+			s.relistQueue(q)
 		}
 	case k.pos >= 0 && r.front().seq != r.oldest:
 		r.oldest = r.front().seq
@@ -108,6 +109,11 @@ func (s *Scheduler) recheckWait(r *readyQueue) {
 	case k.pos < 0 && r.n > 0:
 		s.awaitCapacity(r)
 	}
+}
+
+// awaitsCapacity reports whether a ready queue of it waits for capacity.
+func (q *queue) awaitsCapacity() bool {
+	return slices.ContainsFunc(q.parts, func(p *capacityPart) bool { return len(p.order.items) > 0 })
 }
 
 // resumeWait returns a ready queue whose shape is no longer blocked to the order.

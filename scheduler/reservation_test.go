@@ -165,6 +165,39 @@ func TestALargeTaskOfAQueueAboveItsShareStarts(t *testing.T) {
 	}
 }
 
+// A queue wanted a worker while all were kept for others, and had no look at one that joined.
+func TestAQueueThatWantsAWorkerGetsOneThatAcceptsTasks(t *testing.T) {
+	t.Parallel()
+	c := newContest(t, 4)
+	c.push(c.hpc)
+	c.push(c.ml)
+	for len(c.s.Kept()) == 0 || c.s.Kept()[0].Queue == "web" || c.s.Wants() == 0 {
+		if c.end(); c.pushed > 1000 {
+			t.Fatal("no queue wants a worker while one is kept for another")
+		}
+		c.start()
+		c.s.AddWorker(3, scheduler.Capacity{Slots: 40})
+		for range 40 {
+			c.push(c.s.Class(scheduler.Demand{Queue: "web", NoPrefetch: true}))
+		}
+		for _, ok := c.s.Next(nil); ok; _, ok = c.s.Next(nil) {
+			continue
+		}
+		c.s.RemoveWorker(3)
+	}
+	other := c.s.Kept()[0].Queue
+	c.s.AddWorker(4, scheduler.Capacity{Slots: 8, Resources: cpusAndGPUs(4, 0)})
+	c.s.SetAccepting(4, false)
+	for range 3 {
+		c.s.Occupy(4, c.small, scheduler.Normal)
+	}
+	c.s.SetAccepting(4, true)
+	c.start()
+	if kept := c.s.Kept(); len(kept) != 2 || kept[1].Worker != 4 || kept[1].Queue == other {
+		t.Errorf("kept free: %+v, want worker 4 for the other queue", kept)
+	}
+}
+
 // A worker that has capacity for the task of the first queue that wants one is not kept for the
 // second, whose task needs more, until that of the first has started.
 func TestTheSecondQueueThatWantsAWorkerDoesNotGetThatOfTheFirst(t *testing.T) {

@@ -50,7 +50,7 @@ type Scheduler struct {
 	passed       []*queue       // those all of whose tasks are blocked, in the order in which they were
 	reservations []*reservation // oldest first; mostly none
 	wants        []*queue       // that need one, in the order in which they get it
-	unkept       bool           // those may be made now: one has ended
+	unkept       bool           // those may be made now: one has ended, or a worker accepts tasks
 	fitting      bool           // a worker had capacity for the task of one of those
 
 	superseded superseded

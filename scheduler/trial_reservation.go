@@ -34,8 +34,6 @@ var otherReservation = &reservation{}
 func (t *trial) start(k int) bool {
 	c, seq := t.v.ahead[k].class, t.seq(k)
 	q := c.flow.queue
-	// The reservation for the task ends with its start, and its worker may be kept for another one.
-	released := t.v.wanted && q.kept != nil && q.kept.seq == seq
 	ok := t.only != nil || q.turn != agedStart-1 || t.reserve(q, seq, k)
 	t.next[k]++
 	for _, other := range t.v.ahead[k].others {
@@ -44,7 +42,7 @@ func (t *trial) start(k int) bool {
 	if t.assign(c); !ok || t.only != nil {
 		return ok
 	}
-	if t.v.retried || released {
+	if t.v.wanted { // one of the queues may get the worker, or another one
 		t.v.undecided = true
 		return false
 	}
@@ -180,7 +178,7 @@ func (v *TaskView) soonest(c *class, except *worker, than share) (found soonestG
 // of it that must end before a task fits only grows with what it gets.
 func (t *trial) mayReserve() bool {
 	q, n := t.v.class.flow.queue, 0
-	if t.v.retried {
+	if t.v.wanted {
 		return true
 	}
 	for _, k := range t.alive {

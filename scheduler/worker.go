@@ -210,6 +210,7 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 	slices.Sort(wk.serves)
 	s.fleet.add(wk)
 	s.capacityChanged(wk)
+	s.unkept = true // it may be kept for a task
 }
 
 func clampSlots(n int) uint32 {
@@ -260,6 +261,7 @@ func (s *Scheduler) SetAccepting(w WorkerID, accepting bool) {
 		wk.accepting = accepting
 		s.fleetChanged()
 		s.capacityChanged(wk)
+		s.unkept = s.unkept || accepting
 	}
 }
 
