@@ -30,7 +30,10 @@ const (
 	// maxImmediateRedirects are followed without a pause; more in a row mean
 	// that the replicas disagree on the leader.
 	maxImmediateRedirects = 3
-	maxLearnedLeaders     = 16
+	// lateFailures in a row make a worker late: its pauses have grown, so that a coordinator that
+	// hangs must not cost a liveness timeout, too.
+	lateFailures      = 5
+	maxLearnedLeaders = 16
 	// foreignRetryDelay is how long the address of another cluster is tried only
 	// if no other is known. It may be given to a coordinator of this one.
 	foreignRetryDelay = time.Minute
@@ -71,6 +74,9 @@ func (f *finder) address() string {
 // left it: another one would only name it, after a handshake that thousands of workers would
 // make at the same time.
 func (f *finder) again(addr string) { f.next = addr }
+
+// isLate reports whether no coordinator has welcomed the worker for some time.
+func (f *finder) isLate() bool { return f.failures >= lateFailures }
 
 // avoids reports whether an address is not worth a try yet: it hung moments
 // ago, and would cost another timeout. Replicas that have not noticed may still

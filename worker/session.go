@@ -58,9 +58,9 @@ type session struct {
 }
 
 // session opens one session with the replica at addr; others are the addresses
-// of other coordinators. It returns when the session has ended, with all its
-// goroutines, and why.
-func (w *Worker) session(ctx context.Context, addr string, others []string) (welcomed bool, err error) {
+// of other coordinators, which a late worker asks for the leader if this one hangs. It
+// returns when the session has ended, with all its goroutines, and why.
+func (w *Worker) session(ctx context.Context, addr string, others []string, late bool) (welcomed bool, err error) {
 	conn, err := w.connect(addr)
 	if err != nil {
 		return false, err
@@ -85,7 +85,9 @@ func (w *Worker) session(ctx context.Context, addr string, others []string) (wel
 	s.watchdog = time.AfterFunc(w.liveness, func() { cancel(errLivenessTimeout) })
 	s.ticker = time.NewTicker(defaultInterval)
 	s.suspect = time.NewTimer(suspicion)
-	s.suspect.Stop() // until something is sent
+	if s.suspect.Stop(); late { // otherwise, until something is sent
+		s.awaitAnswer()
+	}
 	defer func() {
 		s.watchdog.Stop()
 		s.ticker.Stop()

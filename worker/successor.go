@@ -32,7 +32,7 @@ type successorError struct {
 }
 
 func (e *successorError) Error() string {
-	return fmt.Sprintf("the leader does not answer, and %s leads term %d", e.address, e.term)
+	return fmt.Sprintf("the coordinator does not answer, and %s leads term %d", e.address, e.term)
 }
 
 // awaitAnswer notes that the leader should answer a message.
@@ -54,7 +54,8 @@ func (s *session) heard() {
 }
 
 // search asks other coordinators for the leader's successor until the leader is
-// heard from, or the session ends.
+// heard from, or the session ends. If they name the one that has yet to welcome the
+// worker, it is only slow.
 func (s *session) search(ctx context.Context) {
 	if s.endSearch != nil || len(s.others) == 0 {
 		return
@@ -64,11 +65,14 @@ func (s *session) search(ctx context.Context) {
 	others := slices.Clone(s.others)
 	//nolint:gosec // spread, not secrecy
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	askers := min(successorAskers, len(others))
+	askers, opening := min(successorAskers, len(others)), !s.welcomed
 	for first := range askers {
 		s.searching.Go(func() {
 			for i := first; ctx.Err() == nil; i += askers {
 				found := s.w.askSuccessor(ctx, others[i%len(others)], term)
+				if found != nil && opening && found.address == s.addr {
+					return
+				}
 				if found != nil {
 					select {
 					case s.successor <- found:

@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -79,6 +81,68 @@ func TestASuccessorIsFoundThoughOthersDoNotAnswer(t *testing.T) {
 		<-next.sessions
 		if took := time.Since(begun); took > defaultInterval+livenessTimeout/2 {
 			t.Errorf("the successor got the session after %v", took)
+		}
+	})
+}
+
+// listenAsFollower starts a replica that only names the leader, once it knows one.
+func (n *network) listenAsFollower(addr string) *node {
+	var r *node
+	known := make(chan struct{})
+	r = n.listen(addr, func() error {
+		<-known
+		return refused(codes.FailedPrecondition, &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER, LeaderAddress: r.leader.Load().GetLeaderAddress()})
+	})
+	close(known)
+	return r
+}
+
+// A worker paused for up to two seconds between its tries, and one that then met a replica that
+// hung came back after the next leader had marked it down.
+func TestAReplicaThatHangsDoesNotDelayALateWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		first, hangs, follower, next := n.listen("n1:1", nil), n.listen("n2:1", nil), n.listenAsFollower("n3:1"), n.listen("n4:1", nil)
+		b := start(t, n, Config{Join: []string{"n1:1", "n2:1", "n3:1"}, Slots: 1, DrainTimeout: -1}, map[string]Handler{"ok": returns})
+		defer b.finish()
+		l := (<-first.sessions).welcome(t, 1)
+		l.heartbeat(t)
+		n.stop("n1:1")
+		for range 2 * lateFailures {
+			<-hangs.sessions
+		}
+		begun := time.Now()
+		follower.leader.Store(&dtaskv1.AwaitLeaderResponse{LeaderId: "n4", LeaderAddress: "n4:1", Term: 2})
+		<-next.sessions
+		if took := time.Since(begun); took >= livenessTimeout/2 {
+			t.Errorf("the leader got the session after %v", took)
+		}
+	})
+}
+
+func TestALateWorkerWaitsForALeaderThatIsSlow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		first, slow, follower := n.listen("n1:1", nil), n.listen("n2:1", nil), n.listenAsFollower("n3:1")
+		b := start(t, n, Config{Join: []string{"n1:1", "n2:1", "n3:1"}, Slots: 1, DrainTimeout: -1}, map[string]Handler{"ok": returns})
+		defer b.finish()
+		l := (<-first.sessions).welcome(t, 1)
+		l.heartbeat(t)
+		n.stop("n1:1")
+		for range 2 * lateFailures {
+			<-slow.sessions
+		}
+		l = <-slow.sessions
+		follower.leader.Store(&dtaskv1.AwaitLeaderResponse{LeaderId: "n2", LeaderAddress: "n2:1", Term: 2})
+		time.Sleep(livenessTimeout * 3 / 4) // virtual
+		l.welcome(t, 2).heartbeat(t)
+		if got := follower.asked.Load(); got == 0 {
+			t.Error("no other coordinator was asked for the leader")
+		}
+		if got := len(slow.sessions); got != 0 {
+			t.Errorf("the leader got %d more sessions", got)
 		}
 	})
 }

@@ -289,7 +289,7 @@ func (w *Worker) sessions(ctx context.Context) error {
 	for ctx.Err() == nil {
 		w.mayRotateKey(ctx)
 		addr, sent := f.address(), time.Now()
-		welcomed, err := w.session(ctx, addr, f.others(addr))
+		welcomed, err := w.session(ctx, addr, f.others(addr), f.isLate())
 		if ctx.Err() != nil {
 			return nil // the session ended with ctx
 		}
