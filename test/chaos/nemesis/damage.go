@@ -353,10 +353,11 @@ func (w *World) removeQuarantined(n *cluster.Coordinator) (int, error) {
 //
 // The other running replicas detect it, if they can be reached: a replica that led at
 // the time of the acknowledgment remembers it until its process ends. So no other
-// fault affects a replica or a link between them meanwhile.
+// fault affects a replica, a link between them, or their processors meanwhile: a starved
+// one may end by itself.
 func rolledBack(ctx context.Context, w *World, _ time.Duration) error {
 	all := w.Cluster.Coordinators()
-	others, err := w.Take("old copy", append(replicas(all...), PeerLinks)...)
+	others, err := w.Take("old copy", append(replicas(all...), PeerLinks, CPU)...)
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,9 @@ func comesAndGoes(ctx context.Context, w *World, hold time.Duration) error {
 		return fmt.Errorf("adding replica: %w", err)
 	}
 	votes := w.change(ctx, n.Name+" votes", func(ctx context.Context) error {
+		if err := Ensure(context.WithoutCancel(ctx), n.Process); err != nil {
+			return err // it had exited by itself
+		}
 		voter, err := w.status.AddMember(ctx, n.Name, n.Addr)
 		if err == nil && !voter {
 			err = cluster.ErrNotYet

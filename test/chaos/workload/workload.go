@@ -299,12 +299,23 @@ func (w *Workload) Probe(ctx context.Context) error {
 		}
 		w.acked.Add(1)
 		w.tasks.Add(int64(len(plan.Tasks)))
-		if _, err := c.Wait(ctx, id); err != nil {
-			return fmt.Errorf("waiting for job %s: %w", id, err)
-		}
-		return nil
+		return awaitEnd(ctx, c, id)
 	}
 	return fmt.Errorf("submitting a small job: %w", context.Cause(ctx))
+}
+
+// awaitEnd waits for the end of a job until ctx ends, also while no coordinator answers: the
+// client gives up before.
+func awaitEnd(ctx context.Context, c *client.Client, id string) error {
+	for {
+		_, err := c.Wait(ctx, id)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, client.ErrUnreachable) || ctx.Err() != nil:
+			return fmt.Errorf("waiting for job %s: %w", id, err)
+		}
+	}
 }
 
 // proberNumber and the others are client numbers outside the range of the others.

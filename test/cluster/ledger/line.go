@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,8 +86,8 @@ func Now() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// Read reads a ledger; one that nobody has written to is empty. A last line
-// without its end, of a command that was killed, is left out.
+// Read reads a ledger; one that nobody has written to is empty. What a command had written of
+// its line when it was killed is left out: at the end, or before the next line.
 func Read(path string) ([]Line, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,10 +105,21 @@ func Read(path string) ([]Line, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("reading the ledger: %w", err)
 		}
-		var l Line
-		if err := json.Unmarshal(text, &l); err != nil {
+		l, err := parse(text)
+		if err != nil {
 			return nil, fmt.Errorf("reading line %d of the ledger: %w", len(lines)+1, err)
 		}
 		lines = append(lines, l)
 	}
+}
+
+// parse returns the line of a text that may begin with a part of another one.
+func parse(text []byte) (l Line, err error) {
+	if err = json.Unmarshal(text, &l); err == nil {
+		return l, nil
+	}
+	if whole := bytes.LastIndex(text, []byte(`{"kind":`)); whole > 0 {
+		return parse(text[whole:])
+	}
+	return l, err //nolint:wrapcheck // the caller does
 }
