@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -149,39 +150,45 @@ func TestABackupHasTheHistoryAfterAnother(t *testing.T) {
 	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 }
 
-// A follower may not have applied yet what its leader has acknowledged.
+// A follower may not have applied yet what its leader has acknowledged: it waits.
 func TestABackupOfAFollowerHasWhatWasAcknowledgedBefore(t *testing.T) {
 	t.Parallel()
-	asked := make(chan uint64, 1)
-	var r *replica
-	r = setup(t, withBackups(func() (uint64, error) {
-		index := r.machine.Index() + 2 // of the leader, which is ahead
-		asked <- index
-		return index, nil
-	}))
-	r.leading(false)
-	r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state = "n2", "n2:1", "follower" })
-	type result struct {
-		saved
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		got, err := r.save(t, false)
-		done <- result{got, err}
-	}()
-	index := <-asked
-	for r.machine.Index() < index {
-		r.advance(t)
-	}
-	got := <-done
-	if got.err != nil || got.Index < index {
-		t.Fatalf("got index %d, %v, want %d or more", got.Index, got.err, index)
-	}
-	got.state.Read(func(s *fsm.State, _ uint64) {
-		if s.WorkerByName("w9") == nil {
-			t.Error("what was acknowledged is missing")
+	synctest.Test(t, func(t *testing.T) {
+		asked := make(chan uint64, 1)
+		var r *replica
+		r = setup(t, withBackups(func() (uint64, error) {
+			index := r.machine.Index() + 2 // of the leader, which is ahead
+			asked <- index
+			return index, nil
+		}))
+		r.leading(false)
+		r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state = "n2", "n2:1", "follower" })
+		type result struct {
+			saved
+			err error
 		}
+		done := make(chan result, 1)
+		go func() {
+			got, err := r.save(t, false)
+			done <- result{got, err}
+		}()
+		index := <-asked
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Fatal("it did not wait")
+		}
+		for r.machine.Index() < index {
+			r.advance(t)
+		}
+		got := <-done
+		if got.err != nil || got.Index < index {
+			t.Fatalf("got index %d, %v, want %d or more", got.Index, got.err, index)
+		}
+		got.state.Read(func(s *fsm.State, _ uint64) {
+			if s.WorkerByName("w9") == nil {
+				t.Error("what was acknowledged is missing")
+			}
+		})
 	})
 }
 
