@@ -269,7 +269,7 @@ func (s *secured) refusesTheOldCA(zombie, leader string) {
 
 	victim := slices.IndexFunc(s.nodes, func(p *cluster.Process) bool { return p.Name == "n3" })
 	if leader == "n3" {
-		clustertest.Must(s.t, s.Run(s.t.Context(), "cluster", "transfer", "n1").Err())
+		clustertest.Must(s.t, s.Run(s.t.Context(), "cluster", "transfer-leader", "n1").Err())
 	}
 	clustertest.Must(s.t, s.nodes[victim].Kill())
 	tls := filepath.Join(s.data("n3"), "tls")
