@@ -28,9 +28,9 @@ const (
 )
 
 // A pacedLoad submits a job of no-op tasks each pacedInterval, whether or not earlier ones have
-// ended, and notes when tasks complete. All must complete without a retry. Jobs are submitted by
-// a client that follows the CA; what becomes of them is read at the socket of the leader, which
-// must stay: no rotation ends those calls.
+// ended, and notes when tasks complete. All must complete without a retry; the load ends at the
+// first failure. Jobs are submitted by a client that follows the CA; what becomes of them is read
+// at the socket of the leader, which must stay: no rotation ends those calls.
 type pacedLoad struct {
 	t     *testing.T
 	job   *dtaskv1.JobSpec
@@ -83,6 +83,7 @@ func (s *secured) paced(rate int, leader string) *pacedLoad {
 					l.mu.Lock()
 					l.failed = errors.Join(l.failed, err)
 					l.mu.Unlock()
+					stop()
 				}
 			})
 		}
@@ -109,8 +110,11 @@ func (l *pacedLoad) one(ctx context.Context, submitter, waiter *client.Client) e
 	if err != nil {
 		return fmt.Errorf("waiting for job %s: %w", stored.ID, err)
 	}
+	if job.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED || int(job.GetTasksCompleted()) != l.tasks {
+		l.t.Errorf("job %s: %v", stored.ID, job) // no stall of the machine excuses it
+	}
 	// Requeues don't count: an idle worker takes what waits at another one.
-	if job.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED || int(job.GetTasksCompleted()) != l.tasks || job.GetRetries() > 0 {
+	if job.GetRetries() > 0 {
 		return fmt.Errorf("job %s: %v", stored.ID, job)
 	}
 	l.mu.Lock()
@@ -171,7 +175,7 @@ func (l *pacedLoad) begin(name string) {
 	l.steps = append(l.steps, step{name: name, begun: time.Now()})
 }
 
-// awaitJobs waits until as many jobs have ended.
+// awaitJobs waits until as many jobs have ended, or one has failed; end reports that.
 func (l *pacedLoad) awaitJobs(n int) {
 	l.t.Helper()
 	limit := guard * time.Duration(1+n/1000) // they are paced
@@ -181,17 +185,16 @@ func (l *pacedLoad) awaitJobs(n int) {
 		if l.failed == nil && l.ended < n {
 			return fmt.Errorf("%d of %d have", l.ended, n)
 		}
-		return l.failed
+		return nil
 	}))
 }
 
-// end ends the load. It returns the steps, except for the first one, and the time of the end.
-func (l *pacedLoad) end() (steps []step, at time.Time) {
-	l.t.Helper()
+// end ends the load. It returns the steps, except for the first one, the time of the end, and
+// what failed.
+func (l *pacedLoad) end() (steps []step, at time.Time, err error) {
 	l.begin("end")
 	l.stop()
 	l.group.Wait()
-	clustertest.Must(l.t, l.failed)
 	last := len(l.steps) - 1
-	return l.steps[1:last], l.steps[last].begun
+	return l.steps[1:last], l.steps[last].begun, l.failed
 }

@@ -67,16 +67,61 @@ func (s *secured) untilTLS(what string, cond func(*dtaskv1.TLSStatusResponse) er
 	}))
 }
 
+// rotationTries is how often the rotation may be disturbed by the machine.
+const rotationTries = 3
+
 // Certificates and the CA are replaced while tasks run: none fails, none is repeated, and
-// the leader stays.
-func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
+// the leader stays. On a busy machine another leader may be elected, or a worker be silent for
+// too long, for other reasons: then all is done again with another cluster. A rotation that
+// changes the leader does so each time.
+func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) { //nolint:tparallel // one try after another
 	t.Parallel()
-	ctx, scale := t.Context(), scaleOfRotation()
+	for try := range rotationTries {
+		var disturbed error
+		if !t.Run(fmt.Sprint("try", try), func(t *testing.T) { disturbed = replaceUnderLoad(t, scaleOfRotation()) }) || disturbed == nil {
+			return
+		}
+		t.Logf("trying again: %v", disturbed)
+	}
+	t.Errorf("each of %d tries was disturbed", rotationTries)
+}
+
+// replaceUnderLoad replaces all certificates and the CA of a new cluster with a load. The error
+// is what went wrong, if the leader changed or the machine stalled meanwhile.
+func replaceUnderLoad(t *testing.T, scale rotationScale) (disturbed error) {
+	t.Helper()
+	ctx := t.Context()
 	s := newSecured(t, 3)
 	s.rotationWorkers(scale)
+	stalls := clustertest.WatchStalls(t)
 	before, err := s.Status(ctx)
 	clustertest.Must(t, err)
 	load := s.paced(scale.rate, before.Leader)
+	zombie := s.replaceAll(scale, load)
+	steps, ended, failed := load.end()
+
+	after, err := s.Status(ctx)
+	clustertest.Must(t, err)
+	lost := stalls.Lost()
+	switch {
+	case after.Leader != before.Leader || after.Term != before.Term:
+		return fmt.Errorf("the leader changed from %s in term %d to %s in term %d; %w", before.Leader, before.Term, after.Leader, after.Term,
+			cmp.Or(failed, errors.New("no job failed")))
+	case failed != nil && lost > 0:
+		return fmt.Errorf("the machine stalled for %v: %w", lost, failed)
+	}
+	clustertest.Must(t, failed)
+	logSteps(t, scale, steps, ended)
+	s.keepsOnlyTheNewCA(scale)
+	s.refusesTheOldCA(zombie, after.Leader)
+	return nil
+}
+
+// replaceAll replaces what there is to replace, in steps of a load. It returns a copy of the
+// certificates that n3 had before.
+func (s *secured) replaceAll(scale rotationScale, load *pacedLoad) (zombie string) {
+	s.t.Helper()
+	ctx := s.t.Context()
 	load.awaitJobs(scale.calm)
 	load.begin("nothing is replaced")
 	load.awaitJobs(scale.calm + scale.baseline)
@@ -84,26 +129,25 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 	load.begin("coordinators use new certificates")
 	s.renewLeaves(scale)
 	old := s.tls(ctx).GetCas()[0].GetKeyHash()
-	zombie := filepath.Join(s.dir, "zombie")
-	clustertest.Must(t, os.CopyFS(zombie, os.DirFS(filepath.Join(s.data("n3"), "tls"))))
+	zombie = filepath.Join(s.dir, "zombie")
+	clustertest.Must(s.t, os.CopyFS(zombie, os.DirFS(filepath.Join(s.data("n3"), "tls"))))
 	load.begin("everyone learns the new CA")
-	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca").Err())
+	clustertest.Must(s.t, s.Run(ctx, "tls", "rotate-ca").Err())
 	if st := s.untilNobodyLacks(scale); len(st.GetCas()) != 2 || bytes.Equal(st.GetCas()[0].GetKeyHash(), old) {
-		t.Errorf("got %v", st)
+		s.t.Errorf("got %v", st)
 	}
 	load.begin("the old CA is dropped")
-	clustertest.Must(t, s.Run(ctx, "tls", "rotate-ca", "--finish").Err())
+	clustertest.Must(s.t, s.Run(ctx, "tls", "rotate-ca", "--finish").Err())
 	if st := s.tls(ctx); len(st.GetCas()) != 1 || bytes.Equal(st.GetCas()[0].GetKeyHash(), old) {
-		t.Errorf("the old CA was not dropped: %v", st)
+		s.t.Errorf("the old CA was not dropped: %v", st)
 	}
 	s.untilNobodyLacks(scale) // the coordinators still answer each other
-	steps, ended := load.end()
+	return zombie
+}
 
-	after, err := s.Status(ctx)
-	clustertest.Must(t, err)
-	if after.Leader != before.Leader || after.Term != before.Term {
-		t.Errorf("the leader changed from %s in term %d to %s in term %d", before.Leader, before.Term, after.Leader, after.Term)
-	}
+// logSteps prints the table of the steps.
+func logSteps(t *testing.T, scale rotationScale, steps []step, ended time.Time) {
+	t.Helper()
 	calm, tasks, longest := steps[0], 0, time.Duration(0)
 	t.Logf("| %-33s | longest time without a completion | %6s |", calm.name, calm.longest.Round(time.Millisecond))
 	for _, step := range steps[1:] {
@@ -112,8 +156,6 @@ func TestCertificatesAndTheCAAreReplacedUnderLoad(t *testing.T) {
 	}
 	t.Logf("| %d connections of workers | %.0f tasks/s | longest time without a completion | %s |", scale.workers,
 		float64(tasks)/ended.Sub(steps[1].begun).Seconds(), longest.Round(time.Millisecond))
-	s.keepsOnlyTheNewCA(scale)
-	s.refusesTheOldCA(zombie, after.Leader)
 }
 
 // rotationWorkers starts the workers, and waits until all are connected. Hundreds of processes
