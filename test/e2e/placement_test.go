@@ -40,54 +40,80 @@ func goWorker(t *testing.T, c *cluster.Cluster, name string, handlers map[string
 
 // A Go worker has many more free slots than the plain one beside it, but tasks
 // run only where they can, and none of them loses a retry. A task of a type that
-// nobody handles waits, and status has the reason.
+// nobody handles waits, and status has the reason. A new leader, or the loss of a worker, may
+// begin an attempt again.
 func TestTasksRunOnlyOnWorkersThatHandleTheirType(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Config{Workers: 1, Slots: 2})
 	answer := func(context.Context, *worker.Task) ([]byte, error) { return []byte("done"), nil }
 	goWorker(t, c, "go", map[string]worker.Handler{"resize": answer})
-	list := []cluster.TaskFile{{"id": "rare", "type": "rare", "retry": map[string]int{"max": 0}}}
-	for i := range 40 {
-		list = append(list,
-			cluster.TaskFile{"id": fmt.Sprintf("resize%d", i), "type": "resize", "retry": map[string]int{"max": 0}},
-			cluster.TaskFile{"id": fmt.Sprintf("run%d", i), "run": "true", "retry": map[string]int{"max": 0}},
-			cluster.TaskFile{"id": fmt.Sprintf("noop%d", i), "type": "noop", "retry": map[string]int{"max": 0}})
-	}
-	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("mixed", list...))
-	_, err := c.AwaitJob(t.Context(), id, guard, "all but one have completed", func(j cluster.Job) bool { return j.TasksCompleted == len(list)-1 })
-	clustertest.Must(t, err)
-	reason := `no worker that is up handles tasks of type "rare"`
+	tries := 0
+	steadily(t, c, func() string {
+		tries++
+		rare, late := fmt.Sprint("rare", tries), fmt.Sprint("late", tries)
+		list := []cluster.TaskFile{{"id": "rare", "type": rare, "retry": map[string]int{"max": 0}}}
+		for i := range 40 {
+			list = append(list,
+				cluster.TaskFile{"id": fmt.Sprintf("resize%d", i), "type": "resize", "retry": map[string]int{"max": 0}},
+				cluster.TaskFile{"id": fmt.Sprintf("run%d", i), "run": "true", "retry": map[string]int{"max": 0}},
+				cluster.TaskFile{"id": fmt.Sprintf("noop%d", i), "type": "noop", "retry": map[string]int{"max": 0}})
+		}
+		id := clustertest.Submit(t, c.Ctl, cluster.JobFile("mixed", list...))
+		job, err := c.AwaitJob(t.Context(), id, guard, "all but one have completed", func(j cluster.Job) bool {
+			return j.TasksCompleted == len(list)-1 || j.TasksFailed > 0
+		})
+		clustertest.Must(t, err)
+		if job.TasksFailed > 0 {
+			return fmt.Sprintf("%d tasks failed: %+v", job.TasksFailed, job)
+		}
+		if broken := waitsForAWorker(t, c, id, rare); broken != "" {
+			return broken
+		}
+		goWorker(t, c, late, map[string]worker.Handler{rare: answer})
+		return ranWhereTheyCan(completed(t, c.Ctl, id), late)
+	})
+}
+
+// waitsForAWorker checks that the task "rare" of a job has no attempt, and that the reason is
+// shown: nobody handles its type.
+func waitsForAWorker(t *testing.T, c *cluster.Cluster, id, typ string) (broken string) {
+	t.Helper()
+	reason := fmt.Sprintf("no worker that is up handles tasks of type %q", typ)
 	job, err := c.Job(t.Context(), id)
 	clustertest.Must(t, err)
 	if rare := job.Task("rare"); rare.State != "pending" || rare.Attempt != 0 || rare.PendingReason != reason {
-		t.Errorf("got %+v, want a pending task without an attempt because %s", rare, reason)
+		return fmt.Sprintf("got %+v, want a pending task without an attempt because %s", rare, reason)
 	}
 	if text := c.Run(t.Context(), "status", id); !strings.Contains(text.Stdout, reason) {
-		t.Errorf("status does not say why the task is pending:\n%s", text.Stdout)
+		return "status does not say why the task is pending:\n" + text.Stdout
 	}
 	explained := c.Run(t.Context(), "explain", id+"/rare")
-	for _, want := range []string{"does not handle tasks of type \"rare\"", "another worker joins, with 1 slot"} {
+	for _, want := range []string{fmt.Sprintf("does not handle tasks of type %q", typ), "another worker joins, with 1 slot"} {
 		if !strings.Contains(explained.Stdout, want) {
-			t.Errorf("explain does not show %s:\n%s", want, explained.Stdout)
+			return fmt.Sprintf("explain does not show %s:\n%s", want, explained.Stdout)
 		}
 	}
-	goWorker(t, c, "late", map[string]worker.Handler{"rare": answer})
-	job = completed(t, c.Ctl, id)
+	return ""
+}
+
+// ranWhereTheyCan checks that each task had one attempt, on the worker that handles its type.
+func ranWhereTheyCan(job cluster.Job, late string) (broken string) {
 	if job.Retries != 0 {
-		t.Errorf("got %d retries, want none", job.Retries)
+		return fmt.Sprintf("got %d retries, want none", job.Retries)
 	}
 	for _, task := range job.Tasks {
 		want := "w1"
 		switch {
 		case task.ID == "rare":
-			want = "late"
+			want = late
 		case strings.HasPrefix(task.ID, "resize"):
 			want = "go"
 		}
 		if task.Worker != want || task.Attempt != 1 {
-			t.Errorf("task %s: attempt %d on %s, want the first on %s", task.ID, task.Attempt, task.Worker, want)
+			return fmt.Sprintf("task %s: attempt %d on %s, want the first on %s", task.ID, task.Attempt, task.Worker, want)
 		}
 	}
+	return ""
 }
 
 // shortTasks is how many tasks run before the long ones. Every 16th start is the oldest task of
@@ -122,7 +148,7 @@ func TestAnUrgentTaskDoesNotWaitBehindPrefetchedOnes(t *testing.T) {
 		id := clustertest.Submit(t, c.Ctl, cluster.JobFile("urgent", c.Programs.Mark("now", ledgerOf(c), 0).With("priority", "urgent")))
 		clustertest.Must(t, cluster.Until(t.Context(), "the urgent task is the next one", guard, func(ctx context.Context) error {
 			job, err := c.Job(ctx, id)
-			if err != nil || job.Tasks[0].State == "assigned" {
+			if err != nil || job.Tasks[0].State != "pending" { // it runs already if the worker was marked down
 				return err
 			}
 			low, err := c.Job(ctx, slow)
