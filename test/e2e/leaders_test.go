@@ -102,6 +102,45 @@ func (r *reader) run(ctx context.Context, n *cluster.Coordinator, w *writer) err
 	return nil
 }
 
+// readAtLeader starts readers at the leader, and returns when they have answers. A leader that
+// another one replaces meanwhile only refuses: then the next one is asked.
+func readAtLeader(t *testing.T, c *cluster.Cluster, w *writer) (leader *cluster.Coordinator, r *reader, stop func()) {
+	t.Helper()
+	for range 5 {
+		leader, r = clustertest.Leader(t, c), &reader{}
+		reading, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for range 4 { // several requests are in progress when it stops
+			group.Go(func() {
+				if err := r.run(reading, leader, w); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		stop = func() {
+			cancel()
+			group.Wait()
+		}
+		t.Cleanup(stop)
+		clustertest.Must(t, cluster.Until(t.Context(), "the leader answers", guard, func(context.Context) error {
+			if r.answers.Load() < 100 && r.refusals.Load() < 100 {
+				return cluster.ErrNotYet
+			}
+			return nil
+		}))
+		if r.answers.Load() >= 100 {
+			return leader, r, stop
+		}
+		stop()
+		if old := r.old.Load(); old != nil {
+			t.Error(*old)
+		}
+		t.Logf("%s does not lead any more", leader.Name)
+	}
+	t.Fatal("no leader stayed until it had answered")
+	return nil, nil, nil
+}
+
 func TestAStoppedLeaderNeverAnswersWithOlderState(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Config{})
@@ -113,23 +152,7 @@ func TestAStoppedLeaderNeverAnswersWithOlderState(t *testing.T) {
 	group.Go(func() { errs <- w.run(ctx, c) })
 
 	for range 2 {
-		leader := clustertest.Leader(t, c)
-		r := &reader{}
-		reading, stop := context.WithCancel(ctx)
-		done := make(chan error, 1)
-		for range 4 { // several requests are in progress when it stops
-			group.Go(func() {
-				if err := r.run(reading, leader, w); err != nil {
-					done <- err
-				}
-			})
-		}
-		clustertest.Must(t, cluster.Until(ctx, "the leader answers", guard, func(context.Context) error {
-			if r.answers.Load() < 100 {
-				return cluster.ErrNotYet
-			}
-			return nil
-		}))
+		leader, r, stop := readAtLeader(t, c, w)
 		stopped, before := time.Now(), w.acked.Load()
 		clustertest.Must(t, leader.Pause())
 		next, err := c.At(c.Followers(leader)...).Status(ctx)
@@ -144,10 +167,10 @@ func TestAStoppedLeaderNeverAnswersWithOlderState(t *testing.T) {
 			}
 			return nil
 		}))
-		during, answers := w.acked.Load()-before, r.answers.Load()
+		during, answers, refusals := w.acked.Load()-before, r.answers.Load(), r.refusals.Load()
 		clustertest.Must(t, leader.Resume())
 		clustertest.Must(t, cluster.Until(ctx, "it steps down", guard, func(context.Context) error {
-			if r.refusals.Load() < 100 {
+			if r.refusals.Load() < refusals+100 {
 				return cluster.ErrNotYet
 			}
 			return nil
@@ -157,27 +180,45 @@ func TestAStoppedLeaderNeverAnswersWithOlderState(t *testing.T) {
 			t.Error(*old)
 		}
 		t.Logf("%d jobs acknowledged while %s was stopped; it gave %d answers before and %d after", during, leader.Name, answers, r.answers.Load()-answers)
-		select {
-		case err := <-done:
-			t.Error(err)
-		default:
-		}
 	}
 	cancel()
 	group.Wait()
 	clustertest.Must(t, <-errs)
 }
 
+// leaveTries is how often a leader is stopped: on a machine that is busy all the time everything
+// is late, without a stall. Workers or clients that do not leave are late each time.
+const leaveTries = 3
+
 func TestWorkersAndClientsLeaveAHungLeader(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Config{Workers: 2})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// Run a client that submits, and a worker whose tasks end continuously.
 	var group sync.WaitGroup
 	w := &writer{}
 	errs := make(chan error, 1)
 	group.Go(func() { errs <- w.run(ctx, c) })
+	late := ""
+	for range leaveTries {
+		if late = leaveHungLeader(t, c, w); late == "" {
+			break
+		}
+		t.Log(late)
+	}
+	if late != "" {
+		t.Error(late)
+	}
+	cancel()
+	group.Wait()
+	clustertest.Must(t, <-errs)
+}
+
+// leaveHungLeader stops the leader under a client that submits, and workers whose tasks end
+// continuously.
+func leaveHungLeader(t *testing.T, c *cluster.Cluster, w *writer) (late string) {
+	t.Helper()
+	ctx := t.Context()
 	var tasks []cluster.TaskFile
 	for i := range 4000 {
 		tasks = append(tasks, cluster.Builtin(fmt.Sprintf("t%d", i), "sleep", "20ms"))
@@ -209,12 +250,14 @@ func TestWorkersAndClientsLeaveAHungLeader(t *testing.T) {
 	ofWorkers, ofClients := longestAfter(observer.Seen(), hung), w.gap()
 	t.Logf("hung leader: no completion for %v, no acknowledgment for %v", ofWorkers, ofClients)
 	if limit := leaveLimit + slack + stalls.Lost(); ofWorkers > limit || ofClients > limit {
-		t.Errorf("no completion for %v, no acknowledgment for %v; want both within %v", ofWorkers, ofClients, leaveLimit)
+		late = fmt.Sprintf("no completion for %v, no acknowledgment for %v; want both within %v", ofWorkers, ofClients, leaveLimit)
 	}
 	clustertest.Must(t, leader.Resume())
-	cancel()
-	group.Wait()
-	clustertest.Must(t, <-errs)
+	if late != "" { // the next try needs a cluster that is whole and idle
+		_ = c.Run(ctx, "cancel", id, "--yes") // or it has ended
+		clustertest.Must(t, c.AwaitReady(ctx))
+	}
+	return late
 }
 
 func longestAfter(seen []cluster.Completion, loss time.Time) time.Duration {
