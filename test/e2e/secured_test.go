@@ -46,31 +46,51 @@ func TestMachinesFormAClusterByJoinStrings(t *testing.T) {
 }
 
 // isAdministeredBySockets checks that the socket of the leader needs no token, and that
-// those of the others name the leader at once.
+// those of the others name the leader at once. If the leader changes meanwhile, all sockets are
+// asked again.
 func (s *secured) isAdministeredBySockets() {
 	s.t.Helper()
-	leader := s.leader()
-	for i, n := range s.nodes {
-		local := s.Ctl
-		local.Env = []string{"DTASK_SOCKET=" + filepath.Join(s.data(n.Name), "dtaskd.sock")}
-		if a := local.Run(s.t.Context(), "whoami"); a.Code != 0 || !strings.Contains(a.Stdout, "admin") {
-			s.t.Errorf("through the socket of %s: %s", n.Name, a)
+	var status cluster.Status
+	broken := ""
+	for range 3 {
+		before, err := s.Status(s.t.Context())
+		clustertest.Must(s.t, err)
+		broken = s.askSockets(s.leader())
+		status, err = s.Status(s.t.Context())
+		clustertest.Must(s.t, err)
+		if broken == "" || before.Leader != "" && before.Term == status.Term {
+			break
 		}
-		a := local.Run(s.t.Context(), "token", "list")
-		if i == leader && (a.Code != 0 || !strings.Contains(a.Stdout, "w1")) {
-			s.t.Errorf("through the socket of the leader %s: %s", n.Name, a)
-		}
-		if i != leader {
-			wantRefused(s.t, a, 6, "the socket on the machine of the leader")
-		}
+		s.t.Logf("the term changed from %d to %d: %s", before.Term, status.Term, broken)
+	}
+	if broken != "" {
+		s.t.Error(broken)
 	}
 	plain := cluster.Ctl{Programs: s.Programs}
-	status, err := s.Status(s.t.Context())
-	clustertest.Must(s.t, err)
 	for _, m := range status.Members {
 		plain.Addrs = append(plain.Addrs, m.Address)
 	}
 	wantRefused(s.t, plain.Run(s.t.Context(), "list"), 6, "this port requires TLS")
+}
+
+// askSockets checks the answers at the sockets of all nodes, one of which leads.
+func (s *secured) askSockets(leader int) (broken string) {
+	s.t.Helper()
+	for i, n := range s.nodes {
+		local := s.Ctl
+		local.Env = []string{"DTASK_SOCKET=" + filepath.Join(s.data(n.Name), "dtaskd.sock")}
+		if a := local.Run(s.t.Context(), "whoami"); a.Code != 0 || !strings.Contains(a.Stdout, "admin") {
+			return fmt.Sprintf("through the socket of %s: %s", n.Name, a)
+		}
+		a := local.Run(s.t.Context(), "token", "list")
+		if i == leader && (a.Code != 0 || !strings.Contains(a.Stdout, "w1")) {
+			return fmt.Sprintf("through the socket of the leader %s: %s", n.Name, a)
+		}
+		if i != leader && (a.Code != 6 || !strings.Contains(a.Stderr, "the socket on the machine of the leader")) {
+			return fmt.Sprintf("through the socket of %s, which does not lead: %s", n.Name, a)
+		}
+	}
+	return ""
 }
 
 // hidesSecrets checks that no data of a coordinator or worker contains a secret of the
@@ -135,6 +155,7 @@ func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 	ctx := t.Context()
 	const coordinators = 3
 	s := newSecured(t, coordinators)
+	stalls := clustertest.WatchStalls(t) // w1 may be lost in one, and begin again
 	w1 := s.addWorker("w1")
 	started := filepath.Join(s.dir, "started")
 	id := clustertest.Submit(t, s.Ctl, cluster.JobFile("moves", cluster.TaskFile{
@@ -182,8 +203,8 @@ func TestARevocationEndsOpenCallsAndFencesTheWorkerAtOnce(t *testing.T) {
 
 	s.addWorker("w2")
 	revoke(t, s.Ctl, "w1")
-	if job := completed(t, s.Ctl, id); job.Task("a").Worker != "w2" || job.Task("a").Attempt != 2 {
-		t.Errorf("got %+v, want the second attempt on w2", job.Task("a"))
+	if a := completed(t, s.Ctl, id).Task("a"); a.Worker != "w2" || a.Attempt < 2 || a.Attempt > 2 && stalls.Lost() == 0 {
+		t.Errorf("got %+v, want the second attempt on w2", a)
 	}
 	if code, err := w1.Wait(ctx); code != 6 || err != nil {
 		t.Errorf("the revoked worker ended with %d, %v", code, err)
