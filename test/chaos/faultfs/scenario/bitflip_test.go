@@ -1,20 +1,14 @@
 package scenario
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/dtask/dtask/coordinator/membership/datadir"
-	"github.com/dtask/dtask/test/chaos/faultfs"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 	"github.com/dtask/dtask/test/record"
@@ -71,135 +65,6 @@ func TestBitFlips(t *testing.T) {
 		total.BitFlips, total.Faults, secured, fates, total.Tasks, total.Lost, total.Duplicated, total.Diverged)
 }
 
-// flipped is a flipped bit.
-type flipped struct {
-	kind    string
-	victim  *cluster.Coordinator
-	path    string // on the disk
-	bit     int64
-	running bool   // the replica was running
-	around  []byte // the bytes around it, flipped
-}
-
-// vicinity is the number of bytes on both sides of a bit that are compared to find
-// out whether the bit is still there.
-const vicinity = 32
-
-// flip flips a bit of a replica and leaves the replica as it was: running or killed.
-func (r *rig) flip(t *testing.T, victim *cluster.Coordinator, running bool) *flipped {
-	t.Helper()
-	if !running {
-		clustertest.Must(t, victim.Kill())
-		clustertest.Must(t, r.disk(victim).Save("whole"))
-	}
-	f := &flipped{kind: "F45", victim: victim, path: dbPath, bit: -1, running: running}
-	if r.random.IntN(3) == 0 {
-		if name := r.snapshotFile(t, victim); name != "" {
-			f.kind, f.path = "F46", name
-		}
-	}
-	log, onDisk, err := logFile(r.disk(victim), victim)
-	clustertest.Must(t, err)
-	switch {
-	case f.kind == "F45" && onDisk != dbPath && r.random.IntN(4) > 0:
-		f.path = onDisk
-		f.bit, err = faultfs.UsedBit(log, r.random)
-		clustertest.Must(t, err)
-	case f.kind == "F45" && !running && r.random.IntN(4) > 0:
-		f.bit = r.usedBit(t, victim)
-	}
-	f.bit, err = r.disk(victim).Flip(f.path, f.bit, r.random.Uint64())
-	if errors.Is(err, fs.ErrNotExist) || err != nil && f.kind == "F46" { // the snapshot was removed meanwhile
-		f.kind, f.path = "F45", dbPath
-		f.bit, err = r.disk(victim).Flip(f.path, -1, r.random.Uint64())
-	}
-	clustertest.Must(t, err)
-	f.around, err = r.bytesAround(f)
-	clustertest.Must(t, err)
-	return f
-}
-
-// snapshotFile returns a file of a snapshot, as a path on the disk; "" if missing.
-func (r *rig) snapshotFile(t *testing.T, n *cluster.Coordinator) string {
-	t.Helper()
-	all, err := r.disk(n).Files()
-	clustertest.Must(t, err)
-	all = slices.DeleteFunc(all, func(name string) bool {
-		base := filepath.Base(name)
-		return base != "state.bin" && base != "meta.json"
-	})
-	if len(all) == 0 {
-		return ""
-	}
-	return all[r.random.IntN(len(all))]
-}
-
-// usedBit returns a bit in a used page of the store. Most pages are free, and their
-// contents have no effect.
-func (r *rig) usedBit(t *testing.T, n *cluster.Coordinator) int64 {
-	t.Helper()
-	db, err := bbolt.Open(filepath.Join(n.DataDir, store), 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second, PreLoadFreelist: true})
-	clustertest.Must(t, err)
-	var used []int64
-	clustertest.Must(t, db.View(func(tx *bbolt.Tx) error {
-		for id := 0; ; {
-			page, err := tx.Page(id)
-			if err != nil || page == nil {
-				return err
-			}
-			for range 1 + page.OverflowCount {
-				if page.Type != "free" {
-					used = append(used, int64(id))
-				}
-				id++
-			}
-		}
-	}))
-	size := int64(db.Info().PageSize)
-	clustertest.Must(t, db.Close())
-	page := used[r.random.IntN(len(used))]
-	return (page*size)*8 + r.random.Int64N(size*8)
-}
-
-// bytesAround returns the current bytes around a flipped bit; none if the file was
-// removed.
-func (r *rig) bytesAround(f *flipped) ([]byte, error) {
-	file, err := os.Open(filepath.Join(r.disk(f.victim).Dir, f.path))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	around := make([]byte, 2*vicinity)
-	n, err := file.ReadAt(around, max(0, f.bit/8-vicinity))
-	if n > 0 {
-		err = nil // near the end of the file
-	}
-	return around[:n], errors.Join(err, file.Close())
-}
-
-// isIn reports whether the flipped bit is in the current bytes around it. It isn't in those of a
-// file that was removed, also if that was before its bytes were first read.
-func (f *flipped) isIn(now []byte) bool { return now != nil && bytes.Equal(now, f.around) }
-
-func TestABitIsNotInAFileThatWasRemoved(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		around, now []byte
-		want        bool
-	}{
-		"in its place":                  {[]byte("abc"), []byte("abc"), true},
-		"overwritten":                   {[]byte("abc"), []byte("abd"), false},
-		"removed":                       {[]byte("abc"), nil, false},
-		"removed before the first read": {nil, nil, false},
-	} {
-		if got := (&flipped{around: c.around}).isIn(c.now); got != c.want {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
-	}
-}
-
 // outlive observes a replica with a flipped bit, flips the bit back and restarts the
 // replica. whole is false if the damage may have been copied to an unknown place.
 func (r *rig) outlive(t *testing.T, f *flipped) (what fate, whole bool) {
@@ -247,9 +112,11 @@ func (r *rig) putBack(t *testing.T, f *flipped) (whole bool) {
 	clustertest.Must(t, err)
 	whole = now == nil // the file was removed, and the bit with it
 	if f.isIn(now) {
-		_, err := r.disk(f.victim).Flip(f.path, f.bit, 0)
+		contents, err := os.ReadFile(filepath.Join(r.disk(f.victim).Dir, f.path))
 		clustertest.Must(t, err)
-		whole = true
+		whole = !f.isCopied(contents)
+		_, err = r.disk(f.victim).Flip(f.path, f.bit, 0)
+		clustertest.Must(t, err)
 	}
 	clustertest.Must(t, f.victim.Start(t.Context()))
 	if r.halts(t, f.victim) {
