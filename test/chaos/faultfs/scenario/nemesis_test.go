@@ -41,6 +41,7 @@ func TestRandomDiskFaultsLoseNothing(t *testing.T) {
 	if len(out.Fired) == 0 {
 		t.Error("no fault fired")
 	}
+	r.areBack(t, r.c.Coordinators()) // one may exit after the nurse has ended
 	clustertest.Must(t, r.c.AwaitReady(t.Context()))
 	r.judge(t)
 }

@@ -108,10 +108,8 @@ func nearlyFullDisks(t *testing.T, store string) {
 	}
 	for _, n := range r.c.Coordinators() {
 		r.endsIfAsked(t, n, time.Second) // its last write came before the space
-		if !n.Running() {
-			clustertest.Must(t, n.Start(t.Context()))
-		}
 	}
+	r.areBack(t, r.c.Coordinators()) // one may need longer to exit
 	clustertest.Must(t, r.c.AwaitReady(t.Context()))
 	r.awaitBegun(t, 10)
 	r.fired("F41")

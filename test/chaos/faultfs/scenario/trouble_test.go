@@ -35,10 +35,15 @@ func TestEveryDiskFaultHeals(t *testing.T) {
 	r.judge(t)
 }
 
-// areBack waits until coordinators have caught up. It restarts those that have
-// exited or exit meanwhile.
+// steady is for how long coordinators are ready before they are back: one that exits
+// because of a fault that has ended may be ready until then.
+const steady = time.Second
+
+// areBack waits until coordinators have been ready for a second. It restarts those that
+// have exited or exit meanwhile.
 func (r *rig) areBack(t *testing.T, some []*cluster.Coordinator) {
 	t.Helper()
+	var since time.Time // all are ready; zero if one is not
 	clustertest.Must(t, cluster.Until(t.Context(), "the victims are back", guard, func(ctx context.Context) error {
 		var errs []error
 		for _, n := range some {
@@ -47,6 +52,16 @@ func (r *rig) areBack(t *testing.T, some []*cluster.Coordinator) {
 			}
 			errs = append(errs, n.Get(ctx, "/readyz"))
 		}
-		return errors.Join(errs...)
+		if err := errors.Join(errs...); err != nil {
+			since = time.Time{}
+			return err
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if time.Since(since) < steady {
+			return cluster.ErrNotYet
+		}
+		return nil
 	}))
 }
