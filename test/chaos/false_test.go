@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -41,11 +42,15 @@ func TestHealthyWorkersAreNotMarkedDown(t *testing.T) {
 		clustertest.Must(t, cluster.Pause(t.Context(), length))
 		clustertest.Must(t, leader.Resume())
 		clustertest.Must(t, cluster.Pause(t.Context(), 2*time.Second))
-		if !leader.Running() { // it exits if it was stopped during a disk call
-			t.Logf("%s exited after a stop of %v; restarting it", leader.Name, length)
-			clustertest.Must(t, leader.Start(t.Context()))
-		}
-		clustertest.Must(t, c.AwaitCaughtUp(t.Context(), leader))
+		clustertest.Must(t, cluster.Until(t.Context(), leader.Name+" has caught up", 5*time.Minute, func(ctx context.Context) error {
+			if !leader.Running() { // it exits if it was stopped during a disk call
+				t.Logf("%s exited after a stop of %v; restarting it", leader.Name, length)
+				clustertest.Must(t, leader.Start(t.Context())) //nolint:contextcheck // the process outlives the wait
+			}
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // it may exit only now
+			defer cancel()
+			return c.AwaitCaughtUp(ctx, leader)
+		}))
 		t.Logf("leader %s stopped for %v", leader.Name, length)
 	}
 
