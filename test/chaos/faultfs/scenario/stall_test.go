@@ -212,7 +212,7 @@ func TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt(t *testing.T) {
 	answered := make(chan outcome, 1)
 	said := []int{saidWhy(t, others[0]), saidWhy(t, others[1])}
 	go func() {
-		id, err := r.c.Submit(t.Context(), file, "--timeout", "60s")
+		id, err := r.c.Submit(t.Context(), file, "--timeout", "5m") // two coordinators exit and restart, and elect a leader, meanwhile
 		answered <- outcome{id, err}
 	}()
 	for i, hold := range holds {
