@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,11 +30,10 @@ func TestADamagedReplicaStopsAndNamesTheDamage(t *testing.T) {
 	r.begin(t, r.seed)
 	for _, c := range r.c.Coordinators() { // so that there are snapshots to damage
 		clustertest.Must(t, cluster.Until(t.Context(), c.Name+" has a snapshot", guard, func(context.Context) error {
-			names, err := filepath.Glob(filepath.Join(c.DataDir, "snapshots", "*", "state.bin"))
-			if err == nil && len(names) == 0 {
-				err = errors.New("no snapshot yet")
+			if len(snapshotFiles(c, "state.bin")) == 0 {
+				return errors.New("no snapshot yet")
 			}
-			return err
+			return nil
 		}))
 	}
 	for _, damage := range []struct {
@@ -166,10 +166,19 @@ func flipEntry(d *faultfs.Disk, n *cluster.Coordinator) error {
 	return nil
 }
 
+// snapshotFiles returns the paths of a file in each finished snapshot. A kill can leave an
+// unfinished one, whose files may be empty, and a running coordinator renames it.
+func snapshotFiles(n *cluster.Coordinator, name string) []string {
+	paths, _ := filepath.Glob(filepath.Join(n.DataDir, "snapshots", "*", name)) // a valid pattern
+	return slices.DeleteFunc(paths, func(path string) bool {
+		about, err := os.Stat(path)
+		return err != nil || about.Size() == 0 || strings.HasSuffix(filepath.Dir(path), ".tmp")
+	})
+}
+
 // flipAll flips a bit in a file of each snapshot.
-func flipAll(d *faultfs.Disk, n *cluster.Coordinator, name string, seed uint64) error {
-	paths, err := filepath.Glob(filepath.Join(n.DataDir, "snapshots", "*", name))
-	for _, path := range paths {
+func flipAll(d *faultfs.Disk, n *cluster.Coordinator, name string, seed uint64) (err error) {
+	for _, path := range snapshotFiles(n, name) {
 		within, relErr := filepath.Rel(d.Dir, path)
 		_, flipErr := d.Flip(within, -1, seed)
 		err = errors.Join(err, relErr, flipErr)
@@ -178,9 +187,8 @@ func flipAll(d *faultfs.Disk, n *cluster.Coordinator, name string, seed uint64) 
 }
 
 // rewriteAll replaces the contents of a file of each snapshot.
-func rewriteAll(n *cluster.Coordinator, name string) error {
-	paths, err := filepath.Glob(filepath.Join(n.DataDir, "snapshots", "*", name))
-	for _, path := range paths {
+func rewriteAll(n *cluster.Coordinator, name string) (err error) {
+	for _, path := range snapshotFiles(n, name) {
 		err = errors.Join(err, os.WriteFile(path, []byte(`{"Version": 1, "ID":`), 0o600))
 	}
 	return err

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -126,16 +125,13 @@ func TestABitIsFlippedIfNothingElseHasChanged(t *testing.T) {
 // snapshotFile returns a file of a snapshot, as a path on the disk; "" if missing.
 func (r *rig) snapshotFile(t *testing.T, n *cluster.Coordinator) string {
 	t.Helper()
-	all, err := r.disk(n).Files()
-	clustertest.Must(t, err)
-	all = slices.DeleteFunc(all, func(name string) bool {
-		base := filepath.Base(name)
-		return base != "state.bin" && base != "meta.json"
-	})
+	all := append(snapshotFiles(n, "state.bin"), snapshotFiles(n, "meta.json")...)
 	if len(all) == 0 {
 		return ""
 	}
-	return all[r.random.IntN(len(all))]
+	onDisk, err := filepath.Rel(r.disk(n).Dir, all[r.random.IntN(len(all))])
+	clustertest.Must(t, err)
+	return onDisk
 }
 
 // usedBit returns a bit in a used page of the store. Most pages are free, and their
