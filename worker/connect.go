@@ -30,9 +30,10 @@ const (
 	// maxImmediateRedirects are followed without a pause; more in a row mean
 	// that the replicas disagree on the leader.
 	maxImmediateRedirects = 3
-	// lateFailures in a row make a worker late: its pauses have grown, so that a coordinator that
-	// hangs must not cost a liveness timeout, too.
-	lateFailures      = 5
+	// lateFailures in a row make a worker late, after 1.6 s or more, which an election rarely
+	// takes: its pauses have grown, so that a coordinator that hangs must not cost a liveness
+	// timeout, too.
+	lateFailures      = 10
 	maxLearnedLeaders = 16
 	// foreignRetryDelay is how long the address of another cluster is tried only
 	// if no other is known. It may be given to a coordinator of this one.
@@ -128,8 +129,10 @@ func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 		f.avoided, f.avoidedUntil = addr, time.Now().Add(avoidDuration)
 	}
 	if successor, ok := errors.AsType[*successorError](err); ok {
-		f.avoided, f.avoidedUntil = addr, time.Now().Add(avoidDuration)
-		f.failures, f.followed, f.redirects = 0, nil, nil
+		if welcomed { // otherwise it may be only slow, and the worker stays late
+			f.avoided, f.avoidedUntil = addr, time.Now().Add(avoidDuration)
+			f.failures, f.followed, f.redirects = 0, nil, nil
+		}
 		f.learn(successor.address)
 		f.next = successor.address
 		return 0

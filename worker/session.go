@@ -86,7 +86,7 @@ func (w *Worker) session(ctx context.Context, addr string, others []string, late
 	s.ticker = time.NewTicker(defaultInterval)
 	s.suspect = time.NewTimer(suspicion)
 	if s.suspect.Stop(); late { // otherwise, until something is sent
-		s.awaitAnswer()
+		s.awaitAnswer(openingSuspicion)
 	}
 	defer func() {
 		s.watchdog.Stop()
@@ -134,7 +134,9 @@ func (s *session) loop(ctx context.Context) error {
 		case <-s.suspect.C:
 			s.search(ctx)
 		case found := <-s.successor:
-			return found
+			if s.isSucceeded(found) {
+				return found
+			}
 		case s.logChunk = <-logs:
 			if s.logChunk.GetEnd() {
 				delete(s.readers, s.logChunk.GetId())
@@ -231,7 +233,7 @@ func (s *session) sendNext() {
 	m.Fence = s.w.fence.message()
 	s.logChunk, s.idle = nil, false
 	if m.GetHeartbeat() != 0 || m.GetReports().GetOutcomes() != nil {
-		s.awaitAnswer()
+		s.awaitAnswer(suspicion)
 	}
 	s.slot.send(m)
 }

@@ -17,6 +17,9 @@ const (
 	// coordinators for its successor. The worker leaves only if there is one: a
 	// leader that is merely slow keeps its workers until the liveness timeout.
 	suspicion = 250 * time.Millisecond
+	// openingSuspicion is the same for a coordinator that has yet to welcome a late worker:
+	// handshakes and admission may take some time.
+	openingSuspicion = 750 * time.Millisecond
 	// successorWait is how long one call waits for a successor.
 	successorWait = 2 * time.Second
 	// successorAskers is how many coordinators are asked at once.
@@ -35,12 +38,18 @@ func (e *successorError) Error() string {
 	return fmt.Sprintf("the coordinator does not answer, and %s leads term %d", e.address, e.term)
 }
 
-// awaitAnswer notes that the leader should answer a message.
-func (s *session) awaitAnswer() {
+// awaitAnswer notes that the leader should answer a message within a time.
+func (s *session) awaitAnswer(limit time.Duration) {
 	if !s.awaiting {
 		s.awaiting = true
-		s.suspect.Reset(suspicion)
+		s.suspect.Reset(limit)
 	}
+}
+
+// isSucceeded reports whether a leader that was found ends the session: it may have been found
+// just before the welcome of a later one, or of itself.
+func (s *session) isSucceeded(found *successorError) bool {
+	return !s.welcomed || found.term > s.w.fence.message().GetTerm()
 }
 
 // heard notes a message of the leader, which is therefore alive.
@@ -54,26 +63,31 @@ func (s *session) heard() {
 }
 
 // search asks other coordinators for the leader's successor until the leader is
-// heard from, or the session ends. If they name the one that has yet to welcome the
-// worker, it is only slow.
+// heard from, or the session ends. While the worker is not welcomed, any leader is
+// one, also that of its last session, except for the coordinator of this session:
+// if others name that one, it is slow, and they are asked for a later leader.
 func (s *session) search(ctx context.Context) {
 	if s.endSearch != nil || len(s.others) == 0 {
 		return
 	}
 	ctx, s.endSearch = context.WithCancel(ctx)
-	term := s.w.fence.message().GetTerm()
+	term, itself := s.w.fence.message().GetTerm(), ""
+	if !s.welcomed {
+		term, itself = max(term, 1)-1, s.addr
+	}
 	others := slices.Clone(s.others)
 	//nolint:gosec // spread, not secrecy
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	askers, opening := min(successorAskers, len(others)), !s.welcomed
+	askers := min(successorAskers, len(others))
 	for first := range askers {
 		s.searching.Go(func() {
+			after := term
 			for i := first; ctx.Err() == nil; i += askers {
-				found := s.w.askSuccessor(ctx, others[i%len(others)], term)
-				if found != nil && opening && found.address == s.addr {
-					return
-				}
-				if found != nil {
+				switch found := s.w.askSuccessor(ctx, others[i%len(others)], after); {
+				case found == nil:
+				case found.address == itself:
+					after = found.term
+				default:
 					select {
 					case s.successor <- found:
 					default: // another asker was faster

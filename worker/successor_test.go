@@ -98,27 +98,39 @@ func (n *network) listenAsFollower(addr string) *node {
 }
 
 // A worker paused for up to two seconds between its tries, and one that then met a replica that
-// hung came back after the next leader had marked it down.
+// hung came back after the next leader had marked it down. The replica may have led meanwhile.
 func TestAReplicaThatHangsDoesNotDelayALateWorker(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(t)
-		first, hangs, follower, next := n.listen("n1:1", nil), n.listen("n2:1", nil), n.listenAsFollower("n3:1"), n.listen("n4:1", nil)
-		b := start(t, n, Config{Join: []string{"n1:1", "n2:1", "n3:1"}, Slots: 1, DrainTimeout: -1}, map[string]Handler{"ok": returns})
-		defer b.finish()
-		l := (<-first.sessions).welcome(t, 1)
-		l.heartbeat(t)
-		n.stop("n1:1")
-		for range 2 * lateFailures {
-			<-hangs.sessions
-		}
-		begun := time.Now()
-		follower.leader.Store(&dtaskv1.AwaitLeaderResponse{LeaderId: "n4", LeaderAddress: "n4:1", Term: 2})
-		<-next.sessions
-		if took := time.Since(begun); took >= livenessTimeout/2 {
-			t.Errorf("the leader got the session after %v", took)
-		}
-	})
+	for name, led := range map[string]bool{"a follower": false, "a leader": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { leavesWhatHangs(t, led) })
+		})
+	}
+}
+
+func leavesWhatHangs(t *testing.T, led bool) {
+	t.Helper()
+	n := newNetwork(t)
+	first, hangs, follower, next := n.listen("n1:1", nil), n.listen("n2:1", nil), n.listenAsFollower("n3:1"), n.listen("n4:1", nil)
+	b := start(t, n, Config{Join: []string{"n1:1", "n2:1", "n3:1"}, Slots: 1, DrainTimeout: -1}, map[string]Handler{"ok": returns})
+	defer b.finish()
+	l := (<-first.sessions).welcome(t, 1)
+	l.heartbeat(t)
+	n.stop("n1:1")
+	for range 2 * lateFailures {
+		<-hangs.sessions
+	}
+	if led {
+		follower.leader.Store(&dtaskv1.AwaitLeaderResponse{LeaderId: "n2", LeaderAddress: "n2:1", Term: 2})
+		time.Sleep(livenessTimeout / 2) // virtual
+	}
+	begun := time.Now()
+	follower.leader.Store(&dtaskv1.AwaitLeaderResponse{LeaderId: "n4", LeaderAddress: "n4:1", Term: 3})
+	<-next.sessions
+	if took := time.Since(begun); took >= livenessTimeout/2 {
+		t.Errorf("the leader got the session after %v", took)
+	}
 }
 
 func TestALateWorkerWaitsForALeaderThatIsSlow(t *testing.T) {
@@ -145,4 +157,23 @@ func TestALateWorkerWaitsForALeaderThatIsSlow(t *testing.T) {
 			t.Errorf("the leader got %d more sessions", got)
 		}
 	})
+}
+
+// An answer of another coordinator may have arrived just before the welcome.
+func TestAWelcomedWorkerLeavesOnlyForALaterLeader(t *testing.T) {
+	t.Parallel()
+	w := &Worker{}
+	if err := w.fence.admit(&dtaskv1.Fence{Epoch: 1, Term: 5}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		welcomed bool
+		term     uint64
+		want     bool
+	}{{false, 4, true}, {false, 6, true}, {true, 4, false}, {true, 5, false}, {true, 6, true}} {
+		s := &session{w: w, welcomed: c.welcomed}
+		if got := s.isSucceeded(&successorError{term: c.term}); got != c.want {
+			t.Errorf("%+v: got %v", c, got)
+		}
+	}
 }
