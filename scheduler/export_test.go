@@ -274,7 +274,7 @@ func (s *Scheduler) checkOrder() error {
 		}
 		some = some || q.resumable > 0
 		// A queue stays listed when its last shape is blocked, until it is at the front.
-		may := some || q.awaitsCapacity()
+		may := some || slices.ContainsFunc(q.parts, func(p *capacityPart) bool { return len(p.order.items) > 0 })
 		if q.pos < 0 && some && !q.paused && !q.full() || q.pos >= 0 && (!may || q.paused || q.full()) {
 			return fmt.Errorf("queue %q is listed: %v", name, q.pos >= 0)
 		}

@@ -172,9 +172,10 @@ func TestAQueueThatWantsAWorkerGetsOneThatAcceptsTasks(t *testing.T) {
 	c.push(c.hpc)
 	c.push(c.ml)
 	for len(c.s.Kept()) == 0 || c.s.Kept()[0].Queue == "web" || c.s.Wants() == 0 {
-		if c.end(); c.pushed > 1000 {
+		if len(c.running) == 0 || c.pushed > 1000 {
 			t.Fatal("no queue wants a worker while one is kept for another")
 		}
+		c.end()
 		c.start()
 		c.s.AddWorker(3, scheduler.Capacity{Slots: 40})
 		for range 40 {

@@ -45,8 +45,8 @@
 // and logged as an error. If a leader is silent for two seconds, the worker
 // closes the connection, even if it looks healthy. After 250 ms it asks other
 // coordinators for a leader of a later term, and moves there as soon as there is
-// one (successor.go). After some failures in a row, it asks them as early about a
-// coordinator that has yet to welcome it.
+// one (successor.go). After ten failures in a row, it also asks them if a coordinator
+// has not welcomed it after 750 ms.
 //
 // # Names
 //

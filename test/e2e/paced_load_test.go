@@ -101,14 +101,14 @@ func (s *secured) paced(rate int, leader string) *pacedLoad {
 func (l *pacedLoad) one(ctx context.Context, submitter, waiter *client.Client) error {
 	stored, err := submitter.Submit(ctx, l.job, client.SubmitOptions{})
 	if err != nil {
-		return fmt.Errorf("submitting a job: %w", err)
+		return l.failure(fmt.Errorf("submitting a job: %w", err))
 	}
 	l.mu.Lock()
 	l.open = append(l.open, stored.ID)
 	l.mu.Unlock()
 	job, err := waiter.Wait(ctx, stored.ID)
 	if err != nil {
-		return fmt.Errorf("waiting for job %s: %w", stored.ID, err)
+		return l.failure(fmt.Errorf("waiting for job %s: %w", stored.ID, err))
 	}
 	if job.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED || int(job.GetTasksCompleted()) != l.tasks {
 		l.t.Errorf("job %s: %v", stored.ID, job) // no stall of the machine excuses it
@@ -124,6 +124,15 @@ func (l *pacedLoad) one(ctx context.Context, submitter, waiter *client.Client) e
 	delete(l.seen, stored.ID)
 	l.ended++
 	return nil
+}
+
+// failure returns the error of a call. One that another leader or a stall of the machine does not
+// explain fails the test at once.
+func (l *pacedLoad) failure(err error) error {
+	if !errors.Is(err, client.ErrUnreachable) {
+		l.t.Error(err)
+	}
+	return err
 }
 
 // read reads the newest jobs until ctx is done.

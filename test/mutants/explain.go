@@ -112,7 +112,7 @@ func inChanges() []Mutant {
 	return []Mutant{
 		{
 			Name:   "a-change-ignores-that-queues-want-a-worker",
-			Edits:  []Edit{{"scheduler/task_view.go", "len(s.wants) > 0 && (s.unkept || s.fitting)", "false"}},
+			Edits:  []Edit{{"scheduler/task_view.go", "wanted: len(s.wants) > 0, retried: len(s.wants) > 0 && (s.unkept || s.fitting)", "wanted: false, retried: false"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestChangesAreSoundWhileQueuesWantAWorker"}},
 		},
 		{

@@ -38,6 +38,7 @@ func TestABriefSyncStallEndsNoProcess(t *testing.T) {
 		// The others may have started these while the disk of a follower still hangs.
 		clustertest.Must(t, cluster.Pause(t.Context(), time.Until(fired.Add(2*time.Second))))
 		if !victim.Running() || victim.Pid() != pid {
+			r.ends(t, victim)
 			if again == 0 {
 				t.Fatalf("%s exited because its disk took a second, like the processes of three tries before", victim.Name)
 			}
@@ -173,6 +174,7 @@ func (r *rig) slowDisks(t *testing.T) (harm string) {
 	for _, n := range r.c.Coordinators() {
 		clustertest.Must(t, r.disk(n).Heal())
 		if !n.Running() {
+			r.ends(t, n)
 			harm = n.Name + " exited because its disk is slow"
 		}
 	}

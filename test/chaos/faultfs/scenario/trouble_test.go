@@ -44,7 +44,7 @@ const steady = time.Second
 func (r *rig) areBack(t *testing.T, some []*cluster.Coordinator) {
 	t.Helper()
 	var since time.Time // all are ready; zero if one is not
-	clustertest.Must(t, cluster.Until(t.Context(), "the victims are back", guard, func(ctx context.Context) error {
+	clustertest.Must(t, cluster.Until(t.Context(), "the victims are back", 5*guard, func(ctx context.Context) error {
 		var errs []error
 		for _, n := range some {
 			if !n.Running() {
