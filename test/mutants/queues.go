@@ -41,6 +41,11 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestLargeTasksOfTwoQueues"}, {Package: "./scheduler", Run: "TestTheNextLargeTask"}},
 		},
 		{
+			Name:   "a-queue-that-wants-a-worker-overlooks-those-that-join",
+			Edits:  []Edit{{"scheduler/worker.go", "s.unkept = true // it may be kept for a task", ""}, {"scheduler/worker.go", "s.unkept = s.unkept || accepting", ""}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAQueueThatWantsAWorker"}},
+		},
+		{
 			Name:   "a-start-that-overtakes-is-not-counted",
 			Edits:  []Edit{{"scheduler/overtake.go", "of.turn = min(of.turn+1, agedStart-1)", "of.turn = min(of.turn, agedStart-1)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TurnByAgeAlthoughUrgent"}},
