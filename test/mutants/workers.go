@@ -4,6 +4,16 @@ package mutants
 func inWorkers() []Mutant {
 	return []Mutant{
 		{
+			Name:   "a-welcomed-session-ends-for-an-earlier-leader",
+			Edits:  []Edit{{"worker/successor.go", "return !s.welcomed || found.term > s.w.fence.message().GetTerm()", "return !s.welcomed || found.term > 0"}},
+			Caught: []Checker{{Package: "./worker", Run: "TestAWelcomedWorkerLeavesOnly"}},
+		},
+		{
+			Name:   "a-late-worker-waits-for-a-replica-that-hangs",
+			Edits:  []Edit{{"worker/connect.go", "return f.failures >= lateFailures", "return false"}},
+			Caught: []Checker{{Package: "./worker", Run: "TestAReplicaThatHangsDoesNotDelay"}},
+		},
+		{
 			Name:   "a-deposed-leader-is-obeyed",
 			Edits:  []Edit{{"worker/session.go", `if err := s.w.fence.admit(m.GetFence()); err != nil {`, `if err := s.w.fence.admit(m.GetFence()); err != nil && m.GetWelcome() != nil {`}},
 			Caught: []Checker{{Package: "./worker", Run: "LowerTerm|Foreign"}},
