@@ -111,7 +111,7 @@ func (s *Scheduler) recheckWait(r *readyQueue) {
 	}
 }
 
-// awaitsCapacity reports whether a ready queue of it waits for capacity.
+// awaitsCapacity reports whether any of its ready queues waits for capacity.
 func (q *queue) awaitsCapacity() bool {
 	return slices.ContainsFunc(q.parts, func(p *capacityPart) bool { return len(p.order.items) > 0 })
 }

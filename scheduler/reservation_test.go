@@ -165,7 +165,7 @@ func TestALargeTaskOfAQueueAboveItsShareStarts(t *testing.T) {
 	}
 }
 
-// A queue wanted a worker while all were kept for others, and had no look at one that joined.
+// A queue that wanted a worker while all were kept for others overlooked one that joined.
 func TestAQueueThatWantsAWorkerGetsOneThatAcceptsTasks(t *testing.T) {
 	t.Parallel()
 	c := newContest(t, 4)

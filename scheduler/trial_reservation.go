@@ -42,7 +42,7 @@ func (t *trial) start(k int) bool {
 	if t.assign(c); !ok || t.only != nil {
 		return ok
 	}
-	if t.v.wanted { // one of the queues may get the worker, or another one
+	if t.v.wanted { // one of the queues may get this worker, or another one
 		t.v.undecided = true
 		return false
 	}

@@ -97,7 +97,7 @@ func (n *network) listenAsFollower(addr string) *node {
 	return r
 }
 
-// A worker paused for up to two seconds between its tries, and one that then met a replica that
+// A worker pauses for up to two seconds between its tries. One that then reached a replica that
 // hung came back after the next leader had marked it down. The replica may have led meanwhile.
 func TestAReplicaThatHangsDoesNotDelayALateWorker(t *testing.T) {
 	t.Parallel()
