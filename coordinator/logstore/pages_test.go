@@ -10,7 +10,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
+
+	"github.com/dtask/dtask/test/boltpages"
 )
 
 // TestValidPagesAreNotDamage uses a store with branch pages, values over many pages,
@@ -67,10 +68,10 @@ func TestAPageThatMakesBboltPanicIsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	entry := int64(-1) // the page of the entries
-	for _, page := range usedPages(t, path) {
+	for _, page := range boltpages.Used(t, path) {
 		rewrite(t, path, func(content []byte) {
-			if content[page*pageSize+8] == leafFlag && content[page*pageSize+10] == 20 {
-				entry = page * pageSize
+			if content[page*boltpages.Size+8] == leafFlag && content[page*boltpages.Size+10] == 20 {
+				entry = page * boltpages.Size
 			}
 		})
 	}
@@ -134,35 +135,4 @@ func TestATruncatedFileIsDamageEvenIfOnlyFreePagesAreMissing(t *testing.T) {
 			t.Errorf("truncated to %d bytes of %d pages, it is accepted", size, p.count)
 		}
 	}
-}
-
-// pageSize is bbolt's page size.
-const pageSize = 4096
-
-// usedPages returns the pages of a store that are in use: most are free, and their
-// content does not matter.
-func usedPages(t *testing.T, path string) (used []int64) {
-	t.Helper()
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PageSize: pageSize, PreLoadFreelist: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.View(func(tx *bbolt.Tx) error {
-		for id := 0; ; {
-			page, err := tx.Page(id)
-			if err != nil || page == nil {
-				return err
-			}
-			for range 1 + page.OverflowCount {
-				if page.Type != "free" {
-					used = append(used, int64(id))
-				}
-				id++
-			}
-		}
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return used
 }

@@ -12,9 +12,8 @@ import (
 	"strconv"
 	"testing"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/test/boltpages"
 )
 
 // flips is how many bits are flipped, one per run; DTASK_BITFLIPS overrides it.
@@ -76,7 +75,7 @@ func flipBits(t *testing.T, store logstore.Kind) {
 	newest := filepath.Join(snapshotsDir, snapshots[len(snapshots)-1])
 	files = append(files, filepath.Join(newest, "state.bin"), filepath.Join(newest, "meta.json"))
 
-	used := usedPages(t, filepath.Join(dir, logstore.FileName))
+	used := boltpages.Used(t, filepath.Join(dir, logstore.FileName))
 	fates := make(map[fate]int)
 	for range count {
 		image := filepath.Join(t.TempDir(), "image")
@@ -92,11 +91,11 @@ func flipBits(t *testing.T, store logstore.Kind) {
 		rewrite(t, filepath.Join(image, name), func(content []byte) {
 			bit = random.Int64N(int64(len(bytes.TrimRight(content, "\x00"))) * 8)
 			if pages != nil {
-				within := int64(pageSize)
+				within := int64(boltpages.Size)
 				if random.IntN(2) == 0 {
 					within = 128 // the header of the page
 				}
-				bit = pages[random.IntN(len(pages))]*pageSize*8 + random.Int64N(within*8)
+				bit = pages[random.IntN(len(pages))]*boltpages.Size*8 + random.Int64N(within*8)
 			}
 			content[bit/8] ^= 1 << (bit % 8)
 		})
@@ -113,37 +112,6 @@ func flipBits(t *testing.T, store logstore.Kind) {
 		}
 	}
 	t.Logf("%d bits flipped: %v", count, fates)
-}
-
-// pageSize is bbolt's page size.
-const pageSize = 4096
-
-// usedPages returns the pages of a store that are in use: most are free, and their
-// content does not matter.
-func usedPages(t *testing.T, path string) (used []int64) {
-	t.Helper()
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PageSize: pageSize, PreLoadFreelist: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.View(func(tx *bbolt.Tx) error {
-		for id := 0; ; {
-			page, err := tx.Page(id)
-			if err != nil || page == nil {
-				return err
-			}
-			for range 1 + page.OverflowCount {
-				if page.Type != "free" {
-					used = append(used, int64(id))
-				}
-				id++
-			}
-		}
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return used
 }
 
 // intactDir returns the data directory of a stopped replica, with snapshots and a log

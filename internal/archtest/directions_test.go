@@ -102,6 +102,7 @@ var mayImport = map[string][]string{
 	"test/demo":        {"..."},
 	"test/alerts":      {"..."},
 	"test/bench/...":   {"..."},
+	"test/boltpages":   {},
 	"test/chaos/...":   {"..."},
 	"test/deploy":      {"..."},
 	"test/e2e/...":     {"..."},

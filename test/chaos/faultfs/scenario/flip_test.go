@@ -7,10 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
-	"go.etcd.io/bbolt"
-
+	"github.com/dtask/dtask/test/boltpages"
 	"github.com/dtask/dtask/test/chaos/faultfs"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
@@ -138,27 +136,9 @@ func (r *rig) snapshotFile(t *testing.T, n *cluster.Coordinator) string {
 // contents have no effect.
 func (r *rig) usedBit(t *testing.T, n *cluster.Coordinator) int64 {
 	t.Helper()
-	db, err := bbolt.Open(filepath.Join(n.DataDir, store), 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second, PreLoadFreelist: true})
-	clustertest.Must(t, err)
-	var used []int64
-	clustertest.Must(t, db.View(func(tx *bbolt.Tx) error {
-		for id := 0; ; {
-			page, err := tx.Page(id)
-			if err != nil || page == nil {
-				return err
-			}
-			for range 1 + page.OverflowCount {
-				if page.Type != "free" {
-					used = append(used, int64(id))
-				}
-				id++
-			}
-		}
-	}))
-	size := int64(db.Info().PageSize)
-	clustertest.Must(t, db.Close())
+	used := boltpages.Used(t, filepath.Join(n.DataDir, store))
 	page := used[r.random.IntN(len(used))]
-	return (page*size)*8 + r.random.Int64N(size*8)
+	return page*boltpages.Size*8 + r.random.Int64N(boltpages.Size*8)
 }
 
 // isCopied reports whether the contents of a store have the bytes next to a flipped bit more
