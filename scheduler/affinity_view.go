@@ -250,11 +250,41 @@ func (t *trial) reaches() bool {
 	case home != 0 && home == v.avoid:
 		v.undecided = true // those before it wait for a worker for which it does not
 		return false
-	case home == 0 || t.moves(v.class):
+	case home == 0:
 		return true
+	case t.moves(v.class):
+		if t.from.id != v.avoid || v.avoid == 0 || !v.anyOther(t.from, v.class) {
+			return true
+		}
+		v.undecided = true // it does not wait there, but goes to one of the others
+		return false
 	}
-	v.undecided = v.undecided || v.maySpill(v.class, v.seq)
+	v.undecided = v.undecided || v.maySpill(v.class, v.seq) || t.mayAge()
 	return false
+}
+
+// anyOther reports whether a worker other than one has capacity for a class.
+func (v *TaskView) anyOther(than *worker, c *class) bool {
+	return v.anyWorker(func(w *worker) bool { return w.id != than.id && w.ranked() && w.fits(c.shape) })
+}
+
+// mayAge reports whether so many tasks of its queue may start before the task at the worker of the
+// trial that one of them may be at a turn by age: then the task, which waits for another worker,
+// may start there.
+func (t *trial) mayAge() bool {
+	q, w, n := t.v.class.flow.queue, t.w, int64(1)
+	w.used, w.taken = t.from.used, t.from.taken // without what an earlier attempt of the trial assigned
+	room := int64(w.slots) - int64(w.used)
+	for i := range t.v.ahead {
+		a := &t.v.ahead[i]
+		if c := a.class; c.flow.queue != q || !c.mayStart() || !w.fitsWithSlot(c.shape) {
+			continue
+		}
+		if n += int64(len(a.seqs)); a.more {
+			n = room
+		}
+	}
+	return w.fitsWithSlot(t.v.class.shape) && t.v.agedKeyed(q, min(n, room))
 }
 
 // agedKeyed reports whether a task that waits for the worker of its key may start anywhere

@@ -55,6 +55,7 @@ func (s *Scheduler) awaitCapacity(r *readyQueue) {
 	f := r.class.flow
 	k.flowAt = int32(len(f.waits)) //nolint:gosec // G115: ready queues of an owner are far fewer
 	f.waits = append(f.waits, k)
+	s.passOver(f.queue)
 }
 
 // capacityPart returns the part of a ready queue.

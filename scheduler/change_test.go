@@ -273,8 +273,14 @@ func TestChangesAreSoundAndComplete(t *testing.T) {
 func TestChangesKnowWhichWorkersAreReserved(t *testing.T) {
 	t.Parallel()
 	var total changeCounts
+	// In these states, a change was missing: a task that waited for the worker of its key was the
+	// oldest, and a label that only a task before requires let that one start before a turn by age.
+	seeds := []uint64{19_857, 502_527}
 	for n := range *changeStates {
-		if !checkChanges(t, newAgedState(*changeSeed+uint64(n)), &total) { //nolint:gosec // not negative
+		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative
+	}
+	for _, seed := range seeds {
+		if !checkChanges(t, newAgedState(seed), &total) {
 			return
 		}
 	}

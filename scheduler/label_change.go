@@ -80,11 +80,14 @@ func compareValues(a, b Label) int {
 }
 
 // leavesOpen reports whether the task requires any value of a label of which tasks before it
-// forbid some: one of these would keep them away.
+// forbid or require some: one of these would keep them away, or let more of them start before a
+// turn by age.
 func (v *TaskView) leavesOpen() bool {
 	return slices.ContainsFunc(v.class.demand.Rules, func(r LabelRule) bool {
 		return !r.Not && len(r.Values) == 0 && slices.ContainsFunc(v.ahead, func(a aheadQueue) bool {
-			return slices.ContainsFunc(a.class.demand.Rules, func(x LabelRule) bool { return x.Not && x.Name == r.Name })
+			d := a.class.demand
+			return slices.ContainsFunc(d.Labels, func(l Label) bool { return l.Name == r.Name }) ||
+				slices.ContainsFunc(d.Rules, func(x LabelRule) bool { return len(x.Values) > 0 && x.Name == r.Name })
 		})
 	})
 }

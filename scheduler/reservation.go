@@ -235,11 +235,11 @@ func (s *Scheduler) dropReservations(valid func(TaskRef) bool) bool {
 	return len(s.reservations) < before
 }
 
-// passOver remembers a queue of which nothing is listed while shapes are blocked. It may
+// passOver remembers a queue of which nothing is listed, and some waits for capacity. It may
 // be first in order, but does not start anything, so that no turn by age of its own would
 // make a reservation.
 func (s *Scheduler) passOver(q *queue) {
-	if len(s.blocked) > 0 && q.pos < 0 && !q.passes {
+	if q.pos < 0 && !q.passes && len(s.blocked) > 0 && q.awaitsCapacity() {
 		q.passes, q.passed = true, s.starts
 		s.passed = append(s.passed, q)
 	}

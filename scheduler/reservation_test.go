@@ -199,6 +199,43 @@ func TestAQueueThatWantsAWorkerGetsOneThatAcceptsTasks(t *testing.T) {
 	}
 }
 
+// A queue without tasks had left the order before its shape was blocked again, by a task of another
+// one: then it was not known that its next task was passed over.
+func TestALargeTaskOfAShapeThatIsBlockedAlreadyStarts(t *testing.T) {
+	t.Parallel()
+	c := newContest(t, 4)
+	pass := func() { // one small task starts after another
+		for range 40 {
+			c.end()
+			if n := c.start(); n[c.small] != 1 {
+				t.Fatalf("%v start, want a small task", n)
+			}
+		}
+	}
+	cancelled := c.push(c.ml)
+	c.start()
+	c.cancelled[cancelled] = true
+	pass()
+	for range 5 { // four start while nothing is blocked
+		for range 4 {
+			c.end()
+		}
+		c.start()
+	}
+	cancelled = c.push(c.hpc)
+	c.start()
+	c.cancelled[cancelled] = true
+	pass()
+	c.push(c.ml)
+	for range 100 {
+		c.end()
+		if n := c.start(); n[c.ml] > 0 {
+			return
+		}
+	}
+	t.Fatal("the large task never starts")
+}
+
 // A worker that has capacity for the task of the first queue that wants one is not kept for the
 // second, whose task needs more, until that of the first has started.
 func TestTheSecondQueueThatWantsAWorkerDoesNotGetThatOfTheFirst(t *testing.T) {
