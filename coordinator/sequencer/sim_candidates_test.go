@@ -52,7 +52,7 @@ func (o *simOrder) look(s *fsm.State, job *fsm.Job, ordered bool) (list []simCan
 		at, known := o.since[ref]
 		if !known || at.attempt != attempt {
 			at = simReady{attempt: attempt, first: o.batch, last: o.batch}
-		} else if at.version != job.Version || at.queue != queue || at.require != require {
+		} else if at.version != job.Version || at.queue != queue || at.require != require || o.moved[queue] {
 			at.last = o.batch
 		}
 		at.version, at.queue, at.require = job.Version, queue, require
@@ -64,6 +64,26 @@ func (o *simOrder) look(s *fsm.State, job *fsm.Job, ordered bool) (list []simCan
 		}
 	}
 	return list
+}
+
+// setTwice returns the queues whose settings an entry changes more than once. What they require
+// may be as before, although it was different for a moment, which put their tasks behind others.
+func setTwice(e fsm.Entry) map[string]bool {
+	sets, twice := make(map[string]int), make(map[string]bool)
+	for _, op := range e.Ops {
+		name := ""
+		switch op := op.(type) {
+		case *fsm.SetQueue:
+			name = op.Name
+		case *fsm.DeleteQueue:
+			name = op.Name
+		default:
+			continue
+		}
+		sets[name]++
+		twice[name] = sets[name] > 1
+	}
+	return twice
 }
 
 // queueOf returns the queue of a job, and what it requires of workers; "" = nothing.
@@ -133,7 +153,7 @@ func (o *simOrder) addStart(list []simStart, it fsm.AssignItem, v *fsm.State) []
 	last := o.batch
 	if at, known := o.since[it.TaskRef]; known && at.attempt+1 == it.Attempt {
 		x.first = at.first
-		if at.version == job.Version && at.queue == queue && at.require == require {
+		if at.version == job.Version && at.queue == queue && at.require == require && !o.moved[queue] {
 			last = at.last
 		}
 	}

@@ -19,6 +19,7 @@ const simTurnByAge = 16
 type simOrder struct {
 	since   map[fsm.TaskRef]simReady
 	batch   int
+	moved   map[string]bool      // queues of which the batch has changed the settings twice
 	passed  map[string]simPassed // by queue
 	kept    map[fsm.TaskRef]fsm.WorkerID
 	failure string
@@ -57,6 +58,7 @@ func (o *simOrder) proposed(data []byte, seq *sequencer.Sequencer) (failure stri
 		return err.Error()
 	}
 	soft := seq.Soft()
+	o.moved = setTwice(e)
 	starts := o.starts(e, soft.View)
 	kept := o.kept
 	o.kept = soft.Kept
