@@ -222,6 +222,41 @@ func TestAnAttemptOfAnArchivedJobCountsUntilItsLeaseEnds(t *testing.T) {
 	}
 }
 
+// The worker may come back within the lease, and still stop what it ran of such a job.
+func TestAnAttemptOfAnArchivedJobCountsWhenItsWorkerReturns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.config = func(cfg *sequencer.Config) { cfg.KeepJobs = 1 }
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "db", atMost(1))
+		id := mustSubmit(t, s, using("k", 1, "db"))
+		w := attachWorker(t, s, "w1", "a", 1, keep)
+		c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
+		for _, job := range []fsm.JobID{id, mustSubmit(t, s, spec{key: "a", n: 1}), mustSubmit(t, s, spec{key: "b", n: 1})} {
+			if _, err := s.CancelJob(t.Context(), job, "no"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.await("the job is archived", func() bool { return c.job(id).ID == 0 })
+		w.fallSilent()
+		<-time.After(5 * time.Second) // the worker is down
+		next := mustSubmit(t, s, using("next", 1, "db"))
+		again := attachWorker(t, s, "w1", "a", 1, keep, w.held...)
+		attachWorker(t, s, "w2", "b", 4, keep)
+		<-time.After(10 * time.Second)
+		if c.assigned(next) != 0 {
+			t.Fatal("the next task starts while the worker still stops the attempt")
+		}
+		again.report(dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, w.held[0])
+		<-time.After(time.Second)
+		if c.assigned(next) != 1 {
+			t.Error("the next task does not start after the attempt has ended")
+		}
+	})
+}
+
 func TestAChangedLimitTakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -89,6 +89,9 @@ func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) 
 func (t *workerTable) hold(b *batch, w *worker, x held, started bool) {
 	p := t.policies.of(b.view, x.TaskRef)
 	x.assigned, x.class, x.priority = b.at, t.policies.classOfAttempt(b.view, x.AttemptRef, p), p.priority
+	if l, ok := t.leases.byRef[x.AttemptRef]; ok {
+		x.class = l.class // the state may not have its job any more, and it still counts towards limits
+	}
 	x.observed = t.running.has(x.AttemptRef) // its worker may have held it before, until it was lost
 	if started {
 		x.started, x.progressed = b.at, b.at
