@@ -19,6 +19,19 @@ func (s *Scheduler) Views(t TaskRef, c ClassID, p Priority, avoid WorkerID, vali
 	return views
 }
 
+// SetTokens sets the tokens of the limits that have some: a Scheduler has fewer than a rate allows
+// while nothing starts.
+func (l TaskViews) SetTokens(of func(limit string) uint32) {
+	for _, v := range l {
+		// unordered: each limit is independent of the others
+		for _, x := range v.limitOf {
+			if x.rated && x.tokens > 0 {
+				x.tokens = of(x.name)
+			}
+		}
+	}
+}
+
 // Fits is TaskView.Fits for any alternative.
 func (l TaskViews) Fits() bool { return slices.ContainsFunc(l, (*TaskView).Fits) }
 

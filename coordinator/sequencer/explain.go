@@ -176,6 +176,7 @@ func (s *Sequencer) viewCapacity(b *batch, q *question, t *fsm.Task) {
 		avoid = scheduler.WorkerID(t.Worker)
 	}
 	q.view = s.dispatch.sched.Views(schedulerRef(q.task), policies.classOf(b.view, q.task, p), p.priority, avoid, isReady(b.view))
+	q.view.SetTokens(func(use string) uint32 { return policies.rates.tokens(use, b.now) })
 	if ends := q.view.KeyWaitEnds(); ends > 0 {
 		q.keyUntil = b.wall.UnixMilli() + max(ends-b.at.milliseconds(), 0)
 	}

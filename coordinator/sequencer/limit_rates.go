@@ -100,6 +100,19 @@ func (r *limitRates) settle(now time.Time) (more bool) {
 	return more
 }
 
+// tokens returns how many tasks with a use the rate lets start now, and changes nothing. The
+// scheduler may have fewer: it gets those of the time that passes when a task starts, or when it
+// has none.
+func (r *limitRates) tokens(use string, now time.Time) uint32 {
+	k := r.byUse[use]
+	if k == nil {
+		return 0
+	}
+	then := k.bucket
+	then.refill(now)
+	return uint32(then.whole()) //nolint:gosec // at most MaxRateBurst
+}
+
 // changed follows a change of a limit. Its buckets keep their whole tokens.
 func (r *limitRates) changed(now time.Time, name string, old, to fsm.LimitSettings) {
 	switch {

@@ -74,7 +74,9 @@ func (s *Sequencer) LimitLoads(ctx context.Context, holdersOf string) ([]LimitLo
 		var loads []LimitLoad
 		at := make(map[string]int)
 		for _, l := range s.dispatch.sched.LimitLoads() {
-			at[l.Name] = len(loads)
+			if at[l.Name] = len(loads); l.Rated {
+				l.Tokens = s.dispatch.policies.rates.tokens(l.Name, b.now)
+			}
 			loads = append(loads, LimitLoad{LimitLoad: l})
 		}
 		if holdersOf == "" {

@@ -362,6 +362,33 @@ func TestARateFollowsItsChanges(t *testing.T) {
 	})
 }
 
+// What may start is counted when it is asked for, also if nothing has started since.
+func TestTheLoadOfALimitHasTheStartsThatItsRateAllowsNow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "api", fsm.LimitSettings{Rate: 1, PeriodMS: 1000, Burst: 10})
+		attachWorker(t, s, "w1", "a", 8, keep)
+		<-time.After(afterLeases)
+		mustSubmit(t, s, using("k", 8, "api"))
+		synctest.Wait()
+		for _, want := range []uint32{2, 5, 8, 10, 10} {
+			if l := mustLimitLoad(t, s, "api"); l.Held != 8 || l.Tokens != want {
+				t.Errorf("%d tasks run and %d may start, want 8 and %d", l.Held, l.Tokens, want)
+			}
+			<-time.After(3 * time.Second)
+		}
+		more := mustSubmit(t, s, using("more", 5, "api"))
+		for range 2 { // an answer changes nothing
+			if list := mustExplain(t, s, more, 4).Capacity.Changes; len(list) == 0 || list[0].Code != "add_slots" || list[0].Amount != 5 {
+				t.Errorf("got %+v, want that the task starts with 5 more slots", list)
+			}
+		}
+	})
+}
+
 // A bucket that is full does not fill further while nothing uses it.
 func TestAnIdleRateAllowsItsBurstOnly(t *testing.T) {
 	t.Parallel()
