@@ -64,7 +64,7 @@ type attempt struct {
 	item         *array.Item                  // current item of an array; used by the executor only, nil once ended
 	log          *attemptLog                  // of an attempt with several items; used by the executor only
 	exclusive    bool                         // at most once
-	limited      bool                         // it counts towards a named limit: it must not run without a lease
+	limited      bool                         // not exclusive, and counts towards a named limit: it must not run without a lease
 	checkpointer atomic.Pointer[checkpointer] // nil: the attempt has no checkpoint directory
 	savedData    atomic.Bool                  // SaveCheckpoint was called
 	secrets      *attemptSecrets              // nil: the task names none; used by the executor only

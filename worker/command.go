@@ -66,7 +66,7 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	lines.OnCheckpoint = a.checkpointer.Load().request // environ created it
 	errorLines := process.NewLines(nil)
 	var leased *process.Lease
-	if a.limited {
+	if len(a.policy.GetUses()) > 0 { // also at most once: when the lease ends, others take its place
 		leased = w.lease.ofPrograms()
 	}
 	exit, err := w.runProgram(a, &process.Spec{
@@ -80,6 +80,8 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	switch {
 	case errors.Is(err, errNotBegun):
 		return released(notBegun)
+	case errors.Is(err, process.ErrLeaseEnded) && a.exclusive:
+		return endedBy(ErrLeaseEnded)
 	case errors.Is(err, process.ErrLeaseEnded):
 		return endedBy(errLimitedLeaseEnded)
 	case err != nil:

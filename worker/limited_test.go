@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -31,4 +32,38 @@ func TestAnAttemptWithALimitDoesNotStartAfterItsLease(t *testing.T) {
 	if n := len(reports.GetOutcomes().GetTasks()); n != 2 {
 		t.Errorf("got %d outcomes, want those of the tasks 1 and 3", n)
 	}
+}
+
+// The supervisor of a command knows the lease: it ends the command also while this process is
+// stopped, and does not wait for a command that ignores a stop.
+func TestACommandWithALimitEndsWithTheLeaseIfItRunsAtMostOnce(t *testing.T) {
+	t.Parallel()
+	n := newRealNetwork(t)
+	r := n.listen("n1:1", nil)
+	b := start(t, n, Config{Slots: 1, DrainTimeout: -1}, map[string]Handler{"ok": returns})
+	l := <-r.sessions
+	l.term = 1
+	l.send(t, &dtaskv1.SessionResponse{Heartbeat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 100, LivenessTimeoutMs: 60_000, LeaseMs: 2000}})
+	defer func() {
+		b.drain()
+		l.serveTillEnd(t)
+		if err := <-b.done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		n.stopAll()
+	}()
+	policy := &dtaskv1.TaskPolicy{Execution: atMostOnce, Uses: []string{"db"}, KillGraceMs: 60_000}
+	l.assign(t, work{task: 1, body: shell("trap '' TERM; sleep 15"), policy: policy})
+	l.next(t, "a start request", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetStartRequests()) == 1 })
+	l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}})
+	for m := range l.in { // no heartbeat is answered any more
+		maps.Copy(l.seen, outcomesIn(m))
+		for _, o := range l.seen {
+			if o.GetError() != "lease ended" || !o.GetFatal() || o.tookMS > 10_000 {
+				t.Errorf("got outcome %v after %d ms, want that the command was killed when its lease ended", o, o.tookMS)
+			}
+			return
+		}
+	}
+	t.Error("the worker left before the command ended")
 }
