@@ -188,13 +188,13 @@ func (c *cluster) mustStartAfterTheLease(id fsm.JobID, of any) {
 }
 
 // What a worker runs of a job that ended is not in the state as soon as the job is only in the
-// history.
+// history, which is while it stops if memory is short.
 func TestAnAttemptOfAnArchivedJobCountsUntilItsLeaseEnds(t *testing.T) {
 	t.Parallel()
 	for _, newLeader := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t)
-			c.config = func(cfg *sequencer.Config) { cfg.KeepJobs = 1 }
+			c.config = func(cfg *sequencer.Config) { cfg.KeepTasks = 1 }
 			s, end := c.lead()
 			atQueueLevel(t, s)
 			mustSetLimit(t, s, "db", atMost(1))
@@ -227,7 +227,7 @@ func TestAnAttemptOfAnArchivedJobCountsWhenItsWorkerReturns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.config = func(cfg *sequencer.Config) { cfg.KeepJobs = 1 }
+		c.config = func(cfg *sequencer.Config) { cfg.KeepTasks = 1 }
 		s, _ := c.lead()
 		atQueueLevel(t, s)
 		mustSetLimit(t, s, "db", atMost(1))
@@ -254,6 +254,44 @@ func TestAnAttemptOfAnArchivedJobCountsWhenItsWorkerReturns(t *testing.T) {
 		if c.assigned(next) != 1 {
 			t.Error("the next task does not start after the attempt has ended")
 		}
+	})
+}
+
+// A job stays in the state while a worker stops an attempt of it, which may take longer than a
+// lease: the next leader must know what the attempt counts towards.
+func TestAnAttemptThatStopsSlowlyCountsUnderTheNextLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.config = func(cfg *sequencer.Config) { cfg.KeepJobs = 1 }
+		s, end := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "db", atMost(1))
+		id := mustSubmit(t, s, using("k", 1, "db"))
+		w := attachWorker(t, s, "w1", "a", 1, keep)
+		c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
+		others := []fsm.JobID{mustSubmit(t, s, spec{key: "a", n: 1}), mustSubmit(t, s, spec{key: "b", n: 1})}
+		for _, job := range append([]fsm.JobID{id}, others...) {
+			if _, err := s.CancelJob(t.Context(), job, "no"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.await("another job is archived", func() bool { return c.job(others[0]).ID == 0 })
+		next := mustSubmit(t, s, using("next", 1, "db"))
+		_ = end()
+		s, _ = c.lead()
+		w = attachWorker(t, s, "w1", "a", 1, keep, w.held...)
+		attachWorker(t, s, "w2", "b", 4, keep)
+		<-time.After(afterLeases)
+		if c.assigned(next) != 0 {
+			t.Fatal("the next task starts while the worker still stops the attempt")
+		}
+		w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, w.held[0])
+		<-time.After(time.Second)
+		if c.assigned(next) != 1 {
+			t.Error("the next task does not start after the attempt has ended")
+		}
+		c.await("the job is archived", func() bool { return c.job(id).ID == 0 || c.job(others[1]).ID == 0 })
 	})
 }
 

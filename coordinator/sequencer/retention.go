@@ -29,6 +29,7 @@ const (
 // sweep.
 type retention struct {
 	cfg       *Config
+	workers   *workerTable
 	completed endedJobs // all tasks completed: they can only be read
 	others    endedJobs // can be retried, and may have dead letters
 	tasks     uint64    // of all jobs in the state
@@ -167,7 +168,8 @@ type archiving struct {
 // take takes jobs of a list that ended at or before oldestMS, and the oldest
 // ones if there are too many, or if the list has more than maxTasks tasks. A
 // job with undelivered notifications, which are made from it, stays unless
-// memory is short.
+// memory is short. So does one of which a worker stops attempts, or may: the
+// next leader must know what limits these count towards.
 func (a *archiving) take(e *endedJobs, oldestMS int64, maxTasks uint64) {
 	var kept []endedJob
 	for len(e.list) > 0 && len(a.ids) < maxArchived {
@@ -180,7 +182,7 @@ func (a *archiving) take(e *endedJobs, oldestMS int64, maxTasks uint64) {
 		if a.pending == nil {
 			a.pending = pendingNotifications(a.view)
 		}
-		if a.pending[j.id] && !short {
+		if (a.pending[j.id] || a.mayStop(e, j.id)) && !short {
 			kept = append(kept, j)
 			continue
 		}
@@ -191,4 +193,10 @@ func (a *archiving) take(e *endedJobs, oldestMS int64, maxTasks uint64) {
 	if len(kept) > 0 {
 		e.list = append(kept, e.list...)
 	}
+}
+
+// mayStop reports whether a worker stops attempts of an ended job, or may do so and has not
+// reported to this leader yet.
+func (r *retention) mayStop(e *endedJobs, id fsm.JobID) bool {
+	return r.workers.isStopping(id) || e == &r.others && len(r.workers.settling.pending) > 0
 }

@@ -27,7 +27,7 @@ func notificationMutants() []Mutant {
 		},
 		{
 			Name:   "jobs-expire-before-their-notification",
-			Edits:  []Edit{{"coordinator/sequencer/retention.go", `if a.pending[j.id] &&`, `if a.pending[0] &&`}},
+			Edits:  []Edit{{"coordinator/sequencer/retention.go", `if (a.pending[j.id] ||`, `if (a.pending[0] ||`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Kept"}},
 		},
 		{
