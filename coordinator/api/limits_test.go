@@ -244,3 +244,23 @@ func TestTheLargestRatesThatMayBeSetAreThoseOfTheState(t *testing.T) {
 		wantError(t, set(x[0], x[1], x[2]), codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 	}
 }
+
+// The job was checked before the queue, or the limit, was deleted.
+func TestAJobWhoseQueueOrLimitIsDeletedMeanwhileIsInvalid(t *testing.T) {
+	t.Parallel()
+	for want, deletion := range map[string]fsm.Op{
+		`job.queue: unknown queue "etl"; dtaskctl queue list shows the queues`: &fsm.DeleteQueue{Name: "etl"},
+		`uses: unknown limit "db"; dtaskctl limit list shows the limits`:       &fsm.DeleteLimit{Name: "db"},
+	} {
+		r := withLimits(t)
+		r.leader.op(t, &fsm.SetQueue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1}, AtMS: 1})
+		r.leader.before = func() { r.leader.op(t, deletion) }
+		h := header("x")
+		h.Queue, h.Policies[0].Uses = "etl", []string{"db"}
+		_, err := r.send(t.Context(), request("k", h, task("a")))
+		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+		if faults := strings.Join(detailOf(err).GetFaults(), "\n"); faults != want {
+			t.Errorf("got %q, want %q", faults, want)
+		}
+	}
+}

@@ -20,9 +20,10 @@ type memLeader struct {
 	nowMS        int64
 	last         sequencer.Submission
 	submits      int
-	requests     int   // calls of Propose
-	fail         error // of the next calls
-	hang         bool  // SubmitMany waits for its context
+	requests     int    // calls of Propose
+	fail         error  // of the next calls
+	hang         bool   // SubmitMany waits for its context
+	before       func() // is called by SubmitMany; may be nil
 	clockInDoubt bool
 	waiting      int // jobs that SubmitMany was called with
 	observed     map[fsm.JobID]map[uint32]sequencer.Observation
@@ -105,6 +106,9 @@ func (l *memLeader) SubmitMany(ctx context.Context, list []sequencer.Submission)
 			stored = append(stored, sequencer.SubmitOutcome{Err: context.Cause(ctx)})
 		}
 		return stored
+	}
+	if l.before != nil {
+		l.before()
 	}
 	for _, s := range list {
 		r, err := l.store(s)

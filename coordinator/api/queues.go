@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/nearest"
@@ -207,6 +209,21 @@ func (s *Server) checkQueue(h *dtaskv1.JobHeader) error {
 		return spec.Faults{{Where: "job.queue", What: "unknown queue " + quote(name), Do: fault}}
 	}
 	return nil
+}
+
+// explainDeleted names the queue of a job, or the limit, that was deleted after the job was checked.
+func (s *Server) explainDeleted(encoded []byte, rejection error) error {
+	h := new(dtaskv1.JobHeader)
+	if err := proto.Unmarshal(encoded, h); err != nil {
+		return rejection
+	}
+	if err := s.checkQueue(h); err != nil {
+		return err
+	}
+	if err := s.checkUses(h); err != nil {
+		return err
+	}
+	return rejection
 }
 
 func showQueue(q *fsm.Queue) *dtaskv1.Queue {

@@ -52,6 +52,8 @@ func (s *schedules) SetSchedule(stream grpc.ClientStreamingServer[dtaskv1.SetSch
 		return s.scheduleMismatch(u.scope, n.Name, n.IfVersion)
 	case isRejected(err, fsm.LimitExceeded):
 		return refused("the limits of schedules are 10,000, and 64 MiB for all of their jobs together: delete some, or make the job smaller")
+	case isRejected(err, fsm.QueueNotFound), isRejected(err, fsm.LimitNotFound):
+		return s.explainDeleted(n.Header, err)
 	case isRejected(err, fsm.IdentityRevoked), isRejected(err, fsm.IdentityNotFound):
 		return denied("%s was revoked", u.caller)
 	case err != nil:

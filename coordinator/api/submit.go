@@ -261,8 +261,11 @@ func (s *submitStream) submit(ctx context.Context, c checked) error {
 			s.awaitSuccessor(ctx, s.leader)
 		}
 		for i, r := range outcomes {
-			if isRejected(r.Err, fsm.RunOpen) {
+			switch {
+			case isRejected(r.Err, fsm.RunOpen):
 				r.Err = s.explainOpenKey(c.submissions[i].Header, r.Err)
+			case isRejected(r.Err, fsm.QueueNotFound), isRejected(r.Err, fsm.LimitNotFound):
+				r.Err = s.explainDeleted(c.submissions[i].Header, r.Err)
 			}
 			s.results.AddDeferred(s.result(ctx, c.numbers[i], r))
 		}
