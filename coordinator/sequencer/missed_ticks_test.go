@@ -2,10 +2,12 @@ package sequencer_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 )
 
@@ -134,4 +136,44 @@ func TestMissedTicksOfManySchedulesRunOneByOne(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A leader that takes over after an outage finds that all schedules have missed ticks. Users and
+// workers must not wait until it has searched them all, which takes milliseconds for each.
+func TestAnEntryDecidesTheMissedTicksOfFewSchedules(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		var agrees atomic.Bool
+		c.config = func(cfg *sequencer.Config) { cfg.ClockAgrees = agrees.Load }
+		agrees.Store(true)
+		s, end := c.lead()
+		raiseToSchedules(t, s)
+		const schedules = 100
+		for i := range schedules {
+			n := everyTenSeconds(fmt.Sprintf("s%d", i))
+			n.EveryMS, n.ScheduleRules = 3_600_000, fsm.ScheduleRules{Overlap: fsm.OverlapAllow, Missed: fsm.MissedSkip}
+			mustSet(t, s, n)
+		}
+		_ = end()
+		<-time.After(time.Until(simEpoch.Add(2 * time.Hour)))
+		agrees.Store(false) // until the first comparison of the term
+		c.lead()
+		<-time.After(11 * time.Second)
+		agrees.Store(true)
+		<-time.After(200 * time.Millisecond)
+		entries := make(map[int64]int)
+		for _, x := range c.fires() {
+			entries[x.atMS]++
+		}
+		decided := 0
+		for at, n := range entries {
+			if decided += n; n > 8 {
+				t.Errorf("the entry at %d decides the missed ticks of %d schedules", at, n)
+			}
+		}
+		if decided != schedules {
+			t.Errorf("the missed ticks of %d of %d schedules are decided", decided, schedules)
+		}
+	})
 }

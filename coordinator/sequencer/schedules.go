@@ -37,6 +37,7 @@ type schedules struct {
 	blocked    []*schedule      // due, but can't fire now; each at most once
 	retrying   bool             // there is a timer for these two
 	nextMissed time.Time        // when the next missed tick may run, by the monotonic clock
+	searches   searches         // for missed ticks
 	offset     clockOffset      // when the timers were set
 }
 
@@ -170,7 +171,7 @@ func (t *schedules) retry(b *batch) {
 	list := t.blocked
 	t.blocked = nil
 	for i, s := range list {
-		if b.full() || !t.cfg.ClockAgrees() || t.uploads.full() {
+		if b.full() || !t.cfg.ClockAgrees() || t.uploads.full() || t.searches.areSpent(b) {
 			t.blocked = append(t.blocked, list[i:]...)
 			break
 		}
@@ -200,7 +201,7 @@ func (t *schedules) retryLater(b *batch) {
 	switch {
 	case b.full():
 		at = b.now
-	case len(t.unarmed) > 0 || t.uploads.full():
+	case len(t.unarmed) > 0 || t.uploads.full() || t.searches.areSpent(b):
 		at = b.now.Add(armInterval)
 	}
 	t.timers.add(timer{at: at, kind: timerTick})
@@ -228,6 +229,10 @@ func (t *schedules) advance(b *batch, s *schedule) {
 			}
 			continue
 		}
+		if !reserved && t.searches.areSpent(b) {
+			t.block(b, s)
+			return
+		}
 		m := t.missed(b, x, s, tick)
 		if m.decision == fsm.TickRuns && !reserved && b.now.Before(t.nextMissed) {
 			s.reserved = true
@@ -239,7 +244,7 @@ func (t *schedules) advance(b *batch, s *schedule) {
 			t.nextMissed = b.now.Add(missedInterval)
 		}
 		reserved = false
-		if !t.decide(b, x, m.tick, m.decision, m.earlier) {
+		if !t.decide(b, x, m.tick, m.decision, countTicks(s.calendar, tick, m.tick, maxCounted)) {
 			return
 		}
 	}
