@@ -189,6 +189,13 @@ func (s *Schedule) fires(c Config) error {
 	if _, ok := s.next(begin); ok {
 		return nil
 	}
+	if len(c.Except) > 0 {
+		without := c
+		without.Except = nil
+		if _, err := New(without); err != nil {
+			return err // the exceptions are not the reason
+		}
+	}
 	e := &Error{Field: "cron", What: "never fires: it has no tick within ten years", Do: "change its days and months"}
 	switch {
 	case len(c.Except) > 0:

@@ -137,6 +137,8 @@ func TestAScheduleThatIsWrongIsRefused(t *testing.T) {
 		"at=2026-03-29T02:30; zone=Europe/Berlin; skip=":                                             "at: never fires: none of the times exists",
 		"cron=0 0 * * *; from=2026-02-01; until=2026-01-01":                                          `until: "2026-01-01" is before from, "2026-02-01"`,
 		"cron=0 0 1 1 *; from=2026-02-01; until=2026-12-01":                                          "until: never fires: it has no tick from 2026-02-01 until 2026-12-01",
+		"cron=0 0 1 1 *; from=2026-02-01; until=2026-12-01; except=2026-03-01":                       "until: never fires: it has no tick from 2026-02-01 until 2026-12-01",
+		"at=2026-03-29T02:30; zone=Europe/Berlin; skip=; except=2026-12-25":                          "at: never fires: none of the times exists",
 		"cron=0 0 29 2 *; until=2026-02-01; except=2016-02-29; except=2020-02-29; except=2024-02-29": "except: never fires",
 	} {
 		_, err := define(t, definition)
