@@ -99,12 +99,16 @@ func (k *sharedKeys) run(b *batch, g *gates) {
 	slices.Sort(k.dirty)
 	keys := slices.Compact(k.dirty)
 	k.dirty = nil
+	stopping := make(map[string]int) // jobs by key
+	for _, s := range k.stopping {
+		stopping[s.key]++
+	}
 	for i, key := range keys {
 		if b.full() {
 			k.dirty = append(k.dirty, keys[i:]...)
 			return
 		}
-		k.release(b, key, g)
+		k.release(b, key, stopping[key], g)
 	}
 }
 
@@ -126,15 +130,10 @@ func (k *sharedKeys) confirm(b *batch, workers *workerTable) {
 }
 
 // release lets the jobs run that wait for a key, the oldest first, as long as it is free.
-func (k *sharedKeys) release(b *batch, key string, g *gates) {
+// stopping is the number of ended jobs that still hold it.
+func (k *sharedKeys) release(b *batch, key string, stopping int, g *gates) {
 	if _, doubt := k.doubts[key]; doubt {
 		return
-	}
-	stopping := 0
-	for _, s := range k.stopping {
-		if s.key == key {
-			stopping++
-		}
 	}
 	for list := k.waiting[key]; len(list) > 0; {
 		job, ok := b.view.Job(list[0])

@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,5 +21,27 @@ func BenchmarkTheEndOfAJobWithAKey(b *testing.B) {
 	k, at, job := newSharedKeys(), &batch{cfg: &Config{}, now: time.Now()}, &fsm.Job{ID: 1 << 40}
 	for b.Loop() {
 		k.stops(at, job, "key", t)
+	}
+}
+
+// Schedules that replace their runs at the same tick have as many keys and as many jobs that stop.
+func TestKeysThatMayBeFreeAreCheckedInOneCycle(t *testing.T) {
+	t.Parallel()
+	s, err := New(testConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.batches.next(s.view)
+	const keys = 20_000
+	for id := range fsm.JobID(keys) {
+		key := fmt.Sprint(id)
+		s.workers.stopping[id] = 1
+		s.gates.keys.stopping[id] = stoppingJob{key, b.now.Add(time.Minute)}
+		s.gates.keys.wait(key, id+keys)
+	}
+	began := time.Now()
+	s.gates.keys.run(b, &s.gates)
+	if took := time.Since(began); took > 2*time.Second { // some ms, and half a minute if each key reads all jobs
+		t.Errorf("the leader stops for %v", took)
 	}
 }
