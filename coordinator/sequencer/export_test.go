@@ -141,8 +141,8 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 	for _, t := range r.timers.h {
 		list, ok := have[key{t.kind, t.task, t.attempt, t.due}]
 		near := func(at time.Time) bool {
-			early := t.at.Sub(at) // rebuilt, the wait of a retry is bounded from the new term on, so later
-			return early.Abs() <= time.Millisecond || t.kind == timerDue && early > 0
+			early := t.at.Sub(at) // rebuilt, waits are bounded from the new term on, so later
+			return early.Abs() <= time.Millisecond || t.kind == timerDue && early > 0 || t.kind == timerDeadline && early > 0 && early < maxJobTimer
 		}
 		switch {
 		case t.kind == timerUpload: // for those of earlier terms
@@ -387,6 +387,23 @@ func (s *Sequencer) Waiting(ctx context.Context) int {
 	q := &query{done: make(chan struct{}), f: func(*batch) error { n = s.dispatch.sched.Len(); return nil }}
 	if !s.ask(ctx, q) {
 		return -1
+	}
+	return n
+}
+
+// JobTimers returns how many timers each job has for its start, its expiry and its deadline.
+func (s *Sequencer) JobTimers(ctx context.Context) map[fsm.JobID]int {
+	n := make(map[fsm.JobID]int)
+	q := &query{done: make(chan struct{}), f: func(*batch) error {
+		for _, t := range s.timers.h {
+			if t.kind == timerGate || t.kind == timerExpiry || t.kind == timerDeadline {
+				n[t.task.Job]++
+			}
+		}
+		return nil
+	}}
+	if !s.ask(ctx, q) {
+		return nil
 	}
 	return n
 }

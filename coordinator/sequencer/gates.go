@@ -57,7 +57,7 @@ func (g *gates) take(b *batch, job *fsm.Job) {
 	case !job.Gated || job.Waiting:
 		delete(g.timed, job.ID)
 	case start > b.entry.NowMS(): // or the wall clock was set back
-		g.wait(job.ID, b.monotonic(start))
+		g.wait(job.ID, soon(b, b.monotonic(start)))
 	default:
 		delete(g.timed, job.ID)
 		g.arrived = append(g.arrived, job.ID)
@@ -99,12 +99,12 @@ func (g *gates) run(b *batch) {
 // addExpiry sets the timer for the expiry of a job, if it has one.
 func (g *gates) addExpiry(b *batch, job *fsm.Job) {
 	if at := job.ExpiryMS(); at != 0 {
-		g.timers.add(timer{at: b.monotonic(at), kind: timerExpiry, task: fsm.TaskRef{Job: job.ID}})
+		g.timers.addJob(b, timerExpiry, job.ID, b.monotonic(at))
 	}
 }
 
-// expire cancels a job that has not started in time. The timer is too early if the job was
-// retried since, or the wall clock was set back.
+// expire cancels a job that has not started in time. The timer is too early if that time was far
+// ahead, the job was retried since, or the wall clock was set back.
 func (g *gates) expire(b *batch, id fsm.JobID) {
 	job, ok := b.view.Job(id)
 	at := job.ExpiryMS()

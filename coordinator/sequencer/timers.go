@@ -23,6 +23,10 @@ const (
 	timerSettled                       // the leases that a new leader does not know have ended
 )
 
+// maxJobTimer is how far ahead timers of jobs are set. Timers can't be removed, and most jobs end
+// long before their deadline.
+const maxJobTimer = time.Hour
+
 // timer fires at a time. Timers are never removed before: what fires checks
 // whether it still applies.
 type timer struct {
@@ -66,11 +70,25 @@ func (t *timers) sweep(b *batch) {
 	heap.Init(&t.h)
 }
 
+// addJob adds a timer of a job. It fires earlier if the time is far ahead, and sets the next one
+// then, unless the job has ended.
+func (t *timers) addJob(b *batch, kind timerKind, id fsm.JobID, at time.Time) {
+	t.add(timer{at: soon(b, at), kind: kind, task: fsm.TaskRef{Job: id}})
+}
+
+// soon returns a time, or that in maxJobTimer if it is earlier.
+func soon(b *batch, at time.Time) time.Time {
+	if limit := b.now.Add(maxJobTimer); at.After(limit) {
+		return limit
+	}
+	return at
+}
+
 // addDeadline adds the timer of a job's deadline, which its cleanup tasks don't
 // have.
 func (t *timers) addDeadline(b *batch, job fsm.Job) {
 	if job.Header.GetDeadlineMs() > 0 && !job.CleaningUp() {
-		t.add(timer{at: deadline(b, job), kind: timerDeadline, task: fsm.TaskRef{Job: job.ID}})
+		t.addJob(b, timerDeadline, job.ID, deadline(b, job))
 	}
 }
 
@@ -123,8 +141,8 @@ func (d *dispatcher) fire(b *batch, t timer) {
 	}
 }
 
-// fireDeadline ends a job whose deadline has passed. The timer is too early if
-// the job was retried since, or the wall clock was set back.
+// fireDeadline ends a job whose deadline has passed. The timer is too early if the deadline was
+// far ahead, the job was retried since, or the wall clock was set back.
 func (t *timers) fireDeadline(b *batch, id fsm.JobID) {
 	job, ok := b.view.Job(id)
 	switch {
