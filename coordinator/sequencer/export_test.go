@@ -408,6 +408,23 @@ func (s *Sequencer) JobTimers(ctx context.Context) map[fsm.JobID]int {
 	return n
 }
 
+// QueueTimeouts returns how many timers there are for queue timeouts, and how many ends are known.
+func (s *Sequencer) QueueTimeouts(ctx context.Context) (timers, ends int) {
+	q := &query{done: make(chan struct{}), f: func(*batch) error {
+		for _, t := range s.timers.h {
+			if t.kind == timerQueue {
+				timers++
+			}
+		}
+		ends = len(s.dispatch.queued.until)
+		return nil
+	}}
+	if !s.ask(ctx, q) {
+		return -1, -1
+	}
+	return timers, ends
+}
+
 // TickTimers returns how many timers there are for ticks of schedules.
 func (s *Sequencer) TickTimers(ctx context.Context) int {
 	n := -1

@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"container/heap"
 	"time"
 
 	"github.com/dtask/dtask/fsm"
@@ -14,7 +15,11 @@ type queueTimeouts struct {
 	// ignored. The timer of the latest removes the entry.
 	until   map[fsm.TaskRef]time.Time
 	expired []fsm.TaskRef // tasks to requeue, in order
+	checked int           // up to this one, drop has checked the timers
 }
+
+// maxTimersChecked is how many timers a sweep checks, which takes some milliseconds.
+const maxTimersChecked = 10_000
 
 // startQueueTimeout starts the queue timeout of a task that was queued, if it
 // has one.
@@ -26,6 +31,35 @@ func (d *dispatcher) startQueueTimeout(b *batch, ref fsm.TaskRef, p *policy) {
 	}
 }
 
+// dropQueueTimeouts removes timers of tasks that do not wait any more, some with each sweep.
+// Mostly, tasks wait far shorter than they may: the timers of all that have started since would be
+// many more than those of the tasks that wait.
+func (d *dispatcher) dropQueueTimeouts(b *batch) {
+	q, h := &d.queued, &d.timers.h
+	for range min(len(*h), maxTimersChecked) {
+		if q.checked >= len(*h) {
+			q.checked = 0
+			return
+		}
+		t := (*h)[q.checked]
+		latest := t.kind == timerQueue && q.until[t.task].Equal(t.at)
+		if t.kind != timerQueue || latest && d.isQueued(b, t.task) {
+			q.checked++
+			continue
+		}
+		if latest {
+			delete(q.until, t.task)
+		}
+		heap.Remove(h, q.checked)
+	}
+}
+
+// isQueued reports whether a task waits in a queue. If it does later, its queue timeout begins then.
+func (d *dispatcher) isQueued(b *batch, ref fsm.TaskRef) bool {
+	t, _ := b.view.Task(ref)
+	return t.State == fsm.Pending && !d.cleanups.holds(ref)
+}
+
 // endQueueTimeout fails a task that still waits, or marks it for requeue.
 func (d *dispatcher) endQueueTimeout(b *batch, t timer) {
 	if !d.queued.until[t.task].Equal(t.at) {
@@ -34,7 +68,7 @@ func (d *dispatcher) endQueueTimeout(b *batch, t timer) {
 	delete(d.queued.until, t.task)
 	v, _ := b.view.Task(t.task)
 	switch {
-	case v.State != fsm.Pending || d.cleanups.holds(t.task): // it is not in the queue
+	case !d.isQueued(b, t.task):
 	case d.policies.numbered(b.view, t.task.Job, v.Policy).requeues:
 		d.queued.expired = append(d.queued.expired, t.task)
 	default:

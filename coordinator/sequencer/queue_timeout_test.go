@@ -131,3 +131,33 @@ func TestARetriedTaskHasItsWholeQueueTimeout(t *testing.T) {
 		}
 	})
 }
+
+// Most tasks wait far shorter than they may.
+func TestATaskThatHasStartedLeavesNoQueueTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		hours := &dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, QueueTimeoutMs: 3 * 3_600_000}
+		started := mustSubmit(t, s, spec{key: "started", n: 300, policy: hours})
+		w := attachWorker(t, s, "w", "a", 4, succeed)
+		c.awaitEnd(started)
+		s.Detach(w.id, w)
+		cancelled := mustSubmit(t, s, spec{key: "cancelled", n: 10, policy: hours})
+		waits := mustSubmit(t, s, spec{key: "waits", n: 5, policy: &dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, QueueTimeoutMs: 600_000}})
+		if _, err := s.CancelJob(t.Context(), cancelled, "not needed"); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second)
+		if timers, ends := s.QueueTimeouts(t.Context()); timers != 5 || ends != 5 {
+			t.Errorf("%d timers and %d ends of queue timeouts are left, want those of 5 tasks that wait", timers, ends)
+		}
+		if err := s.Audit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		pass(10 * time.Minute)
+		if job := c.job(waits); job.State != fsm.JobFailed {
+			t.Errorf("the job that waits is %v, want failed after ten minutes", job.State)
+		}
+	})
+}
