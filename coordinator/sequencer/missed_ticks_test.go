@@ -177,3 +177,26 @@ func TestAnEntryDecidesTheMissedTicksOfFewSchedules(t *testing.T) {
 		}
 	})
 }
+
+// While a missed tick waits for its turn, further ones are missed, and the oldest is not one of the
+// hundred newest any more. It is skipped, and the turn is that of the next one.
+func TestMissedTicksRunWhileMoreAreMissed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, end := c.lead()
+		raiseToSchedules(t, s)
+		for i := range 30 {
+			n := everyTenSeconds(fmt.Sprintf("s%d", i))
+			n.EveryMS, n.Missed = 1000, fsm.MissedAll
+			mustSet(t, s, n)
+		}
+		_ = end()
+		<-time.After(150 * time.Second)
+		c.lead()
+		<-time.After(30 * time.Second)
+		if runs := len(c.missedRuns()); runs < 590 {
+			t.Errorf("%d missed ticks run within 30 s, want 20 per second", runs)
+		}
+	})
+}

@@ -243,7 +243,7 @@ func (t *schedules) advance(b *batch, s *schedule) {
 		if m.decision == fsm.TickRuns && !reserved {
 			t.nextMissed = b.now.Add(missedInterval)
 		}
-		reserved = false
+		reserved = reserved && m.decision != fsm.TickRuns
 		if !t.decide(b, x, m.tick, m.decision, countTicks(s.calendar, tick, m.tick, maxCounted)) {
 			return
 		}

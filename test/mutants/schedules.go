@@ -31,6 +31,11 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "MissedTicksOfManySchedules"}},
 		},
 		{
+			Name:   "a-missed-tick-that-is-skipped-takes-the-turn-of-the-next",
+			Edits:  []Edit{{"coordinator/sequencer/schedules.go", "		reserved = reserved && m.decision != fsm.TickRuns\n", "		reserved = false\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "MissedTicksRunWhileMoreAreMissed"}},
+		},
+		{
 			Name:   "a-wall-clock-time-fires-in-two-zones",
 			Edits:  []Edit{{fire, ", x.Ordered && x.LastCivil != 0 && o.Civil <= x.LastCivil:", ":"}},
 			Caught: []Checker{{Package: "./fsm", Run: fsmTests}},
