@@ -164,8 +164,9 @@ func (s *Scheduler) setBlocked(sh *shape, blocked bool) {
 		n := len(p.order.items)
 		switch {
 		case n == 0:
-		case blocked: // the queue leaves the order when it is at the front
+		case blocked: // the queue leaves the order when it is at the front, unless it is paused or full
 			p.queue.resumable -= n
+			s.passOver(p.queue)
 		default:
 			p.queue.resumable += n
 			s.relistQueue(p.queue)

@@ -213,8 +213,9 @@ func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
 // that are not blocked.
 func (s *Scheduler) checkCapacityParts(listed map[*shape]int) error {
 	for name, q := range s.queues {
-		resumable := 0
+		resumable, waits := 0, false
 		for _, p := range q.parts {
+			waits = waits || p.shape.blocked && len(p.order.items) > 0
 			if p.queue != q || !slices.Contains(p.shape.parts, p) {
 				return fmt.Errorf("queue %q has a part that its shape does not have", name)
 			}
@@ -246,6 +247,9 @@ func (s *Scheduler) checkCapacityParts(listed map[*shape]int) error {
 		}
 		if resumable != q.resumable {
 			return fmt.Errorf("queue %q: %d ready queues are resumable, counted %d", name, resumable, q.resumable)
+		}
+		if waits && q.pos < 0 && !q.passes {
+			return fmt.Errorf("queue %q waits for capacity, and is not known to be passed over", name)
 		}
 	}
 	return nil

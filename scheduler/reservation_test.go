@@ -199,34 +199,36 @@ func TestAQueueThatWantsAWorkerGetsOneThatAcceptsTasks(t *testing.T) {
 	}
 }
 
-// A queue without tasks had left the order before its shape was blocked again, by a task of another
-// one: then it was not known that its next task was passed over.
-func TestALargeTaskOfAShapeThatIsBlockedAlreadyStarts(t *testing.T) {
-	t.Parallel()
-	c := newContest(t, 4)
-	pass := func() { // one small task starts after another
-		for range 40 {
-			c.end()
-			if n := c.start(); n[c.small] != 1 {
-				t.Fatalf("%v start, want a small task", n)
-			}
+// pass starts one small task after another.
+func (c *contest) pass(t *testing.T) {
+	t.Helper()
+	for range 40 {
+		c.end()
+		if n := c.start(); n[c.small] != 1 {
+			t.Fatalf("%v start, want a small task", n)
 		}
 	}
-	cancelled := c.push(c.ml)
-	c.start()
-	c.cancelled[cancelled] = true
-	pass()
+}
+
+// blockAgain lets small tasks start while no shape is blocked, which is then blocked again by a
+// task of another queue than "ml".
+func (c *contest) blockAgain(t *testing.T) {
+	t.Helper()
+	c.pass(t)
 	for range 5 { // four start while nothing is blocked
 		for range 4 {
 			c.end()
 		}
 		c.start()
 	}
-	cancelled = c.push(c.hpc)
+	cancelled := c.push(c.hpc)
 	c.start()
 	c.cancelled[cancelled] = true
-	pass()
-	c.push(c.ml)
+}
+
+// wantLarge ends tasks until the large one of "ml" starts.
+func (c *contest) wantLarge(t *testing.T) {
+	t.Helper()
 	for range 100 {
 		c.end()
 		if n := c.start(); n[c.ml] > 0 {
@@ -234,6 +236,39 @@ func TestALargeTaskOfAShapeThatIsBlockedAlreadyStarts(t *testing.T) {
 		}
 	}
 	t.Fatal("the large task never starts")
+}
+
+// A queue without tasks had left the order before its shape was blocked again, by a task of another
+// one: then it was not known that its next task was passed over.
+func TestALargeTaskOfAShapeThatIsBlockedAlreadyStarts(t *testing.T) {
+	t.Parallel()
+	c := newContest(t, 4)
+	cancelled := c.push(c.ml)
+	c.start()
+	c.cancelled[cancelled] = true
+	c.blockAgain(t)
+	c.pass(t)
+	c.push(c.ml)
+	c.wantLarge(t)
+}
+
+// The shape of a waiting task is blocked again while its queue may start nothing: from then on, the
+// queue is passed over, although it is not in the order that it would leave.
+func TestALargeTaskStartsAfterItsQueueWasHeldBack(t *testing.T) {
+	t.Parallel()
+	for name, held := range map[string]scheduler.Queue{"paused": {Paused: true}, "full": {MaxRunning: 10}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newContest(t, 4)
+			c.push(c.ml)
+			c.start()
+			c.s.SetQueue("ml", held)
+			c.blockAgain(t)
+			c.pass(t)
+			c.s.SetQueue("ml", scheduler.Queue{})
+			c.wantLarge(t)
+		})
+	}
 }
 
 // A worker that has capacity for the task of the first queue that wants one is not kept for the

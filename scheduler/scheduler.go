@@ -279,8 +279,8 @@ func (s *Scheduler) pop(q *readyQueue) {
 // block records that a shape fits nowhere. Its ready queues leave the order when they are
 // at the front.
 func (s *Scheduler) block(c *class) {
-	s.setBlocked(c.shape, true)
 	s.blocked = append(s.blocked, c.shape)
+	s.setBlocked(c.shape, true)
 	s.reserve(c)
 }
 

@@ -51,6 +51,11 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskOfAShape"}},
 		},
 		{
+			Name:   "a-paused-queue-whose-shape-is-blocked-is-not-passed-over",
+			Edits:  []Edit{{"scheduler/capacity_wait.go", "s.passOver(p.queue)", ""}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsAfterItsQueue"}},
+		},
+		{
 			Name:   "a-start-that-overtakes-is-not-counted",
 			Edits:  []Edit{{"scheduler/overtake.go", "of.turn = min(of.turn+1, agedStart-1)", "of.turn = min(of.turn, agedStart-1)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TurnByAgeAlthoughUrgent"}},
