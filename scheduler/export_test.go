@@ -79,6 +79,18 @@ func (s *Scheduler) AwaitingCapacity() (n int) {
 	return n
 }
 
+// Parked returns the length of the lists of what waits for limits, quotas and capacity.
+func (s *Scheduler) Parked() int {
+	n := len(s.blocked)
+	for _, l := range s.limits {
+		n += len(l.waiting)
+	}
+	for _, q := range s.queues {
+		n += len(q.over)
+	}
+	return n
+}
+
 // OverQuota returns how many ready queues the quotas of a queue hold back.
 func (s *Scheduler) OverQuota(name string) int { return len(s.queues[name].over) }
 

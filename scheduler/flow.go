@@ -1,5 +1,7 @@
 package scheduler
 
+import "slices"
+
 // agedStart is how often a queue starts its oldest task: at every 16th start. A task with
 // a older ones in its queue, which fits somewhere and which nothing else holds back,
 // starts within 16·(a+1) starts of the queue. It is a count, not a time, so that it needs
@@ -230,14 +232,32 @@ func (s *Scheduler) park(r *readyQueue, why parking) {
 	case byShape:
 		s.awaitCapacity(r)
 	case byQuota:
-		q.over = append(q.over, r)
+		q.over = s.appendParked(q.over, r)
 	case byNamedLimit:
 		l := r.class.fullLimit()
-		l.waiting = append(l.waiting, r)
+		l.waiting = s.appendParked(l.waiting, r)
 	case byAffinity:
 		s.await(r)
 	case byLimit, listable:
 	}
+}
+
+// appendParked adds a ready queue to a list of parked ones.
+func (s *Scheduler) appendParked(list []*readyQueue, r *readyQueue) []*readyQueue {
+	if len(list) == cap(list) {
+		list = compact(list, func(x *readyQueue) bool { return s.classes[x.class.id] != x.class })
+	}
+	return append(list, r)
+}
+
+// compact drops what belongs to recycled classes from a list that would grow: what makes it empty
+// may not happen for long, while jobs come and go. A list that it leaves nearly full grows, so that
+// it is not read again for each of the next elements.
+func compact[T any](list []T, recycled func(T) bool) []T {
+	if list = slices.DeleteFunc(list, recycled); len(list) > cap(list)*3/4 {
+		list = slices.Grow(list, len(list)+1)
+	}
+	return list
 }
 
 // unpark returns a ready queue to the order, if it is still held back for this reason.

@@ -104,7 +104,7 @@ func (s *Scheduler) dropEntries(c *class) {
 }
 
 // recycle removes a class without uses and attempts, and its alternatives. Their ready queues
-// may still be in lists of parked ones, where they have no effect.
+// may still be in lists of parked ones, where they have no effect: see compact.
 func (s *Scheduler) recycle(c *class) {
 	if c.alternatives == nil {
 		s.recycleOne(c)

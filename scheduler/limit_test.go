@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/dtask/dtask/scheduler"
@@ -74,4 +75,41 @@ func TestALimitedClassIsRecycledAfterItsLastAttempt(t *testing.T) {
 	mustNext(t, s)
 	s.Push(task(3), 0, scheduler.Normal, 0)
 	mustNext(t, s)
+}
+
+// Nothing ends for a long time, while jobs that wait for a limit, a quota or a worker come and are
+// cancelled: what waited of them must not be kept until something ends.
+func TestJobsThatAreCancelledWhileTheyWaitLeaveNothing(t *testing.T) {
+	t.Parallel()
+	gpu := []scheduler.Quantity{{Name: "gpu", Amount: 1}}
+	for name, demand := range map[string]scheduler.Demand{
+		"limit":    {Uses: []string{"db"}},
+		"quota":    {Queue: "q", Resources: gpu},
+		"capacity": {Resources: []scheduler.Quantity{{Name: "gpu", Amount: 3}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := scheduler.New(1)
+			s.AddWorker(1, scheduler.Capacity{Slots: 4, Resources: []scheduler.Quantity{{Name: "gpu", Amount: 2}}})
+			s.SetQueue("q", scheduler.Queue{Max: gpu})
+			holder := s.Class(scheduler.Demand{Queue: "q", Resources: gpu, Uses: []string{"db"}})
+			s.SetNamedLimit("db", 1)
+			s.Push(task(0), holder, scheduler.Normal, 0)
+			if _, ok := s.Next(nil); !ok {
+				t.Fatal("the holder does not start")
+			}
+			for i := range 1000 {
+				demand.Owner = strconv.Itoa(i)
+				c := s.Class(demand)
+				s.Push(task(i+1), c, scheduler.Normal, 0)
+				if a, ok := s.Next(nil); ok {
+					t.Fatalf("%+v starts", a)
+				}
+				s.Retire(c)
+			}
+			if n := s.Parked(); n > 10 {
+				t.Errorf("%d are kept", n)
+			}
+		})
+	}
 }

@@ -279,6 +279,9 @@ func (s *Scheduler) pop(q *readyQueue) {
 // block records that a shape fits nowhere. Its ready queues leave the order when they are
 // at the front.
 func (s *Scheduler) block(c *class) {
+	if len(s.blocked) == cap(s.blocked) {
+		s.blocked = compact(s.blocked, func(sh *shape) bool { return sh.classes == 0 })
+	}
 	s.blocked = append(s.blocked, c.shape)
 	s.setBlocked(c.shape, true)
 	s.reserve(c)
