@@ -24,16 +24,16 @@ func (s *Scheduler) keepForOldest(q *queue, before uint64, valid func(TaskRef) b
 		return
 	}
 	if r := s.oldestBlocked(q, valid); r != nil && r.front().seq < before {
-		s.want(q, valid)
+		s.want(q)
+		s.keepWanted(valid)
 	}
 }
 
-// want makes a reservation for a queue as soon as a worker can be kept, after the queues
-// that have waited for one.
-func (s *Scheduler) want(q *queue, valid func(TaskRef) bool) {
+// want lets the next keepWanted make a reservation for a queue, or a later one as soon as a worker
+// can be kept, after the queues that have waited for one.
+func (s *Scheduler) want(q *queue) {
 	q.wants, s.unkept = true, true
 	s.wants = append(s.wants, q)
-	s.keepWanted(valid)
 }
 
 // keepWanted makes the reservations that are wanted, as far as workers can be kept. While a worker
@@ -246,13 +246,14 @@ func (s *Scheduler) passOver(q *queue) {
 }
 
 // keepForPassed wants a reservation for each queue that was passed over by as many starts of
-// others as there are between two turns by age.
-func (s *Scheduler) keepForPassed(valid func(TaskRef) bool) {
+// others as there are between two turns by age. All of them are wanted before the first is made,
+// which reads all that are wanted: mostly, many queues were passed over by the same starts.
+func (s *Scheduler) keepForPassed() {
 	for n := len(s.passed); n > 0 && s.passed[0].passed+agedStart <= s.starts; n-- {
 		q := s.passed[0]
 		s.passed = slices.Delete(s.passed, 0, 1)
 		if q.passes = false; q.pos < 0 && q.kept == nil && !q.wants {
-			s.want(q, valid)
+			s.want(q)
 		}
 		s.passOver(q)
 	}

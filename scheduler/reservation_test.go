@@ -271,6 +271,31 @@ func TestALargeTaskStartsAfterItsQueueWasHeldBack(t *testing.T) {
 	}
 }
 
+// Many queues are passed over by the same starts. All of them want a worker then, and are read once.
+func TestManyQueuesThatWantAWorkerAreReadOnce(t *testing.T) {
+	t.Parallel()
+	c, queues := newContest(t, 4), 200
+	for i := range queues {
+		c.push(c.s.Class(scheduler.Demand{Queue: strconv.Itoa(i), Resources: []scheduler.Quantity{{Name: "cpu", Amount: 4}}}))
+	}
+	for range 40 {
+		c.end()
+		read := 0
+		a, ok := c.s.Next(func(scheduler.TaskRef) bool { read++; return true })
+		if read > 10*queues {
+			t.Fatalf("%d tasks are read to start one", read)
+		}
+		if ok {
+			c.running = append(c.running, a)
+			c.push(a.Class)
+		}
+		if c.start(); c.s.Wants() > 0 {
+			return
+		}
+	}
+	t.Fatal("no queue wants a worker")
+}
+
 // A worker that has capacity for the task of the first queue that wants one is not kept for the
 // second, whose task needs more, until that of the first has started.
 func TestTheSecondQueueThatWantsAWorkerDoesNotGetThatOfTheFirst(t *testing.T) {

@@ -236,7 +236,7 @@ func (s *Scheduler) startInTurn(r *readyQueue, w *worker, valid func(TaskRef) bo
 	r.class.flow.served, r.class.flow.queue.served = s.starts, s.starts
 	a := s.assign(r, w)
 	if len(s.passed) > 0 {
-		s.keepForPassed(valid)
+		s.keepForPassed()
 	}
 	if (s.unkept || s.fitting) && len(s.wants) > 0 {
 		s.keepWanted(valid)
