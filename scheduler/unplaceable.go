@@ -20,15 +20,18 @@ func (c *class) empty() bool {
 	return c.queues[Low].n+c.queues[Normal].n+c.queues[High].n+c.queues[Urgent].n == 0
 }
 
-// couldRun reports whether a worker could run an attempt of the class if it were idle.
-// It mostly finds one among the first workers, which is cheaper than class.eligible.
+// couldRun reports whether a worker could run an attempt of the class if it were idle. Mostly one
+// of the first can, which is found before the workers of the class are listed. If few can, such as
+// the one to which a task is pinned, only the list is fast: it is the same until the fleet changes.
 func (s *Scheduler) couldRun(c *class) bool {
-	for _, w := range s.sorted {
-		if w.usable() && w.eligible(c.shape) {
-			return true
+	if c.version != s.version {
+		for _, w := range s.sorted[:min(maxProbes, len(s.sorted))] {
+			if w.usable() && w.eligible(c.shape) {
+				return true
+			}
 		}
 	}
-	return false
+	return s.someUsable(c.shape)
 }
 
 // validEntries returns the number of a class's entries, from the first valid one of each

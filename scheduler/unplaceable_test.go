@@ -1,7 +1,9 @@
 package scheduler_test
 
 import (
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/dtask/dtask/scheduler"
 )
@@ -44,4 +46,30 @@ func TestTasksThatNoWorkerCouldRunAreCounted(t *testing.T) {
 	s.RemoveWorker(1)
 	s.RemoveWorker(2)
 	expect("without any worker", 3)
+}
+
+// A task is pinned to each worker. They are counted four times per second: until the fleet changes,
+// not all workers are read for each of them.
+func TestPinnedTasksAreCountedWithoutReadingAllWorkers(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	for i := range 2000 {
+		pin := []scheduler.Label{{Name: "worker", Value: strconv.Itoa(i)}}
+		s.AddWorker(scheduler.WorkerID(i+1), scheduler.Capacity{Slots: 1, Labels: pin}) //nolint:gosec // small
+		s.Push(task(i), s.Class(scheduler.Demand{Labels: pin}), scheduler.Normal, 0)
+	}
+	count := func() time.Duration {
+		began := time.Now()
+		if n := s.Unplaceable(nil); n != 0 {
+			t.Errorf("got %d, want 0", n)
+		}
+		return time.Since(began)
+	}
+	first, least := count(), time.Hour
+	for range 10 {
+		least = min(least, count())
+	}
+	if least > first/4 {
+		t.Errorf("%v although nothing has changed, the first time it took %v", least, first)
+	}
 }
