@@ -130,15 +130,19 @@ func drawPriority(t *rapid.T) scheduler.Priority {
 
 func (p *pair) setQueue(t *rapid.T) {
 	name := rapid.SampledFrom(queueNames).Draw(t, "queue")
-	p.model.release(func(k scheduler.Kept) bool { return k.Queue == name })
+	before := p.model.queues[name]
 	if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
 		p.s.RemoveQueue(name)
 		delete(p.model.queues, name)
-		return
+	} else {
+		q := queues().Draw(t, "settings")
+		p.s.SetQueue(name, q)
+		p.model.queues[name] = q
 	}
-	q := queues().Draw(t, "settings")
-	p.s.SetQueue(name, q)
-	p.model.queues[name] = q
+	now := p.model.queues[name]
+	if now.MaxRunning != before.MaxRunning || now.Paused != before.Paused || !slices.Equal(now.Max, before.Max) {
+		p.model.release(func(k scheduler.Kept) bool { return k.Queue == name })
+	}
 }
 
 func (p *pair) valid(ref scheduler.TaskRef) bool { return !p.cancelled[ref] }

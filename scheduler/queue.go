@@ -185,14 +185,16 @@ func (s *Scheduler) RemoveQueue(name string) {
 }
 
 func (s *Scheduler) configure(q *queue, to Queue) {
-	q.weight, q.limit, q.paused = max(to.Weight, 1), to.MaxRunning, to.Paused
-	q.max = q.max[:0]
+	var most []quota
 	for _, x := range normalQuantities(to.Max, MaxAmount+1) {
-		q.max = append(q.max, quota{intern(s.resources, x.Name), uint64(x.Amount)}) //nolint:gosec // positive
+		most = append(most, quota{intern(s.resources, x.Name), uint64(x.Amount)}) //nolint:gosec // positive
 	}
-	if q.kept != nil {
+	// A program may set the same again and again, or another weight, more often than a worker that
+	// is kept free gets capacity.
+	if q.kept != nil && (q.limit != to.MaxRunning || q.paused != to.Paused || !slices.Equal(q.max, most)) {
 		s.unkeep(q.kept)
 	}
+	q.weight, q.limit, q.paused, q.max = max(to.Weight, 1), to.MaxRunning, to.Paused, most
 	s.unparkOver(q)
 	s.reshare = true
 	s.relistQueue(q)

@@ -271,6 +271,27 @@ func TestALargeTaskStartsAfterItsQueueWasHeldBack(t *testing.T) {
 	}
 }
 
+// A program sets the queue to what it is again and again, or to another weight. Its task is held back
+// by neither, and keeps its worker.
+func TestALargeTaskStartsAlthoughItsQueueIsSetAgain(t *testing.T) {
+	t.Parallel()
+	c := newContest(t, 4)
+	to := scheduler.Queue{Weight: 1, MaxRunning: 100, Max: []scheduler.Quantity{{Name: "cpu", Amount: 100}}}
+	c.s.SetQueue("hpc", to)
+	c.push(c.hpc)
+	for n := range 300 {
+		c.end()
+		if c.start()[c.hpc] > 0 {
+			return
+		}
+		if n%3 == 0 { // it takes four ends until the worker has capacity
+			to.Weight = 1 + uint32(n)%2 //nolint:gosec // small
+			c.s.SetQueue("hpc", to)
+		}
+	}
+	t.Fatal("the large task never starts")
+}
+
 // Many queues are passed over by the same starts. All of them want a worker then, and are read once.
 func TestManyQueuesThatWantAWorkerAreReadOnce(t *testing.T) {
 	t.Parallel()

@@ -56,6 +56,11 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsAfterItsQueue"}},
 		},
 		{
+			Name:   "a-queue-that-is-set-again-loses-its-worker",
+			Edits:  []Edit{{"scheduler/queue.go", "if q.kept != nil && (q.limit", "if q.kept != nil && (q.set || q.limit"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsAlthoughItsQueue"}},
+		},
+		{
 			Name:   "a-start-that-overtakes-is-not-counted",
 			Edits:  []Edit{{"scheduler/overtake.go", "of.turn = min(of.turn+1, agedStart-1)", "of.turn = min(of.turn, agedStart-1)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TurnByAgeAlthoughUrgent"}},
