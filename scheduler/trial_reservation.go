@@ -50,11 +50,22 @@ func (t *trial) start(k int) bool {
 	// unordered: a second reservation in one trial is not decided
 	for _, q := range t.v.queues {
 		// Whether a task of it is listed is not known.
-		if q.passes && q.passed+agedStart <= starts && !t.reserve(q, math.MaxUint64, -1) {
+		if t.v.mayBePassed(q, starts) && !t.reserve(q, math.MaxUint64, -1) {
 			return false
 		}
 	}
 	return true
+}
+
+// mayBePassed reports whether a queue may get a reservation after so many starts of the term because
+// the others were before it. One that is not passed over yet may be from now on, if what it has
+// waits for a shape that was blocked before; the queue of the task has that in the order.
+func (v *TaskView) mayBePassed(q *queue, starts uint64) bool {
+	passed := q.passed
+	if !q.passes {
+		passed = v.starts
+	}
+	return (q.passes || q != v.class.flow.queue) && passed+agedStart <= starts
 }
 
 // reserve makes a reservation for the oldest task of a queue that only lacks capacity and is

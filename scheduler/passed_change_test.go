@@ -1,0 +1,42 @@
+package scheduler_test
+
+import (
+	"testing"
+
+	"github.com/dtask/dtask/scheduler"
+)
+
+// A queue whose task waits for a shape that was blocked before it came is passed over only from the
+// next start on. A change after which 17 tasks of another queue start can then reserve the worker
+// for it, before the last of them.
+func TestAChangeKnowsThatAQueueMayBePassedOver(t *testing.T) {
+	t.Parallel()
+	plain := scheduler.Demand{Queue: "small", NoPrefetch: true}
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	demands := make([]scheduler.Demand, 18)
+	for i := range demands {
+		demands[i] = plain
+	}
+	st := madeState(func(f *fork) {
+		f.addWorker(1, scheduler.Capacity{Slots: 2, Resources: cpu(4)})
+		for range 2 {
+			f.Occupy(1, f.Class(scheduler.Demand{Queue: "small", Resources: cpu(2)}), scheduler.Normal)
+		}
+		push := func(index uint32, d scheduler.Demand) scheduler.TaskRef {
+			ref := scheduler.TaskRef{Job: 9, Index: index}
+			f.Push(ref, f.Class(d), scheduler.Normal, 0)
+			return ref
+		}
+		push(1, plain)
+		f.settle()
+		large := push(2, scheduler.Demand{Queue: "left", Resources: cpu(4)})
+		f.settle()
+		f.cancelled[large] = true
+		push(3, scheduler.Demand{Queue: "large", Resources: cpu(4)})
+	}, demands...)
+	slots := func(n int64) scheduler.Change {
+		return scheduler.Change{Kind: scheduler.AddSlots, Worker: 1, Amount: n}
+	}
+	checkAnswer(t, st, 14, slots(16), true, true)
+	checkAnswer(t, st, 17, slots(19), false, false)
+}
