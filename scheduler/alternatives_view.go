@@ -13,16 +13,27 @@ func (m groupCopies) of(g *group) *group {
 }
 
 // linkAlternatives finds the ready queues of ahead that have the same tasks. What one of them
-// lists is the beginning of what the other one does, or the same.
+// lists is the beginning of what the other one does, or the same. The leader waits for it, and
+// each key of an affinity has a class of its own: it reads no pair of classes.
 func (v *TaskView) linkAlternatives() {
+	type family struct {
+		first    *class
+		priority Priority
+	}
+	positions := make(map[family][]int)
 	for i := range v.ahead {
-		a := &v.ahead[i]
-		if a.class.alternatives == nil {
-			continue
+		if a := &v.ahead[i]; a.class.alternatives != nil {
+			f := family{a.class.first(), a.priority}
+			positions[f] = append(positions[f], i)
 		}
-		for k := range v.ahead {
-			if b := &v.ahead[k]; k != i && a.priority == b.priority && a.class.first() == b.class.first() {
-				a.others = append(a.others, k)
+	}
+	// unordered: each has its own ready queues
+	for _, list := range positions {
+		for _, i := range list {
+			for _, k := range list {
+				if k != i {
+					v.ahead[i].others = append(v.ahead[i].others, k)
+				}
 			}
 		}
 	}
