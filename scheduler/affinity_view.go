@@ -301,13 +301,29 @@ func (v *TaskView) agedKeyed(q *queue, n int64) bool {
 	return v.class.affinity != nil && v.class.flow.queue == q
 }
 
-// agedKeyed is TaskView.agedKeyed for the next start in order.
+// agedKeyed is TaskView.agedKeyed for the next start in order, which may be that of another queue
+// all of whose tasks wait for the workers of their keys.
 func (t *trial) agedKeyed(at int) bool {
+	if t.v.keyed == nil || t.only != nil {
+		return false
+	}
 	q := t.v.class.flow.queue
 	if at < len(t.alive) {
 		q = t.v.ahead[t.alive[at]].class.flow.queue
 	}
-	return t.only == nil && t.v.agedKeyed(q, 1)
+	if t.v.agedKeyed(q, 1) {
+		return true
+	}
+	next := t.v.queueKey(q)
+	t.count(len(t.v.ahead))
+	return slices.ContainsFunc(t.v.ahead, func(a aheadQueue) bool {
+		other := a.class.flow.queue
+		if a.class.affinity == nil || other == q || other.turn != agedStart-1 || !a.class.mayStart() || !t.w.fitsWithSlot(a.class.shape) {
+			return false
+		}
+		k := t.v.queueKey(other)
+		return !next.before(&k)
+	})
 }
 
 // keyedFree returns how many tasks of the task's class, which has a key, get a free slot at

@@ -40,3 +40,21 @@ func TestAChangeKnowsThatAQueueMayBePassedOver(t *testing.T) {
 	checkAnswer(t, st, 14, slots(16), true, true)
 	checkAnswer(t, st, 17, slots(19), false, false)
 }
+
+// At the turn by age of another queue, which is before that of the task, an older task starts that
+// waits for the worker of its key: it takes the slot.
+func TestAChangeKnowsOfTheTurnByAgeOfAnotherQueueWithKeys(t *testing.T) {
+	t.Parallel()
+	st := madeState(func(f *fork) {
+		f.addWorker(3, scheduler.Capacity{Slots: 15})
+		f.PushRun(scheduler.TaskRef{Job: 9}, 15, f.Class(scheduler.Demand{Queue: "keyed"}), scheduler.Normal)
+		f.settle()
+		f.RemoveWorker(3)
+		delete(f.capacity, 3)
+		for id := scheduler.WorkerID(1); id <= 2; id++ {
+			f.addWorker(id, scheduler.Capacity{Slots: 1})
+			f.Occupy(id, f.Class(scheduler.Demand{Queue: "small", NoPrefetch: true}), scheduler.Normal)
+		}
+	}, scheduler.Demand{Queue: "keyed", Affinity: keysOf(1)[0]}, scheduler.Demand{Queue: "small", NoPrefetch: true})
+	checkAnswer(t, st, 1, scheduler.Change{Kind: scheduler.AddSlots, Worker: 2, Amount: 1}, false, false)
+}
