@@ -258,7 +258,7 @@ func (v *TaskView) raiseFullLimit() []Change {
 // the tasks of its class before it start first, and no others. The amount of the change is
 // what counts now.
 func (v *TaskView) raiseLimit(change Change) []Change {
-	free, avoided, avoids := int64(0), int64(0), v.avoid != 0
+	free, most, avoided, avoids := int64(0), int64(0), int64(0), v.avoid != 0
 	for _, a := range v.ahead {
 		avoids = avoids || a.class == v.class && a.avoids()
 	}
@@ -269,16 +269,18 @@ func (v *TaskView) raiseLimit(change Change) []Change {
 		case w.id == v.avoid && v.class.prefetchable: // it is a group of its own
 			avoided = w.freeSlotsFor(v.class)
 		default:
-			free += w.freeSlotsFor(v.class) * int64(len(g.ids))
+			n := w.freeSlotsFor(v.class)
+			free, most = free+n*int64(len(g.ids)), max(most, n)
 		}
 	}
 	before, ok := v.beforeInGroup()
 	if v.class.affinity != nil && before > 0 {
 		n, known := v.keyedFree(before)
-		free, v.undecided = n, v.undecided || !known
+		free, most, v.undecided = n, n, v.undecided || !known
 	}
 	v.undecided = v.undecided || v.agedKeyed(v.class.flow.queue, before+1) ||
-		before > 0 && (v.retried || v.passesOver(v.starts+uint64(before))) //nolint:gosec // G115: positive
+		before > 0 && (v.retried || v.passesOver(v.starts+uint64(before))) || //nolint:gosec // G115: positive
+		free > before && free-most <= before && v.mayKeepForOlder(before) // the worker with most free slots may be kept
 	switch {
 	case v.cut || v.undecided || !ok:
 		return nil
@@ -294,6 +296,15 @@ func (v *TaskView) raiseLimit(change Change) []Change {
 	}
 	change.Amount += before + 1
 	return []Change{change}
+}
+
+// mayKeepForOlder reports whether a worker may be kept free for a task of another class of the
+// task's queue, at a turn by age, while n tasks of its own class start.
+func (v *TaskView) mayKeepForOlder(n int64) bool {
+	q := v.class.flow.queue
+	return q.kept == nil && !q.wants && int64(q.turn)+n >= agedStart && slices.ContainsFunc(v.ahead, func(a aheadQueue) bool {
+		return a.class != v.class && a.class.flow.queue == q && a.class.mayStart() && (len(a.seqs) == 0 || a.seqs[0] < v.seq)
+	})
 }
 
 // beforeInGroup returns how many tasks of the task's class start before it while the limit

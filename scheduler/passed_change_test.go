@@ -58,3 +58,24 @@ func TestAChangeKnowsOfTheTurnByAgeOfAnotherQueueWithKeys(t *testing.T) {
 	}, scheduler.Demand{Queue: "keyed", Affinity: keysOf(1)[0]}, scheduler.Demand{Queue: "small", NoPrefetch: true})
 	checkAnswer(t, st, 1, scheduler.Change{Kind: scheduler.AddSlots, Worker: 2, Amount: 1}, false, false)
 }
+
+// When the limit of an array is raised, its tasks reach a turn by age: then a worker is kept free
+// for an older task of the queue, and has no slots for the others.
+func TestARaisedLimitKnowsWhichWorkerIsReservedAtATurnByAge(t *testing.T) {
+	t.Parallel()
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	limited := scheduler.Demand{NoPrefetch: true, Limit: 1, Group: scheduler.TaskRef{Job: 1}}
+	st := madeState(func(f *fork) {
+		oldestNext(f)
+		for id, slots := range []int{4, 3} {
+			id := scheduler.WorkerID(id + 1)
+			f.addWorker(id, scheduler.Capacity{Slots: slots, Resources: cpu(4)})
+			f.Occupy(id, f.Class(scheduler.Demand{Resources: cpu(int64(id))}), scheduler.Normal)
+		}
+		f.Occupy(2, f.Class(limited), scheduler.Normal)
+	}, scheduler.Demand{Resources: cpu(4)}, limited, limited, limited, limited, limited)
+	raise := func(n int64) scheduler.Change { return scheduler.Change{Kind: scheduler.RaiseLimit, Amount: n} }
+	checkAnswer(t, st, 1, raise(2), true, true)
+	checkAnswer(t, st, 2, raise(3), true, false)
+	checkAnswer(t, st, 4, raise(5), false, false)
+}
