@@ -79,3 +79,28 @@ func TestARaisedLimitKnowsWhichWorkerIsReservedAtATurnByAge(t *testing.T) {
 	checkAnswer(t, st, 2, raise(3), true, false)
 	checkAnswer(t, st, 4, raise(5), false, false)
 }
+
+// Two queues are passed over: the worker that is sooner free is reserved for the first one, and that
+// of the change for the second.
+func TestAChangeKnowsOfASecondReservation(t *testing.T) {
+	t.Parallel()
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	demands := []scheduler.Demand{{Queue: "large", Resources: cpu(4)}, {Queue: "larger", Resources: cpu(4)}}
+	for range 17 {
+		demands = append(demands, scheduler.Demand{Queue: "small", NoPrefetch: true})
+	}
+	st := madeState(func(f *fork) {
+		for i, each := range []int64{2, 1} {
+			id := scheduler.WorkerID(i + 1)
+			f.addWorker(id, scheduler.Capacity{Slots: 4, Resources: cpu(4 * each)})
+			for range 4 {
+				f.Occupy(id, f.Class(scheduler.Demand{Queue: "small", Resources: cpu(each)}), scheduler.Normal)
+			}
+		}
+	}, demands...)
+	slots := func(n int64) scheduler.Change {
+		return scheduler.Change{Kind: scheduler.AddSlots, Worker: 2, Amount: n}
+	}
+	checkAnswer(t, st, 17, slots(16), true, true)
+	checkAnswer(t, st, 18, slots(17), false, false)
+}
