@@ -474,7 +474,9 @@ func (v *TaskView) addWorkerWith(labels []Label, ids []labelID) (Change, bool) {
 	for i, n := range v.class.needs {
 		capacity.Resources = append(capacity.Resources, Quantity{Name: d.Resources[i].Name, Amount: amount(t.w.taken, n.resource) + n.amount})
 	}
-	if v.mixed() { // with a smaller worker than above, shares of resources compare otherwise
+	// With a smaller worker than above, shares of resources compare otherwise, and the task may have
+	// taken another alternative, which needs more.
+	if v.mixed() || v.class.alternatives != nil {
 		w.slots = t.w.used + 1
 		for i, n := range v.class.needs {
 			w.total[n.resource] = capacity.Resources[i].Amount

@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/dtask/dtask/scheduler"
@@ -181,4 +182,20 @@ func TestTheFirstLabelThatSufficesIsNamed(t *testing.T) {
 		checkAnswer(t, alternatives, 1, c, true, true)
 		checkAnswer(t, forbidden, 2, c, true, true)
 	}
+}
+
+// A worker that joins may start the task by another alternative than the one for which it was made,
+// which a quota holds back then: it needs what that one takes.
+func TestAWorkerMayJoinForATaskThatTakesAnotherAlternative(t *testing.T) {
+	t.Parallel()
+	amounts := func(cpu, gpu int64) []scheduler.Quantity {
+		return slices.DeleteFunc([]scheduler.Quantity{{Name: "cpu", Amount: cpu}, {Name: "gpu", Amount: gpu}}, func(q scheduler.Quantity) bool { return q.Amount == 0 })
+	}
+	d := scheduler.Demand{Queue: "ml", Resources: amounts(1, 2), Alternatives: [][]scheduler.Quantity{amounts(4, 0), amounts(1, 3)}}
+	st := madeState(func(f *fork) { f.setQueue("ml", scheduler.Queue{Weight: 1, Max: amounts(7, 3)}) }, d, d)
+	joins := func(cpu, gpu int64) scheduler.Change {
+		return scheduler.Change{Kind: scheduler.AddWorker, Capacity: scheduler.Capacity{Slots: 2, Resources: amounts(cpu, gpu)}}
+	}
+	checkAnswer(t, st, 1, joins(2, 5), false, false)
+	checkAnswer(t, st, 1, joins(5, 2), true, false)
 }
