@@ -31,6 +31,8 @@ type trial struct {
 	guessed  bool     // it is taken as the worker of a key, which depends on its id
 	equal    int      // workers for which from stands; 0: none that is known
 	reserved []*queue // those for which another worker was reserved
+	// contested: the first of those could have got the worker of the trial instead.
+	contested bool
 	// unknown: what takes the free slots depends on the worker in ways that a trial does not
 	// know. Then nothing follows from it.
 	unknown bool

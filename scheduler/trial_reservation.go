@@ -81,8 +81,10 @@ func (t *trial) reserve(q *queue, before uint64, starting int) bool {
 		return true // the reservation is for the task that starts, and ends with that
 	}
 	kept, known := t.isSoonest(c)
-	if len(t.reserved) > 0 && t.w.eligible(c.shape) {
-		known = false // the soonest may be the one that is reserved already
+	if eligible := t.w.eligible(c.shape); len(t.reserved) > 0 {
+		known = known && !eligible && !t.contested // the soonest may be reserved already
+	} else {
+		t.contested = eligible
 	}
 	if kept && known && starting >= 0 && !t.v.wanted {
 		return false
