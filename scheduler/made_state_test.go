@@ -199,3 +199,17 @@ func TestAWorkerMayJoinForATaskThatTakesAnotherAlternative(t *testing.T) {
 	checkAnswer(t, st, 1, joins(2, 5), false, false)
 	checkAnswer(t, st, 1, joins(5, 2), true, false)
 }
+
+// At a turn by age, a task with alternatives starts by one of them, and with that ends the
+// reservation of a worker for another one of them: after a change of the queue, too.
+func TestAChangeOfAQueueEndsTheReservationForATaskThatStarts(t *testing.T) {
+	t.Parallel()
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	st := madeState(func(f *fork) {
+		oldestNext(f)
+		f.addWorker(1, scheduler.Capacity{Slots: 3, Resources: cpu(4)})
+		f.Occupy(1, f.Class(scheduler.Demand{Resources: cpu(2)}), scheduler.Normal)
+		f.setQueue("", scheduler.Queue{Weight: 1, MaxRunning: 1})
+	}, scheduler.Demand{Resources: cpu(4), Alternatives: [][]scheduler.Quantity{cpu(1)}}, scheduler.Demand{NoPrefetch: true})
+	checkAnswer(t, st, 1, scheduler.Change{Kind: scheduler.RaiseMaxRunning, Amount: 3}, true, true)
+}

@@ -107,6 +107,7 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 		a, ok := s.nextInOrder(func(t TaskRef) bool { return !taken[t] })
 		if a.Task.Job >= firstFamily {
 			taken[a.Task] = true
+			endReservations(s, taken)
 		}
 		switch {
 		case !ok:
@@ -125,6 +126,15 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 		if starts++; v.passesOver(starts) {
 			v.undecided = true
 			return 0, false
+		}
+	}
+}
+
+// endReservations ends those in a fork for tasks that have started by another alternative.
+func endReservations(s *Scheduler, started map[TaskRef]bool) {
+	for _, k := range slices.Clone(s.reservations) {
+		if k.ready.n > 0 && started[k.ready.front().task()] {
+			s.unkeep(k)
 		}
 	}
 }
