@@ -488,5 +488,9 @@ func (v *TaskView) addWorkerWith(labels []Label, ids []labelID) (Change, bool) {
 			return Change{}, false
 		}
 	}
+	if t.guessed && v.mixed() { // if fewer keys move there, others may start before, which take more
+		v.undecided = true
+		return Change{}, false
+	}
 	return Change{Kind: AddWorker, Capacity: capacity}, true
 }

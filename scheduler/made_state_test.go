@@ -213,3 +213,24 @@ func TestAChangeOfAQueueEndsTheReservationForATaskThatStarts(t *testing.T) {
 	}, scheduler.Demand{Resources: cpu(4), Alternatives: [][]scheduler.Quantity{cpu(1)}}, scheduler.Demand{NoPrefetch: true})
 	checkAnswer(t, st, 1, scheduler.Change{Kind: scheduler.RaiseMaxRunning, Amount: 3}, true, true)
 }
+
+// Which keys move to a worker that joins depends on its id. Where the order depends on shares of
+// resources, other tasks start before the task if fewer keys move, and take more.
+func TestAWorkerThatJoinsMayGetFewerKeys(t *testing.T) {
+	t.Parallel()
+	key := ""
+	for k := 'a'; key == ""; k++ {
+		if scheduler.Score(string(k), 1) > scheduler.Score(string(k), 99) {
+			key = string(k)
+		}
+	}
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	st := madeState(func(f *fork) {
+		f.addWorker(1, scheduler.Capacity{Slots: 3})
+		for _, queue := range []string{"a", "a", "b"} {
+			f.Occupy(1, f.Class(scheduler.Demand{Queue: queue, NoPrefetch: true}), scheduler.Normal)
+		}
+	}, scheduler.Demand{Queue: "b", Affinity: key}, scheduler.Demand{Queue: "b", Resources: cpu(1)}, scheduler.Demand{Queue: "a", Resources: cpu(4)})
+	joins := scheduler.Capacity{Slots: 2, Resources: cpu(4)}
+	checkAnswer(t, st, 2, scheduler.Change{Kind: scheduler.AddWorker, Capacity: joins}, false, false)
+}
