@@ -32,7 +32,11 @@ func (s *Scheduler) viewKeys(v *TaskView, own ClassID) {
 		k.homes[v.class], k.ends = v.key.Worker, s.keyWaitEnds(v.seq)
 	}
 	for i := range v.ahead {
-		if c := v.ahead[i].class; c.affinity != nil && c.id != own {
+		x := &v.ahead[i]
+		if r := &s.classes[x.class.id].queues[x.priority]; !s.affinity.spent && r.n > 0 {
+			x.spills = r.wait.mayStart(s.affinity.round, r.front().seq)
+		}
+		if c := x.class; c.affinity != nil && c.id != own {
 			if a := s.classes[c.id].affinity; a.epoch == s.affinity.epoch {
 				k.homes[c] = a.worker.idOrZero()
 			}
@@ -236,7 +240,11 @@ func (t *trial) competes(a *aheadQueue) bool {
 	if a.avoids() && t.w.fitsWithSlot(a.class.shape) {
 		t.unknown = true // which of them do not wait is not known
 	}
-	return t.moves(a.class)
+	moves := t.moves(a.class)
+	if !moves && a.spills && t.w.fitsWithSlot(a.class.shape) {
+		t.unknown = true // it may start anywhere, and those after it wait
+	}
+	return moves
 }
 
 // reaches reports whether the task may start at the worker of the trial. If it may start there

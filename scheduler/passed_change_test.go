@@ -114,3 +114,23 @@ func TestAChangeKnowsOfASecondReservation(t *testing.T) {
 		}
 	}
 }
+
+// A task that has waited for a second for the worker of its key, which lacks resources for it, may
+// start anywhere, and waits for any worker: it takes the slot that a change makes free.
+func TestAChangeKnowsOfATaskThatMayStartAnywhereDespiteItsKey(t *testing.T) {
+	t.Parallel()
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	eu := []scheduler.Label{{Name: "zone", Value: "eu"}}
+	st := madeState(func(f *fork) {
+		f.addWorker(1, scheduler.Capacity{Slots: 2, Resources: cpu(4)})
+		f.addWorker(2, scheduler.Capacity{Slots: 1, Resources: cpu(4), Labels: eu})
+		f.Occupy(1, f.Class(scheduler.Demand{Resources: cpu(2)}), scheduler.Normal)
+		f.Occupy(2, f.Class(scheduler.Demand{NoPrefetch: true}), scheduler.Normal)
+	}, scheduler.Demand{Affinity: keysOf(1)[0], Resources: cpu(4)}, scheduler.Demand{NoPrefetch: true, Labels: eu})
+	st.steps = append(st.steps, func(f *fork) {
+		f.Advance(100)
+		f.Advance(2000)
+		f.settle()
+	})
+	checkAnswer(t, st, 1, scheduler.Change{Kind: scheduler.AddSlots, Worker: 2, Amount: 1}, false, false)
+}

@@ -81,6 +81,8 @@ type aheadQueue struct {
 	// for the other alternatives.
 	others []int
 	avoid  []WorkerID // the worker that each of seqs avoids, 0 = none; nil: none of them avoids one
+	// spills: the first one has a key, and may start anywhere now.
+	spills bool
 	// runs has the same tasks, and further ones, which may have been cancelled. short: there
 	// are still more. room is how many further ones may be added.
 	runs  []TaskRun
