@@ -226,6 +226,9 @@ func (v *TaskView) raiseFullLimit() []Change {
 		g.limit = math.MaxUint32
 		defer func() { g.limit = limit }()
 		return v.raiseLimit(Change{Kind: RaiseLimit, Amount: int64(g.held)})
+	case len(full) > 1 && !v.class.groupFull() && !slices.ContainsFunc(full[1:], func(l *namedLimit) bool { return !l.isLike(full[0]) }):
+		v.undecided = true // one change is about all keys of a limit
+		return nil
 	case len(full) > 1 || v.class.groupFull() || full[0].paused || full[0].hasMost() && full[0].empty():
 		return nil
 	}

@@ -234,3 +234,18 @@ func TestAWorkerThatJoinsMayGetFewerKeys(t *testing.T) {
 	joins := scheduler.Capacity{Slots: 2, Resources: cpu(4)}
 	checkAnswer(t, st, 2, scheduler.Change{Kind: scheduler.AddWorker, Capacity: joins}, false, false)
 }
+
+// A task that uses two keys of one limit starts after one change, that of their limit: without it
+// the answer is not complete.
+func TestTwoKeysOfALimitAreRaisedByOneChange(t *testing.T) {
+	t.Parallel()
+	both := scheduler.Demand{Uses: []string{"api/ann", "api/ben"}, NoPrefetch: true}
+	st := madeState(func(f *fork) {
+		f.addWorker(1, scheduler.Capacity{Slots: 2})
+		for _, name := range both.Uses {
+			f.setNamedLimit(name, 1)
+		}
+		f.Occupy(1, f.Class(both), scheduler.Normal)
+	}, both)
+	checkAnswer(t, st, 0, scheduler.Change{Kind: scheduler.RaiseNamedLimit, Name: "api/ann", Amount: 2}, true, false)
+}

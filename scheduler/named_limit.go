@@ -53,14 +53,16 @@ func (c *class) sharesLimit(o *class) bool {
 
 func (c *class) usesLimit(l *namedLimit) bool { return slices.Contains(c.limits, l) }
 
-// waitsForLike reports whether a class waits for another limit with the settings of l: that of
-// another key after the slash.
+// waitsForLike reports whether a class waits for another limit with the settings of l.
 func (c *class) waitsForLike(l *namedLimit) bool {
+	return slices.ContainsFunc(c.limits, func(o *namedLimit) bool { return o != l && o.isLike(l) && o.full() })
+}
+
+// isLike reports whether two limits have the same settings: they are keys after the slash of one.
+func (l *namedLimit) isLike(o *namedLimit) bool {
 	name, _, keyed := strings.Cut(l.name, "/")
-	return keyed && slices.ContainsFunc(c.limits, func(o *namedLimit) bool {
-		other, _, also := strings.Cut(o.name, "/")
-		return also && other == name && o != l && o.full()
-	})
+	other, _, also := strings.Cut(o.name, "/")
+	return keyed && also && name == other
 }
 
 // addLimits adds the limits of a new class. A new limit has no number until SetNamedLimit.
