@@ -71,7 +71,7 @@ func (o *simOrder) look(s *fsm.State, job *fsm.Job, ordered bool) (list []simCan
 func setTwice(e fsm.Entry) map[string]bool {
 	sets, twice := make(map[string]int), make(map[string]bool)
 	for _, op := range e.Ops {
-		name := ""
+		var name string
 		switch op := op.(type) {
 		case *fsm.SetQueue:
 			name = op.Name

@@ -16,51 +16,6 @@ func inQueues() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestEvery16thStart"}, {Package: "./scheduler", Run: "TestTheWaitForATurnByAgeIsBounded"}},
 		},
 		{
-			Name:   "the-busiest-worker-is-kept-for-a-large-task",
-			Edits:  []Edit{{"scheduler/reservation.go", "compareShares(part, 1, least, 1) < 0", "compareShares(part, 1, least, 1) > 0"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestWorkersAreKept"}},
-		},
-		{
-			Name:   "a-worker-with-capacity-for-the-first-queue-is-kept-for-the-second",
-			Edits:  []Edit{{"scheduler/reservation.go", " || slices.Contains(taken, w)", ""}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestTheSecondQueueThatWants"}},
-		},
-		{
-			Name:   "a-queue-whose-task-fitted-a-worker-is-not-tried-again",
-			Edits:  []Edit{{"scheduler/scheduler.go", "if (s.unkept || s.fitting) &&", "if s.unkept &&"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestTheSecondQueueThatWants"}},
-		},
-		{
-			Name:   "a-worker-is-kept-for-a-later-large-task",
-			Edits:  []Edit{{"scheduler/reservation.go", "r.oldest < best.oldest) && s.someUsable", "r.oldest > best.oldest) && s.someUsable"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestWorkersAreKept"}},
-		},
-		{
-			Name:   "a-large-task-loses-its-turn-while-a-worker-has-capacity",
-			Edits:  []Edit{{"scheduler/reservation.go", "if k.ready != nil && (r == nil ||", "if k.ready != nil && r != nil && (r == nil ||"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestLargeTasksOfTwoQueues"}, {Package: "./scheduler", Run: "TestTheNextLargeTask"}},
-		},
-		{
-			Name:   "a-queue-that-wants-a-worker-overlooks-those-that-join",
-			Edits:  []Edit{{"scheduler/worker.go", "s.unkept = true // it may be kept for a task", ""}, {"scheduler/worker.go", "s.unkept = s.unkept || accepting", ""}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestAQueueThatWantsAWorker"}},
-		},
-		{
-			Name:   "a-queue-whose-task-waits-for-a-blocked-shape-is-not-passed-over",
-			Edits:  []Edit{{"scheduler/capacity_wait.go", "s.passOver(f.queue)", ""}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskOfAShape"}},
-		},
-		{
-			Name:   "a-paused-queue-whose-shape-is-blocked-is-not-passed-over",
-			Edits:  []Edit{{"scheduler/capacity_wait.go", "s.passOver(p.queue)", ""}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsAfterItsQueue"}},
-		},
-		{
-			Name:   "a-queue-that-is-set-again-loses-its-worker",
-			Edits:  []Edit{{"scheduler/queue.go", "if q.kept != nil && (q.limit", "if q.kept != nil && (q.set || q.limit"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsAlthoughItsQueue"}},
-		},
-		{
 			Name:   "a-start-that-overtakes-is-not-counted",
 			Edits:  []Edit{{"scheduler/overtake.go", "of.turn = min(of.turn+1, agedStart-1)", "of.turn = min(of.turn, agedStart-1)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TurnByAgeAlthoughUrgent"}},
@@ -69,11 +24,6 @@ func inQueues() []Mutant {
 			Name:   "a-worker-starts-urgent-attempts-forever",
 			Edits:  []Edit{{"worker/ready_queue.go", "q.turn = (q.turn + 1) % agedStart", "q.turn = 1 % agedStart"}},
 			Caught: []Checker{{Package: "./worker", Run: "Sixteenth"}},
-		},
-		{
-			Name:   "a-worker-is-kept-for-a-cancelled-task",
-			Edits:  []Edit{{"scheduler/scheduler.go", "if len(s.reservations) == 0 || !s.dropReservations(valid) {", "if len(s.reservations) == 0 || valid != nil {"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestAWorkerIsKeptOnlyWhile"}},
 		},
 		{
 			Name:   "an-owner-that-waits-for-capacity-keeps-its-share",
