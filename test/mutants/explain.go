@@ -111,6 +111,11 @@ func inExplain() []Mutant {
 func inChanges() []Mutant {
 	return []Mutant{
 		{
+			Name:   "explain-forgets-a-queue-that-may-be-passed-over-from-now-on",
+			Edits:  []Edit{{"scheduler/trial_reservation.go", "(q.passes || q != v.class.flow.queue) &&", "q.passes &&"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestAChangeKnowsThatAQueueMayBePassedOver"}},
+		},
+		{
 			Name:   "a-change-ignores-that-queues-want-a-worker",
 			Edits:  []Edit{{"scheduler/task_view.go", "wanted: len(s.wants) > 0, retried: len(s.wants) > 0 && (s.unkept || s.fitting)", "wanted: false, retried: false"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestChangesAreSoundWhileQueuesWantAWorker"}},

@@ -6,6 +6,16 @@ func inLimits() []Mutant {
 	simulation := Checker{Package: "./coordinator/sequencer", Run: "TestNothingAcknowledgedIsLostWhateverHappens$"}
 	return []Mutant{
 		{
+			Name:   "a-worker-that-returns-within-a-lease-leaves-the-limits-of-an-archived-job",
+			Edits:  []Edit{{"coordinator/sequencer/workers.go", "x.class = l.class", "_ = l.class"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAnAttemptOfAnArchivedJobCountsWhenItsWorker"}},
+		},
+		{
+			Name:   "a-job-is-archived-while-a-worker-stops-tasks-of-it",
+			Edits:  []Edit{{"coordinator/sequencer/retention.go", "a.mayStop(e, j.id)", "false"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAnAttemptThatStopsSlowlyCounts"}},
+		},
+		{
 			Name: "an-attempt-on-a-lost-worker-leaves-its-limit",
 			Edits: []Edit{{
 				"coordinator/sequencer/workers.go", "return t.sched.UsesLimits(x.class) || startLogged(", "return startLogged(",
