@@ -50,6 +50,7 @@ type shape struct {
 	key     string // in Scheduler.shapes
 	classes int    // that exist and have it
 
+	runs    WorkerID        // one that could run it when couldRun looked last; 0: none is known
 	blocked bool            // no worker has capacity: it is in Scheduler.blocked
 	parts   []*capacityPart // ready queues that wait for capacity; some are empty
 

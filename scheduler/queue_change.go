@@ -239,6 +239,7 @@ func (x *forker) class(c *class) *class {
 	f.held, f.served = c.flow.held.clone(), c.flow.served
 	to := x.s.newClass()
 	to.shape, to.flow, to.demand, to.uses = c.copyDemand().shape, f, c.demand, 1
+	to.shape.classes = 1 // it is in use: see compact and unblock
 	to.group, to.limits = x.groups.of(c.group), x.limits.of(c.limits)
 	if c.affinity != nil {
 		to.affinity = &affinity{hash: c.affinity.hash}

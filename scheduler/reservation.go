@@ -97,8 +97,8 @@ func (s *Scheduler) stillFits(k *reservation, sh *shape) bool {
 	return k.worker != nil
 }
 
-// someUsable reports whether a worker could run a shape if it were idle. It reads no worker that
-// could not, unless the fleet has changed.
+// someUsable reports whether a worker could run a shape if it were idle. Unlike couldRun, it does
+// not read workers that could not.
 func (s *Scheduler) someUsable(sh *shape) bool {
 	return slices.ContainsFunc(s.eligible(sh), (*worker).usable)
 }

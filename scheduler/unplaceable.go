@@ -20,18 +20,19 @@ func (c *class) empty() bool {
 	return c.queues[Low].n+c.queues[Normal].n+c.queues[High].n+c.queues[Urgent].n == 0
 }
 
-// couldRun reports whether a worker could run an attempt of the class if it were idle. Mostly one
-// of the first can, which is found before the workers of the class are listed. If few can, such as
-// the one to which a task is pinned, only the list is fast: it is the same until the fleet changes.
+// couldRun reports whether a worker could run an attempt of the class if it were idle. The one that
+// was found last mostly still can: if few can, such as the one to which a task is pinned, finding
+// it means reading half of the fleet.
 func (s *Scheduler) couldRun(c *class) bool {
-	if c.version != s.version {
-		for _, w := range s.sorted[:min(maxProbes, len(s.sorted))] {
-			if w.usable() && w.eligible(c.shape) {
-				return true
-			}
-		}
+	could := func(w *worker) bool { return w.usable() && w.eligible(c.shape) }
+	if w := s.workers[c.runs]; w != nil && could(w) {
+		return true
 	}
-	return s.someUsable(c.shape)
+	i := slices.IndexFunc(s.sorted, could)
+	if i >= 0 {
+		c.runs = s.sorted[i].id
+	}
+	return i >= 0
 }
 
 // validEntries returns the number of a class's entries, from the first valid one of each

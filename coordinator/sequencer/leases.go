@@ -43,6 +43,17 @@ func (l *leases) ended(a fsm.AttemptRef) {
 	}
 }
 
+// limitedJobs returns the jobs of which attempts count towards limits until their leases end.
+func (l *leases) limitedJobs() map[fsm.JobID]bool {
+	jobs := make(map[fsm.JobID]bool)
+	for a, x := range l.byRef { // unordered: a set
+		if x.keeps {
+			jobs[a.Job] = true
+		}
+	}
+	return jobs
+}
+
 // end ends the lease of an attempt, if it has one.
 func (l *leases) end(a fsm.AttemptRef) {
 	if x, ok := l.byRef[a]; ok {

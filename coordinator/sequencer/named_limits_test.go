@@ -295,6 +295,43 @@ func TestAnAttemptThatStopsSlowlyCountsUnderTheNextLeader(t *testing.T) {
 	})
 }
 
+// The worker may be lost meanwhile, and return within the lease.
+func TestAJobStaysWhileAnAttemptOfItHasALease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.config = func(cfg *sequencer.Config) { cfg.KeepJobs = 1 }
+		s, end := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "db", atMost(1))
+		id := mustSubmit(t, s, using("k", 1, "db"))
+		w := attachWorker(t, s, "w1", "a", 1, keep)
+		c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
+		others := []fsm.JobID{mustSubmit(t, s, spec{key: "a", n: 1}), mustSubmit(t, s, spec{key: "b", n: 1})}
+		for _, job := range append([]fsm.JobID{id}, others...) {
+			if _, err := s.CancelJob(t.Context(), job, "no"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.await("another job is archived", func() bool { return c.job(others[0]).ID == 0 })
+		w.fallSilent()
+		<-time.After(5 * time.Second) // the worker is down
+		next := mustSubmit(t, s, using("next", 1, "db"))
+		attachWorker(t, s, "w1", "a", 1, keep, w.held...)
+		<-time.After(time.Second)
+		_ = end()
+		s, _ = c.lead()
+		again := attachWorker(t, s, "w1", "a", 1, keep, w.held...)
+		attachWorker(t, s, "w2", "b", 4, keep)
+		<-time.After(afterLeases)
+		if c.assigned(next) != 0 {
+			t.Fatal("the next task starts while the worker still stops the attempt")
+		}
+		again.report(dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, w.held[0])
+		c.await("the next task is assigned", func() bool { return c.assigned(next) == 1 })
+	})
+}
+
 func TestAChangedLimitTakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

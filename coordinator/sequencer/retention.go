@@ -163,6 +163,7 @@ type archiving struct {
 	view    *fsm.State
 	ids     []fsm.JobID
 	pending map[fsm.JobID]bool // jobs with undelivered notifications; nil until needed
+	leased  map[fsm.JobID]bool // jobs with attempts that count towards limits on lost workers; nil until needed
 }
 
 // take takes jobs of a list that ended at or before oldestMS, and the oldest
@@ -195,8 +196,11 @@ func (a *archiving) take(e *endedJobs, oldestMS int64, maxTasks uint64) {
 	}
 }
 
-// mayStop reports whether a worker stops attempts of an ended job, or may do so and has not
-// reported to this leader yet.
-func (r *retention) mayStop(e *endedJobs, id fsm.JobID) bool {
-	return r.workers.isStopping(id) || e == &r.others && len(r.workers.settling.pending) > 0
+// mayStop reports whether a worker stops attempts of an ended job, or may do so and is lost or has
+// not reported to this leader yet.
+func (a *archiving) mayStop(e *endedJobs, id fsm.JobID) bool {
+	if a.leased == nil {
+		a.leased = a.workers.leases.limitedJobs()
+	}
+	return a.workers.isStopping(id) || a.leased[id] || e == &a.others && a.workers.settling.pending != nil
 }

@@ -142,13 +142,16 @@ func (d *dispatcher) fire(b *batch, t timer) {
 }
 
 // fireDeadline ends a job whose deadline has passed. The timer is too early if the deadline was
-// far ahead, the job was retried since, or the wall clock was set back.
+// far ahead, the job was retried since, or the wall clock was set back. While the wall clock is in
+// doubt, it decides nothing.
 func (t *timers) fireDeadline(b *batch, id fsm.JobID) {
 	job, ok := b.view.Job(id)
 	switch {
 	case !ok || job.State.Terminal() || job.CleaningUp():
 	case deadline(b, job).After(b.now):
 		t.addDeadline(b, job)
+	case !b.cfg.ClockAgrees():
+		t.add(timer{at: b.now.Add(b.cfg.TimeScale.Scale(gateRetry)), kind: timerDeadline, task: fsm.TaskRef{Job: id}})
 	default:
 		b.entry.Do(&fsm.FailJob{Job: id, Error: "deadline exceeded"})
 	}
