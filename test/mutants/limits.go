@@ -12,7 +12,7 @@ func inLimits() []Mutant {
 		},
 		{
 			Name:   "a-job-is-archived-while-a-worker-stops-tasks-of-it",
-			Edits:  []Edit{{"coordinator/sequencer/retention.go", "a.mayStop(e, j.id)", "false"}},
+			Edits:  []Edit{{"coordinator/sequencer/retention.go", "a.mayStop(j.id)", "false"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAnAttemptThatStopsSlowlyCounts"}},
 		},
 		{
