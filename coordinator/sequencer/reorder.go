@@ -44,6 +44,13 @@ const maxReadTasks = 64
 // wait for a time now. How long they have been ready is not reset. The runs of a job are in the
 // order of their indexes.
 func (d *dispatcher) reorder(b *batch, runs []fsm.TaskRun) {
+	d.reorderRuns(b, runs)
+	for _, run := range runs {
+		d.unscheduleReusable(run.Job)
+	}
+}
+
+func (d *dispatcher) reorderRuns(b *batch, runs []fsm.TaskRun) {
 	others, ok := d.others(b, runs)
 	if !ok {
 		for _, run := range runs {
@@ -122,6 +129,17 @@ func (d *dispatcher) reorderJob(b *batch, id fsm.JobID) {
 	for a := range b.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: id}, N: job.Total}) {
 		if a.State == fsm.Pending && !d.rescheduleFresh(b, &a) {
 			d.rescheduleEach(b, a.TaskRun)
+		}
+	}
+	d.unscheduleReusable(id)
+}
+
+// unscheduleReusable removes the tasks of a job that a cached result may end from the scheduler:
+// they are queued when there is none any more.
+func (d *dispatcher) unscheduleReusable(id fsm.JobID) {
+	for _, ref := range d.results.pending {
+		if ref.Job == id {
+			d.unschedule(ref)
 		}
 	}
 }
