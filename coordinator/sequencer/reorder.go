@@ -135,7 +135,7 @@ func (d *dispatcher) reorderJob(b *batch, id fsm.JobID) {
 }
 
 // unscheduleReusable removes the tasks of a job that a cached result may end from the scheduler:
-// they are queued when there is none any more.
+// they are queued when it has gone.
 func (d *dispatcher) unscheduleReusable(id fsm.JobID) {
 	for _, ref := range d.results.pending {
 		if ref.Job == id {
