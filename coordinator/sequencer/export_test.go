@@ -142,7 +142,14 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 		list, ok := have[key{t.kind, t.task, t.attempt, t.due}]
 		near := func(at time.Time) bool {
 			early := t.at.Sub(at) // rebuilt, waits are bounded from the new term on, so later
-			return early.Abs() <= time.Millisecond || t.kind == timerDue && early > 0 || t.kind == timerDeadline && early > 0 && early < maxJobTimer
+			switch t.kind {
+			case timerDue:
+				return early > -time.Millisecond
+			case timerDeadline: // or it has passed, and waits until the clock is no longer in doubt
+				return early > -time.Millisecond && early < maxJobTimer || early < 0 && time.Until(at) <= gateRetry
+			default:
+				return true
+			}
 		}
 		switch {
 		case t.kind == timerUpload: // for those of earlier terms
