@@ -187,6 +187,24 @@ func (c *cluster) mustStartAfterTheLease(id fsm.JobID, of any) {
 	}
 }
 
+// stopSlowly lets worker w1 hold a task of a limit of 1, for some time, until the job and two others
+// are cancelled. The worker takes its time to stop the task.
+func (c *cluster) stopSlowly(t *testing.T, s *sequencer.Sequencer, held time.Duration) (id fsm.JobID, w *fakeWorker, others []fsm.JobID) {
+	t.Helper()
+	mustSetLimit(t, s, "db", atMost(1))
+	id = mustSubmit(t, s, using("k", 1, "db"))
+	w = attachWorker(t, s, "w1", "a", 1, keep)
+	c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
+	<-time.After(held)
+	others = []fsm.JobID{mustSubmit(t, s, spec{key: "a", n: 1}), mustSubmit(t, s, spec{key: "b", n: 1})}
+	for _, job := range append([]fsm.JobID{id}, others...) {
+		if _, err := s.CancelJob(t.Context(), job, "no"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return id, w, others
+}
+
 // What a worker runs of a job that ended is not in the state as soon as the job is only in the
 // history, which is while it stops if memory is short.
 func TestAnAttemptOfAnArchivedJobCountsUntilItsLeaseEnds(t *testing.T) {
@@ -197,17 +215,7 @@ func TestAnAttemptOfAnArchivedJobCountsUntilItsLeaseEnds(t *testing.T) {
 			c.config = func(cfg *sequencer.Config) { cfg.KeepTasks = 1 }
 			s, end := c.lead()
 			atQueueLevel(t, s)
-			mustSetLimit(t, s, "db", atMost(1))
-			id := mustSubmit(t, s, using("k", 1, "db"))
-			w := attachWorker(t, s, "w1", "a", 1, keep)
-			c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
-			<-time.After(2 * time.Minute) // so that a new leader need not wait for earlier workers
-			ended := []fsm.JobID{id, mustSubmit(t, s, spec{key: "a", n: 1}), mustSubmit(t, s, spec{key: "b", n: 1})}
-			for _, job := range ended {
-				if _, err := s.CancelJob(t.Context(), job, "no"); err != nil {
-					t.Fatal(err)
-				}
-			}
+			id, w, _ := c.stopSlowly(t, s, 2*time.Minute) // so that a new leader need not wait for earlier workers
 			c.await("the job is archived", func() bool { return c.job(id).ID == 0 })
 			next := mustSubmit(t, s, using("next", 1, "db"))
 			if newLeader {
@@ -230,15 +238,7 @@ func TestAnAttemptOfAnArchivedJobCountsWhenItsWorkerReturns(t *testing.T) {
 		c.config = func(cfg *sequencer.Config) { cfg.KeepTasks = 1 }
 		s, _ := c.lead()
 		atQueueLevel(t, s)
-		mustSetLimit(t, s, "db", atMost(1))
-		id := mustSubmit(t, s, using("k", 1, "db"))
-		w := attachWorker(t, s, "w1", "a", 1, keep)
-		c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
-		for _, job := range []fsm.JobID{id, mustSubmit(t, s, spec{key: "a", n: 1}), mustSubmit(t, s, spec{key: "b", n: 1})} {
-			if _, err := s.CancelJob(t.Context(), job, "no"); err != nil {
-				t.Fatal(err)
-			}
-		}
+		id, w, _ := c.stopSlowly(t, s, 0)
 		c.await("the job is archived", func() bool { return c.job(id).ID == 0 })
 		w.fallSilent()
 		<-time.After(5 * time.Second) // the worker is down
@@ -266,16 +266,7 @@ func TestAnAttemptThatStopsSlowlyCountsUnderTheNextLeader(t *testing.T) {
 		c.config = func(cfg *sequencer.Config) { cfg.KeepJobs = 1 }
 		s, end := c.lead()
 		atQueueLevel(t, s)
-		mustSetLimit(t, s, "db", atMost(1))
-		id := mustSubmit(t, s, using("k", 1, "db"))
-		w := attachWorker(t, s, "w1", "a", 1, keep)
-		c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
-		others := []fsm.JobID{mustSubmit(t, s, spec{key: "a", n: 1}), mustSubmit(t, s, spec{key: "b", n: 1})}
-		for _, job := range append([]fsm.JobID{id}, others...) {
-			if _, err := s.CancelJob(t.Context(), job, "no"); err != nil {
-				t.Fatal(err)
-			}
-		}
+		id, w, others := c.stopSlowly(t, s, 0)
 		c.await("another job is archived", func() bool { return c.job(others[0]).ID == 0 })
 		next := mustSubmit(t, s, using("next", 1, "db"))
 		_ = end()
@@ -303,16 +294,7 @@ func TestAJobStaysWhileAnAttemptOfItHasALease(t *testing.T) {
 		c.config = func(cfg *sequencer.Config) { cfg.KeepJobs = 1 }
 		s, end := c.lead()
 		atQueueLevel(t, s)
-		mustSetLimit(t, s, "db", atMost(1))
-		id := mustSubmit(t, s, using("k", 1, "db"))
-		w := attachWorker(t, s, "w1", "a", 1, keep)
-		c.await("the task is assigned", func() bool { return c.assigned(id) == 1 })
-		others := []fsm.JobID{mustSubmit(t, s, spec{key: "a", n: 1}), mustSubmit(t, s, spec{key: "b", n: 1})}
-		for _, job := range append([]fsm.JobID{id}, others...) {
-			if _, err := s.CancelJob(t.Context(), job, "no"); err != nil {
-				t.Fatal(err)
-			}
-		}
+		_, w, others := c.stopSlowly(t, s, 0)
 		c.await("another job is archived", func() bool { return c.job(others[0]).ID == 0 })
 		w.fallSilent()
 		<-time.After(5 * time.Second) // the worker is down

@@ -15,7 +15,7 @@ type queueTimeouts struct {
 	// ignored. The timer of the latest removes the entry.
 	until   map[fsm.TaskRef]time.Time
 	expired []fsm.TaskRef // tasks to requeue, in order
-	checked int           // up to this one, drop has checked the timers
+	checked int           // dropQueueTimeouts has checked the timers before this one
 }
 
 // maxTimersChecked is how many timers a sweep checks, which takes some milliseconds.

@@ -23,12 +23,12 @@ const (
 	timerSettled                       // the leases that a new leader does not know have ended
 )
 
-// maxJobTimer is how far ahead timers of jobs are set. Timers can't be removed, and most jobs end
+// maxJobTimer is how far ahead timers of jobs are set. They stay until they fire, and most jobs end
 // long before their deadline.
 const maxJobTimer = time.Hour
 
-// timer fires at a time. Timers are never removed before: what fires checks
-// whether it still applies.
+// timer fires at a time. Only those of queue timeouts are removed before (dropQueueTimeouts), some
+// time after they have become useless: what fires checks whether it still applies.
 type timer struct {
 	at      time.Time
 	kind    timerKind
