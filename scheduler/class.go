@@ -50,9 +50,8 @@ type shape struct {
 	key     string // in Scheduler.shapes
 	classes int    // that exist and have it
 
-	runs    WorkerID        // one that could run it when couldRun looked last; 0: none is known
-	blocked bool            // no worker has capacity: it is in Scheduler.blocked
-	parts   []*capacityPart // ready queues that wait for capacity; some are empty
+	runs WorkerID // one that could run it when couldRun looked last; 0: none is known
+	gate          // blocked: no worker has capacity, and it is in Scheduler.blocked
 
 	// eligible are the workers that have the labels and, when idle, the
 	// resources. It is valid while version is that of the Scheduler.

@@ -38,7 +38,7 @@
 // queues are parked outside of the heaps when they are at the front, and cost nothing
 // until a worker that would fit releases something, joins, or accepts tasks again. Then
 // they return to the heaps one by one, as soon as each would be the first there
-// (capacity_wait.go): a release costs what can start, however many owners wait. If
+// (wait_part.go): a release costs what can start, however many owners wait. If
 // only blocked shapes have tasks, Next returns without looking at them.
 //
 // Invariant: a shape that is not blocked either fits somewhere, or was not tried since
@@ -90,6 +90,9 @@
 // A limited class is full while it has as many attempts as its limit allows, and its ready
 // queues are parked. This implements max_parallel of an array. Its tasks keep their
 // position in the order meanwhile: later tasks don't overtake them.
+//
+// What waits for a named limit or a quota of its queue returns to the order as what waits for
+// capacity does. The first few ready queues are in a list, and return together (listed_wait.go).
 //
 // # Least loaded, in turn
 //

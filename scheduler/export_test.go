@@ -73,7 +73,7 @@ func (s *Scheduler) Shapes() (known, blocked int) { return len(s.shapes), len(s.
 func (s *Scheduler) AwaitingCapacity() (n int) {
 	for _, q := range s.queues {
 		for _, p := range q.parts {
-			n += len(p.order.items)
+			n += len(p.byAge.items)
 		}
 	}
 	return n
@@ -83,16 +83,35 @@ func (s *Scheduler) AwaitingCapacity() (n int) {
 func (s *Scheduler) Parked() int {
 	n := len(s.blocked)
 	for _, l := range s.limits {
-		n += len(l.waiting)
+		n += len(l.waiting) + len(l.parts) + s.InParts(l.name)
 	}
 	for _, q := range s.queues {
-		n += len(q.over)
+		n += s.OverQuota(q.name) + len(q.overParts)
 	}
 	return n
 }
 
+// InParts returns how many ready queues wait in the parts of a limit.
+func (s *Scheduler) InParts(limit string) (n int) {
+	for _, p := range s.limits[limit].parts {
+		n += len(p.byAge.items)
+	}
+	return n
+}
+
+// SetWaits sets how many ready queues wait in plain lists, and how many open parts of a queue are
+// compared.
+func (s *Scheduler) SetWaits(listed, open int) { s.maxListed, s.maxOpen = listed, open }
+
 // OverQuota returns how many ready queues the quotas of a queue hold back.
-func (s *Scheduler) OverQuota(name string) int { return len(s.queues[name].over) }
+func (s *Scheduler) OverQuota(name string) int {
+	q := s.queues[name]
+	n := len(q.over)
+	for _, p := range q.overParts {
+		n += len(p.byAge.items)
+	}
+	return n
+}
 
 // Check recomputes what the Scheduler maintains, and returns the first
 // difference.
@@ -195,6 +214,14 @@ func (s *Scheduler) waitsForLimit(q *readyQueue) bool {
 	return slices.ContainsFunc(q.class.limits, func(l *namedLimit) bool { return l.full() && slices.Contains(l.waiting, q) })
 }
 
+// in returns the part in which a ready queue waits, or nil.
+func (q *readyQueue) in() *waitPart {
+	if q.gated == nil || q.gated.pos < 0 {
+		return nil
+	}
+	return q.gated.part
+}
+
 func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
 	c := q.class
 	switch {
@@ -207,62 +234,112 @@ func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
 		return fmt.Errorf("has %d tasks, parked %d, is listed: %v", q.n, q.parked, q.pos >= 0)
 	case q.pos >= 0 && (q.oldest != q.front().seq || c.flow.levels[q.priority].ready.items[q.pos] != readyAge{q.oldest, q}):
 		return fmt.Errorf("key %d, front %d", q.oldest, q.front().seq)
-	case (q.parked == byShape && q.n > 0) != (q.capacity != nil && q.capacity.pos >= 0):
-		return errors.New("waits for capacity, and in no part, or the other way round")
+	case q.in() != nil && q.parked != q.in().why:
+		return fmt.Errorf("is parked for reason %d, and waits in a part for reason %d", q.parked, q.in().why)
+	case q.parked == byShape && q.n > 0 && q.in() == nil:
+		return errors.New("waits for capacity, and in no part")
 	case q.parked == byLimit && q.n > 0 && !c.groupFull():
 		return errors.New("is parked although its class is not full")
-	case q.parked == byNamedLimit && q.n > 0 && !s.waitsForLimit(q):
+	case q.parked == byNamedLimit && q.n > 0 && q.in() == nil && !s.waitsForLimit(q):
 		return errors.New("waits for no limit that is full")
 	case (q.parked == byAffinity) != (q.wait != nil && q.wait.part != nil):
 		return errors.New("waits for the worker of its key, and in no part, or the other way round")
-	case q.parked == byQuota && !slices.Contains(c.flow.queue.over, q):
+	case q.parked == byQuota && q.n > 0 && q.in() == nil && !slices.Contains(c.flow.queue.over, q):
 		return errors.New("is over a quota, and in no list")
 	}
 	return nil
 }
 
-// checkCapacityParts checks the ready queues that wait for capacity, and counts those of shapes
-// that are not blocked.
-func (s *Scheduler) checkCapacityParts(listed map[*shape]int) error {
-	for name, q := range s.queues {
-		resumable, waits := 0, false
-		for _, p := range q.parts {
-			waits = waits || p.shape.blocked && len(p.order.items) > 0
-			if p.queue != q || !slices.Contains(p.shape.parts, p) {
-				return fmt.Errorf("queue %q has a part that its shape does not have", name)
+// checkParts checks the ready queues that wait in parts, and counts those of shapes that are not
+// blocked.
+func (s *Scheduler) checkParts(listed map[*shape]int) error {
+	open := make(map[*queue]int)
+	check := func(g *gate, parts []*waitPart) error {
+		for _, p := range parts {
+			if err := s.checkPart(p); err != nil {
+				return fmt.Errorf("queue %q, what is parked for reason %d: %w", p.queue.name, p.why, err)
 			}
-			if err := checkTurns(&p.order, func(k *capacityWait) *int32 { return &k.pos }); err != nil {
-				return fmt.Errorf("owners of queue %q that wait for capacity: %w", name, err)
+			if len(p.byAge.items) > 0 && (p.gate != g || !slices.Contains(g.parts, p)) {
+				return fmt.Errorf("queue %q has a part that its gate does not have", p.queue.name)
 			}
-			if err := checkHeap(&p.byAge, func(k capacityAge) int { return int(k.agePos) }); err != nil {
-				return fmt.Errorf("ages of queue %q that wait for capacity: %w", name, err)
-			}
-			for _, x := range p.order.items {
-				r := x.of.ready
-				now := s.ownerKey(r.class.flow)
-				switch {
-				case !s.reshare && now.before(&x.key):
-					return fmt.Errorf("queue %q: the key of a waiting owner is above the present one", name)
-				case r.class.shape != p.shape || r.priority != p.priority || r.front().seq != r.oldest || p.byAge.items[x.of.agePos].age != r.oldest:
-					return fmt.Errorf("queue %q: a ready queue waits in a wrong part, or with a wrong age", name)
-				case r.class.flow.waits[x.of.flowAt] != x.of:
-					return fmt.Errorf("queue %q: a ready queue waits, and its owner does not know", name)
-				}
-			}
-			if len(p.order.items) != len(p.byAge.items) {
-				return fmt.Errorf("queue %q: %d ready queues wait in order, %d by age", name, len(p.order.items), len(p.byAge.items))
-			}
-			if !p.shape.blocked {
-				resumable += len(p.order.items)
-				listed[p.shape] += len(p.order.items)
+			if len(p.byAge.items) > 0 && !g.blocked {
+				open[p.queue]++
 			}
 		}
-		if resumable != q.resumable {
-			return fmt.Errorf("queue %q: %d ready queues are resumable, counted %d", name, resumable, q.resumable)
+		return nil
+	}
+	for _, l := range s.limits {
+		if err := check(&l.gate, l.parts); err != nil {
+			return err
+		}
+		if l.blocked && !l.full() {
+			return fmt.Errorf("what waits for limit %q is held back although it is not full", l.name)
+		}
+	}
+	for name, q := range s.queues {
+		waits := false
+		for _, p := range q.parts {
+			if err := check(&p.shape.gate, []*waitPart{p}); err != nil {
+				return err
+			}
+			if waits = waits || p.gate.blocked && len(p.byAge.items) > 0; !p.gate.blocked {
+				listed[p.shape] += len(p.byAge.items)
+			}
+		}
+		for _, p := range q.overParts {
+			if err := check(p.gate, []*waitPart{p}); err != nil {
+				return err
+			}
+			if p.gate.blocked && q.leaves(p.shape) {
+				return fmt.Errorf("queue %q holds back what its quotas allow", name)
+			}
 		}
 		if waits && q.pos < 0 && !q.passes {
 			return fmt.Errorf("queue %q waits for capacity, and is not known to be passed over", name)
 		}
+	}
+	for name, q := range s.queues {
+		if len(q.open) != open[q] || len(q.open) > s.maxOpen {
+			return fmt.Errorf("queue %q: %d parts are open, listed %d", name, open[q], len(q.open))
+		}
+		for at, p := range q.open {
+			if int(p.openAt) != at || p.queue != q || p.gate.blocked || len(p.byAge.items) == 0 {
+				return fmt.Errorf("queue %q: an open part is at a wrong position, or closed, or empty", name)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Scheduler) checkPart(p *waitPart) error {
+	if err := checkTurns(&p.order, func(w *flowWaits) *int32 { return &w.pos }); err != nil {
+		return fmt.Errorf("owners: %w", err)
+	}
+	if err := checkHeap(&p.byAge, func(k waitAge) int { return int(k.agePos) }); err != nil {
+		return fmt.Errorf("ages: %w", err)
+	}
+	n := 0
+	for _, x := range p.order.items {
+		w, now := x.of, s.ownerKey(x.of.flow)
+		switch {
+		case !s.reshare && now.before(&x.key):
+			return errors.New("the key of a waiting owner is above the present one")
+		case w.part != p || len(w.ready.items) == 0 || w.flow.waits[w.at] != w:
+			return errors.New("ready queues wait, and their owner does not know")
+		}
+		if err := checkHeap(&w.ready, func(k *gateWait) int { return int(k.pos) }); err != nil {
+			return fmt.Errorf("ready queues: %w", err)
+		}
+		for _, k := range w.ready.items {
+			r := k.ready
+			if k.part != p || k.of != w || r.class.flow != w.flow || p.shape != nil && r.class.shape != p.shape || r.priority != p.priority || r.front().seq != r.oldest || p.byAge.items[k.agePos].age != r.oldest {
+				return errors.New("a ready queue waits in a wrong part, or with a wrong age")
+			}
+			n++
+		}
+	}
+	if n != len(p.byAge.items) {
+		return fmt.Errorf("%d ready queues wait in order, %d by age", n, len(p.byAge.items))
 	}
 	return nil
 }
@@ -270,7 +347,7 @@ func (s *Scheduler) checkCapacityParts(listed map[*shape]int) error {
 // checkOrder checks the heaps of queues, owners and ready queues.
 func (s *Scheduler) checkOrder() error {
 	listed := make(map[*shape]int)
-	if err := s.checkCapacityParts(listed); err != nil {
+	if err := s.checkParts(listed); err != nil {
 		return err
 	}
 	for name, q := range s.queues {
@@ -288,9 +365,9 @@ func (s *Scheduler) checkOrder() error {
 				}
 			}
 		}
-		some = some || q.resumable > 0
+		some = some || len(q.open) > 0
 		// A queue stays listed when its last shape is blocked, until it is at the front.
-		may := some || slices.ContainsFunc(q.parts, func(p *capacityPart) bool { return len(p.order.items) > 0 })
+		may := some || slices.ContainsFunc(q.parts, func(p *waitPart) bool { return len(p.byAge.items) > 0 })
 		if q.pos < 0 && some && !q.paused && !q.full() || q.pos >= 0 && (!may || q.paused || q.full()) {
 			return fmt.Errorf("queue %q is listed: %v", name, q.pos >= 0)
 		}

@@ -14,10 +14,10 @@ type parking uint8
 
 const (
 	listable     parking = iota
-	byShape              // no worker had capacity for it: in a capacityPart if it has tasks
+	byShape              // no worker had capacity for it: in a waitPart if it has tasks
 	byLimit              // its class is full
-	byNamedLimit         // a named limit of its class is full: in namedLimit.waiting
-	byQuota              // its queue holds too much of a resource: in queue.over
+	byNamedLimit         // a named limit of its class is full: in its list, or a waitPart
+	byQuota              // its queue holds too much of a resource: in its list, or a waitPart
 	byAffinity           // it waits for the worker of its key: in an affinityPart
 )
 
@@ -48,7 +48,7 @@ func (s *Scheduler) firstReady(q *queue) *readyQueue {
 			}
 			h.raise(now)
 		}
-		if q.resumable > 0 {
+		if len(q.open) > 0 {
 			s.resumeFirst(q, p)
 		}
 		if len(h.items) > 0 {
@@ -62,7 +62,7 @@ func (s *Scheduler) firstReady(q *queue) *readyQueue {
 // age of a flow in the heap is that of a task which may have started since: it is brought
 // up to date when the flow is at the front.
 func (s *Scheduler) oldestReady(q *queue) *readyQueue {
-	if q.resumable > 0 {
+	if len(q.open) > 0 {
 		s.resumeOldest(q)
 	}
 	for len(q.byAge.items) > 0 {
@@ -136,12 +136,16 @@ func (s *Scheduler) rekey() {
 			}
 			h.init()
 		}
-		for _, part := range q.parts {
-			h := &part.order
-			for i := range h.items {
-				h.items[i].key = s.ownerKey(h.items[i].of.ready.class.flow)
+		for _, parts := range [][]*waitPart{q.parts, q.overParts} {
+			for _, part := range parts {
+				part.rekey(s)
 			}
-			h.init()
+		}
+	}
+	// unordered: each part is independent of the others
+	for _, l := range s.limits {
+		for _, part := range l.parts {
+			part.rekey(s)
 		}
 	}
 	for i := range s.byShare.items {
@@ -156,7 +160,7 @@ func (s *Scheduler) relist(r *readyQueue) {
 	if k := r.wait; k != nil && k.part != nil {
 		s.recount(k)
 	}
-	if r.parked == byShape && r.pos < 0 {
+	if r.gated != nil && r.gated.part != nil {
 		s.recheckWait(r)
 	}
 	l := &r.class.flow.levels[r.priority]
@@ -209,7 +213,7 @@ func (s *Scheduler) unlisted(l *level, p Priority) {
 
 // relistQueue puts a queue into the order if tasks of it may start, or out of it.
 func (s *Scheduler) relistQueue(q *queue) {
-	some := len(q.ready[Low].items)+len(q.ready[Normal].items)+len(q.ready[High].items)+len(q.ready[Urgent].items)+q.resumable > 0
+	some := len(q.ready[Low].items)+len(q.ready[Normal].items)+len(q.ready[High].items)+len(q.ready[Urgent].items)+len(q.open) > 0
 	switch listed := some && !q.paused && !q.full(); {
 	case listed && q.pos < 0:
 		h := &s.byShare
@@ -227,27 +231,17 @@ func (s *Scheduler) relistQueue(q *queue) {
 func (s *Scheduler) park(r *readyQueue, why parking) {
 	r.parked = why
 	s.relist(r)
-	q := r.class.flow.queue
 	switch why {
 	case byShape:
-		s.awaitCapacity(r)
+		s.joinPart(r, s.capacityPart(r))
 	case byQuota:
-		q.over = s.appendParked(q.over, r)
+		s.awaitQuota(r)
 	case byNamedLimit:
-		l := r.class.fullLimit()
-		l.waiting = s.appendParked(l.waiting, r)
+		s.awaitLimit(r, r.class.fullLimit())
 	case byAffinity:
 		s.await(r)
 	case byLimit, listable:
 	}
-}
-
-// appendParked adds a ready queue to a list of parked ones.
-func (s *Scheduler) appendParked(list []*readyQueue, r *readyQueue) []*readyQueue {
-	if len(list) == cap(list) {
-		list = compact(list, func(x *readyQueue) bool { return s.classes[x.class.id] != x.class })
-	}
-	return append(list, r)
 }
 
 // compact drops what belongs to recycled classes from a list that would grow: what makes it empty
@@ -266,13 +260,4 @@ func (s *Scheduler) unpark(r *readyQueue, why parking) {
 		r.parked = listable
 		s.relist(r)
 	}
-}
-
-// unparkOver returns to the order what the quotas of a queue held back.
-func (s *Scheduler) unparkOver(q *queue) {
-	for i, r := range q.over {
-		s.unpark(r, byQuota)
-		q.over[i] = nil
-	}
-	q.over = q.over[:0]
 }

@@ -22,9 +22,10 @@ type namedLimit struct {
 	tokens  uint32 // starts that the rate allows now
 	spent   uint32 // tokens taken since the last Spent
 	classes int    // that use it
-	// waiting are ready queues that wait for it, and some that did. A Release of attempts
-	// without this limit does not look at them.
-	waiting []*readyQueue
+	// waiting are the first ready queues that wait for it, and gate has the parts for others. A
+	// Release of attempts without this limit does not look at them.
+	waiting listWaits
+	gate
 }
 
 // full reports whether the limit keeps tasks from starting.
@@ -87,16 +88,6 @@ func (s *Scheduler) removeLimits(c *class) {
 			delete(s.limits, l.name)
 		}
 	}
-}
-
-// wake returns to the order what waits for a limit. What finds the limit full again waits
-// again when it is at the front.
-func (s *Scheduler) wake(l *namedLimit) {
-	for i, r := range l.waiting {
-		s.unpark(r, byNamedLimit)
-		l.waiting[i] = nil
-	}
-	l.waiting = l.waiting[:0]
 }
 
 // count counts an attempt of a class towards its limits.

@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/dtask/dtask/scheduler"
@@ -36,6 +37,33 @@ func newKeyed(keys, waiting int) *keyed {
 	return k
 }
 
+// newCrowdedLimit returns a cluster in which tasks of many owners wait for one limit that is full,
+// or for a quota that is used up.
+func newCrowdedLimit(owners int, quota bool) *keyed {
+	k := &keyed{s: scheduler.New(1)}
+	for id := range scheduler.WorkerID(100) {
+		k.s.AddWorker(id+1, scheduler.Capacity{Slots: 10, Resources: cpus(10)})
+	}
+	k.s.SetQueue("q", scheduler.Queue{Max: cpus(100)})
+	for i := range owners {
+		d := scheduler.Demand{Owner: strconv.Itoa(i), Uses: []string{"db"}}
+		if quota {
+			d = scheduler.Demand{Owner: d.Owner, Queue: "q", Resources: cpus(1)}
+		}
+		k.classes = append(k.classes, k.s.Class(d))
+	}
+	k.s.SetNamedLimit("db", 100)
+	for i := range 2*owners + 100 {
+		k.push(k.classes[i%owners])
+	}
+	for a, ok := k.s.Next(k.valid); ok; a, ok = k.s.Next(k.valid) {
+		k.running = append(k.running, a)
+	}
+	return k
+}
+
+func cpus(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: 1000 * n}} }
+
 func (k *keyed) push(c scheduler.ClassID) {
 	k.pushed++
 	k.s.Push(task(k.pushed), c, scheduler.Normal, 0)
@@ -64,6 +92,42 @@ func TestFullLimitsAllocateNothing(t *testing.T) {
 	}
 }
 
+func TestTheEndOfAnAttemptReturnsOnlyWhatCanStartToTheOrder(t *testing.T) {
+	t.Parallel()
+	const owners = 1_000
+	for _, quota := range []bool{false, true} {
+		t.Run(map[bool]string{false: "of a limit", true: "of a quota"}[quota], func(t *testing.T) {
+			t.Parallel()
+			k := newCrowdedLimit(owners, quota)
+			waiting := func() int {
+				if quota {
+					return k.s.OverQuota("q")
+				}
+				return k.s.InParts("db")
+			}
+			for range 300 {
+				if !k.step() {
+					t.Fatal("nothing starts after the end of an attempt")
+				}
+				if _, ok := k.s.Next(k.valid); ok {
+					t.Fatal("two tasks start after the end of one attempt")
+				}
+				if n := waiting(); n < owners-20 {
+					t.Fatalf("%d of %d ready queues wait, the others have returned to the order", n, owners)
+				}
+				k.s.Release(k.running[0].Worker, k.running[0].Class, k.running[0].Priority)
+				if n := waiting(); n < owners-20 {
+					t.Fatalf("%d of %d ready queues wait after an end, the others have returned to the order", n, owners)
+				}
+				k.running[0], _ = k.s.Next(k.valid)
+				if err := k.s.Check(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkNextWithLimits is BenchmarkNext with named limits: two that are not full, and
 // 10,000 full ones for which a million tasks wait.
 func BenchmarkNextWithLimits(b *testing.B) {
@@ -77,4 +141,12 @@ func BenchmarkNextWithLimits(b *testing.B) {
 		plain, limited := newSteady(scheduler.Demand{NoPrefetch: true}, scheduler.Capacity{}), newKeyed(10_000, 1_000_000)
 		benchmarkPair(b, "limits", plain.step, limited.step)
 	})
+	for _, owners := range []int{100, 10_000} {
+		for _, quota := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%d_owners_wait_for_one_%s", owners, map[bool]string{false: "limit", true: "quota"}[quota]), func(b *testing.B) {
+				plain, limited := newSteady(scheduler.Demand{NoPrefetch: true}, scheduler.Capacity{}), newCrowdedLimit(owners, quota)
+				benchmarkPair(b, "limits", plain.step, limited.step)
+			})
+		}
+	}
 }

@@ -155,3 +155,21 @@ func TestALimitLivesAsLongAsAClassThatUsesIt(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The ready queue that waits loses its task, and the last attempt ends before it gets another one.
+func TestATaskThatBecomesReadyAfterTheLastEndOfItsQueueStarts(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	s.SetWaits(0, 16)
+	s.AddWorker(1, scheduler.Capacity{Slots: 4, Resources: cpus(4)})
+	s.SetQueue("q", scheduler.Queue{Max: cpus(1)})
+	c := pushTo(s, scheduler.Demand{Queue: "q", Resources: cpus(1)}, 0, 2)
+	first := mustNext(t, s)
+	mustNotNext(t, s)
+	s.Sweep(func(scheduler.TaskRef) bool { return false })
+	s.Release(first.Worker, first.Class, first.Priority)
+	s.Push(task(3), c, scheduler.Normal, 0)
+	if a := mustNext(t, s); a.Task != task(3) {
+		t.Errorf("task %+v starts, want the last one", a.Task)
+	}
+}

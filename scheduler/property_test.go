@@ -101,6 +101,7 @@ func newPairOf(t *rapid.T, demands []scheduler.Demand) *pair {
 		cancelled: map[scheduler.TaskRef]bool{},
 		assigned:  map[scheduler.TaskRef]bool{},
 	}
+	p.s.SetWaits(rapid.IntRange(0, 16).Draw(t, "listed waits"), rapid.IntRange(0, 16).Draw(t, "open parts"))
 	for _, d := range demands {
 		c := p.s.Class(d)
 		if int(c) == len(p.model.demands) {

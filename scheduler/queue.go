@@ -45,10 +45,10 @@ type queue struct {
 
 	wanted reservation // while wants is set: its task, with a worker that had capacity for it, if any
 
-	over []*readyQueue // those that its quotas hold back
-
-	parts     []*capacityPart // those of its ready queues that wait for capacity; some are empty
-	resumable int             // ready queues in those whose shapes are not blocked
+	over      listWaits   // the first ready queues that its quotas hold back
+	overParts []*waitPart // and others
+	parts     []*waitPart // those of its ready queues that wait for capacity; some are empty
+	open      []*waitPart // those of all kinds with ready queues whose gates are open
 
 	ready [Urgent + 1]turns[*flow] // by priority: flows with listed ready queues
 }
@@ -69,7 +69,7 @@ type flow struct {
 	served  uint64            // number of its last start
 	pos     [Urgent + 1]int32 // by priority: in queue.ready; -1 if nothing is listed
 	agePos  int32             // in queue.byAge; -1 if absent
-	waits   []*capacityWait   // its ready queues that wait for capacity
+	waits   []*flowWaits      // its ready queues that wait in parts
 	levels  [Urgent + 1]level
 	owner   owner
 	classes int // that exist
@@ -138,7 +138,10 @@ func (f flowAge) setPos(pos int) { f.agePos = int32(pos) } //nolint:gosec // G11
 func (q *queue) full() bool { return q.limit > 0 && q.held.slots >= uint64(q.limit) }
 
 // allows reports whether the quotas on resources let a task of a class start.
-func (q *queue) allows(c *class) bool {
+func (q *queue) allows(c *class) bool { return q.leaves(c.shape) }
+
+// leaves reports whether the quotas on resources leave enough for a task of a shape.
+func (q *queue) leaves(c *shape) bool {
 	for _, m := range q.max {
 		for _, n := range c.needs {
 			if n.resource == m.resource && q.held.of(n.resource)+uint64(n.amount) > m.amount { //nolint:gosec // positive

@@ -187,9 +187,9 @@ type readyQueue struct {
 	oldest   uint64 // seq of the front; the key in level.ready
 	pos      int32  // in level.ready; -1 if it is not listed
 	priority Priority
-	parked   parking       // why it is not listed, although it has tasks
-	wait     *keyWait      // nil: it has never waited for the worker of its key
-	capacity *capacityWait // nil: it has never been parked because of its shape
+	parked   parking   // why it is not listed, although it has tasks
+	wait     *keyWait  // nil: it has never waited for the worker of its key
+	gated    *gateWait // nil: it has never been parked at a gate
 }
 
 // A readyAge is a readyQueue in the order of its level.

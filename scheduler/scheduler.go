@@ -54,6 +54,8 @@ type Scheduler struct {
 	fitting      bool           // a worker had capacity for the task of one of those
 
 	superseded superseded
+
+	maxListed, maxOpen int // maxListedWaits and maxOpen, except in tests
 }
 
 // New returns a Scheduler without workers and tasks. The seed only decides
@@ -71,6 +73,8 @@ func New(seed uint64) *Scheduler {
 		types:      make(map[string]typeID),
 		namespaces: make(map[string]namespaceID),
 		workers:    make(map[WorkerID]*worker),
+		maxListed:  maxListedWaits,
+		maxOpen:    maxOpen,
 	}
 	s.Class(Demand{}) // class 0
 	return s
@@ -283,7 +287,7 @@ func (s *Scheduler) block(c *class) {
 		s.blocked = compact(s.blocked, func(sh *shape) bool { return sh.classes == 0 })
 	}
 	s.blocked = append(s.blocked, c.shape)
-	s.setBlocked(c.shape, true)
+	s.setBlocked(&c.shape.gate, true)
 	s.reserve(c)
 }
 
@@ -299,7 +303,7 @@ func (s *Scheduler) unblock(w *worker) {
 			still = append(still, sh)
 			continue
 		}
-		s.setBlocked(sh, false)
+		s.setBlocked(&sh.gate, false)
 	}
 	clear(s.blocked[len(still):])
 	s.blocked = still

@@ -32,13 +32,18 @@ func inQueues() []Mutant {
 		},
 		{
 			Name:   "a-turn-by-age-finds-not-the-oldest-task-that-waits-for-capacity",
-			Edits:  []Edit{{"scheduler/capacity_wait.go", "part.byAge.items[0].capacityWait)", "part.byAge.items[len(part.byAge.items)-1].capacityWait)"}},
+			Edits:  []Edit{{"scheduler/wait_part.go", "s.resumeWait(part.byAge.items[0].gateWait)", "s.resumeWait(part.byAge.items[len(part.byAge.items)-1].gateWait)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestATurnByAgeStartsTheOldestTaskThatWaits"}},
 		},
 		{
 			Name:   "a-release-returns-all-that-waits-to-the-order",
-			Edits:  []Edit{{"scheduler/capacity_wait.go", "			p.queue.resumable += n\n", "			p.queue.resumable += n\n			for len(p.order.items) > 0 {\n				s.resumeWait(p.order.items[0].of)\n			}\n"}},
+			Edits:  []Edit{{"scheduler/wait_part.go", "if len(q.open) >= s.maxOpen {", "if len(q.open) >= 0 {"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAReleaseReturnsOnlyWhatCanStart"}},
+		},
+		{
+			Name:   "what-waits-for-a-quota-returns-only-at-an-end",
+			Edits:  []Edit{{"scheduler/listed_wait.go", "		if q.leaves(p.shape) {", "		if len(p.byAge.items) > 0 && q.leaves(p.shape) {"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatBecomesReadyAfterTheLastEnd"}},
 		},
 		{
 			Name:   "owners-have-no-shares",

@@ -35,12 +35,12 @@ func inReservations() []Mutant {
 		},
 		{
 			Name:   "a-queue-whose-task-waits-for-a-blocked-shape-is-not-passed-over",
-			Edits:  []Edit{{"scheduler/capacity_wait.go", "s.passOver(f.queue)", ""}},
+			Edits:  []Edit{{"scheduler/wait_part.go", "s.passOver(f.queue)", ""}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskOfAShape"}},
 		},
 		{
 			Name:   "a-paused-queue-whose-shape-is-blocked-is-not-passed-over",
-			Edits:  []Edit{{"scheduler/capacity_wait.go", "s.passOver(p.queue)", ""}},
+			Edits:  []Edit{{"scheduler/wait_part.go", "s.passOver(p.queue)", ""}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsAfterItsQueue"}},
 		},
 		{
