@@ -301,12 +301,13 @@ func (v *TaskView) raiseLimit(change Change) []Change {
 	return []Change{change}
 }
 
-// mayKeepForOlder reports whether a worker may be kept free for a task of another class of the
-// task's queue, at a turn by age, while n tasks of its own class start.
+// mayKeepForOlder reports whether a worker may be kept free, or quota saved, for a task of another
+// class of the task's queue, at a turn by age, while n tasks of its own class start.
 func (v *TaskView) mayKeepForOlder(n int64) bool {
 	q := v.class.flow.queue
-	return q.kept == nil && !q.wants && int64(q.turn)+n >= agedStart && slices.ContainsFunc(v.ahead, func(a aheadQueue) bool {
-		return a.class != v.class && a.class.flow.queue == q && a.class.mayStart() && (len(a.seqs) == 0 || a.seqs[0] < v.seq)
+	keeps, saves := q.kept == nil && !q.wants, q.saving == nil && q.hasQuotas()
+	return (keeps || saves) && int64(q.turn)+n >= agedStart && slices.ContainsFunc(v.ahead, func(a aheadQueue) bool {
+		return a.class != v.class && a.class.flow.queue == q && (saves && !a.class.full() || a.class.mayStart()) && (len(a.seqs) == 0 || a.seqs[0] < v.seq)
 	})
 }
 
@@ -344,7 +345,7 @@ func (w *worker) freeSlotsFor(c *class) int64 {
 // changeDemand returns the changes of what the task requires. No other task competes with
 // it: what fits it then fits no task before it.
 func (v *TaskView) changeDemand() (list []Change) {
-	if v.agedKeyed(v.class.flow.queue, 1) {
+	if v.agedKeyed(v.class.flow.queue, 1) || v.isSaved() {
 		v.undecided = true
 		return nil
 	}

@@ -55,6 +55,8 @@
 // Every 16th start of a queue is its oldest task, which bounds the wait of each task. If an
 // older one is blocked then, a worker is kept free for it: see reservation.go.
 //
+// What a blocked task takes of the quotas of its queue is saved for it: see saving.go.
+//
 // Quotas and pauses of a queue hold its tasks back. They are counted for all attempts,
 // those included that no worker is known to hold.
 //

@@ -58,6 +58,21 @@ func (s *Scheduler) Kept() (list []Kept) {
 	return list
 }
 
+// A Saved is the task with a seq for which the quotas of a queue are saved.
+type Saved struct {
+	Queue string
+	Class ClassID
+	Seq   uint64
+}
+
+// Savings returns what quotas are saved for, the oldest saving first.
+func (s *Scheduler) Savings() (list []Saved) {
+	for _, q := range s.saving {
+		list = append(list, Saved{q.name, q.saving.ready.class.id, q.saving.seq})
+	}
+	return list
+}
+
 // Flows returns the number of flows and classes that exist.
 func (s *Scheduler) Flows() (flows, classes int) {
 	for _, q := range s.queues {
@@ -214,8 +229,8 @@ func (s *Scheduler) waitsForLimit(q *readyQueue) bool {
 	return slices.ContainsFunc(q.class.limits, func(l *namedLimit) bool { return l.full() && slices.Contains(l.waiting, q) })
 }
 
-// in returns the part in which a ready queue waits, or nil.
-func (q *readyQueue) in() *waitPart {
+// waitsIn returns the part in which a ready queue waits, or nil.
+func (q *readyQueue) waitsIn() *waitPart {
 	if q.gated == nil || q.gated.pos < 0 {
 		return nil
 	}
@@ -234,17 +249,17 @@ func (s *Scheduler) checkReadyQueue(q *readyQueue) error {
 		return fmt.Errorf("has %d tasks, parked %d, is listed: %v", q.n, q.parked, q.pos >= 0)
 	case q.pos >= 0 && (q.oldest != q.front().seq || c.flow.levels[q.priority].ready.items[q.pos] != readyAge{q.oldest, q}):
 		return fmt.Errorf("key %d, front %d", q.oldest, q.front().seq)
-	case q.in() != nil && q.parked != q.in().why:
-		return fmt.Errorf("is parked for reason %d, and waits in a part for reason %d", q.parked, q.in().why)
-	case q.parked == byShape && q.n > 0 && q.in() == nil:
+	case q.waitsIn() != nil && q.parked != q.waitsIn().why:
+		return fmt.Errorf("is parked for reason %d, and waits in a part for reason %d", q.parked, q.waitsIn().why)
+	case q.parked == byShape && q.n > 0 && q.waitsIn() == nil:
 		return errors.New("waits for capacity, and in no part")
 	case q.parked == byLimit && q.n > 0 && !c.groupFull():
 		return errors.New("is parked although its class is not full")
-	case q.parked == byNamedLimit && q.n > 0 && q.in() == nil && !s.waitsForLimit(q):
+	case q.parked == byNamedLimit && q.n > 0 && q.waitsIn() == nil && !s.waitsForLimit(q):
 		return errors.New("waits for no limit that is full")
 	case (q.parked == byAffinity) != (q.wait != nil && q.wait.part != nil):
 		return errors.New("waits for the worker of its key, and in no part, or the other way round")
-	case q.parked == byQuota && q.n > 0 && q.in() == nil && !slices.Contains(c.flow.queue.over, q):
+	case q.parked == byQuota && q.n > 0 && q.waitsIn() == nil && !slices.Contains(c.flow.queue.over, q):
 		return errors.New("is over a quota, and in no list")
 	}
 	return nil
@@ -290,7 +305,7 @@ func (s *Scheduler) checkParts(listed map[*shape]int) error {
 			if err := check(p.gate, []*waitPart{p}); err != nil {
 				return err
 			}
-			if p.gate.blocked && q.leaves(p.shape) {
+			if p.gate.blocked && q.leaves(p.shape, q.saving) {
 				return fmt.Errorf("queue %q holds back what its quotas allow", name)
 			}
 		}

@@ -36,7 +36,7 @@ func (s *Scheduler) freeOne(c *class) {
 	if wasFull && !c.groupFull() {
 		s.unparkLimited(c)
 	}
-	if len(q.over)+len(q.overParts) > 0 && q.limits(c) {
+	if len(q.over)+len(q.overParts) > 0 && (q.saving != nil || q.limits(c)) {
 		s.unparkOver(q)
 	}
 	if q.limit > 0 && q.pos < 0 {

@@ -103,12 +103,28 @@ func (q *queue) overPart(r *readyQueue) *waitPart {
 }
 
 // unparkOver returns to the order what the quotas of a queue hold back no longer. Of a list, it is
-// all.
+// all. What they are saved for is in parts with others that need as much, and must wait.
 func (s *Scheduler) unparkOver(q *queue) {
+	if q.saving != nil {
+		s.unparkSaved(q.saving.ready.class)
+		for _, a := range q.saving.ready.class.alternatives {
+			s.unparkSaved(a)
+		}
+	}
 	q.over.takeAll(func(r *readyQueue) { s.unpark(r, byQuota) })
 	for _, p := range q.overParts {
-		if q.leaves(p.shape) { // also if nothing waits: it may do so before the next end
+		if q.leaves(p.shape, q.saving) { // also if nothing waits: it may do so before the next end
 			s.setBlocked(p.gate, false)
+		}
+	}
+}
+
+// unparkSaved returns to the order what waits of a class for which quotas are saved, if they are
+// enough for a task of it.
+func (s *Scheduler) unparkSaved(c *class) {
+	for p := Low; p <= Urgent; p++ {
+		if r := &c.queues[p]; r.in(byQuota) && c.flow.queue.leaves(c.shape, nil) {
+			s.resumeWait(r.gated)
 		}
 	}
 }

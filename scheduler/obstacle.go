@@ -77,6 +77,8 @@ type Obstacle struct {
 	// resource's unit for ResourceShort. Free is negative if more is taken than
 	// there is, because the capacity shrank.
 	Want, Free, Total int64
+	// Saved is how much of a quota is saved for an older task of the queue.
+	Saved int64
 	// Alternative is the number, from 1, of the one that lacks the resource; 0: of a task
 	// without alternatives.
 	Alternative int
@@ -110,10 +112,14 @@ func (o Obstacle) String() string {
 	case QueuePaused:
 		return "queue " + queueName(o.Name) + " is paused"
 	case QueueFull:
-		return "queue " + queueName(o.Name) + ": quota of " + strconv.FormatInt(o.Total, 10) + " running tasks reached"
+		return "queue " + queueName(o.Name) + ": quota of " + strconv.FormatInt(o.Total, 10) + " running tasks reached" + o.saved(strconv.FormatInt(o.Saved, 10))
 	case QueueShort:
+		left := o.Free
+		if o.Saved > 0 {
+			left = max(left, 0)
+		}
 		return "queue " + queueName(o.Name) + ": " + o.Resource + ": " + thousandths(o.Want) + " required, " +
-			thousandths(o.Free) + " left of its quota of " + thousandths(o.Total)
+			thousandths(left) + " left of its quota of " + thousandths(o.Total) + o.saved(thousandths(o.Saved))
 	case WorkerReserved:
 		return "reserved for tasks that require one of its labels"
 	case WorkerKept:
@@ -121,6 +127,14 @@ func (o Obstacle) String() string {
 	default:
 		return "unknown obstacle"
 	}
+}
+
+// saved returns the part of a sentence about what is saved of a quota.
+func (o Obstacle) saved(amount string) string {
+	if o.Saved == 0 {
+		return ""
+	}
+	return ", with " + amount + " saved for an older task"
 }
 
 // queueName returns the name of a queue as users read it.
@@ -136,14 +150,19 @@ func (q *queue) obstacles(c *class) (out []Obstacle) {
 	if q.paused {
 		out = append(out, Obstacle{Kind: QueuePaused, Name: q.name})
 	}
-	if q.full() {
+	beside := q.savedBeside(c)
+	switch {
+	case q.full():
 		out = append(out, Obstacle{Kind: QueueFull, Name: q.name, Want: 1, Total: int64(q.limit)})
+	case beside != nil && q.limit > 0 && q.held.slots+1 >= uint64(q.limit):
+		out = append(out, Obstacle{Kind: QueueFull, Name: q.name, Want: 1, Total: int64(q.limit), Saved: 1})
 	}
 	for _, m := range q.max {
 		for i, n := range c.needs {
-			if left := int64(m.amount) - int64(q.held.of(m.resource)); n.resource == m.resource && n.amount > left { //nolint:gosec // at most MaxAmount
+			saved := int64(beside.of(m.resource))                                                                            //nolint:gosec // at most MaxAmount
+			if left := int64(m.amount) - int64(q.held.of(m.resource)) - saved; n.resource == m.resource && n.amount > left { //nolint:gosec // at most MaxAmount
 				out = append(out, Obstacle{
-					Kind: QueueShort, Name: q.name, Resource: c.demand.Resources[i].Name, Want: n.amount, Free: left, Total: int64(m.amount), //nolint:gosec // at most MaxAmount
+					Kind: QueueShort, Name: q.name, Resource: c.demand.Resources[i].Name, Want: n.amount, Free: left, Total: int64(m.amount), Saved: saved, //nolint:gosec // at most MaxAmount
 				})
 			}
 		}

@@ -24,7 +24,7 @@ func queues() *rapid.Generator[scheduler.Queue] {
 		return scheduler.Queue{
 			Weight:     rapid.SampledFrom([]uint32{0, 1, 2, 4}).Draw(t, "weight"),
 			MaxRunning: rapid.SampledFrom([]uint32{0, 0, 1, 2, 5}).Draw(t, "max running"),
-			Max:        rapid.SampledFrom([][]scheduler.Quantity{nil, nil, {{Name: "gpu", Amount: 3}}}).Draw(t, "max"),
+			Max:        rapid.SampledFrom([][]scheduler.Quantity{nil, nil, {{Name: "gpu", Amount: 3}}, {{Name: "cpu", Amount: 5}}}).Draw(t, "max"),
 			Paused:     rapid.IntRange(0, 5).Draw(t, "paused") == 0,
 		}
 	})
@@ -144,6 +144,9 @@ func (p *pair) setQueue(t *rapid.T) {
 	if now.MaxRunning != before.MaxRunning || now.Paused != before.Paused || !slices.Equal(now.Max, before.Max) {
 		p.model.release(func(k scheduler.Kept) bool { return k.Queue == name })
 	}
+	p.model.saved = slices.DeleteFunc(p.model.saved, func(k scheduler.Saved) bool {
+		return k.Queue == name && (now.Paused || now.MaxRunning == 0 && len(now.Max) == 0 || !p.model.mayAllow(now, k.Class))
+	})
 }
 
 func (p *pair) valid(ref scheduler.TaskRef) bool { return !p.cancelled[ref] }
@@ -366,6 +369,7 @@ func (p *pair) next(t *rapid.T) bool {
 		t.Fatalf("task %+v is assigned a second time", got.Task)
 	}
 	p.assigned[got.Task] = true
+	p.saveAtTurn(t, want)
 	rest := p.keepAtTurn(t, want)
 	p.take(t, got.Class)
 	w := p.model.workers[got.Worker]
@@ -374,6 +378,7 @@ func (p *pair) next(t *rapid.T) bool {
 		t.Fatalf("worker %d holds %v with capacity %+v", got.Worker, w.held, w.capacity)
 	}
 	p.model.release(func(k scheduler.Kept) bool { return p.model.isKeptFor(k, got.Task) })
+	p.model.saved = slices.DeleteFunc(p.model.saved, func(k scheduler.Saved) bool { return p.model.hasSeq(got.Task, k.Seq) })
 	p.model.remove(got.Task)
 	if _, err := p.model.keep(rest); err != nil {
 		t.Fatalf("after the start of %+v, a worker is kept: %v", want, err)
@@ -429,6 +434,9 @@ func (p *pair) check(t *rapid.T) {
 	p.model.settle()
 	if got := p.s.Kept(); !slices.Equal(got, p.model.kept) {
 		t.Fatalf("workers are kept: %+v, want %+v", got, p.model.kept)
+	}
+	if got := p.s.Savings(); !slices.Equal(got, p.model.saved) {
+		t.Fatalf("quotas are saved for %+v, want %+v", got, p.model.saved)
 	}
 	for id, w := range p.model.workers {
 		if got := p.s.Reserved(id); got != w.reserved {

@@ -39,6 +39,7 @@ type queue struct {
 	passes bool            // it is in Scheduler.passed
 	wants  bool            // it is in Scheduler.wants
 	kept   *reservation    // a worker that is kept free for one of its tasks
+	saving *saving         // what is kept of its quotas for one of its tasks
 
 	overtakes bool         // see Scheduler.markOvertakers
 	watched   func(*class) // is called with what a quota holds back; mostly nil
@@ -137,14 +138,18 @@ func (f flowAge) setPos(pos int) { f.agePos = int32(pos) } //nolint:gosec // G11
 // full reports whether a quota lets no further task of the queue start.
 func (q *queue) full() bool { return q.limit > 0 && q.held.slots >= uint64(q.limit) }
 
-// allows reports whether the quotas on resources let a task of a class start.
-func (q *queue) allows(c *class) bool { return q.leaves(c.shape) }
+// allows reports whether the quotas let a task of a class start, beside what they are saved for.
+// Without a saving, the one on running tasks is that of full.
+func (q *queue) allows(c *class) bool { return q.leaves(c.shape, q.savedBeside(c)) }
 
-// leaves reports whether the quotas on resources leave enough for a task of a shape.
-func (q *queue) leaves(c *shape) bool {
+// leaves reports whether the quotas leave enough for a task of a shape, beside what is saved.
+func (q *queue) leaves(c *shape, saved *saving) bool {
+	if saved != nil && q.limit > 0 && q.held.slots+1 >= uint64(q.limit) {
+		return false
+	}
 	for _, m := range q.max {
 		for _, n := range c.needs {
-			if n.resource == m.resource && q.held.of(n.resource)+uint64(n.amount) > m.amount { //nolint:gosec // positive
+			if n.resource == m.resource && q.held.of(n.resource)+saved.of(n.resource)+uint64(n.amount) > m.amount { //nolint:gosec // positive
 				return false
 			}
 		}
@@ -198,6 +203,9 @@ func (s *Scheduler) configure(q *queue, to Queue) {
 		s.unkeep(q.kept)
 	}
 	q.weight, q.limit, q.paused, q.max = max(to.Weight, 1), to.MaxRunning, to.Paused, most
+	if x := q.saving; x != nil && (q.paused || !q.hasQuotas() || !q.mayAllow(x.ready.class.shape)) {
+		s.unsave(q)
+	}
 	s.unparkOver(q)
 	s.reshare = true
 	s.relistQueue(q)
@@ -245,7 +253,7 @@ func (s *Scheduler) forget(q *queue) {
 		q.passes = false
 		q.wants = false
 		is := func(x *queue) bool { return x == q }
-		s.passed, s.wants = slices.DeleteFunc(s.passed, is), slices.DeleteFunc(s.wants, is)
+		s.passed, s.wants, s.saving = slices.DeleteFunc(s.passed, is), slices.DeleteFunc(s.wants, is), slices.DeleteFunc(s.saving, is)
 		q.dropParts()
 		delete(s.queues, q.name)
 	}

@@ -27,6 +27,10 @@ func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
 		}) {
 			list = append(list, c)
 		}
+		if v.isSaved() {
+			v.undecided = true
+			return list
+		}
 		for i := range v.class.needs {
 			if v.class.demand.Resources[i].Name != o.Resource {
 				continue
@@ -37,6 +41,13 @@ func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
 		}
 	}
 	return list
+}
+
+// isSaved reports whether quotas are saved for the task. They are not any more when it is ready
+// with another demand: then others of its queue may start before it.
+func (v *TaskView) isSaved() bool {
+	x := v.class.flow.queue.saving
+	return x != nil && x.first == v.class.first().id && x.priority == v.priority && x.seq == v.seq
 }
 
 // leastMax returns the least quota on a resource with which the task starts. A larger one
@@ -59,7 +70,7 @@ func (v *TaskView) leastMax(o Obstacle) (least int64, ok bool) {
 			}
 			q.watched = func(c *class) {
 				for _, n := range c.needs {
-					lack := int64(q.held.of(r)) + n.amount - least //nolint:gosec // far below 2^63
+					lack := int64(q.held.of(r)+q.savedBeside(c).of(r)) + n.amount - least //nolint:gosec // far below 2^63
 					if n.resource == r && lack > 0 && (step == 0 || lack < step) {
 						step = lack
 					}
@@ -78,9 +89,9 @@ func (v *TaskView) leastMax(o Obstacle) (least int64, ok bool) {
 	return 0, false
 }
 
-// forked returns whether the task starts after a change of its queue, and how many
-// attempts the queue has then: it builds a Scheduler from the view and lets it assign what
-// fits.
+// forked returns whether the task starts after a change of its queue, and how many attempts the
+// queue has then, with one for which its quotas are saved: it builds a Scheduler from the view and
+// lets it assign what fits.
 func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 	if v.cut {
 		return 0, false
@@ -96,7 +107,11 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 		v.undecided = true
 		return 0, false
 	}
-	s, self := v.fork(change)
+	s, self, ok := v.fork(change)
+	if !ok {
+		v.undecided = true
+		return 0, false
+	}
 	starts := v.starts
 	taken := make(map[TaskRef]bool) // of those that have several alternatives
 	for {
@@ -104,6 +119,7 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 			v.cut = true
 			return 0, false
 		}
+		saved := self.flow.queue.savedBeside(self) != nil // before its own start, which may be one by age
 		a, ok := s.nextInOrder(func(t TaskRef) bool { return !taken[t] })
 		if a.Task.Job >= firstFamily {
 			taken[a.Task] = true
@@ -118,7 +134,11 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 				v.undecided = v.undecided || v.maySpill(v.class, v.seq)
 				return 0, false
 			}
-			return int64(self.flow.queue.held.slots), true //nolint:gosec // small
+			running = int64(self.flow.queue.held.slots) //nolint:gosec // small
+			if saved {
+				running++
+			}
+			return running, true
 		case a.Task.Job == 2: // there are further tasks behind it, and their order is not known
 			v.undecided = true
 			return 0, false
@@ -166,8 +186,8 @@ func (v *TaskView) isDrawn() bool {
 // fork builds a Scheduler from the view, with a changed queue, and returns it with the
 // class of the task. The job of the task is 1, and that of the last listed one of a ready
 // queue that has more is 2. From firstFamily on, tasks with alternatives have one name in
-// the ready queues of all of these.
-func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
+// the ready queues of all of these. ok is false if a task is not known for which quota is saved.
+func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class, ok bool) {
 	s = New(0)
 	s.random, s.choices, s.starts, s.version, s.affinity.epoch = v.random, v.choices, v.starts, 1, 1
 	s.fleet = fleet{v.capacity.slots, slices.Clone(v.capacity.total)}
@@ -176,7 +196,8 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 		s.updateWaiting(&w) // prefetches for keys depend on it
 		s.workers[w.id] = &w
 		s.sorted = append(s.sorted, &w)
-		if v.fleet.loads[i].ranked {
+		// The change releases the worker that is kept free for the queue.
+		if k := v.fleet.loads[i].kept; v.fleet.loads[i].ranked || k != nil && k.queue == v.class.flow.queue.name && w.usable() {
 			s.byLoad.push(&w)
 		}
 	}
@@ -203,13 +224,41 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class) {
 		}
 	}
 	self.queues[v.priority].push(&s.pages, entry{job: 1, seq: v.seq, n: 1, avoid: v.avoid})
+	ok = v.copySavings(&f)
 	for _, c := range s.classes {
 		for p := Low; p <= Urgent; p++ {
 			s.depth[p] += c.queues[p].n
 			s.relist(&c.queues[p])
 		}
 	}
-	return s, self
+	return s, self, ok
+}
+
+// copySavings copies what quotas are saved for into a fork, and reports whether all of that is
+// known. The ready queues of all alternatives of a task could end a saving.
+func (v *TaskView) copySavings(f *forker) bool {
+	known := 0
+	look := func(c *class, p Priority, seq uint64) {
+		if x := c.flow.queue.saving; x != nil && c.alternatives == nil && c.id == x.first && p == x.priority && seq == x.seq {
+			to := f.class(c)
+			to.flow.queue.saving = &saving{&to.queues[p], seq, to.id, x.needs, p}
+			f.s.saving = append(f.s.saving, to.flow.queue)
+			known++
+		}
+	}
+	for i := range v.ahead {
+		if a := &v.ahead[i]; len(a.seqs) > 0 {
+			look(a.class, a.priority, a.seqs[0])
+		}
+	}
+	look(v.class, v.priority, v.seq)
+	// unordered: they are only counted
+	for _, q := range v.queues {
+		if q.saving != nil {
+			known--
+		}
+	}
+	return known == 0
 }
 
 // firstFamily is the lowest number of a job in a fork whose tasks have alternatives.

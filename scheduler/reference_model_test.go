@@ -22,8 +22,9 @@ type model struct {
 	turns   map[string]int // starts of a queue since the last one by age
 	served  map[any]int    // the last start of a queue, by name, and of an owner, by modelOwner
 	starts  int
-	kept    []scheduler.Kept // see reservation_model_test.go
-	aged    bool             // the last start was one by age
+	kept    []scheduler.Kept  // see reservation_model_test.go
+	saved   []scheduler.Saved // see saving_model_test.go
+	aged    bool              // the last start was one by age
 }
 
 // modelOwner is an owner within a queue.
@@ -129,7 +130,12 @@ func (w *modelWorker) atLeast(p scheduler.Priority) (n int) {
 }
 
 func (m *model) fits(w *modelWorker, c scheduler.ClassID) bool {
-	if m.isKept(w) || !m.mayStart(c) {
+	return m.mayStart(c) && m.hasRoom(w, c)
+}
+
+// hasRoom reports whether a worker could take a task that its queue lets start.
+func (m *model) hasRoom(w *modelWorker, c scheduler.ClassID) bool {
+	if m.isKept(w) {
 		return false
 	}
 	if len(w.held) >= w.limit(m.demands[c]) || w.reserved && len(w.held) >= w.capacity.Slots {
@@ -263,6 +269,14 @@ func (m *model) mayStart(c scheduler.ClassID) bool {
 			}
 		}
 	}
+	for _, k := range m.saved {
+		if k.Queue == d.Queue && m.first[k.Class] != m.first[c] {
+			running++
+			for _, r := range m.demands[k.Class].Resources {
+				taken[r.Name] += r.Amount
+			}
+		}
+	}
 	if q.Paused || q.MaxRunning > 0 && running >= int(q.MaxRunning) {
 		return false
 	}
@@ -376,9 +390,11 @@ func (m *model) fullness(w *modelWorker) int64 {
 // the workers that it may be assigned to; -1 if no task fits.
 func (m *model) next() (int, []scheduler.WorkerID) {
 	m.aged = false
+	m.saved = slices.DeleteFunc(m.saved, func(k scheduler.Saved) bool { return !m.savesFor(k) })
 	for _, k := range slices.Clone(m.kept) {
 		switch i := m.waitsFor(k); {
 		case !k.Due:
+		case i >= 0 && !m.mayStart(k.Class):
 		case i < 0:
 			m.kept = slices.DeleteFunc(m.kept, func(x scheduler.Kept) bool { return x == k })
 		default:
@@ -403,7 +419,10 @@ func (m *model) next() (int, []scheduler.WorkerID) {
 // waitsFor returns the position in ready of the task that a worker is kept for; -1 if it
 // no longer waits, or something else holds it back.
 func (m *model) waitsFor(k scheduler.Kept) int {
-	return slices.IndexFunc(m.ready, func(t modelTask) bool { return t.seq == k.Seq && m.mayStart(t.class) && !m.limitFull(t.class) })
+	saved := slices.Contains(m.saved, scheduler.Saved{Queue: k.Queue, Class: k.Class, Seq: k.Seq})
+	return slices.IndexFunc(m.ready, func(t modelTask) bool {
+		return t.seq == k.Seq && !m.limitFull(t.class) && (m.mayStart(t.class) || saved && !m.queues[k.Queue].Paused)
+	})
 }
 
 func (m *model) limitFull(c scheduler.ClassID) bool {

@@ -71,7 +71,7 @@ func (s *Scheduler) keepWanted(valid func(TaskRef) bool) {
 // task waits that some worker could run.
 func (s *Scheduler) wantedTask(q *queue, valid func(TaskRef) bool) *readyQueue {
 	r, k := s.oldestBlocked(q, valid), &q.wanted
-	if k.ready != nil && (r == nil || k.seq < r.front().seq) && s.holds(k, valid) && s.someUsable(k.ready.class.shape) {
+	if k.ready != nil && (r == nil || k.seq < r.front().seq) && s.waits(k.ready, k.seq, valid) && s.someUsable(k.ready.class.shape) {
 		return k.ready
 	}
 	if r != nil {
@@ -117,7 +117,7 @@ func (s *Scheduler) oldestBlocked(q *queue, valid func(TaskRef) bool) (best *rea
 		if !p.shape.blocked {
 			continue
 		}
-		if r := s.oldestWait(p, valid); r != nil && (best == nil || r.oldest < best.oldest) && s.someUsable(p.shape) {
+		if r := s.oldestWait(p, (*class).mayStart, valid); r != nil && (best == nil || r.oldest < best.oldest) && s.someUsable(p.shape) {
 			best = r
 		}
 	}
@@ -134,6 +134,7 @@ func (s *Scheduler) keep(r *readyQueue, taken []*worker) bool {
 	k := &reservation{ready: r, seq: r.front().seq, worker: w, queue: r.class.flow.queue.name}
 	w.kept, r.class.flow.queue.kept = k, k
 	s.reservations = append(s.reservations, k)
+	s.save(r.class.flow.queue, r)
 	s.rank(w)
 	return true
 }
@@ -200,10 +201,12 @@ func (k *reservation) isFor(r *readyQueue) bool {
 	return k.ready.priority == r.priority && k.ready.class.first() == r.class.first() && k.ready.n > 0 && k.ready.front().seq == k.seq
 }
 
-// holds reports whether the task of a reservation still waits, and lacks only capacity.
+// holds reports whether the task of a reservation still waits, and lacks only capacity, or some of
+// the quotas that are saved for it.
 func (s *Scheduler) holds(k *reservation, valid func(TaskRef) bool) bool {
 	r := k.ready
-	return r.n > 0 && r.front().seq == k.seq && !s.isStale(r.front(), valid) && r.class.mayStart()
+	x := r.class.flow.queue.saving
+	return s.waits(r, k.seq, valid) && (r.class.mayStart() || x != nil && x.isFor(r))
 }
 
 // startKept starts the first task for which the worker that was kept for it has capacity.
@@ -216,6 +219,8 @@ func (s *Scheduler) startKept(valid func(TaskRef) bool) (Assignment, bool) {
 		case !s.holds(k, valid):
 			s.unkeep(k)
 			i--
+		case !k.ready.class.mayStart(): // until attempts of its queue end
+			continue
 		default:
 			return s.startInTurn(k.ready, k.worker, valid), true
 		}

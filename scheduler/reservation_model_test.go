@@ -47,14 +47,19 @@ func (m *model) isKeptFor(k scheduler.Kept, ref scheduler.TaskRef) bool {
 // lacksCapacity reports whether a task starts as soon as a worker has capacity, of those that
 // are not kept, and that some worker could run it.
 func (m *model) lacksCapacity(t modelTask) bool {
+	return m.mayStart(t.class) && m.waitsForRoom(t)
+}
+
+// waitsForRoom is lacksCapacity for a task that quotas may hold back, too.
+func (m *model) waitsForRoom(t modelTask) bool {
 	some := false
 	for _, w := range m.workers {
-		if m.fits(w, t.class) {
+		if m.hasRoom(w, t.class) {
 			return false
 		}
 		some = some || m.couldRun(w, t.class)
 	}
-	return some && m.mayStart(t.class) && !m.limitFull(t.class)
+	return some && !m.limitFull(t.class)
 }
 
 // oldestWaiting returns the oldest task of a queue that lacks capacity.
@@ -117,11 +122,11 @@ func (m *model) mayBeReserved(w *modelWorker) bool {
 // keep adopts workers that are kept from now on, up to the first one that must not be.
 func (m *model) keep(list []scheduler.Kept) (rest []scheduler.Kept, err error) {
 	for i, k := range list {
-		at := m.waitsFor(k)
+		at := slices.IndexFunc(m.ready, func(t modelTask) bool { return t.seq == k.Seq })
 		switch {
 		case slices.ContainsFunc(m.kept, func(o scheduler.Kept) bool { return o.Queue == k.Queue }):
 			err = fmt.Errorf("%+v: the queue has one already", k)
-		case at < 0 || m.ready[at].class != k.Class || m.demands[k.Class].Queue != k.Queue || !m.lacksCapacity(m.ready[at]):
+		case at < 0 || m.ready[at].class != k.Class || m.demands[k.Class].Queue != k.Queue || m.queues[k.Queue].Paused || !m.waitsForRoom(m.ready[at]):
 			err = fmt.Errorf("%+v: no such task of the queue lacks capacity", k)
 		case !slices.Contains(m.keepable(k.Class), k.Worker):
 			err = fmt.Errorf("%+v: the worker must be one of %v", k, m.keepable(k.Class))

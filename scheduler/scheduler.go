@@ -50,6 +50,7 @@ type Scheduler struct {
 	passed       []*queue       // those all of whose tasks are blocked, in the order in which they were
 	reservations []*reservation // oldest first; mostly none
 	wants        []*queue       // that need one, in the order in which they get it
+	saving       []*queue       // that save quotas for a task
 	unkept       bool           // those may be made now: one has ended, or a worker accepts tasks
 	fitting      bool           // a worker had capacity for the task of one of those
 
@@ -157,6 +158,9 @@ func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 		s.endRound()
 		s.wakeAllKeyed()
 	}
+	if len(s.saving) > 0 {
+		s.endSavings(valid)
+	}
 	if len(s.reservations) > 0 {
 		if a, ok := s.startKept(valid); ok {
 			return a, true
@@ -214,7 +218,7 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 			s.park(r, byNamedLimit)
 		case c.blocked:
 			s.park(r, byShape)
-		case len(q.max) > 0 && !q.allows(c):
+		case (len(q.max) > 0 || q.saving != nil) && !q.allows(c):
 			if q.watched != nil {
 				q.watched(c)
 			}
@@ -225,6 +229,7 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 			if w := s.findFor(c, e.avoid); w != nil {
 				if q.turn++; aged {
 					q.turn = 0
+					s.saveForOldest(q, e.seq, valid)
 					s.keepForOldest(q, e.seq, valid)
 				}
 				return s.startInTurn(r, w, valid), true
@@ -259,8 +264,12 @@ func (s *Scheduler) assign(q *readyQueue, w *worker) Assignment {
 	if of.wants && of.wanted.isFor(q) {
 		s.unwant(of)
 	}
+	saved := of.saving != nil && of.saving.isFor(q)
 	s.pop(q)
 	s.occupy(w, q.class, q.priority)
+	if saved {
+		s.unsave(of)
+	}
 	if len(q.class.limits) > 0 {
 		s.take(q.class)
 	}

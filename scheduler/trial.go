@@ -129,7 +129,7 @@ func (t *trial) give(at int) bool {
 	case t.next[k] >= len(a.seqs):
 		t.v.undecided = true
 		return false
-	case t.freesKept(k):
+	case t.freesKept(k) || t.endsSaving(k):
 		t.v.undecided = true
 		return false
 	case !t.start(k):

@@ -22,7 +22,7 @@ func (v *TaskView) copyFlow(f *flow) *flow {
 		o := f.queue
 		q = &queue{
 			name: o.name, weight: o.weight, limit: o.limit, max: slices.Clone(o.max), paused: o.paused,
-			held: o.held.clone(), turn: o.turn, served: o.served, pos: -1, passed: o.passed, passes: o.passes, wants: o.wants, kept: o.kept,
+			held: o.held.clone(), turn: o.turn, served: o.served, pos: -1, passed: o.passed, passes: o.passes, wants: o.wants, kept: o.kept, saving: o.saving,
 		}
 		v.queues[o] = q
 	}

@@ -34,7 +34,7 @@ var otherReservation = &reservation{}
 func (t *trial) start(k int) bool {
 	c, seq := t.v.ahead[k].class, t.seq(k)
 	q := c.flow.queue
-	ok := t.only != nil || q.turn != agedStart-1 || t.reserve(q, seq, k)
+	ok := t.only != nil || q.turn != agedStart-1 || !t.maySave(q, seq) && t.reserve(q, seq, k)
 	t.next[k]++
 	for _, other := range t.v.ahead[k].others {
 		t.next[other]++
@@ -90,6 +90,10 @@ func (t *trial) reserve(q *queue, before uint64, starting int) bool {
 		return false
 	}
 	if kept || !known {
+		t.v.undecided = true
+		return false
+	}
+	if q.hasQuotas() && q.saving == nil { // they are saved for it, too
 		t.v.undecided = true
 		return false
 	}
@@ -232,4 +236,27 @@ func (t *trial) freesKept(k int) bool {
 	return t.only == nil && t.next[k] == 0 && slices.ContainsFunc(v.keepable.kept, func(x keptFor) bool {
 		return a.priority == x.priority && a.class.first().id == x.first
 	})
+}
+
+// endsSaving reports whether the next task of a ready queue is one for which quota is saved: others
+// of its queue may start then, in an order that is not known.
+func (t *trial) endsSaving(k int) bool {
+	a := &t.v.ahead[k]
+	x := a.class.flow.queue.saving
+	return t.only == nil && x != nil && a.priority == x.priority && a.class.first().id == x.first && t.seq(k) == x.seq
+}
+
+// maySave reports whether a turn by age of a queue may save quota for a task before a seq, which
+// would hold back others.
+func (t *trial) maySave(q *queue, before uint64) bool {
+	if q.saving != nil || len(q.max) == 0 {
+		return false
+	}
+	short := func(c *class) bool { return c.flow.queue == q && !c.full() && !q.allows(c) && q.mayAllow(c.shape) }
+	some := slices.ContainsFunc(t.v.limited, func(a aheadQueue) bool { return short(a.class) })
+	for k := range t.v.ahead {
+		some = some || short(t.v.ahead[k].class) && t.seq(k) < before
+	}
+	t.v.undecided = t.v.undecided || some
+	return some
 }

@@ -232,6 +232,11 @@ func (s *Scheduler) lowerWaits(f *flow) {
 	}
 }
 
+// in reports whether a ready queue waits in a part for a reason.
+func (r *readyQueue) in(why parking) bool {
+	return r.gated != nil && r.gated.pos >= 0 && r.gated.part.why == why
+}
+
 // rekey brings the keys of owners up to date after a change of the fleet.
 func (p *waitPart) rekey(s *Scheduler) {
 	h := &p.order
@@ -241,11 +246,11 @@ func (p *waitPart) rekey(s *Scheduler) {
 	h.init()
 }
 
-// oldestWait returns the ready queue with the oldest valid task of a part that nothing else holds
-// back; nil without one.
-func (s *Scheduler) oldestWait(p *waitPart, valid func(TaskRef) bool) *readyQueue {
+// oldestWait returns the ready queue with the oldest valid task of a part of those classes for which
+// a condition holds; nil without one.
+func (s *Scheduler) oldestWait(p *waitPart, holds func(*class) bool, valid func(TaskRef) bool) *readyQueue {
 	for {
-		r := p.oldestFrom(0, nil)
+		r := p.oldestFrom(0, nil, holds)
 		if r == nil || !s.isStale(r.front(), valid) {
 			return r
 		}
@@ -253,14 +258,13 @@ func (s *Scheduler) oldestWait(p *waitPart, valid func(TaskRef) bool) *readyQueu
 	}
 }
 
-// oldestFrom returns best, or the ready queue with an older task from a position of byAge on,
-// which nothing else holds back.
-func (p *waitPart) oldestFrom(pos int, best *readyQueue) *readyQueue {
+// oldestFrom returns best, or the ready queue with an older task from a position of byAge on.
+func (p *waitPart) oldestFrom(pos int, best *readyQueue, holds func(*class) bool) *readyQueue {
 	if pos >= len(p.byAge.items) || best != nil && p.byAge.items[pos].age > best.oldest {
 		return best
 	}
-	if r := p.byAge.items[pos].ready; r.class.mayStart() {
+	if r := p.byAge.items[pos].ready; holds(r.class) {
 		return r
 	}
-	return p.oldestFrom(2*pos+2, p.oldestFrom(2*pos+1, best))
+	return p.oldestFrom(2*pos+2, p.oldestFrom(2*pos+1, best, holds), holds)
 }

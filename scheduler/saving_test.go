@@ -1,0 +1,181 @@
+package scheduler_test
+
+import (
+	"testing"
+
+	"github.com/dtask/dtask/scheduler"
+)
+
+// A quotaFlow is a steady flow of small tasks of a queue: for each that starts, another one is
+// ready, and the one that has run longest ends next. A large task of the queue waits beside them.
+type quotaFlow struct {
+	s            *scheduler.Scheduler
+	small, large scheduler.ClassID
+	running      []scheduler.Assignment
+	pushed       int
+	cancelled    map[scheduler.TaskRef]bool
+}
+
+func newQuotaFlow(t *testing.T, q scheduler.Queue, small, large scheduler.Demand) *quotaFlow {
+	t.Helper()
+	s := scheduler.New(1)
+	for id := range scheduler.WorkerID(2) {
+		s.AddWorker(id+1, scheduler.Capacity{Slots: 8, Resources: cpus(8)})
+	}
+	s.SetQueue("etl", q)
+	small.Queue, large.Queue = "etl", "etl"
+	f := &quotaFlow{s: s, small: s.Class(small), large: s.Class(large), cancelled: map[scheduler.TaskRef]bool{}}
+	for range 20 {
+		f.push(f.small)
+	}
+	f.start()
+	return f
+}
+
+func (f *quotaFlow) push(c scheduler.ClassID) scheduler.TaskRef {
+	f.pushed++
+	f.s.Push(task(f.pushed), c, scheduler.Normal, 0)
+	return task(f.pushed)
+}
+
+// start starts what can start, and reports whether the large task is among it.
+func (f *quotaFlow) start() (large bool) {
+	valid := func(r scheduler.TaskRef) bool { return !f.cancelled[r] }
+	for a, ok := f.s.Next(valid); ok; a, ok = f.s.Next(valid) {
+		f.running = append(f.running, a)
+		if large = large || a.Class == f.large; a.Class == f.small {
+			f.push(f.small)
+		}
+	}
+	return large
+}
+
+// end ends the task that has run longest, and starts what can start then.
+func (f *quotaFlow) end() (large bool) {
+	a := f.running[0]
+	f.running = f.running[1:]
+	f.s.Release(a.Worker, a.Class, a.Priority)
+	return f.start()
+}
+
+func TestALargeTaskStartsBesideSmallOnesThatUseUpTheQuota(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		queue        scheduler.Queue
+		small, large scheduler.Demand
+	}{
+		"of all that the queue may hold": {scheduler.Queue{Max: cpus(4)}, scheduler.Demand{Resources: cpus(1)}, scheduler.Demand{Resources: cpus(4)}},
+		"of another owner":               {scheduler.Queue{Max: cpus(4)}, scheduler.Demand{Resources: cpus(1)}, scheduler.Demand{Resources: cpus(3), Owner: "bob"}},
+		"of a whole worker, in a queue with as many tasks as it may run": {
+			scheduler.Queue{MaxRunning: 6}, scheduler.Demand{Resources: cpus(2)}, scheduler.Demand{Resources: cpus(8)},
+		},
+		"of a whole worker and all that the queue may hold": {
+			scheduler.Queue{Max: cpus(8)}, scheduler.Demand{Resources: cpus(2)}, scheduler.Demand{Resources: cpus(8)},
+		},
+		"of a whole worker, with all workers in use": {
+			scheduler.Queue{Max: cpus(16)}, scheduler.Demand{Resources: cpus(2)}, scheduler.Demand{Resources: cpus(8)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newQuotaFlow(t, x.queue, x.small, x.large)
+			f.push(f.large)
+			for range 200 {
+				if f.end() {
+					return
+				}
+				if err := f.s.Check(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Fatal("the large task never starts")
+		})
+	}
+}
+
+// Nothing is saved for a task that takes more than the quota, or more than any worker has.
+func TestATaskThatCanNeverStartHoldsNoneOfItsQueueBack(t *testing.T) {
+	t.Parallel()
+	for name, large := range map[string]int64{"above the quota": 13, "above each worker": 9} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newQuotaFlow(t, scheduler.Queue{Max: cpus(12)}, scheduler.Demand{Resources: cpus(1)}, scheduler.Demand{Resources: cpus(large)})
+			f.push(f.large)
+			for range 200 {
+				if f.end(); len(f.running) != 12 {
+					t.Fatalf("%d small tasks run, want 12", len(f.running))
+				}
+			}
+		})
+	}
+}
+
+// newSaving returns a flow of which all of the quota is saved, with the task that it is saved for.
+func newSaving(t *testing.T) (f *quotaFlow, large scheduler.TaskRef) {
+	t.Helper()
+	f = newQuotaFlow(t, scheduler.Queue{Max: cpus(4)}, scheduler.Demand{Resources: cpus(1)}, scheduler.Demand{Resources: cpus(4)})
+	large = f.push(f.large)
+	for range 200 {
+		if f.end(); len(f.running) < 4 {
+			return f, large
+		}
+	}
+	t.Fatal("no quota is saved")
+	return nil, large
+}
+
+func TestQuotaIsSavedNoLongerForATaskThatIsCancelled(t *testing.T) {
+	t.Parallel()
+	f, large := newSaving(t)
+	f.cancelled[large] = true
+	if f.start(); len(f.running) != 4 {
+		t.Errorf("%d small tasks run after the large one was cancelled, want 4", len(f.running))
+	}
+}
+
+func TestQuotaIsSavedNoLongerForATaskThatNoWorkerCanRun(t *testing.T) {
+	t.Parallel()
+	f, _ := newSaving(t)
+	for id := range scheduler.WorkerID(2) {
+		f.s.AddWorker(id+1, scheduler.Capacity{Slots: 8, Resources: cpus(3)})
+	}
+	if f.start(); len(f.running) != 4 {
+		t.Errorf("%d small tasks run after the workers shrank, want 4", len(f.running))
+	}
+}
+
+func TestQuotaIsSavedNoLongerForATaskAboveASmallerQuota(t *testing.T) {
+	t.Parallel()
+	f, _ := newSaving(t)
+	f.s.SetQueue("etl", scheduler.Queue{Max: cpus(3)})
+	for range 10 {
+		f.end()
+	}
+	if len(f.running) != 3 {
+		t.Errorf("%d small tasks run with a quota of 3 CPUs, want 3", len(f.running))
+	}
+}
+
+// A program may set a queue to what it is, or to another quota, again and again.
+func TestQuotaRemainsSavedIfTheQueueIsSetAgain(t *testing.T) {
+	t.Parallel()
+	f, _ := newSaving(t)
+	for i := range 10 {
+		f.s.SetQueue("etl", scheduler.Queue{Max: cpus(4 + int64(i%2))})
+		if f.end() {
+			return
+		}
+	}
+	t.Error("the large task does not start")
+}
+
+func TestATaskThatWaitsForSavedQuotaSaysSo(t *testing.T) {
+	t.Parallel()
+	f, _ := newSaving(t)
+	v := f.s.View(task(f.pushed), f.small, scheduler.Normal, 0, nil)
+	reasons := v.Queue()
+	want := `queue etl: cpu: 1 required, 0 left of its quota of 4, with 4 saved for an older task`
+	if len(reasons) != 1 || reasons[0].String() != want {
+		t.Errorf("got %v, want %s", reasons, want)
+	}
+}
