@@ -20,13 +20,16 @@ const (
 	maxLookups = 2_000_000
 )
 
-// A RunningAttempt is an attempt that a worker holds.
+// A RunningAttempt is an attempt that a worker holds, or one whose worker was lost.
 type RunningAttempt struct {
 	Worker WorkerID
 	Class  ClassID
 	Task   TaskRef
 	// RanMS is for how many ms it has had a slot; negative if it waits for one.
 	RanMS int64
+	// EndsMS is in how many ms the lease ends of an attempt that no worker holds, and that counts
+	// towards its limits until then. Its Worker is 0.
+	EndsMS int64
 }
 
 // running is what the workers hold, by worker, and the classes of it.
@@ -36,8 +39,8 @@ type running struct {
 }
 
 // ViewRunning adds to a view what the workers hold. Like View, it must be called in the
-// Scheduler's goroutine, and directly after it. The attempts of a worker must be adjacent,
-// in the order in which they get a slot.
+// Scheduler's goroutine, and directly after it. Those that no worker holds must be first, and
+// the attempts of a worker adjacent, in the order in which they get a slot.
 func (s *Scheduler) ViewRunning(v *TaskView, list []RunningAttempt) {
 	v.running = &running{attempts: list, classes: make(map[ClassID]*class)}
 	for i := range list {
@@ -126,6 +129,7 @@ type simulation struct {
 	units   [][]int64       // run times by unit
 	drawn   [][]int64       // likewise: those from which this run draws, sorted
 	first   map[*int64]int
+	leased  []simEnd // of attempts that no worker holds, and that count until their leases end
 	workers []simWorker
 	queues  []simQueue    // the last is the task itself
 	scratch []worker      // of the workers, as they are in this run
@@ -144,7 +148,7 @@ type simulation struct {
 // A simWorker is a worker, and what it holds.
 type simWorker struct {
 	worker  worker
-	kept    *keptFor
+	kept    *simKept // nil: it is kept free for no task
 	running []simAttempt
 	waiting []simAttempt // for a slot, the first first
 }
@@ -206,14 +210,15 @@ func (x *simulation) prepare() Estimate {
 	}
 	own := simQueue{class: x.v.class, number: x.number(x.v.class), priority: x.v.priority, runs: []simRun{{seq: x.v.seq, n: 1}}}
 	x.queues, queued = append(x.queues, own), append(queued, x.v.class)
-	attempts := x.v.running.attempts
+	attempts := x.addLeased(x.v.running.attempts)
+	frees := x.v.freeing(queued)
 	for i := range x.v.fleet.loads {
 		w := x.v.fleet.worker(i)
 		n := 0
 		for n < len(attempts) && attempts[n].Worker == w.id {
 			n++
 		}
-		if x.matters(&w, attempts[:n], queued) {
+		if matters(&w, attempts[:n], queued, frees) {
 			if e := x.addWorker(i, w, attempts[:n]); e.Doubt != 0 {
 				return e
 			}
@@ -222,22 +227,6 @@ func (x *simulation) prepare() Estimate {
 	}
 	x.order = newSimOrder(x.v)
 	return Estimate{}
-}
-
-// matters reports whether a waiting task may start at the worker, or when an attempt of its
-// group ends there.
-func (x *simulation) matters(w *worker, attempts []RunningAttempt, queued []*class) bool {
-	for _, c := range queued {
-		if w.usable() && w.eligible(c.shape) {
-			return true
-		}
-		for i := range attempts {
-			if c.group != nil && c.group == x.v.running.classes[attempts[i].Class].group || len(c.limits) > 0 && c.sharesLimit(x.v.running.classes[attempts[i].Class]) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (x *simulation) addQueue(a *aheadQueue) Estimate {
@@ -254,7 +243,7 @@ func (x *simulation) addQueue(a *aheadQueue) Estimate {
 }
 
 func (x *simulation) addWorker(number int, w worker, attempts []RunningAttempt) Estimate {
-	sim := simWorker{worker: w, kept: x.v.fleet.loads[number].kept}
+	sim := simWorker{worker: w, kept: x.keptFor(x.v.fleet.loads[number].kept)}
 	for _, a := range attempts {
 		unit, ok := x.unit(a.Task)
 		if !ok {
@@ -346,6 +335,11 @@ func (x *simulation) reset() {
 			x.ends.items = append(x.ends.items, x.draw(0, i, a))
 		}
 	}
+	for _, e := range x.leased {
+		x.steps++
+		e.number = x.steps
+		x.ends.items = append(x.ends.items, e)
+	}
 	for at := len(x.ends.items)/2 - 1; at >= 0; at-- { // much cheaper than a push for each
 		x.ends.down(at)
 	}
@@ -370,15 +364,7 @@ func (x *simulation) draw(now int64, worker int, a simAttempt) simEnd {
 // end ends an attempt, starts what follows, and reports whether that is the task.
 func (x *simulation) end(e simEnd) bool {
 	x.steps++
-	w, c := &x.scratch[e.worker], x.classes[e.class]
-	if w.used > 0 {
-		w.used--
-	}
-	for _, n := range c.needs {
-		if int(n.resource) < len(w.taken) {
-			w.taken[n.resource] -= n.amount
-		}
-	}
+	c := x.classes[e.class]
 	full := x.full(c) || c.flow.queue.full() || len(c.flow.queue.max) > 0
 	if x.held[c.group] > 0 {
 		x.held[c.group]--
@@ -389,11 +375,7 @@ func (x *simulation) end(e simEnd) bool {
 		}
 	}
 	x.order.end(c)
-	if waiting := x.workers[e.worker].waiting; x.waits[e.worker] < len(waiting) {
-		x.waits[e.worker]++
-		x.start(e.at, e.worker, waiting[x.waits[e.worker]-1])
-	}
-	if x.fill(e.at, e.worker) {
+	if e.worker >= 0 && x.leave(e, c) {
 		return true
 	}
 	if full { // its group or queue may have another attempt, at any worker
@@ -405,6 +387,24 @@ func (x *simulation) end(e simEnd) bool {
 		}
 	}
 	return false
+}
+
+// leave frees what an attempt had of its worker, and starts what follows there.
+func (x *simulation) leave(e simEnd, c *class) bool {
+	w := &x.scratch[e.worker]
+	if w.used > 0 {
+		w.used--
+	}
+	for _, n := range c.needs {
+		if int(n.resource) < len(w.taken) {
+			w.taken[n.resource] -= n.amount
+		}
+	}
+	if waiting := x.workers[e.worker].waiting; x.waits[e.worker] < len(waiting) {
+		x.waits[e.worker]++
+		x.start(e.at, e.worker, waiting[x.waits[e.worker]-1])
+	}
+	return x.fill(e.at, e.worker)
 }
 
 func (x *simulation) full(c *class) bool {
@@ -422,7 +422,7 @@ func (x *simulation) mayStart(c *class) bool {
 func (x *simulation) fill(now int64, worker int) bool {
 	w := &x.scratch[worker]
 	for w.usable() && w.used < w.slots && !x.short {
-		q := x.next(w, x.workers[worker].kept)
+		q, c, number := x.next(w, x.workers[worker].kept)
 		if q < 0 {
 			return false
 		}
@@ -435,7 +435,6 @@ func (x *simulation) fill(now int64, worker int) bool {
 			at.run, at.n = at.run+1, 0
 			x.short = x.short || at.run == len(x.queues[q].runs) && x.queues[q].short
 		}
-		c := x.queues[q].class
 		if c.group != nil {
 			x.held[c.group]++
 		}
@@ -450,26 +449,24 @@ func (x *simulation) fill(now int64, worker int) bool {
 			}
 			w.taken[n.resource] += n.amount
 		}
-		x.start(now, worker, simAttempt{class: x.queues[q].number, unit: run.unit})
+		x.start(now, worker, simAttempt{class: number, unit: run.unit})
 	}
 	return false
 }
 
-// next returns the queue whose next task is the first in order that fits the worker; below
-// 0 if none does. A worker that is kept free for a task gets that one first.
-func (x *simulation) next(w *worker, kept *keptFor) int {
+// next returns the queue whose next task is the first in order that fits the worker, and the class
+// that it takes, with its number; below 0 if none does. A worker that is kept free for a task gets
+// that one first.
+func (x *simulation) next(w *worker, kept *simKept) (queue int, c *class, number int) {
 	if w.kept != nil {
-		k := x.keptFor(kept)
-		switch {
-		case k >= 0 && x.mayStart(x.queues[k].class):
-			if !w.fitsWithSlot(x.queues[k].class.shape) {
-				return -1
+		if kept != nil && x.at[kept.queue] == (simPosition{}) && x.mayStart(kept.class) {
+			if !w.fitsWithSlot(kept.class.shape) {
+				return -1, nil, 0
 			}
 			w.kept = nil
-			return k
-		default:
-			w.kept = nil // the task has started elsewhere, or its queue holds it back
+			return kept.queue, kept.class, kept.number
 		}
+		w.kept = nil // the task has started elsewhere, or its queue holds it back
 	}
 	best := -1
 	x.lookups += len(x.queues) * min(len(x.v.flows), 4) // shares take longer to compare
@@ -479,19 +476,10 @@ func (x *simulation) next(w *worker, kept *keptFor) int {
 			best = k
 		}
 	}
-	return best
-}
-
-// keptFor returns the queue whose next task a worker is kept free for; below 0: it does not
-// wait any more.
-func (x *simulation) keptFor(kept *keptFor) int {
-	for k := range x.queues {
-		q := &x.queues[k]
-		if q.class.id == kept.class && q.priority == kept.priority && x.at[k].run < len(q.runs) && x.seq(k) == kept.seq {
-			return k
-		}
+	if best < 0 {
+		return -1, nil, 0
 	}
-	return -1
+	return best, x.queues[best].class, x.queues[best].number
 }
 
 // before reports whether the next task of a queue is before that of another.

@@ -265,8 +265,8 @@ func (v *TaskView) Limits() (loads []LimitLoad) {
 	return loads
 }
 
-// LimitHolders returns the tasks, in order, whose attempts on workers count towards a limit; none
-// if ViewRunning was not called.
+// LimitHolders returns the tasks, in order, whose attempts count towards a limit; none if
+// ViewRunning was not called.
 func (v *TaskView) LimitHolders(limit string) (tasks []TaskRef) {
 	if v.running == nil {
 		return nil

@@ -23,13 +23,19 @@ var doubts = map[scheduler.Doubt]string{
 	scheduler.RateLimited: "rate_limited",
 }
 
-// viewRunning copies what the workers hold, for an estimate, unless it is too much.
+// viewRunning copies what the workers hold, and what may run until its lease ends, for an estimate,
+// unless it is too much.
 func (s *Sequencer) viewRunning(b *batch, q *question) {
 	ids, n, ok := q.view[0].Busy()
 	if !ok {
 		return
 	}
-	list := make([]scheduler.RunningAttempt, 0, n)
+	leases := s.workers.leases.byRef
+	list := make([]scheduler.RunningAttempt, 0, n+len(leases))
+	// unordered: the estimate sorts them
+	for a, x := range leases {
+		list = append(list, scheduler.RunningAttempt{Class: x.class, Task: schedulerRef(a.TaskRef), EndsMS: x.until.Sub(b.now).Milliseconds()})
+	}
 	for _, id := range ids {
 		w, known := s.workers.byID[fsm.WorkerID(id)], b.view.Worker(fsm.WorkerID(id))
 		if w == nil || known == nil {

@@ -45,6 +45,35 @@ func TestAPendingTaskHasAnEstimate(t *testing.T) {
 	})
 }
 
+// An attempt of a lost worker counts towards its limit until its lease ends, and explain names it.
+func TestATaskBehindALeaseHasAnEstimate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		atQueueLevel(t, s)
+		mustSetLimit(t, s, "db", atMost(1))
+		<-time.After(afterLeases)
+		id := mustSubmit(t, s, using("k", 2, "db"))
+		w := attachWorker(t, s, "w1", "a", 1, keep)
+		c.await("a task is assigned", func() bool { return c.assigned(id) == 1 })
+		w.fallSilent()
+		s.Detach(w.id, w)
+		attachWorker(t, s, "w2", "b", 1, keep)
+		down := mustExplain(t, s, id, 0).MarkedDown - time.Now().UnixMilli()
+		<-time.After(time.Duration(down)*time.Millisecond + time.Second)
+		lease := time.Duration(mustExplain(t, s, id, 0).LeaseUntil-time.Now().UnixMilli()) * time.Millisecond
+		samples := slices.Repeat([]time.Duration{10 * time.Second}, 5)
+		x := mustExplain(t, s, id, 1)
+		if e := x.Estimate(func(fsm.TaskRef) []time.Duration { return samples }); e.Doubt != "" || e.From < lease-time.Second || e.To > lease {
+			t.Errorf("got %+v, want %v", e, lease)
+		}
+		if l := x.Capacity.Limits; len(l) != 1 || !slices.Equal(l[0].Holders, []fsm.TaskRef{{Job: id}}) {
+			t.Errorf("got %+v, want the first task as the holder", l)
+		}
+	})
+}
+
 // Each cycle answers one question, and none of them is forgotten.
 func TestManyQuestionsAreAnsweredOneAfterTheOther(t *testing.T) {
 	t.Parallel()

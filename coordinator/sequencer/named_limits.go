@@ -99,8 +99,7 @@ func (s *Sequencer) LimitLoads(ctx context.Context, holdersOf string) ([]LimitLo
 }
 
 // limitLoads returns the limits of the task of a view, without what waits for them. Of the full
-// ones, it names the tasks that workers hold, unless all workers hold more than an estimate
-// follows.
+// ones, it names the tasks that hold them, unless all workers hold more than an estimate follows.
 func limitLoads(v *scheduler.TaskView) (loads []LimitLoad) {
 	for _, l := range v.Limits() {
 		x := LimitLoad{LimitLoad: l}
