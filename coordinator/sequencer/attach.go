@@ -81,11 +81,12 @@ func (t *workerTable) attach(b *batch, h Hello, session Session) (Welcome, error
 	}
 	w.session, w.leaving = session, false
 	w.host, w.peer, w.lockID, w.attachedAt = h.Address, h.Peer, h.LockID, b.at
-	w.prefetch.slots, w.prefetch.limit = int(h.Slots), int(h.Prefetch)
+	w.prefetch.slots, w.prefetch.limit, w.prefetch.taken = int(h.Slots), int(h.Prefetch), false
 	t.sched.AddWorker(scheduler.WorkerID(id), capacity(h.Slots, h.Resources, h.Labels))
 	t.sched.SetPrefetch(scheduler.WorkerID(id), w.prefetch.current())
 	t.updateAccepting(b.view, w)
 	stop := t.reconcile(b, w, h)
+	t.prefetchChanged(w) // an earlier leader, or the last session, may not have revoked what waits
 	t.settling.attached(b, id)
 	return Welcome{Worker: id, Stop: stop, Draining: b.view.Worker(id).Drains()}, nil
 }

@@ -2,6 +2,8 @@ package sequencer_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -50,4 +52,36 @@ func TestOnlyShortTasksArePrefetched(t *testing.T) {
 	w.mu.Unlock()
 	c.awaitEnd(mustSubmit(t, s, spec{key: "long ones", n: 2}))
 	holds("after long ones", 2, nil)
+}
+
+// What waits at a worker whose slots are taken by long tasks is asked back, by a new leader too.
+func TestANewLeaderRevokesWhatWaitsBehindLongTasks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, end := c.lead()
+		w := attachWorker(t, s, "w", "i", 1, succeed)
+		if _, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: "i", Slots: 1, Prefetch: 3}, w); err != nil {
+			t.Fatal(err)
+		}
+		c.awaitEnd(mustSubmit(t, s, spec{key: "short ones", n: 50}))
+		w.mu.Lock()
+		w.answer, w.held = hold, nil
+		w.mu.Unlock()
+		once := mustSubmit(t, s, spec{key: "once", n: 1, policy: atMostOnce})
+		w.await("the first", func() bool { return len(w.held) == 1 })
+		waits := mustSubmit(t, s, spec{key: "waits", n: 1})
+		w.await("the second", func() bool { return len(w.held) == 2 })
+		w.tell(&dtaskv1.Reports{StartRequests: []*dtaskv1.AttemptRef{refTo(w.held[0])}})
+		w.await("its start grant", func() bool { return len(w.begins) == 1 })
+		if err := end(); err == nil {
+			t.Fatal("the term ended without a reason")
+		}
+		s, _ = c.lead()
+		attachWorker(t, s, "w", "i", 1, hold, w.held...)
+		<-time.After(10 * time.Second)
+		if n := s.Stats().StealRequests; n != 1 {
+			t.Errorf("%d attempts were asked for, want that of job %d behind job %d", n, waits, once)
+		}
+	})
 }
