@@ -134,3 +134,33 @@ func TestAChangeKnowsOfATaskThatMayStartAnywhereDespiteItsKey(t *testing.T) {
 	})
 	checkAnswer(t, st, 1, scheduler.Change{Kind: scheduler.AddSlots, Worker: 2, Amount: 1}, false, false)
 }
+
+// Whether a queue gets a worker because it was passed over is not always known. At a turn by age
+// after that, it may still get the worker that is changed.
+func TestAChangeKnowsThatAQueueMayHaveNoReservationYet(t *testing.T) {
+	t.Parallel()
+	amount := func(name string, n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: name, Amount: n}} }
+	plain := scheduler.Demand{NoPrefetch: true}
+	demands := slices.Repeat([]scheduler.Demand{plain}, 21)
+	demands[15] = scheduler.Demand{Resources: amount("cpu", 1)} // the 17th start: then 2 CPUs are left
+	demands[19] = scheduler.Demand{Resources: amount("gpu", 1)}
+	st := madeState(func(f *fork) {
+		f.addWorker(3, scheduler.Capacity{Slots: 12})
+		f.PushRun(scheduler.TaskRef{Job: 9}, 12, f.Class(plain), scheduler.Normal)
+		f.settle()
+		f.RemoveWorker(3)
+		delete(f.capacity, 3)
+		f.addWorker(1, scheduler.Capacity{Slots: 1, Resources: amount("cpu", 4)})
+		f.addWorker(2, scheduler.Capacity{Slots: 1, Resources: amount("gpu", 1)})
+		f.addWorker(3, scheduler.Capacity{Slots: 1, Reserved: true}) // with a free slot, so that tasks are looked at
+		f.Occupy(1, f.Class(plain), scheduler.Normal)
+		f.Occupy(2, f.Class(demands[19]), scheduler.Normal)
+		f.Push(scheduler.TaskRef{Job: 8}, f.Class(scheduler.Demand{Resources: amount("cpu", 1)}), scheduler.Low, 0) // the 4th start
+		f.Push(scheduler.TaskRef{Job: 7}, f.Class(scheduler.Demand{Resources: amount("cpu", 3)}), scheduler.Low, 0)
+	}, demands...)
+	slots := func(n int64) scheduler.Change {
+		return scheduler.Change{Kind: scheduler.AddSlots, Worker: 1, Amount: n}
+	}
+	checkAnswer(t, st, 14, slots(16), true, true)
+	checkAnswer(t, st, 20, slots(21), false, false)
+}

@@ -26,8 +26,9 @@ type soonestGroup struct {
 	part  share
 }
 
-// otherReservation is the reservation of a worker other than that of the trial.
-var otherReservation = &reservation{}
+// otherReservation is the reservation of a worker other than that of the trial. The queue with
+// possibleReservation has such a one, or none.
+var otherReservation, possibleReservation = &reservation{}, &reservation{}
 
 // start assigns the next task of a ready queue, and reports whether the worker may get further
 // ones then: it may not if it is reserved for another task, or if that is not known.
@@ -73,7 +74,7 @@ func (v *TaskView) mayBePassed(q *queue, starts uint64) bool {
 // starting is the ready queue of ahead whose next task starts at a turn by age: then the queue
 // gets a reservation if it has such a task. Negative: that is not known.
 func (t *trial) reserve(q *queue, before uint64, starting int) bool {
-	if q.kept != nil || q.wants {
+	if possible := q.kept == possibleReservation; q.kept != nil && (!possible || starting < 0) || q.wants {
 		return true
 	}
 	c, at := t.oldestBlocked(q, before)
@@ -86,7 +87,7 @@ func (t *trial) reserve(q *queue, before uint64, starting int) bool {
 	} else {
 		t.contested = eligible
 	}
-	if kept && known && starting >= 0 && !t.v.wanted {
+	if kept && known && starting >= 0 && q.kept == nil && !t.v.wanted {
 		return false
 	}
 	if kept || !known {
@@ -97,8 +98,12 @@ func (t *trial) reserve(q *queue, before uint64, starting int) bool {
 		t.v.undecided = true
 		return false
 	}
-	q.kept = otherReservation
-	t.reserved = append(t.reserved, q)
+	if q.kept == nil {
+		t.reserved = append(t.reserved, q)
+	}
+	if q.kept = otherReservation; starting < 0 {
+		q.kept = possibleReservation
+	}
 	return true
 }
 
