@@ -79,7 +79,7 @@ func (f *fork) passOver(from uint32) {
 }
 
 // While queues want a worker, a start may decide which one is kept free, and so where the next task
-// starts. In about half of these answers that is not decided: only what they name is compared.
+// starts. In many of these answers that is not decided: only what they name is compared.
 func TestChangesAreSoundWhileQueuesWantAWorker(t *testing.T) {
 	t.Parallel()
 	wanted, states := 0, max(1000, *changeStates)
@@ -114,5 +114,40 @@ func TestChangesAreSoundWhileQueuesWantAWorker(t *testing.T) {
 	}
 	if wanted < states/4 {
 		t.Errorf("queues want a worker in %d states of %d", wanted, states)
+	}
+}
+
+// A queue that wants a worker gets none that could not run its task.
+func TestAChangeOfAWorkerThatNoQueueWantsIsDecided(t *testing.T) {
+	t.Parallel()
+	plain := scheduler.Demand{Queue: "small", NoPrefetch: true}
+	st := madeState(func(f *fork) {
+		f.addWorker(3, scheduler.Capacity{Slots: 32})
+		f.addWorker(1, scheduler.Capacity{Slots: 4, Resources: cpusAndGPUs(4, 0)})
+		f.Occupy(1, f.Class(scheduler.Demand{Queue: "hpc", Resources: cpusAndGPUs(1, 0)}), scheduler.Normal)
+		for i, queue := range []string{"hpc", "ml"} { // the first one gets worker 1, the second one wants it
+			job := 10 * uint64(i+1) //nolint:gosec // small
+			plain := f.Class(scheduler.Demand{Queue: queue, NoPrefetch: true})
+			f.PushRun(scheduler.TaskRef{Job: job}, 15, plain, scheduler.Normal)
+			f.settle()
+			f.Push(scheduler.TaskRef{Job: job + 1}, f.Class(scheduler.Demand{Queue: queue, Resources: cpusAndGPUs(4, 0)}), scheduler.Normal, 0)
+			f.Push(scheduler.TaskRef{Job: job + 2}, plain, scheduler.Normal, 0)
+			f.settle()
+		}
+		f.RemoveWorker(3)
+		delete(f.capacity, 3)
+		f.addWorker(2, scheduler.Capacity{Slots: 1})
+		f.Occupy(2, f.Class(plain), scheduler.Normal)
+	}, plain, plain)
+	if f := st.fork(); f.Wants() != 1 || len(f.Reservations()) != 1 {
+		t.Fatalf("%d queues want a worker, %d are kept; want 1 and 1", f.Wants(), len(f.Reservations()))
+	}
+	slots := scheduler.Change{Kind: scheduler.AddSlots, Worker: 2, Amount: 2}
+	checkAnswer(t, st, 1, slots, true, false) // not about worker 1
+	f, x := st.fork(), st.tasks[1]
+	if list, _ := f.View(x.ref, x.class, x.priority, 0, f.valid).Changes(); !slices.ContainsFunc(list, func(c scheduler.Change) bool {
+		return c.Kind == slots.Kind && c.Worker == slots.Worker && c.Amount == slots.Amount
+	}) {
+		t.Errorf("got %+v, want %+v among them", list, slots)
 	}
 }

@@ -43,7 +43,7 @@ func (t *trial) start(k int) bool {
 	if t.assign(c); !ok || t.only != nil {
 		return ok
 	}
-	if t.v.wanted { // one of the queues may get this worker, or another one
+	if t.mayBeWanted() { // one of the queues may get this worker, or another one
 		t.v.undecided = true
 		return false
 	}
@@ -56,6 +56,18 @@ func (t *trial) start(k int) bool {
 		}
 	}
 	return true
+}
+
+// mayBeWanted reports whether a queue that waits for a worker to be reserved may get that of the
+// trial: it has a task that could run there. Of the queue of the task, not all are listed.
+func (t *trial) mayBeWanted() bool {
+	if !t.v.wanted {
+		return false
+	}
+	t.count(len(t.v.ahead))
+	return t.v.class.flow.queue.wants || slices.ContainsFunc(t.v.ahead, func(a aheadQueue) bool {
+		return a.class.flow.queue.wants && t.w.eligible(a.class.shape)
+	})
 }
 
 // mayBePassed reports whether a queue may get a reservation after so many starts of the term because
@@ -82,12 +94,14 @@ func (t *trial) reserve(q *queue, before uint64, starting int) bool {
 		return true // the reservation is for the task that starts, and ends with that
 	}
 	kept, known := t.isSoonest(c)
-	if eligible := t.w.eligible(c.shape); len(t.reserved) > 0 {
+	eligible := t.w.eligible(c.shape)
+	known = known && !(eligible && t.v.wanted) // the soonest may be reserved for a queue that wants one
+	if len(t.reserved) > 0 {
 		known = known && !eligible && !t.contested // the soonest may be reserved already
 	} else {
 		t.contested = eligible
 	}
-	if kept && known && starting >= 0 && q.kept == nil && !t.v.wanted {
+	if kept && known && starting >= 0 && q.kept == nil {
 		return false
 	}
 	if kept || !known {
