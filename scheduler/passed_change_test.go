@@ -164,3 +164,36 @@ func TestAChangeKnowsThatAQueueMayHaveNoReservationYet(t *testing.T) {
 	checkAnswer(t, st, 14, slots(16), true, true)
 	checkAnswer(t, st, 20, slots(21), false, false)
 }
+
+// A worker that is kept free for a task of another queue is not reserved for one of the queue of
+// the task, at a turn by age after a change of that.
+func TestAChangeOfAQueueKnowsWhichWorkersAreKeptForOthers(t *testing.T) {
+	t.Parallel()
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	plain := scheduler.Demand{Queue: "ml", NoPrefetch: true}
+	st := madeState(func(f *fork) {
+		f.addWorker(3, scheduler.Capacity{Slots: 31})
+		for job, queue := range map[uint64]string{8: "ml", 9: "hpc"} {
+			f.PushRun(scheduler.TaskRef{Job: job}, 15, f.Class(scheduler.Demand{Queue: queue, NoPrefetch: true}), scheduler.Normal)
+		}
+		f.settle()
+		for id := scheduler.WorkerID(1); id <= 2; id++ {
+			if f.addWorker(id, scheduler.Capacity{Slots: 3, Resources: cpu(4)}); id == 1 {
+				f.Occupy(1, f.Class(scheduler.Demand{Queue: "hpc", Resources: cpu(2)}), scheduler.Normal)
+				f.Push(scheduler.TaskRef{Job: 7}, f.Class(scheduler.Demand{Queue: "hpc", Resources: cpu(4)}), scheduler.Normal, 0)
+				f.Push(scheduler.TaskRef{Job: 6}, f.Class(scheduler.Demand{Queue: "hpc", NoPrefetch: true}), scheduler.Normal, 0)
+				f.settle() // now worker 1 is kept for job 7
+			}
+		}
+		f.Occupy(2, f.Class(scheduler.Demand{Queue: "hpc", Resources: cpu(2)}), scheduler.Normal)
+		f.RemoveWorker(3)
+		delete(f.capacity, 3)
+		f.setQueue("ml", scheduler.Queue{Weight: 1, Paused: true})
+	}, scheduler.Demand{Queue: "ml", Resources: cpu(4)}, plain, plain)
+	if kept := st.fork().Reservations(); len(kept) != 1 || kept[0].Worker != 1 {
+		t.Fatalf("%+v are kept, want worker 1", kept)
+	}
+	resume := scheduler.Change{Kind: scheduler.ResumeQueue, Name: "ml"}
+	checkAnswer(t, st, 1, resume, true, true)
+	checkAnswer(t, st, 2, resume, false, true)
+}

@@ -112,7 +112,7 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 		v.undecided = true
 		return 0, false
 	}
-	starts := v.starts
+	starts, kept := v.starts, slices.Clone(s.reservations)
 	taken := make(map[TaskRef]bool) // of those that have several alternatives
 	for {
 		if v.steps += len(s.sorted)/8 + 1; v.steps > maxSteps {
@@ -124,6 +124,10 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 		if a.Task.Job >= firstFamily {
 			taken[a.Task] = true
 			endReservations(s, taken)
+		}
+		if v.wanted && slices.ContainsFunc(kept, func(k *reservation) bool { return k.worker.kept != k }) {
+			v.undecided = true // one of the queues that want a worker may get this one
+			return 0, false
 		}
 		switch {
 		case !ok:
@@ -150,11 +154,18 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 	}
 }
 
-// endReservations ends those in a fork for tasks that have started by another alternative.
+// endReservations ends those in a fork for tasks that have started by another alternative, and
+// those that are wanted for them.
 func endReservations(s *Scheduler, started map[TaskRef]bool) {
+	isStarted := func(r *readyQueue) bool { return r != nil && r.n > 0 && started[r.front().task()] }
 	for _, k := range slices.Clone(s.reservations) {
-		if k.ready.n > 0 && started[k.ready.front().task()] {
+		if isStarted(k.ready) {
 			s.unkeep(k)
+		}
+	}
+	for _, q := range slices.Clone(s.wants) {
+		if isStarted(q.wanted.ready) {
+			s.unwant(q)
 		}
 	}
 }
@@ -196,8 +207,8 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class, ok bool
 		s.updateWaiting(&w) // prefetches for keys depend on it
 		s.workers[w.id] = &w
 		s.sorted = append(s.sorted, &w)
-		// The change releases the worker that is kept free for the queue.
-		if k := v.fleet.loads[i].kept; v.fleet.loads[i].ranked || k != nil && k.queue == v.class.flow.queue.name && w.usable() {
+		kept := v.fleet.loads[i].kept // a change of its queue ends a reservation
+		if v.fleet.loads[i].ranked || kept != nil && kept.queue == v.class.flow.queue.name && w.usable() {
 			s.byLoad.push(&w)
 		}
 	}
@@ -224,6 +235,7 @@ func (v *TaskView) fork(change func(*queue)) (s *Scheduler, self *class, ok bool
 		}
 	}
 	self.queues[v.priority].push(&s.pages, entry{job: 1, seq: v.seq, n: 1, avoid: v.avoid})
+	v.keepOthers(&f)
 	ok = v.copySavings(&f)
 	for _, c := range s.classes {
 		for p := Low; p <= Urgent; p++ {
@@ -261,6 +273,27 @@ func (v *TaskView) copySavings(f *forker) bool {
 	return known == 0
 }
 
+// keepOthers makes the reservations for tasks of other queues in a fork.
+func (v *TaskView) keepOthers(f *forker) {
+	for i, w := range f.s.sorted {
+		kept := v.fleet.loads[i].kept
+		if kept == nil || kept.queue == v.class.flow.queue.name {
+			continue
+		}
+		at := slices.IndexFunc(v.ahead, func(a aheadQueue) bool {
+			return a.class.id == kept.class && a.priority == kept.priority && len(a.seqs) > 0 && a.seqs[0] == kept.seq
+		})
+		if at < 0 { // the task can't start now
+			w.kept = &reservation{worker: w, queue: kept.queue}
+			continue
+		}
+		r := &f.class(v.ahead[at].class).queues[kept.priority]
+		w.kept = &reservation{ready: r, seq: kept.seq, worker: w, queue: kept.queue}
+		r.class.flow.queue.kept = w.kept
+		f.s.reservations = append(f.s.reservations, w.kept)
+	}
+}
+
 // firstFamily is the lowest number of a job in a fork whose tasks have alternatives.
 const firstFamily = 8
 
@@ -283,6 +316,9 @@ func (x *forker) class(c *class) *class {
 		q := x.s.queue(from.name)
 		q.weight, q.limit, q.max, q.paused = from.weight, from.limit, slices.Clone(from.max), from.paused
 		q.held, q.turn, q.served = from.held.clone(), from.turn, from.served
+		if from.wants {
+			q.wants, x.s.wants = true, append(x.s.wants, q)
+		}
 	}
 	f := x.s.flow(&Demand{Queue: from.name, Namespace: c.flow.owner.namespace, Owner: c.flow.owner.name})
 	f.held, f.served = c.flow.held.clone(), c.flow.served
