@@ -154,11 +154,14 @@ func (s *Scheduler) recount(k *keyWait) {
 	}
 }
 
-// wakeKeyed returns to the order what waits for a worker that has capacity for it.
+// wakeKeyed returns to the order what waits for a worker that has capacity for it, or a slot for
+// what may spill then.
 func (s *Scheduler) wakeKeyed(w *worker) {
 	for _, p := range slices.Backward(w.parts) { // backwards: resume may remove the part
 		if s.takes(w, p.shape) {
 			s.resume(p.ready.items[0])
+		} else {
+			s.spillLarge(p)
 		}
 	}
 }
@@ -304,19 +307,21 @@ func (s *Scheduler) Advance(now int64) {
 		past++
 	}
 	a.samples = slices.Delete(a.samples, 0, past)
-	s.spillLarge()
+	s.endRound()
+	for _, p := range slices.Backward(a.parts) {
+		s.spillLarge(p)
+	}
 }
 
-// spillLarge lets tasks start anywhere that have waited for affinityWait and for which the
-// worker of their key has a free slot, but not the resources. If they fit nowhere, a worker
-// is kept free for them as for all large tasks.
-func (s *Scheduler) spillLarge() {
-	s.endRound()
-	for _, p := range slices.Backward(s.affinity.parts) {
-		if k := p.ready.items[0]; len(p.shape.needs) > 0 && k.oldest <= s.affinity.old && p.worker.used < p.worker.slots {
-			k.round, k.spill = s.affinity.round, k.oldest
-			s.resume(k)
-		}
+// spillLarge lets the first task of a part start anywhere that has waited for affinityWait and for
+// which the worker of its key has a free slot, but not the resources. If it fits nowhere, a worker
+// is kept free for it as for all large tasks. On a busy worker, a slot is free only until the next
+// call of Next.
+func (s *Scheduler) spillLarge(p *affinityPart) {
+	if k := p.ready.items[0]; len(p.shape.needs) > 0 && k.oldest <= s.affinity.old && p.worker.used < p.worker.slots {
+		s.endRound()
+		k.round, k.spill = s.affinity.round, k.oldest
+		s.resume(k)
 	}
 }
 
