@@ -180,6 +180,42 @@ func TestAClockThatIsSetFiresNoTickTwiceAndNoneEarly(t *testing.T) {
 	}
 }
 
+// The ticks until the time at which a schedule is set don't fire: set by a clock that is a year
+// ahead, it would not fire for a year.
+func TestNoScheduleIsSetByAClockThatIsInDoubt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, clock := newCluster(t), new(wallClock)
+		var agrees atomic.Bool
+		agrees.Store(true)
+		c.config = func(cfg *sequencer.Config) { cfg.WallClock, cfg.ClockAgrees, cfg.InFlight = clock.now, agrees.Load, 1 }
+		s, _ := c.lead()
+		raiseToSchedules(t, s)
+		resume := c.log.pause()
+		go func() { _, _ = s.Submit(t.Context(), spec{key: "k", n: 1}.submission()) }()
+		synctest.Wait()
+		set := make(chan error, 1)
+		go func() {
+			_, err := s.SetSchedule(t.Context(), everyTenSeconds("tick"))
+			set <- err
+		}()
+		synctest.Wait() // it waits until the entry before is committed
+		clock.add(365 * 24 * time.Hour)
+		agrees.Store(false)
+		resume()
+		if _, ok := errors.AsType[*sequencer.BusyError](<-set); !ok {
+			t.Error("the schedule was set")
+		}
+		clock.add(-365 * 24 * time.Hour)
+		agrees.Store(true)
+		mustSet(t, s, everyTenSeconds("tick"))
+		<-time.After(time.Until(simEpoch.Add(15 * time.Second)))
+		if got, want := c.decisions(), "10 runs; "; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+}
+
 func TestMissedTicksRunByTheirRule(t *testing.T) {
 	t.Parallel()
 	for what, x := range map[string]struct {

@@ -35,6 +35,7 @@ func (s *Sequencer) SetSchedule(ctx context.Context, n NewSchedule) (*fsm.Schedu
 	answers := make(chan submitAnswer, 1)
 	u := &submission{Submission: n.Submission, uploads: &s.uploads, first: [1]submitter{{answers, 0}}}
 	u.submitters = u.first[:]
+	u.refusal = s.schedules.clockRefusal // again: the doubt may begin while the call waits
 	u.seal = func(b *batch, u *submission) fsm.Reason {
 		r := b.entry.Do(&fsm.SetSchedule{
 			Upload: u.id, Sum: u.Sum, Digest: u.Digest, Recurrence: n.Recurrence, ScheduleRules: n.ScheduleRules,

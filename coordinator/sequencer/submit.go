@@ -75,6 +75,7 @@ type submission struct {
 	next       int       // first chunk that is not in an entry
 	submitters []submitter
 	seal       func(b *batch, u *submission) fsm.Reason // makes the complete job what it is for
+	refusal    func() error                             // why it can't be sealed now; nil: nothing prevents it
 	first      [1]submitter                             // memory of submitters: there is mostly one
 }
 
@@ -101,6 +102,13 @@ func (u *submission) run(b *batch) bool {
 	}
 	if b.full() {
 		return u.suspend()
+	}
+	if u.refusal != nil {
+		if err := u.refusal(); err != nil {
+			u.remove(b)
+			u.refuse(err)
+			return true
+		}
 	}
 	if r := u.seal(b, u); r != fsm.Accepted {
 		return u.drop(b, r)
@@ -198,8 +206,12 @@ func (u *submission) reject(b *batch, r fsm.Reason) {
 
 // drop removes a job whose upload started and was then rejected.
 func (u *submission) drop(b *batch, r fsm.Reason) (done bool) {
-	b.entry.Do(&fsm.DropUpload{Job: u.id})
-	delete(u.uploads.byKey, u.Key)
+	u.remove(b)
 	u.reject(b, r)
 	return true
+}
+
+func (u *submission) remove(b *batch) {
+	b.entry.Do(&fsm.DropUpload{Job: u.id})
+	delete(u.uploads.byKey, u.Key)
 }
