@@ -27,7 +27,7 @@ type labelRule struct {
 
 // labelRules reads a mapping from names of labels to rules, and merges it into a copy of base.
 func (r *reader) labelRules(e entry, base map[string]labelRule) map[string]labelRule {
-	out := dictionary(r, e.value, base, e.key+`: {zone: [eu, us], model: "!k80", disk: "*"}`, labelNameProblem, r.labelRule)
+	out := dictionary(r, e.value, base, e.key+`: {zone: [eu, us], model: "!k80", disk: "*"}`, workerLabelProblem, r.labelRule)
 	r.holds(e.value, labelsProblem(len(out)))
 	return out
 }
@@ -184,6 +184,7 @@ func formatPlacement(o object, p *dtaskv1.TaskPolicy) {
 func (c *Checker) checkRequire(at string, p *dtaskv1.TaskPolicy) {
 	c.labels(at+"require", p.GetRequire())
 	for _, name := range namesOf(p.GetRequire()) {
+		c.refuse(at+"require", reservedLabelProblem(name))
 		c.refuseIn(at, "require."+name, signProblem(p.GetRequire()[name]))
 	}
 	if len(p.GetRules()) > 0 {
@@ -198,7 +199,7 @@ func (c *Checker) labelRules(at string, rules []*dtaskv1.LabelRule, others map[s
 	seen := make(map[string]bool, len(rules))
 	for i, x := range rules {
 		item := fmt.Sprintf("%s[%d]", at, i)
-		c.refuseIn(item, ".name", labelNameProblem(x.GetName()))
+		c.refuseIn(item, ".name", workerLabelProblem(x.GetName()))
 		if _, twice := others[x.GetName()]; twice || seen[x.GetName()] {
 			c.refuse(item, problem{"duplicate " + quote(x.GetName()), "send one rule for each label"})
 		}

@@ -47,6 +47,7 @@ func CheckQueue(name string, q *dtaskv1.QueueSettings) error {
 	}
 	for _, key := range namesOf(q.GetRequire()) {
 		text += len(key) + len(q.GetRequire()[key])
+		add("require."+key, reservedLabelProblem(key))
 		add("require."+key, labelProblem(key, q.GetRequire()[key]))
 		add("require."+key, signProblem(q.GetRequire()[key]))
 	}

@@ -248,6 +248,24 @@ func labelNameProblem(s string) problem {
 	return problem{}
 }
 
+// reservedLabels is the prefix of labels that coordinators set: no worker has one of its own.
+const reservedLabels = "dtask."
+
+// workerLabelProblem checks names of labels of workers, which tasks and queues require.
+func workerLabelProblem(s string) problem {
+	if p := reservedLabelProblem(s); p.bad() {
+		return p
+	}
+	return labelNameProblem(s)
+}
+
+func reservedLabelProblem(s string) problem {
+	if !strings.HasPrefix(s, reservedLabels) {
+		return problem{}
+	}
+	return problem{fmt.Sprintf("reserved name %s", quote(s)), fmt.Sprintf("workers can't declare names that begin with %s; a task has the fields type and secrets", reservedLabels)}
+}
+
 func labelValueProblem(s string) problem {
 	if len(s) > MaxValueBytes {
 		return problem{fmt.Sprintf("has %d bytes", len(s)), fmt.Sprintf("at most %d", MaxValueBytes)}

@@ -111,11 +111,7 @@ func requirements(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) []
 		return types == nil || slices.Contains(types, typ)
 	}}}
 	for _, key := range slices.Sorted(maps.Keys(p.GetRequire())) {
-		x := labelRequirement(fsm.Label{Key: key, Value: p.GetRequire()[key]})
-		if fsm.IsOwnLabel(key) {
-			x.met = func(*fsm.Worker) bool { return false }
-		}
-		list = append(list, x)
+		list = append(list, labelRequirement(fsm.Label{Key: key, Value: p.GetRequire()[key]}))
 	}
 	for _, x := range p.GetRules() {
 		list = append(list, ruleRequirement(x))
@@ -141,11 +137,12 @@ func requirements(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) []
 	return append(list, resourceRequirements(p.GetResources())...)
 }
 
-// labelRequirement is a label with its value.
+// labelRequirement is a label with its value. Labels of the coordinators fulfill none: before they
+// were refused, jobs and queues could require them.
 func labelRequirement(label fsm.Label) requirement {
 	return requirement{
 		text: fmt.Sprintf("has the label %s=%s", label.Key, label.Value), code: "label_missing", name: label.Key, value: label.Value,
-		met: func(w *fsm.Worker) bool { return slices.Contains(w.Labels, label) },
+		met: func(w *fsm.Worker) bool { return !fsm.IsOwnLabel(label.Key) && slices.Contains(w.Labels, label) },
 	}
 }
 

@@ -6,11 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
 )
 
 func TestAPendingTaskSaysWhyNoWorkerCanRunIt(t *testing.T) {
@@ -96,38 +98,74 @@ func TestAPendingTaskSaysWhyNoWorkerCanRunIt(t *testing.T) {
 	})
 }
 
-// Only the coordinators make the labels of types and secrets: a task can't require them.
 func TestATaskWhoseSecretNoWorkerHasNamesIt(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	h := header("x")
 	h.GetPolicies()[0].Secrets = []string{"db", "key"}
-	h.Policies = append(h.Policies, proto.CloneOf(h.GetPolicies()[0]))
-	h.GetPolicies()[1].Secrets, h.GetPolicies()[1].Require = nil, map[string]string{fsm.SecretLabel: "db"}
-	labelled := task("labelled")
-	labelled.Policy = 1
-	if _, err := r.send(t.Context(), request("k", h, task("named"), labelled)); err != nil {
+	if _, err := r.send(t.Context(), request("k", h, task("named"))); err != nil {
 		t.Fatal(err)
 	}
-	check := func(named, labelled string, labels ...fsm.Label) {
+	check := func(want string, labels ...fsm.Label) {
 		t.Helper()
-		fork, _ := r.machine.Fork()
-		id := fork.NextWorker()
-		r.leader.op(t, &fsm.RegisterWorker{ID: id, Name: fmt.Sprint("w", id), Incarnation: testInstance, Slots: 4, Labels: labels, Version: "v", Address: "host"})
-		pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, want := range []string{named, labelled} {
-			if got := pages[0].GetTasks()[i].GetPendingReason(); got != want {
-				t.Errorf("with %v: got %q, want %q", labels, got, want)
-			}
+		if got := r.reasonWith(t, labels...); got != want {
+			t.Errorf("with %v: got %q, want %q", labels, got, want)
 		}
 	}
-	noLabel := "no worker that is up has the label dtask.secret=db"
-	check("no worker that is up has the secret db", noLabel)
-	check("no worker that fulfills the other requirements has the secret key", noLabel, fsm.Label{Key: fsm.SecretLabel, Value: "db"})
-	check("", noLabel, fsm.Label{Key: fsm.SecretLabel, Value: "db"}, fsm.Label{Key: fsm.SecretLabel, Value: "key"})
+	check("no worker that is up has the secret db")
+	check("no worker that fulfills the other requirements has the secret key", fsm.Label{Key: fsm.SecretLabel, Value: "db"})
+	check("", fsm.Label{Key: fsm.SecretLabel, Value: "db"}, fsm.Label{Key: fsm.SecretLabel, Value: "key"})
+}
+
+// reasonWith registers a worker with labels, and returns why the first task of job 1 waits.
+func (r *replica) reasonWith(t *testing.T, labels ...fsm.Label) string {
+	t.Helper()
+	fork, _ := r.machine.Fork()
+	id := fork.NextWorker()
+	r.leader.op(t, &fsm.RegisterWorker{ID: id, Name: fmt.Sprint("w", id), Incarnation: testInstance, Slots: 4, Labels: labels, Version: "v", Address: "host"})
+	pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages[0].GetTasks()[0].GetPendingReason()
+}
+
+// Only the coordinators make the labels of types, secrets and namespaces: for the scheduler, no
+// worker has them. A queue that was set before such labels were refused may still require one.
+func TestNoWorkerHasALabelOfTheCoordinatorsThatAQueueRequires(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	label := fsm.Label{Key: fsm.SecretLabel, Value: "db"}
+	settings := fsm.QueueSettings{Weight: 1, Require: []fsm.Label{label}}
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.OpLevel(&fsm.SetQueue{})}, &fsm.SetQueue{Name: "etl", QueueSettings: settings, AtMS: 1})
+	h := header("x")
+	h.Queue = "etl"
+	if _, err := r.send(t.Context(), request("k", h, task("a"))); err != nil {
+		t.Fatal(err)
+	}
+	want := "no worker that is up has the label dtask.secret=db, which queue etl requires"
+	if got := r.reasonWith(t, label); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A task or a queue that requires a label of the coordinators would wait forever.
+func TestALabelOfTheCoordinatorsCanNotBeRequired(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{fsm.TypeLabel, fsm.SecretLabel, fsm.NamespaceLabel, fsm.ReservedLabel} {
+		if err := spec.CheckQueue("etl", &dtaskv1.QueueSettings{Require: map[string]string{key: "x"}}); err == nil {
+			t.Errorf("a queue requires the label %s", key)
+		}
+		for _, spoil := range []func(p *dtaskv1.TaskPolicy){
+			func(p *dtaskv1.TaskPolicy) { p.Require = map[string]string{key: "x"} },
+			func(p *dtaskv1.TaskPolicy) { p.Rules = []*dtaskv1.LabelRule{{Name: key}} },
+		} {
+			h := header("x")
+			spoil(h.GetPolicies()[0])
+			_, err := setup(t).send(t.Context(), request("k", h, task("a")))
+			wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+		}
+	}
 }
 
 // The other requirements are mentioned only if they exclude a worker.
