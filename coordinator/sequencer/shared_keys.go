@@ -84,8 +84,8 @@ func (k *sharedKeys) run(b *batch, g *gates) {
 	if len(k.dirty)+len(k.stopping)+len(k.doubts) == 0 {
 		return // most cycles
 	}
-	for _, id := range slices.Sorted(maps.Keys(k.stopping)) {
-		if s := k.stopping[id]; !workers.isStopping(id) || !b.now.Before(s.until) {
+	for id, s := range k.stopping {
+		if !workers.isStopping(id) || !b.now.Before(s.until) {
 			delete(k.stopping, id)
 			k.dirty = append(k.dirty, s.key)
 		}
@@ -95,6 +95,9 @@ func (k *sharedKeys) run(b *batch, g *gates) {
 			delete(k.doubts, key)
 			k.dirty = append(k.dirty, key)
 		}
+	}
+	if len(k.dirty) == 0 {
+		return // most cycles while jobs stop, which may be thousands
 	}
 	slices.Sort(k.dirty)
 	keys := slices.Compact(k.dirty)

@@ -45,3 +45,19 @@ func TestKeysThatMayBeFreeAreCheckedInOneCycle(t *testing.T) {
 		t.Errorf("the leader stops for %v", took)
 	}
 }
+
+// BenchmarkStoppingJobs measures what jobs with a concurrency key that stop add to each cycle.
+func BenchmarkStoppingJobs(b *testing.B) {
+	s, err := New(testConfig())
+	if err != nil {
+		b.Fatal(err)
+	}
+	batch := s.batches.next(s.view)
+	for id := range fsm.JobID(20_000) {
+		s.workers.stopping[id] = 1
+		s.gates.keys.stopping[id] = stoppingJob{fmt.Sprint(id), batch.now.Add(time.Minute)}
+	}
+	for b.Loop() {
+		s.gates.keys.run(batch, &s.gates)
+	}
+}
