@@ -220,7 +220,7 @@ func (d *dispatcher) dropStale(b *batch) {
 // sweep removes tasks that are no longer ready from the scheduler, and sets the gauges.
 func (d *dispatcher) sweep(b *batch) {
 	d.dropStale(b)
-	d.dropQueueTimeouts(b)
+	d.dropTimers(b)
 	d.gauge(b)
 }
 

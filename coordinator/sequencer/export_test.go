@@ -434,11 +434,20 @@ func (s *Sequencer) QueueTimeouts(ctx context.Context) (timers, ends int) {
 
 // TickTimers returns how many timers there are for ticks of schedules.
 func (s *Sequencer) TickTimers(ctx context.Context) int {
+	return s.countTimers(ctx, func(t timer) bool { return t.kind == timerTick && t.task.Job != 0 })
+}
+
+// DueTimers returns how many timers there are for start times and retries of tasks.
+func (s *Sequencer) DueTimers(ctx context.Context) int {
+	return s.countTimers(ctx, func(t timer) bool { return t.kind == timerDue })
+}
+
+func (s *Sequencer) countTimers(ctx context.Context, counts func(timer) bool) int {
 	n := -1
 	q := &query{done: make(chan struct{}), f: func(*batch) error {
 		n = 0
 		for _, t := range s.timers.h {
-			if t.kind == timerTick && t.task.Job != 0 {
+			if counts(t) {
 				n++
 			}
 		}

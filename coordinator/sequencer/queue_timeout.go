@@ -15,7 +15,7 @@ type queueTimeouts struct {
 	// ignored. The timer of the latest removes the entry.
 	until   map[fsm.TaskRef]time.Time
 	expired []fsm.TaskRef // tasks to requeue, in order
-	checked int           // dropQueueTimeouts has checked the timers before this one
+	checked int           // dropTimers has checked the timers before this one
 }
 
 // maxTimersChecked is how many timers a sweep checks, which takes some milliseconds.
@@ -31,10 +31,11 @@ func (d *dispatcher) startQueueTimeout(b *batch, ref fsm.TaskRef, p *policy) {
 	}
 }
 
-// dropQueueTimeouts removes timers of tasks that do not wait any more, some with each sweep.
-// Mostly, tasks wait far shorter than they may: the timers of all that have started since would be
-// many more than those of the tasks that wait.
-func (d *dispatcher) dropQueueTimeouts(b *batch) {
+// dropTimers removes timers of tasks that do not wait any more, or until another time, some with
+// each sweep. Mostly, tasks wait in a queue far shorter than they may: the timers of all that have
+// started since would be many more than those of the tasks that wait. A start time or a retry may
+// be days ahead, and tasks may be cancelled or updated again and again.
+func (d *dispatcher) dropTimers(b *batch) {
 	q, h := &d.queued, &d.timers.h
 	for range min(len(*h), maxTimersChecked) {
 		if q.checked >= len(*h) {
@@ -42,6 +43,10 @@ func (d *dispatcher) dropQueueTimeouts(b *batch) {
 			return
 		}
 		t := (*h)[q.checked]
+		if t.kind == timerDue && !isDueThen(b, t) {
+			heap.Remove(h, q.checked)
+			continue
+		}
 		latest := t.kind == timerQueue && q.until[t.task].Equal(t.at)
 		if t.kind != timerQueue || latest && d.isQueued(b, t.task) {
 			q.checked++
@@ -52,6 +57,12 @@ func (d *dispatcher) dropQueueTimeouts(b *batch) {
 		}
 		heap.Remove(h, q.checked)
 	}
+}
+
+// isDueThen reports whether the task of a timer for a due time still waits for it.
+func isDueThen(b *batch, t timer) bool {
+	v, _ := b.view.Task(t.task) // without a due time if it does not wait
+	return v.DueMS == t.due && v.Attempt == t.attempt
 }
 
 // isQueued reports whether a task waits in a queue. If it does later, its queue timeout begins then.

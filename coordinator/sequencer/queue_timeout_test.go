@@ -161,3 +161,38 @@ func TestATaskThatHasStartedLeavesNoQueueTimeout(t *testing.T) {
 		}
 	})
 }
+
+// A task is postponed again and again, as if each event restarted its delay, and others are cancelled.
+func TestATaskThatIsPostponedAgainHasOneTimer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		postpone := func(id fsm.JobID, delay time.Duration) {
+			mustUpdate(t, s, sequencer.Change{Update: fsm.Update{Job: id, WholeJob: true, Set: fsm.SetNotBefore}, Delay: delay})
+		}
+		waits, cancelled := mustSubmit(t, s, spec{key: "waits", n: 1}), mustSubmit(t, s, spec{key: "cancelled", n: 100})
+		for i := range 100 {
+			postpone(waits, time.Hour+time.Duration(i)*time.Second)
+		}
+		postpone(cancelled, 24*time.Hour)
+		if _, err := s.CancelJob(t.Context(), cancelled, "not needed"); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second)
+		if n := s.DueTimers(t.Context()); n != 1 {
+			t.Errorf("%d timers are left, want that of the task that waits", n)
+		}
+		if err := s.Audit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		pass(time.Hour)
+		if task := c.task(waits, 0); task.State != fsm.Scheduled {
+			t.Errorf("the task is %v before its time", task.State)
+		}
+		pass(2 * time.Minute)
+		if task := c.task(waits, 0); task.State != fsm.Pending {
+			t.Errorf("the task is %v at its time, want pending", task.State)
+		}
+	})
+}

@@ -27,8 +27,8 @@ const (
 // long before their deadline.
 const maxJobTimer = time.Hour
 
-// timer fires at a time. Only those of queue timeouts are removed before (dropQueueTimeouts), some
-// time after they have become useless: what fires checks whether it still applies.
+// timer fires at a time. Only those of tasks that wait are removed before (dropTimers), some time
+// after they have become useless: what fires checks whether it still applies.
 type timer struct {
 	at      time.Time
 	kind    timerKind
