@@ -142,7 +142,10 @@ func (v *scheduleView) timing(t *calendar.Tick) []string {
 	if jitter := t.Start.Sub(t.At); jitter > 0 {
 		why = append(why, fmt.Sprintf("its jitter of up to %s delays the start by %s: the name and the tick decide it", wholeDuration(v.calendar.Jitter()), jitter))
 	}
-	if late := v.cfg.Wall().Sub(t.Start); late > time.Second {
+	switch late := v.cfg.Wall().Sub(t.Start); {
+	case late > sequencer.LateAfter && v.schedule.Missed != fsm.MissedSkip:
+		why = append(why, fmt.Sprintf("it is %s overdue, and so a missed tick: those of all schedules start at 20 per second, and none while the leader has no capacity for its tasks", late.Round(time.Second)))
+	case late > time.Second:
 		why = append(why, fmt.Sprintf("it is %s overdue: the leader has no capacity for its tasks, or has just begun its term", late.Round(time.Second)))
 	}
 	return why

@@ -136,6 +136,27 @@ func TestRunsByHandDoNotHideWhatDecidedTheNextTick(t *testing.T) {
 	}
 }
 
+// Schedules whose ticks are more than 20 per second stay late after an outage.
+func TestAScheduleIsOverdueForAReason(t *testing.T) {
+	t.Parallel()
+	for missed, want := range map[dtaskv1.ScheduleMissed]string{
+		dtaskv1.ScheduleMissed_SCHEDULE_MISSED_ALL:  "it is 11s overdue, and so a missed tick: those of all schedules start at 20 per second",
+		dtaskv1.ScheduleMissed_SCHEDULE_MISSED_SKIP: "it is 11s overdue: the leader has no capacity",
+	} {
+		r := setupSchedules(t)
+		m := everyTenMinutes("nightly", "")
+		m.Definition.Missed = missed
+		next := r.mustSet(t, "submitter", m).GetNext()[0].GetAt()
+		r.leader.mu.Lock()
+		r.leader.nowMS = next + 11_000
+		r.leader.mu.Unlock()
+		got, err := r.schedules.GetSchedule(as(t.Context(), "reader"), nightly())
+		if err != nil || !strings.Contains(strings.Join(got.GetSchedule().GetWhy(), "\n"), want) {
+			t.Errorf("got %v, %v, want %q", got.GetSchedule().GetWhy(), err, want)
+		}
+	}
+}
+
 func TestAScheduleThatDoesNotFireTellsWhy(t *testing.T) {
 	t.Parallel()
 	r := setupSchedules(t)

@@ -63,12 +63,12 @@ func (t *schedules) newestMissed(b *batch, s *schedule, first calendar.Tick) cal
 		switch {
 		case !ok:
 			return first
-		case b.wall.Sub(tick.Start) > lateAfter:
+		case b.wall.Sub(tick.Start) > LateAfter:
 			return tick
 		}
 		until = tick.At.Add(-time.Second)
 	}
-	if tick, ok := s.calendar.Last(first.At, b.wall.Add(-lateAfter-s.calendar.Jitter())); ok {
+	if tick, ok := s.calendar.Last(first.At, b.wall.Add(-LateAfter-s.calendar.Jitter())); ok {
 		return tick
 	}
 	return first

@@ -7,9 +7,10 @@ import (
 	"github.com/dtask/dtask/internal/calendar"
 )
 
+// LateAfter is the lateness above which a tick is missed.
+const LateAfter = 10 * time.Second
+
 const (
-	// lateAfter is the lateness above which a tick is missed.
-	lateAfter = 10 * time.Second
 	// missedInterval separates missed ticks that run, over all schedules: at most 20 per
 	// second.
 	missedInterval = 50 * time.Millisecond
@@ -223,7 +224,7 @@ func (t *schedules) advance(b *batch, s *schedule) {
 			t.block(b, s)
 			return
 		}
-		if b.wall.Sub(tick.Start) <= lateAfter {
+		if b.wall.Sub(tick.Start) <= LateAfter {
 			if !t.decide(b, x, tick, fsm.TickRuns, 0) {
 				return
 			}
