@@ -62,7 +62,9 @@ func (p *Printer) Limit(l *dtaskv1.Limit) {
 		columns = append(columns, "MAY START")
 	}
 	t := NewTable(append(columns, "HOLDERS")...)
+	shown := uint64(0)
 	for _, c := range l.GetCounters() {
+		shown += c.GetHeld() + c.GetWaiting()
 		row := []string{c.GetUse(), ofLimit(c.GetHeld(), s), Count(c.GetWaiting())}
 		if s.GetRate() > 0 {
 			row = append(row, Count(c.GetTokens()))
@@ -70,4 +72,7 @@ func (p *Printer) Limit(l *dtaskv1.Limit) {
 		t.Row(append(row, strings.Join(c.GetHolders(), ", "))...)
 	}
 	p.Table(t)
+	if all := l.GetHeld() + l.GetWaiting(); all > shown { // a message has the keys with the most tasks
+		p.Line("keys with fewer tasks are left out: they have %s", Plural(all-shown, "task"))
+	}
 }

@@ -255,3 +255,20 @@ func TestOneLineNamesPausedQueuesAndTheLongestWaits(t *testing.T) {
 		}
 	}
 }
+
+// A message has the keys of a limit that have the most tasks.
+func TestTasksOfKeysThatAreLeftOutAreCounted(t *testing.T) {
+	t.Parallel()
+	l := &dtaskv1.Limit{
+		Name: "tenant/*", Settings: &dtaskv1.LimitSettings{Running: 1}, Held: 1, Waiting: 7,
+		Counters: []*dtaskv1.LimitCounter{{Use: "tenant/acme", Held: 1, Waiting: 4}},
+	}
+	for left, waiting := range map[bool]uint64{true: 7, false: 4} {
+		l.Waiting = waiting
+		p := NewPrinter(false, time.UnixMilli(0))
+		p.Limit(l)
+		if got := strings.Contains(string(p.Bytes()), "keys with fewer tasks are left out: they have 3 tasks"); got != left {
+			t.Errorf("with %d tasks that wait: got %s", waiting, p.Bytes())
+		}
+	}
+}

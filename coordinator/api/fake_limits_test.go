@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -20,6 +21,9 @@ func (l *memLeader) DeleteLimit(ctx context.Context, name string, version uint32
 
 // LimitLoads has two holders, of the first tasks of the first two jobs.
 func (l *memLeader) LimitLoads(_ context.Context, holdersOf string) ([]sequencer.LimitLoad, error) {
+	if l.limitLoads != nil {
+		return slices.Clone(l.limitLoads), nil
+	}
 	loads := []sequencer.LimitLoad{
 		{LimitLoad: scheduler.LimitLoad{Name: "db", Running: 2, Held: 2, Rated: true, Tokens: 5, Waiting: 7}},
 		{LimitLoad: scheduler.LimitLoad{Name: "tenant/acme", Running: 1, Held: 1}},

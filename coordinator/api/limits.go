@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/auth"
@@ -20,8 +22,13 @@ type limits struct {
 	*Server
 }
 
-// maxHolders bounds the names of tasks of one counter.
-const maxHolders = 100
+const (
+	// maxHolders bounds the names of tasks of one counter.
+	maxHolders = 100
+	// maxCounterBytes bounds the counters of one message: clients take up to 4 MiB. Those that
+	// follow maxPageBytes have no holders.
+	maxCounterBytes = 2 << 20
+)
 
 // SetLimit implements LimitService.
 func (s *limits) SetLimit(ctx context.Context, r *dtaskv1.SetLimitRequest) (*dtaskv1.SetLimitResponse, error) {
@@ -62,18 +69,39 @@ func (s *limits) ListLimits(ctx context.Context, r *dtaskv1.ListLimitsRequest) (
 		return nil, err
 	}
 	for i := range loads {
-		l := byName[fsm.LimitOf(loads[i].Name)]
-		if l == nil {
-			continue
-		}
-		c := &dtaskv1.LimitCounter{Use: loads[i].Name, Held: uint64(loads[i].Held), Waiting: uint64(loads[i].Waiting), Tokens: loads[i].Tokens} //nolint:gosec // not negative
-		l.Held, l.Waiting = l.GetHeld()+c.GetHeld(), l.GetWaiting()+c.GetWaiting()
-		if r.GetName() != "" && c.GetHeld()+c.GetWaiting() > 0 {
-			c.Holders = namedTasks(st, caller(ctx), loads[i].Holders, maxHolders)
-			l.Counters = append(l.Counters, c)
+		if l := byName[fsm.LimitOf(loads[i].Name)]; l != nil {
+			l.Held, l.Waiting = l.GetHeld()+uint64(loads[i].Held), l.GetWaiting()+uint64(loads[i].Waiting) //nolint:gosec // not negative
 		}
 	}
+	if l := byName[r.GetName()]; l != nil {
+		l.Counters = limitCounters(st, caller(ctx), l.GetName(), loads)
+	}
 	return resp, nil
+}
+
+// limitCounters returns the counters of a limit, by name. Of as many as one message can't have, they
+// are those with the most tasks.
+func limitCounters(st *fsm.State, p *auth.Principal, name string, loads []sequencer.LimitLoad) (list []*dtaskv1.LimitCounter) {
+	tasks := func(x *sequencer.LimitLoad) int { return int(x.Held) + x.Waiting }
+	slices.SortStableFunc(loads, func(a, b sequencer.LimitLoad) int { return cmp.Compare(tasks(&b), tasks(&a)) })
+	size := 0
+	for i := range loads {
+		x := &loads[i]
+		if size > maxCounterBytes || tasks(x) == 0 {
+			break
+		}
+		if fsm.LimitOf(x.Name) != name {
+			continue
+		}
+		c := &dtaskv1.LimitCounter{Use: x.Name, Held: uint64(x.Held), Waiting: uint64(x.Waiting), Tokens: x.Tokens} //nolint:gosec // not negative
+		if size <= maxPageBytes {
+			c.Holders = namedTasks(st, p, x.Holders, maxHolders)
+		}
+		list = append(list, c)
+		size += proto.Size(c)
+	}
+	slices.SortFunc(list, func(a, b *dtaskv1.LimitCounter) int { return cmp.Compare(a.GetUse(), b.GetUse()) })
+	return list
 }
 
 // namedTasks returns the names of the first tasks of a list that a caller may see, as JOB/TASK.

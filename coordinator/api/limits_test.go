@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -48,6 +49,26 @@ func TestLimitsAreListedWithWhatCountsAndWaits(t *testing.T) {
 	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 	if !strings.Contains(err.Error(), `did you mean "db"?`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A limit may have a key for each user. Clients take messages of up to 4 MiB.
+func TestTheCountersOfALimitWithManyKeysFitIntoAMessage(t *testing.T) {
+	t.Parallel()
+	r := withLimits(t)
+	const keys = 100_000
+	for i := range keys {
+		x := sequencer.LimitLoad{LimitLoad: scheduler.LimitLoad{Name: fmt.Sprintf("tenant/%050d", i), Running: 1, Waiting: 1}}
+		r.leader.limitLoads = append(r.leader.limitLoads, x)
+	}
+	r.leader.limitLoads[keys-1].Waiting = 5
+	got, err := r.limits.ListLimits(t.Context(), &dtaskv1.ListLimitsRequest{Name: "tenant/*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := got.GetLimits()[0]
+	if n := len(l.GetCounters()); l.GetWaiting() != keys+4 || n < 10_000 || l.GetCounters()[n-1].GetWaiting() != 5 {
+		t.Errorf("%d tasks wait for %d counters, want %d, and at least 10,000 counters, among them the one with 5 tasks", l.GetWaiting(), n, keys+4)
 	}
 }
 

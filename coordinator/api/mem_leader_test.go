@@ -28,6 +28,7 @@ type memLeader struct {
 	waiting      int // jobs that SubmitMany was called with
 	observed     map[fsm.JobID]map[uint32]sequencer.Observation
 	explain      func(*sequencer.Explanation) // may be nil
+	limitLoads   []sequencer.LimitLoad        // in place of those of LimitLoads
 	statuses     map[fsm.WorkerID]sequencer.WorkerStatus
 }
 

@@ -106,7 +106,7 @@ type Limit struct {
 	// What the leader counts, only of ListLimits.
 	Held          uint64          `protobuf:"varint,7,opt,name=held,proto3" json:"held,omitempty"`        // attempts that count, of all keys
 	Waiting       uint64          `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`  // ready tasks that use it, of all keys
-	Counters      []*LimitCounter `protobuf:"bytes,9,rep,name=counters,proto3" json:"counters,omitempty"` // those with attempts or ready tasks, by name; only of one limit
+	Counters      []*LimitCounter `protobuf:"bytes,9,rep,name=counters,proto3" json:"counters,omitempty"` // those with attempts or ready tasks, by name; only of one limit, and at most 2 MiB: those with the most
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
