@@ -220,7 +220,7 @@ func (s *schedules) backfilled(leader Leader, x *fsm.Schedule, r *dtaskv1.Backfi
 	case to.After(decided) && hasTickBetween(c, decided, to):
 		return nil, 0, invalid("invalid to %s: the tick after %s is not decided yet, and fires by itself; use an earlier time", to.UTC().Format(time.RFC3339), decided.UTC().Format(time.RFC3339))
 	}
-	for after := from.Add(-time.Millisecond); ; {
+	for after := time.UnixMilli(max(r.GetFrom()-1, 0)); ; { // 0 is no tick
 		t, ok := c.Next(after)
 		if !ok || t.At.After(to) {
 			break

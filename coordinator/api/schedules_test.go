@@ -314,7 +314,8 @@ func TestABackfillStartsEachTickOnce(t *testing.T) {
 	for text, period := range map[string][2]int64{
 		"the tick after 1970-01-01T00:20:00Z is not decided yet": {600_000, 1_800_000},
 		"from must be the first instant of a period":             {1_200_000, 600_000},
-		"has no tick from": {600_001, 600_002},
+		"has no tick from":                      {600_001, 600_002},
+		"has no tick from 1970-01-01T00:00:00Z": {0, 599_999}, // a run of that tick would have none
 	} {
 		_, err := fill(period[0], period[1], "other")
 		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
