@@ -175,6 +175,10 @@ func (t *schedules) retry(b *batch) {
 			t.blocked = append(t.blocked, list[i:]...)
 			break
 		}
+		if x := b.view.Schedule(s.id); x != nil && t.byID[s.id] == s && t.uploads.check(b.view, x.Total()) != nil {
+			t.blocked = append(t.blocked, s) // without its next tick, which takes far longer to compute
+			continue
+		}
 		if s.blocked = false; t.byID[s.id] == s { // else deleted or replaced meanwhile
 			t.advance(b, s)
 		}
