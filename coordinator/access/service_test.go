@@ -138,6 +138,10 @@ func TestWrongRequestsAreRefusedBeforeTheyReachTheLog(t *testing.T) {
 			_, err := f.CreateJoinToken(ctx, &dtaskv1.CreateJoinTokenRequest{Purpose: "user", TtlMs: 1, Key: "k", SecretHash: hash, Labels: map[string]string{"a": "b"}})
 			return err
 		},
+		"label that no worker gets": func() error {
+			_, err := f.CreateJoinToken(ctx, &dtaskv1.CreateJoinTokenRequest{Purpose: "worker", TtlMs: 60_000, Key: "k", SecretHash: hash, Labels: map[string]string{fsm.TypeLabel: "x"}})
+			return err
+		},
 		"page": func() error {
 			_, err := f.ListTokens(ctx, &dtaskv1.ListTokensRequest{PageToken: "x"})
 			return err

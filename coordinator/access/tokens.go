@@ -78,6 +78,9 @@ func grantOf(role auth.Role, namespaces []string, labels map[string]string) (fsm
 		if key == fsm.WorkerLabel {
 			return g, invalid("invalid label %q: workers have the label worker by themselves, with their name", key+"="+value)
 		}
+		if fsm.IsOwnLabel(key) {
+			return g, invalid("invalid label %q: the coordinators set it, and no worker gets it by a grant", key+"="+value)
+		}
 		g.Labels = append(g.Labels, fsm.Label{Key: key, Value: value})
 	}
 	slices.SortFunc(g.Labels, func(a, b fsm.Label) int { return compareTexts(a.Key, b.Key) })
