@@ -1,12 +1,15 @@
 package api
 
 import (
+	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
 )
 
 // showGate adds what keeps a job with a closed gate from starting.
@@ -23,6 +26,19 @@ func showGate(shown *dtaskv1.Job, j *fsm.Job) {
 	if len(j.WaitsFor) == 0 {
 		shown.ScheduledUntil = j.StartMS()
 	}
+}
+
+// checkStart refuses a job whose deadline, which counts from the submission, ends it before it may
+// start; unless the clock may be wrong. Package spec does it for a delay from the submission.
+func (s *Server) checkStart(h *dtaskv1.JobHeader) error {
+	start, deadline := h.GetStartAtMs(), h.GetDeadlineMs()
+	leader := s.cfg.Leader()
+	if start == 0 || deadline == 0 || start-s.cfg.Wall().UnixMilli() < deadline || leader == nil || !leader.ClockAgrees() {
+		return nil
+	}
+	what := fmt.Sprintf("%s is not before the deadline of %s, which counts from the submission",
+		time.UnixMilli(start).UTC().Format(time.RFC3339), wholeDuration(time.Duration(deadline)*time.Millisecond))
+	return spec.Faults{{Where: "job.start_at", What: what, Do: "write a longer deadline, or an earlier start_at"}}
 }
 
 // explainOpenKey explains the rejection of a job because of others with its concurrency key,

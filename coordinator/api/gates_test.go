@@ -65,6 +65,35 @@ func TestTimesOfAJobAreChecked(t *testing.T) {
 	}
 }
 
+// A deadline counts from the submission: the job would fail before it starts.
+func TestAJobThatStartsAfterItsDeadlineIsRefused(t *testing.T) {
+	t.Parallel()
+	r := setupSchedules(t) // the wall clock is that of the leader
+	send := func(key string, startAt, deadline int64) error {
+		h := header("later")
+		h.StartAtMs, h.DeadlineMs = startAt, deadline
+		_, err := r.send(as(t.Context(), "submitter"), request(key, h, task("a")))
+		return err
+	}
+	const hour = 3_600_000
+	err := send("k", inTheFuture, hour)
+	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+	if !strings.Contains(faultsOf(err), "job.start_at: 2100-01-01T00:00:00Z is not before the deadline of 1h") {
+		t.Errorf("got %v", faultsOf(err))
+	}
+	for key, x := range map[string][2]int64{"earlier": {hour, 2 * hour}, "at once": {1, 1}, "endless": {inTheFuture, 0}} {
+		if err := send(key, x[0], x[1]); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	r.leader.mu.Lock()
+	r.leader.clockInDoubt = true
+	r.leader.mu.Unlock()
+	if err := send("in doubt", inTheFuture, hour); err != nil {
+		t.Errorf("by a clock that may be wrong: %v", err)
+	}
+}
+
 // sendSharing submits a job with a concurrency key.
 func (r *replica) sendSharing(t *testing.T, name string, overlap dtaskv1.ScheduleOverlap) error {
 	t.Helper()

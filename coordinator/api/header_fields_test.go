@@ -28,7 +28,7 @@ var inJobFiles = map[protoreflect.Name]string{
 	"params":         "params: [{name: day, default: monday}]",
 	"policies":       "defaults: {timeout: 7m}",
 	"concurrency":    "concurrency: {key: deploy, overlap: wait}",
-	"start_at_ms":    "start_at: 2100-01-01T08:00:00+01:00",
+	"start_at_ms":    "start_at: 2000-01-01T08:00:00+01:00",
 	"webhook":        `webhook: "https://example.org/ended"`,
 	"queue":          "queue: default",
 }

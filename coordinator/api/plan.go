@@ -57,6 +57,9 @@ func (j *jobs) Plan(ctx context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.PlanR
 	if err := j.checkNames(h); err != nil {
 		return nil, err
 	}
+	if err := j.checkStart(h); err != nil {
+		return nil, err
+	}
 	if r.GetFitOnly() {
 		if n := len(r.GetTasks()); n > maxFitTasks {
 			return nil, invalid("tasks: has %d; must have at most %d with fit_only", n, maxFitTasks)

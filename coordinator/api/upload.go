@@ -165,6 +165,9 @@ func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 		u.refusal = u.checkNames(p.GetHeader())
 	}
 	if u.refusal == nil {
+		u.refusal = u.checkStart(p.GetHeader())
+	}
+	if u.refusal == nil {
 		u.refusal = u.resolveNeeds(u.caller, p.GetHeader())
 	}
 	if err := u.encoder.header(p.GetHeader()); err != nil {
