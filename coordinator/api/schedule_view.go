@@ -151,24 +151,30 @@ func (v *scheduleView) timing(t *calendar.Tick) []string {
 	return why
 }
 
-// overlap explains what open runs do to the next one.
+// overlap explains what open runs do to the next one. With a concurrency key of the job, all jobs
+// that have the key count, and more than one may run.
 func (v *scheduleView) overlap() []string {
-	open := v.st.OpenRuns(v.schedule)
+	x, header, of := v.schedule, v.schedule.RunHeader(), "runs"
+	open, limit := v.st.OpenRuns(x), fsm.ConcurrencyLimit(header)
+	if c := x.Header().GetConcurrency(); c != nil && x.Overlap != fsm.OverlapAllow {
+		open, of = v.st.KeyJobs(fsm.ConcurrencyKey(header)), "jobs with the concurrency key "+quote(c.GetKey())
+	}
 	if len(open) == 0 {
 		return nil
 	}
-	text := "job " + formatJobID(open[0])
+	text, has := "job "+formatJobID(open[0]), " has not ended: "
 	if len(open) > 1 {
-		text = fmt.Sprintf("%d runs, the oldest of which is %s", len(open), text)
+		text, has = fmt.Sprintf("%d %s, the oldest of which is %s", len(open), of, text), ", have not ended: "
 	}
-	has, runs := " has not ended: ", map[fsm.Overlap]string{
+	if x.Overlap != fsm.OverlapAllow && len(open) < limit {
+		return []string{fmt.Sprintf("%s%sthe next run starts all the same, because %d may run", text, has, limit)}
+	}
+	runs := map[fsm.Overlap]string{
 		fsm.OverlapSkip: "a tick that is due before its end is skipped", fsm.OverlapWait: "one more run may wait, and others are skipped",
-		fsm.OverlapWaitAll: "the next runs wait, at most 100 are open", fsm.OverlapReplace: "the next run cancels it", fsm.OverlapAllow: "the next run starts all the same",
+		fsm.OverlapWaitAll: fmt.Sprintf("the next runs wait, at most %d are open", fsm.MostKeyJobs(header)),
+		fsm.OverlapReplace: "the next run cancels it", fsm.OverlapAllow: "the next run starts all the same",
 	}
-	if len(open) > 1 {
-		has = ", have not ended: "
-	}
-	return []string{text + has + runs[v.schedule.Overlap] + " (overlap: " + overlapName(v.schedule.Overlap) + ")"}
+	return []string{text + has + runs[x.Overlap] + " (overlap: " + overlapName(x.Overlap) + ")"}
 }
 
 // local returns a time in the zone of the schedule.

@@ -566,3 +566,28 @@ func TestARunThatAJobOfAUserBlocksNamesIt(t *testing.T) {
 	_, err = r.schedules.RunSchedule(as(t.Context(), "submitter"), &dtaskv1.RunScheduleRequest{Name: "nightly", IdempotencyKey: "k"})
 	wantConflict(t, err, codes.FailedPrecondition, `earlier jobs with the concurrency key "deploy" (`+job.GetId()+`) have not ended, and the rule for overlaps of the schedule is skip`)
 }
+
+// The jobs of users that have the key of a schedule count, and more than one may run.
+func TestAScheduleExplainsWhatTheJobsWithItsKeyDoToTheNextRun(t *testing.T) {
+	t.Parallel()
+	r := setupSchedules(t)
+	ctx, m := as(t.Context(), "submitter"), everyTenMinutes("nightly", "")
+	m.Definition.Overlap = 0
+	h := m.GetPart().GetHeader()
+	h.Concurrency = &dtaskv1.JobConcurrency{Key: "deploy", Limit: 2}
+	r.mustSet(t, "submitter", m)
+	for i, want := range []string{
+		"job 2 has not ended: the next run starts all the same, because 2 may run",
+		`2 jobs with the concurrency key "deploy", the oldest of which is job 2, have not ended: a tick that is due before its end is skipped (overlap: skip)`,
+	} {
+		own := header(fmt.Sprint("own", i))
+		own.Namespace, own.Concurrency = h.GetNamespace(), h.GetConcurrency()
+		if _, err := r.send(ctx, request(own.GetName(), own, task("a"))); err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.schedules.GetSchedule(ctx, nightly())
+		if why := got.GetSchedule().GetWhy(); err != nil || why[len(why)-1] != want {
+			t.Errorf("got %q, %v, want %q", why, err, want)
+		}
+	}
+}
