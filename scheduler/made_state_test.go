@@ -218,21 +218,38 @@ func TestAChangeOfAQueueEndsTheReservationForATaskThatStarts(t *testing.T) {
 // resources, other tasks start before the task if fewer keys move, and take more.
 func TestAWorkerThatJoinsMayGetFewerKeys(t *testing.T) {
 	t.Parallel()
-	key := ""
-	for k := 'a'; key == ""; k++ {
-		if scheduler.Score(string(k), 1) > scheduler.Score(string(k), 99) {
-			key = string(k)
-		}
-	}
 	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
 	st := madeState(func(f *fork) {
 		f.addWorker(1, scheduler.Capacity{Slots: 3})
 		for _, queue := range []string{"a", "a", "b"} {
 			f.Occupy(1, f.Class(scheduler.Demand{Queue: queue, NoPrefetch: true}), scheduler.Normal)
 		}
-	}, scheduler.Demand{Queue: "b", Affinity: key}, scheduler.Demand{Queue: "b", Resources: cpu(1)}, scheduler.Demand{Queue: "a", Resources: cpu(4)})
+	}, scheduler.Demand{Queue: "b", Affinity: keyThatStays()}, scheduler.Demand{Queue: "b", Resources: cpu(1)}, scheduler.Demand{Queue: "a", Resources: cpu(4)})
 	joins := scheduler.Capacity{Slots: 2, Resources: cpu(4)}
 	checkAnswer(t, st, 2, scheduler.Change{Kind: scheduler.AddWorker, Capacity: joins}, false, false)
+}
+
+// The key of a task with alternatives may stay at the worker that it has. Then the task takes, at a
+// worker that joins, the alternative for which the other one is too small, and leaves less.
+func TestAWorkerThatJoinsMayStartALargerAlternative(t *testing.T) {
+	t.Parallel()
+	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
+	st := madeState(func(f *fork) {
+		f.addWorker(1, scheduler.Capacity{Slots: 1, Resources: cpu(1)})
+		f.Occupy(1, f.Class(scheduler.Demand{NoPrefetch: true}), scheduler.Normal)
+	}, scheduler.Demand{Affinity: keyThatStays(), Resources: cpu(1), Alternatives: [][]scheduler.Quantity{cpu(2)}, NoPrefetch: true},
+		scheduler.Demand{Resources: cpu(1), NoPrefetch: true})
+	joins := scheduler.Capacity{Slots: 2, Resources: cpu(2)}
+	checkAnswer(t, st, 1, scheduler.Change{Kind: scheduler.AddWorker, Capacity: joins}, false, false)
+}
+
+// keyThatStays returns a key of which worker 1 remains the worker when one joins, as worker 99.
+func keyThatStays() string {
+	for k := 'a'; ; k++ {
+		if key := string(k); scheduler.Score(key, 1) > scheduler.Score(key, 99) {
+			return key
+		}
+	}
 }
 
 // A task that uses two keys of one limit starts after one change, that of their limit: without it
