@@ -71,6 +71,31 @@ func (c *contest) end() {
 	c.s.Release(a.Worker, a.Class, a.Priority)
 }
 
+// Two large tasks of a queue wait, and each of two busy workers could run both. On worker 2, half of
+// what it does must end before.
+func TestTheOldestLargeTaskGetsTheWorkerOfWhichTheLeastMustEnd(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	oldest, later := s.Class(scheduler.Demand{Resources: cpusAndGPUs(8, 0)}), s.Class(scheduler.Demand{Resources: cpusAndGPUs(7, 0)})
+	for id := range scheduler.WorkerID(2) {
+		s.AddWorker(id+1, scheduler.Capacity{Slots: 16, Resources: cpusAndGPUs(8+8*int64(id), 0)})
+		for range 1 + id {
+			s.Occupy(id+1, oldest, scheduler.Normal)
+		}
+	}
+	s.Push(task(0), oldest, scheduler.Normal, 0)
+	s.Push(task(1), later, scheduler.Normal, 0)
+	s.PushRun(task(2), 20, s.Class(scheduler.Demand{NoPrefetch: true}), scheduler.Normal)
+	for len(s.Kept()) == 0 {
+		if _, ok := s.Next(nil); !ok {
+			t.Fatal("no worker is kept free")
+		}
+	}
+	if k := s.Kept()[0]; k.Worker != 2 || k.Class != oldest {
+		t.Errorf("kept free: %+v, want worker 2 for the oldest task", k)
+	}
+}
+
 // Each start of a large task ends a reservation. The others that wait for one come next.
 func TestLargeTasksOfTwoQueuesGetAWorkerInTurn(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,7 @@ func inReservations() []Mutant {
 		{
 			Name:   "the-busiest-worker-is-kept-for-a-large-task",
 			Edits:  []Edit{{"scheduler/reservation.go", "compareShares(part, 1, least, 1) < 0", "compareShares(part, 1, least, 1) > 0"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestWorkersAreKept"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestTheOldestLargeTask"}},
 		},
 		{
 			Name:   "a-worker-with-capacity-for-the-first-queue-is-kept-for-the-second",
@@ -21,7 +21,7 @@ func inReservations() []Mutant {
 		{
 			Name:   "a-worker-is-kept-for-a-later-large-task",
 			Edits:  []Edit{{"scheduler/reservation.go", "r.oldest < best.oldest) && s.someUsable", "r.oldest > best.oldest) && s.someUsable"}},
-			Caught: []Checker{{Package: "./scheduler", Run: "TestWorkersAreKept"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestTheOldestLargeTask"}},
 		},
 		{
 			Name:   "a-large-task-loses-its-turn-while-a-worker-has-capacity",
