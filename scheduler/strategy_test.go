@@ -141,6 +141,26 @@ func TestPackMeasuresTheScarcestResource(t *testing.T) {
 	}
 }
 
+// A worker that was full is the fullest one with a free slot as soon as an attempt there ends.
+func TestPackFillsAWorkerAgainOnWhichAnAttemptEnds(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	for id := range scheduler.WorkerID(50) { // more than are scanned without the order
+		s.AddWorker(id+1, scheduler.Capacity{Slots: 4})
+	}
+	pack := s.Class(scheduler.Demand{Place: scheduler.Pack})
+	s.PushRun(task(0), 5, pack, scheduler.Normal)
+	var full scheduler.WorkerID
+	for range 4 {
+		a, _ := s.Next(nil)
+		full = a.Worker
+	}
+	s.Release(full, pack, scheduler.Normal)
+	if a, ok := s.Next(nil); !ok || a.Worker != full {
+		t.Errorf("got %+v, %v; want worker %d", a, ok, full)
+	}
+}
+
 // A task does not wait at a preferred worker if another one has a free slot.
 func TestAFreeSlotComesBeforeAPreference(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ func inPlacement() []Mutant {
 		{
 			Name:   "the-order-of-pack-misses-ends",
 			Edits:  []Edit{{"scheduler/worker.go", "		s.byLoad.remove(w.pos)\n	}\n	if s.pack != nil {\n", "		s.byLoad.remove(w.pos)\n	}\n	if s.pack != nil && w.used >= w.slots {\n"}},
-			Caught: []Checker{model},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestPackFillsAWorkerAgain"}, model},
 		},
 		{
 			Name:   "pack-ignores-resources",
