@@ -111,6 +111,15 @@ func TestTheCriticalPathIsTheLongestOfAllChains(t *testing.T) {
 	})
 }
 
+func TestCleanupTasksComeAfterTheLongestChainOfTheOthers(t *testing.T) {
+	t.Parallel()
+	tasks := []*dtaskv1.PlanTask{{Id: "a"}, {Id: "b", Dependencies: []uint32{0}}, {Id: "c"}, {Id: "z", Policy: 1}}
+	takes := []Span{Exactly(2), Exactly(3), Exactly(4), Exactly(1)}
+	if got := NewGraph(twoPolicies(), tasks).CriticalPath(takes); got.Takes != Exactly(6) || !slices.Equal(got.Nodes, []int{0, 1, 3}) {
+		t.Errorf("got %+v, want a, b and z, which take 6", got)
+	}
+}
+
 func TestAnUnknownRunTimeLeavesTheCriticalPathWithoutAnUpperLimit(t *testing.T) {
 	t.Parallel()
 	tasks := []*dtaskv1.PlanTask{{Id: "a"}, {Id: "b", Dependencies: []uint32{0}}, {Id: "c"}}

@@ -11,7 +11,7 @@ func inGPUs() []Mutant {
 		{
 			Name:   "a-whole-gpu-may-be-in-use",
 			Edits:  []Edit{{"worker/gpu/pool.go", "if p.free[i] == whole {", "if p.free[i] > 0 {"}},
-			Caught: []Checker{{Package: "./worker/gpu", Run: "TestNoGPUIsGivenTwice"}},
+			Caught: []Checker{{Package: "./worker/gpu", Run: "TestAWholeGPUIsAwaited"}},
 		},
 		{
 			Name:   "an-attempt-keeps-its-gpu",

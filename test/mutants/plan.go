@@ -61,7 +61,7 @@ func inPlan() []Mutant {
 		{
 			Name:   "cleanup-tasks-are-not-on-the-critical-path",
 			Edits:  []Edit{{"spec/critical_path.go", "		if n.cleanup && lastOrdinary >= 0 {", "		if n.cleanup && lastOrdinary > i {"}},
-			Caught: []Checker{{Package: "./spec", Run: "TestTheCriticalPathIsTheLongestOfAllChains"}},
+			Caught: []Checker{{Package: "./spec", Run: "TestCleanupTasksComeAfter"}},
 		},
 		{
 			Name: "a-plan-reads-the-runs-of-other-owners",

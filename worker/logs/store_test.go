@@ -293,8 +293,12 @@ func TestACrashLosesOnlyTheEnd(t *testing.T) {
 			if got, err := text(s, Attempt{1, 0, 1}); got != "first<second>" || err != nil {
 				t.Errorf("got %q, %v", got, err)
 			}
-			if got, err := text(s, Attempt{1, 1, 1}); (name == "zeros") != (got == "last" && err == nil) {
-				t.Errorf("the last one: got %q, %v", got, err)
+			want, wantErr := "", ErrNone
+			if name == "zeros" {
+				want, wantErr = "last", nil
+			}
+			if got, err := text(s, Attempt{1, 1, 1}); got != want || !errors.Is(err, wantErr) {
+				t.Errorf("the last one: got %q, %v; want %q, %v", got, err, want, wantErr)
 			}
 			put(t, s, Attempt{1, 2, 1}, "new")
 			if got, err := text(s, Attempt{1, 2, 1}); got != "new" || err != nil {
