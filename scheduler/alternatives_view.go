@@ -81,10 +81,32 @@ func (v *TaskView) takes(c *class) bool {
 		return false
 	}
 	couldRun := func(a *class) bool {
-		return v.anyWorker(func(w *worker) bool { return w.usable() && w.eligible(a.shape) })
+		return slices.ContainsFunc(v.workerKinds(), func(w worker) bool { return w.usable() && w.eligible(a.shape) })
 	}
 	if !couldRun(c) {
 		return false
 	}
 	return !slices.ContainsFunc(c.alternatives[:c.number], couldRun)
+}
+
+// workerKinds returns workers of which one could run a task, if it were idle, if any of the fleet
+// could: also one of limited, for which the workers of a group may differ.
+func (v *TaskView) workerKinds() []worker {
+	if v.kinds != nil {
+		return v.kinds
+	}
+	relevant := v.relevant()
+	for i := range v.limited {
+		relevant.add(v.limited[i].class)
+	}
+	relevant.sort()
+	known := make(map[string]bool)
+	var key []byte
+	for i := range v.fleet.loads {
+		if key = relevant.append(key[:0], &v.fleet, i); !known[string(key)] {
+			known[string(key)] = true
+			v.kinds = append(v.kinds, v.fleet.worker(i))
+		}
+	}
+	return v.kinds
 }

@@ -429,6 +429,7 @@ func (x *simulation) fill(now int64, worker int) bool {
 		if q == len(x.queues)-1 {
 			return true
 		}
+		x.order.start(c, x.seq(q))
 		at := &x.at[q]
 		run := &x.queues[q].runs[at.run]
 		if at.n++; at.n == run.n {
@@ -441,7 +442,6 @@ func (x *simulation) fill(now int64, worker int) bool {
 		for _, l := range c.limits {
 			x.uses[l]++
 		}
-		x.order.start(c)
 		w.used++
 		for _, n := range c.needs {
 			for int(n.resource) >= len(w.taken) {

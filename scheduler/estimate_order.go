@@ -21,6 +21,7 @@ type simShare struct {
 	held   usage
 	served uint64
 	turn   uint32
+	saving *saving
 }
 
 // newSimOrder remembers the order of a view.
@@ -32,7 +33,7 @@ func newSimOrder(v *TaskView) simOrder {
 	}
 	// unordered: likewise
 	for _, q := range v.queues {
-		o.queues = append(o.queues, simShare{q, q.held.clone(), q.served, q.turn})
+		o.queues = append(o.queues, simShare{q, q.held.clone(), q.served, q.turn, q.saving})
 	}
 	return o
 }
@@ -48,13 +49,16 @@ func (o *simOrder) restore() {
 	for i := range o.queues {
 		x := &o.queues[i]
 		x.queue.held.set(&x.held)
-		x.queue.served, x.queue.turn = x.served, x.turn
+		x.queue.served, x.queue.turn, x.queue.saving = x.served, x.turn, x.saving
 	}
 }
 
 // start counts the start of a task of a class.
-func (o *simOrder) start(c *class) {
+func (o *simOrder) start(c *class, seq uint64) {
 	o.starts++
+	if x := c.flow.queue.saving; x != nil && x.first == c.first().id && x.seq == seq {
+		c.flow.queue.saving = nil
+	}
 	c.flow.started(c, o.starts)
 }
 

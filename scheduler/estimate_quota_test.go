@@ -98,3 +98,28 @@ func TestAnEstimateKnowsTheWorkerThatIsKeptForAnAlternative(t *testing.T) {
 		t.Errorf("got %+v with %d tasks waiting, want %d ms", e, s.Len(), want)
 	}
 }
+
+// A task behind its limit takes the first of its alternatives that a worker could run, also if the
+// workers differ only in what no other task needs.
+func TestAnEstimateKnowsWhatTasksBehindALimitCouldTake(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	some := func(name string) []scheduler.Quantity { return []scheduler.Quantity{{Name: name, Amount: 1_000}} }
+	s.AddWorker(1, scheduler.Capacity{Slots: 1})
+	s.AddWorker(2, scheduler.Capacity{Slots: 1, Resources: some("gpu")})
+	either := s.Class(scheduler.Demand{Limit: 1, Group: scheduler.TaskRef{Job: 1}, Resources: some("tpu"), Alternatives: [][]scheduler.Quantity{some("gpu")}})
+	gpu := s.Alternative(either, 1)
+	plain := s.Class(scheduler.Demand{NoPrefetch: true})
+	s.Occupy(1, plain, scheduler.Normal)
+	s.Occupy(2, gpu, scheduler.Normal)
+	s.PushRun(scheduler.TaskRef{Job: 1}, 1, either, scheduler.Normal)
+	s.Push(scheduler.TaskRef{Job: 2}, plain, scheduler.Normal, 0)
+	v := s.View(scheduler.TaskRef{Job: 2}, plain, scheduler.Normal, 0, nil)
+	s.ViewRunning(v, []scheduler.RunningAttempt{{Worker: 1, Class: plain, Task: scheduler.TaskRef{Job: 4}}, {Worker: 2, Class: gpu, Task: scheduler.TaskRef{Job: 3}}})
+	e := v.Estimate(1, func(t scheduler.TaskRef) []int64 {
+		return slices.Repeat([]int64{map[uint64]int64{1: 5_000, 3: 1_000, 4: 9_000}[t.Job]}, 5)
+	})
+	if e != (scheduler.Estimate{FromMS: 6_000, ToMS: 6_000}) {
+		t.Errorf("got %+v, want 6000 ms: the other task has worker 2 before", e)
+	}
+}

@@ -173,8 +173,13 @@ func (v *TaskView) relevant() *relevance {
 	for i := range v.ahead {
 		r.add(v.ahead[i].class)
 	}
-	r.labels, r.types, r.serves, r.resources = distinct(r.labels), distinct(r.types), distinct(r.serves), distinct(r.resources)
+	r.sort()
 	return r
+}
+
+// sort sorts what was added, and drops what is there twice.
+func (r *relevance) sort() {
+	r.labels, r.types, r.serves, r.resources = distinct(r.labels), distinct(r.types), distinct(r.serves), distinct(r.resources)
 }
 
 func (r *relevance) add(c *class) {

@@ -77,8 +77,9 @@ type Obstacle struct {
 	// resource's unit for ResourceShort. Free is negative if more is taken than
 	// there is, because the capacity shrank.
 	Want, Free, Total int64
-	// Saved is how much of a quota is saved for an older task of the queue.
-	Saved int64
+	// Saved is how much of a quota is saved for SavedFor, an older task of the queue.
+	Saved    int64
+	SavedFor TaskRef
 	// Alternative is the number, from 1, of the one that lacks the resource; 0: of a task
 	// without alternatives.
 	Alternative int
@@ -155,15 +156,17 @@ func (q *queue) obstacles(c *class) (out []Obstacle) {
 	case q.full():
 		out = append(out, Obstacle{Kind: QueueFull, Name: q.name, Want: 1, Total: int64(q.limit)})
 	case beside != nil && q.limit > 0 && q.held.slots+1 >= uint64(q.limit):
-		out = append(out, Obstacle{Kind: QueueFull, Name: q.name, Want: 1, Total: int64(q.limit), Saved: 1})
+		out = append(out, Obstacle{Kind: QueueFull, Name: q.name, Want: 1, Total: int64(q.limit), Saved: 1, SavedFor: beside.task})
 	}
 	for _, m := range q.max {
 		for i, n := range c.needs {
 			saved := int64(beside.of(m.resource))                                                                            //nolint:gosec // at most MaxAmount
 			if left := int64(m.amount) - int64(q.held.of(m.resource)) - saved; n.resource == m.resource && n.amount > left { //nolint:gosec // at most MaxAmount
-				out = append(out, Obstacle{
-					Kind: QueueShort, Name: q.name, Resource: c.demand.Resources[i].Name, Want: n.amount, Free: left, Total: int64(m.amount), Saved: saved, //nolint:gosec // at most MaxAmount
-				})
+				o := Obstacle{Kind: QueueShort, Name: q.name, Resource: c.demand.Resources[i].Name, Want: n.amount, Free: left, Total: int64(m.amount)} //nolint:gosec // at most MaxAmount
+				if saved > 0 {
+					o.Saved, o.SavedFor = saved, beside.task
+				}
+				out = append(out, o)
 			}
 		}
 	}

@@ -253,7 +253,7 @@ func (v *TaskView) copySavings(f *forker) bool {
 	look := func(c *class, p Priority, seq uint64) {
 		if x := c.flow.queue.saving; x != nil && c.alternatives == nil && c.id == x.first && p == x.priority && seq == x.seq {
 			to := f.class(c)
-			to.flow.queue.saving = &saving{&to.queues[p], seq, to.id, x.needs, p}
+			to.flow.queue.saving = &saving{&to.queues[p], seq, to.id, x.needs, p, x.task}
 			f.s.saving = append(f.s.saving, to.flow.queue)
 			known++
 		}

@@ -14,6 +14,7 @@ type saving struct {
 	needs []need
 
 	priority Priority
+	task     TaskRef
 }
 
 // isFor reports whether quota is saved for the first task of a ready queue.
@@ -50,7 +51,7 @@ func (s *Scheduler) save(q *queue, r *readyQueue) {
 	if q.saving != nil || !q.hasQuotas() {
 		return
 	}
-	q.saving = &saving{ready: r, seq: r.front().seq, first: r.class.first().id, needs: r.class.needs, priority: r.priority}
+	q.saving = &saving{ready: r, seq: r.front().seq, first: r.class.first().id, needs: r.class.needs, priority: r.priority, task: r.front().task()}
 	s.saving = append(s.saving, q)
 }
 

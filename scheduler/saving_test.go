@@ -1,6 +1,8 @@
 package scheduler_test
 
 import (
+	"cmp"
+	"slices"
 	"testing"
 
 	"github.com/dtask/dtask/scheduler"
@@ -177,5 +179,27 @@ func TestATaskThatWaitsForSavedQuotaSaysSo(t *testing.T) {
 	want := `queue etl: cpu: 1 required, 0 left of its quota of 4, with 4 saved for an older task`
 	if len(reasons) != 1 || reasons[0].String() != want {
 		t.Errorf("got %v, want %s", reasons, want)
+	}
+}
+
+// Others of the queue start after the task for which all of the quota is saved.
+func TestAnEstimateKnowsForWhichTaskQuotaIsSaved(t *testing.T) {
+	t.Parallel()
+	f, large := newSaving(t)
+	var running []scheduler.RunningAttempt
+	for _, a := range f.running {
+		running = append(running, scheduler.RunningAttempt{Worker: a.Worker, Class: a.Class, Task: a.Task})
+	}
+	slices.SortFunc(running, func(a, b scheduler.RunningAttempt) int { return cmp.Compare(a.Worker, b.Worker) })
+	for _, x := range []struct {
+		ref   scheduler.TaskRef
+		class scheduler.ClassID
+		want  int64
+	}{{large, f.large, 5_000}, {task(f.pushed), f.small, 10_000}} {
+		v := f.s.View(x.ref, x.class, scheduler.Normal, 0, nil)
+		f.s.ViewRunning(v, running)
+		if e := v.Estimate(1, fiveSeconds); e.Doubt != 0 || e.FromMS < x.want || e.FromMS > 10*x.want {
+			t.Errorf("task %v: got %+v, want a start after %d ms at the earliest", x.ref, e, x.want)
+		}
 	}
 }

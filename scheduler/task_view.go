@@ -36,6 +36,7 @@ type TaskView struct {
 	presence []labelID     // of each label, at its number
 	groups   []workerGroup // of the fleet; nil until group is called
 	groupOf  []uint32      // the group of each worker of the fleet
+	kinds    []worker      // see workerKinds
 	capacity fleet         // of all workers together
 	random   splitmix.Source
 	choices  uint64

@@ -87,7 +87,10 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 		return list
 	}
 	for _, o := range c.Queue {
-		r := &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total, Alternative: uint32(o.Alternative)} //nolint:gosec // few
+		r := &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total, Saved: o.Saved, Alternative: uint32(o.Alternative)} //nolint:gosec // few
+		if o.Saved > 0 {
+			r.Tasks = namedTasks(x.st, x.caller, []fsm.TaskRef{o.SavedFor}, 1)
+		}
 		if o.Code == "queue_short" {
 			r.Unit = unitThousandths
 		}

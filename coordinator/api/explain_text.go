@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -98,11 +99,15 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	},
 	"queue_paused": func(r *dtaskv1.Reason) string { return "queue " + r.GetValue() + " is paused" },
 	"queue_full": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("queue %s has as many running tasks as its quota of %d", r.GetValue(), r.GetTotal())
+		return fmt.Sprintf("queue %s has as many running tasks as its quota of %d", r.GetValue(), r.GetTotal()) + savedText(r, strconv.FormatInt(r.GetSaved(), 10))
 	},
 	"queue_short": func(r *dtaskv1.Reason) string {
+		left := r.GetFree()
+		if r.GetSaved() > 0 {
+			left = max(left, 0) // what runs takes of what is saved
+		}
 		return fmt.Sprintf("queue %s: %s needed, %s left of its quota of %s", r.GetValue(), quantity(r.GetName(), r.GetWant()),
-			amountText(r.GetName(), r.GetFree()), amountText(r.GetName(), r.GetTotal())) + inAlternative(r.GetAlternative())
+			amountText(r.GetName(), left), amountText(r.GetName(), r.GetTotal())) + savedText(r, amountText(r.GetName(), r.GetSaved())) + inAlternative(r.GetAlternative())
 	},
 	"no_worker": fixed("no worker is up"),
 	"fits_no_worker": func(r *dtaskv1.Reason) string {
@@ -472,4 +477,13 @@ func formatTime(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line
+}
+
+// savedText is what is saved of a quota, and for which task, which the caller may not be allowed to
+// see.
+func savedText(r *dtaskv1.Reason, amount string) string {
+	if r.GetSaved() == 0 {
+		return ""
+	}
+	return ", with " + amount + " saved for " + cmp.Or(strings.Join(r.GetTasks(), ", "), "an older task")
 }

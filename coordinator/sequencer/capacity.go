@@ -45,6 +45,9 @@ type Obstacle struct {
 	Varies            bool
 	// Alternative is the number, from 1, of the alternative that it is about; 0: of all.
 	Alternative int
+	// Saved is how much of a quota is saved for SavedFor, an older task of the queue.
+	Saved    int64
+	SavedFor fsm.TaskRef
 }
 
 // A WorkerGroup has workers with the same obstacles, apart from their Free and Total;
@@ -173,7 +176,10 @@ func (o *Obstacle) include(x *Obstacle) {
 
 // showQueueObstacle returns an obstacle of a queue. The name of the queue is its Value.
 func showQueueObstacle(o scheduler.Obstacle) Obstacle {
-	x := Obstacle{Value: cmp.Or(o.Name, fsm.DefaultQueue), Want: o.Want, Free: o.Free, Total: o.Total, Alternative: o.Alternative}
+	x := Obstacle{
+		Value: cmp.Or(o.Name, fsm.DefaultQueue), Want: o.Want, Free: o.Free, Total: o.Total, Alternative: o.Alternative,
+		Saved: o.Saved, SavedFor: fsm.TaskRef{Job: fsm.JobID(o.SavedFor.Job), Index: o.SavedFor.Index},
+	}
 	switch o.Kind { //nolint:exhaustive // only those of queues
 	case scheduler.QueuePaused:
 		x.Code = "queue_paused"

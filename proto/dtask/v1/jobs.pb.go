@@ -5545,8 +5545,10 @@ type Reason struct {
 	Detail string `protobuf:"bytes,14,opt,name=detail,proto3" json:"detail,omitempty"`
 	// Of an obstacle: the workers of the group differ, and free and total are those of the
 	// worker that has most free.
-	Varies bool     `protobuf:"varint,15,opt,name=varies,proto3" json:"varies,omitempty"`
-	Tasks  []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"` // that hold what it waits for, of the job, or JOB/TASK for a limit; at most 10
+	Varies bool `protobuf:"varint,15,opt,name=varies,proto3" json:"varies,omitempty"`
+	// That hold what it waits for, of the job, or JOB/TASK for a limit; at most 10. Of a quota: the
+	// one that saved is for, as JOB/TASK.
+	Tasks []string `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// Of a task that is waited for: why it is in its state, as the code and the sentence of a
 	// reason. Of a demand that no worker fulfills: the code of the obstacle at a worker.
 	CauseCode string `protobuf:"bytes,17,opt,name=cause_code,json=causeCode,proto3" json:"cause_code,omitempty"`
@@ -5554,6 +5556,7 @@ type Reason struct {
 	// Of a task with alternatives of resources: the number, from 1, of the one that it is about;
 	// 0: of all.
 	Alternative   uint32 `protobuf:"varint,19,opt,name=alternative,proto3" json:"alternative,omitempty"`
+	Saved         int64  `protobuf:"varint,20,opt,name=saved,proto3" json:"saved,omitempty"` // of a quota: how much of it is saved for an older task of the queue, in unit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5717,6 +5720,13 @@ func (x *Reason) GetCause() string {
 func (x *Reason) GetAlternative() uint32 {
 	if x != nil {
 		return x.Alternative
+	}
+	return 0
+}
+
+func (x *Reason) GetSaved() int64 {
+	if x != nil {
+		return x.Saved
 	}
 	return 0
 }
@@ -7145,7 +7155,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\v2\x10.dtask.v1.ReasonR\x06reason\x12)\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x13.dtask.v1.TaskStateR\x05state\x12\x14\n" +
 	"\x05tasks\x18\x03 \x01(\rR\x05tasks\x12\x14\n" +
-	"\x05names\x18\x04 \x03(\tR\x05names\"\xb7\x03\n" +
+	"\x05names\x18\x04 \x03(\tR\x05names\"\xcd\x03\n" +
 	"\x06Reason\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x10\n" +
@@ -7167,7 +7177,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"cause_code\x18\x11 \x01(\tR\tcauseCode\x12\x14\n" +
 	"\x05cause\x18\x12 \x01(\tR\x05cause\x12 \n" +
-	"\valternative\x18\x13 \x01(\rR\valternative\"m\n" +
+	"\valternative\x18\x13 \x01(\rR\valternative\x12\x14\n" +
+	"\x05saved\x18\x14 \x01(\x03R\x05saved\"m\n" +
 	"\vWorkerGroup\x12.\n" +
 	"\tobstacles\x18\x01 \x03(\v2\x10.dtask.v1.ReasonR\tobstacles\x12\x18\n" +
 	"\aworkers\x18\x02 \x01(\rR\aworkers\x12\x14\n" +
