@@ -229,6 +229,25 @@ func TestWhatIsBeforeATaskByShareIsCounted(t *testing.T) {
 	}
 }
 
+func TestQuotaThatIsSavedForAnOlderTaskIsExplained(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t, "x", task("large"), task("small"))
+	older := fsm.TaskRef{Job: 1}
+	c := &sequencer.Capacity{EverFits: true, Queue: []sequencer.Obstacle{
+		{Code: "queue_short", Name: "cpu", Value: "etl", Want: 1000, Free: -3000, Total: 4000, Saved: 4000, SavedFor: older},
+		{Code: "queue_full", Value: "etl", Want: 1, Total: 6, Saved: 1, SavedFor: older},
+		{Code: "queue_full", Value: "etl", Want: 1, Total: 6, Saved: 1, SavedFor: fsm.TaskRef{Job: 99}}, // which has left the state
+	}}
+	r.leader.explain = func(e *sequencer.Explanation) { e.Capacity = capacityOf(c) }
+	_, reasons := r.explainTask(t, "small")
+	if want := "queue_short: queue etl: 1 cpu needed, 0 left of its quota of 4, with 4 saved for 1/large\n" +
+		"queue_full: queue etl has as many running tasks as its quota of 6, with 1 saved for 1/large\n" +
+		"queue_full: queue etl has as many running tasks as its quota of 6, with 1 saved for an older task"; reasons != want {
+		t.Errorf("got\n%s\nwant\n%s", reasons, want)
+	}
+}
+
 // A caller learns nothing about workers that serve none of its namespaces, not even their
 // number.
 func TestWorkersOfOtherNamespacesAreNotExplained(t *testing.T) {

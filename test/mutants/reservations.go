@@ -49,6 +49,26 @@ func inReservations() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsAlthoughItsQueue"}},
 		},
 		{
+			Name:   "quotas-are-saved-for-no-task",
+			Edits:  []Edit{{"scheduler/saving.go", "if q.saving != nil || len(q.max) == 0 {", "if q.saving != nil || len(q.max) >= 0 {"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsBesideSmallOnes"}},
+		},
+		{
+			Name:   "a-task-above-its-quota-holds-its-queue-back",
+			Edits:  []Edit{{"scheduler/saving.go", "!q.allows(c) && q.mayAllow(c.shape)", "!q.allows(c)"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatCanNeverStart"}},
+		},
+		{
+			Name:   "quota-remains-saved-for-a-task-that-was-cancelled",
+			Edits:  []Edit{{"scheduler/saving.go", " && !s.isStale(r.front(), valid)\n", "\n"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestQuotaIsSavedNoLonger"}},
+		},
+		{
+			Name:   "others-of-a-class-wait-for-what-is-saved-for-it",
+			Edits:  []Edit{{"scheduler/listed_wait.go", "		s.unparkSaved(q.saving.ready.class)\n", ""}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsBesideSmallOnes"}},
+		},
+		{
 			Name:   "a-worker-is-kept-for-a-cancelled-task",
 			Edits:  []Edit{{"scheduler/scheduler.go", "if len(s.reservations) == 0 || !s.dropReservations(valid) {", "if len(s.reservations) == 0 || valid != nil {"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAWorkerIsKeptOnlyWhile"}},
