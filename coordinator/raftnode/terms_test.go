@@ -65,6 +65,20 @@ func TestWhatAnotherHistoryLacksIsFound(t *testing.T) {
 	})
 }
 
+// A replica that has forgotten a term leads in it again: both histories have the term, with other
+// entries.
+func TestWhatATermThatWasUsedTwiceHasIsLacking(t *testing.T) {
+	t.Parallel()
+	var own, other termHistory
+	for branch, h := range []*termHistory{&own, &other} {
+		h.add(command(1, 1, 0))
+		h.add(command(2, 2, byte(1+branch)))
+	}
+	if got := other.lacks(&own); got != 2 {
+		t.Errorf("the first entry that is lacking is %d, want 2", got)
+	}
+}
+
 func TestAHistoryThatDoesNotReachBackTellsNothing(t *testing.T) {
 	t.Parallel()
 	var own, other termHistory

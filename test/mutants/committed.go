@@ -82,7 +82,7 @@ func inCommitted() []Mutant {
 		{
 			Name:   "a-term-that-was-used-twice-is-one-term",
 			Edits:  []Edit{{"coordinator/raftnode/terms.go", `s.first == other.first && s.sum == other.sum`, `s.term == other.term`}},
-			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "WhatAnotherHistoryLacks"}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "ATermThatWasUsedTwice"}},
 		},
 		{
 			Name:   "a-snapshot-that-is-sent-again-is-refused",
