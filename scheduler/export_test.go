@@ -230,11 +230,11 @@ func (s *Scheduler) waitsForLimit(q *readyQueue) bool {
 }
 
 // waitsIn returns the part in which a ready queue waits, or nil.
-func (q *readyQueue) waitsIn() *waitPart {
-	if q.gated == nil || q.gated.pos < 0 {
+func (r *readyQueue) waitsIn() *waitPart {
+	if r.gated == nil || r.gated.pos < 0 {
 		return nil
 	}
-	return q.gated.part
+	return r.gated.part
 }
 
 func (s *Scheduler) checkReadyQueue(q *readyQueue) error {

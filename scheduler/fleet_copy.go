@@ -177,7 +177,7 @@ func (v *TaskView) relevant() *relevance {
 	return r
 }
 
-// sort sorts what was added, and drops what is there twice.
+// sort sorts what was added, and drops duplicates.
 func (r *relevance) sort() {
 	r.labels, r.types, r.serves, r.resources = distinct(r.labels), distinct(r.types), distinct(r.serves), distinct(r.resources)
 }

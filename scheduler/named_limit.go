@@ -47,11 +47,6 @@ func (c *class) fullLimit() *namedLimit {
 	return nil
 }
 
-// sharesLimit reports whether attempts of both classes count towards one limit.
-func (c *class) sharesLimit(o *class) bool {
-	return slices.ContainsFunc(c.limits, o.usesLimit)
-}
-
 func (c *class) usesLimit(l *namedLimit) bool { return slices.Contains(c.limits, l) }
 
 // waitsForLike reports whether a class waits for another limit with the settings of l.

@@ -43,7 +43,7 @@ func newSavedState(seed uint64) *randomState {
 			}
 		})
 	}
-	st.steps = append(first, steps...)
+	st.steps = slices.Concat(first, steps)
 	f := st.fork()
 	for i, d := range st.demands[len(st.demands)-len(someQueues):] {
 		st.tasks = append(st.tasks, pushed{scheduler.TaskRef{Job: 20 + uint64(i)}, f.Class(d), scheduler.Normal, 0}) //nolint:gosec // small

@@ -95,7 +95,7 @@ func (t *trial) reserve(q *queue, before uint64, starting int) bool {
 	}
 	kept, known := t.isSoonest(c)
 	eligible := t.w.eligible(c.shape)
-	known = known && !(eligible && t.v.wanted) // the soonest may be reserved for a queue that wants one
+	known = known && (!eligible || !t.v.wanted) // the soonest may be reserved for a queue that wants one
 	if len(t.reserved) > 0 {
 		known = known && !eligible && !t.contested // the soonest may be reserved already
 	} else {
