@@ -65,8 +65,8 @@ type Saved struct {
 	Seq   uint64
 }
 
-// Savings returns what quotas are saved for, the oldest saving first.
-func (s *Scheduler) Savings() (list []Saved) {
+// Saved is Savings with the seqs of the tasks.
+func (s *Scheduler) Saved() (list []Saved) {
 	for _, q := range s.saving {
 		list = append(list, Saved{q.name, q.saving.ready.class.id, q.saving.seq})
 	}

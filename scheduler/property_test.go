@@ -435,7 +435,7 @@ func (p *pair) check(t *rapid.T) {
 	if got := p.s.Kept(); !slices.Equal(got, p.model.kept) {
 		t.Fatalf("workers are kept: %+v, want %+v", got, p.model.kept)
 	}
-	if got := p.s.Savings(); !slices.Equal(got, p.model.saved) {
+	if got := p.s.Saved(); !slices.Equal(got, p.model.saved) {
 		t.Fatalf("quotas are saved for %+v, want %+v", got, p.model.saved)
 	}
 	for id, w := range p.model.workers {

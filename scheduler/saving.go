@@ -126,3 +126,19 @@ func (s *Scheduler) endSavings(valid func(TaskRef) bool) {
 func (s *Scheduler) waits(r *readyQueue, seq uint64, valid func(TaskRef) bool) bool {
 	return r.n > 0 && r.front().seq == seq && !r.class.flow.queue.paused && !r.class.full() && !s.isStale(r.front(), valid)
 }
+
+// A Saving is the task for which the quotas of a queue are saved.
+type Saving struct {
+	Queue string
+	Task  TaskRef
+}
+
+// Savings returns for which tasks quotas are saved, the oldest saving first. Tasks that were
+// cancelled since the last Next may be among them.
+func (s *Scheduler) Savings() []Saving {
+	list := make([]Saving, len(s.saving))
+	for i, q := range s.saving {
+		list[i] = Saving{q.name, q.saving.task}
+	}
+	return list
+}

@@ -58,7 +58,7 @@ func (p *pair) saveAtTurn(t *rapid.T, started modelTask) {
 		}
 	}
 	had := slices.ContainsFunc(m.saved, func(k scheduler.Saved) bool { return k.Queue == queue })
-	for _, k := range p.s.Savings() {
+	for _, k := range p.s.Saved() {
 		if slices.Contains(m.saved, k) {
 			continue
 		}
@@ -75,7 +75,7 @@ func (p *pair) saveAtTurn(t *rapid.T, started modelTask) {
 			t.Fatalf("quotas are saved for %+v, which they do not hold back at a turn by age", k)
 		}
 	}
-	m.saved = p.s.Savings()
+	m.saved = p.s.Saved()
 	if most > 0 && !had && !slices.ContainsFunc(m.saved, func(k scheduler.Saved) bool { return k.Queue == queue }) {
 		t.Fatalf("no quotas are saved at a turn by age although they hold back an older task with seq %d", most)
 	}

@@ -22,6 +22,7 @@ type simOrder struct {
 	moved   map[string]bool      // queues of which the batch has changed the settings twice
 	passed  map[string]simPassed // by queue
 	kept    map[fsm.TaskRef]fsm.WorkerID
+	saved   map[string]bool
 	failure string
 }
 
@@ -60,8 +61,8 @@ func (o *simOrder) proposed(data []byte, seq *sequencer.Sequencer) (failure stri
 	soft := seq.Soft()
 	o.moved = setTwice(e)
 	starts := o.starts(e, soft.View)
-	kept := o.kept
-	o.kept = soft.Kept
+	kept, saved := o.kept, o.saved
+	o.kept, o.saved = soft.Kept, soft.Saved
 	var waiting []simCandidate
 	for job := range soft.View.Jobs(0) {
 		waiting = append(waiting, o.look(soft.View, &job, false)...)
@@ -70,6 +71,7 @@ func (o *simOrder) proposed(data []byte, seq *sequencer.Sequencer) (failure stri
 		return ""
 	}
 	f := newSimFleet(&soft)
+	f.saved = func(queue string) bool { return saved[queue] || soft.Saved[queue] }
 	for i := range starts { // back to the state before the first one
 		f.start(&starts[i], -1)
 	}
@@ -117,7 +119,7 @@ func (o *simOrder) start(x *simStart, w *fsm.Worker, f *simFleet, waiting []simC
 	if f.hasFreeSlot(w) && !w.IsReserved() {
 		o.inOrder(x, waiting, isOlder, f)
 	}
-	passes := isOlder && (f.isFull(w) || oldest.couldStart(w, f))
+	passes := isOlder && (f.isFull(w) || oldest.couldStart(w, f)) && f.hasCapacity(x.queue)
 	o.turnByAge(x, oldest, passes, f.hasFreeSlot(w))
 }
 
@@ -151,7 +153,7 @@ func (o *simOrder) inOrder(x *simStart, waiting []simCandidate, isOlder bool, f 
 			if f.hasCapacity(c.queue) && f.holdsMore(x.queue, c.queue) {
 				o.fail("%v was started in queue %s, while %v waits in queue %s: %v", x.it.AttemptRef, x.queue, c.ref, c.queue, f)
 			}
-		case !isOlder:
+		case !isOlder || !f.hasCapacity(x.queue):
 		case c.priority > x.priority:
 			o.fail("%v with priority %v was started while %v with priority %v waits in queue %s", x.it.AttemptRef, x.priority, c.ref, c.priority, c.queue)
 		case c.priority == x.priority && f.ownerHoldsMore(x.queue, owner, c.owner):

@@ -13,6 +13,7 @@ type simFleet struct {
 	slots, cpu int64 // of all workers
 	held       map[fsm.WorkerID]int
 	running    map[string]int       // attempts by queue, also those that are not live
+	saved      func(string) bool    // a queue saves quotas for a task, or did before the batch
 	live       map[simFlow]simUsage // of queues, whose owner is "*", and of owners in queues
 }
 
@@ -72,10 +73,18 @@ func (f *simFleet) hasFreeSlot(w *fsm.Worker) bool { return f.held[w.ID] < int(w
 // one without a free slot may do so: how much of its limit a worker prefetches is unknown.
 func (f *simFleet) isFull(w *fsm.Worker) bool { return f.held[w.ID] >= int(w.Slots)+simPrefetch }
 
-// hasCapacity reports whether a queue may start a task that takes nothing but a slot.
+// hasCapacity reports whether a queue may start any task that takes nothing but a slot, beside one
+// for which its quotas are saved.
 func (f *simFleet) hasCapacity(queue string) bool {
 	q := f.view.Queue(queue)
-	return q == nil || !q.IsPaused() && (q.MaxRunning == 0 || f.running[queue] < int(q.MaxRunning))
+	if q == nil {
+		return true
+	}
+	running := f.running[queue]
+	if f.saved(queue) {
+		running++
+	}
+	return !q.IsPaused() && (q.MaxRunning == 0 || running < int(q.MaxRunning))
 }
 
 // holdsMore reports whether a queue certainly holds more than another one, for its weight.

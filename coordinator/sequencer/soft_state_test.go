@@ -1,6 +1,10 @@
 package sequencer
 
-import "github.com/dtask/dtask/fsm"
+import (
+	"cmp"
+
+	"github.com/dtask/dtask/fsm"
+)
 
 // SoftState is what a term knows after a batch.
 type SoftState struct {
@@ -8,22 +12,23 @@ type SoftState struct {
 	Running map[string]int               // attempts by queue, also those of workers that are lost
 	Held    map[fsm.WorkerID]int         // attempts by worker
 	Kept    map[fsm.TaskRef]fsm.WorkerID // workers that are kept free, by the task for which they are
+	Saved   map[string]bool              // queues that save quotas for a task
 }
 
 // Soft returns the soft state. Only the goroutine of the term may call it, between two batches.
 func (s *Sequencer) Soft() SoftState {
-	soft := SoftState{View: s.view, Running: map[string]int{}, Held: map[fsm.WorkerID]int{}, Kept: map[fsm.TaskRef]fsm.WorkerID{}}
+	soft := SoftState{View: s.view, Running: map[string]int{}, Held: map[fsm.WorkerID]int{}, Kept: map[fsm.TaskRef]fsm.WorkerID{}, Saved: map[string]bool{}}
 	for name, l := range s.dispatch.sched.Loads() { // unordered: the result is a map
-		if name == "" {
-			name = fsm.DefaultQueue
-		}
-		soft.Running[name] = l.Running
+		soft.Running[cmp.Or(name, fsm.DefaultQueue)] = l.Running
 	}
 	for id, w := range s.workers.byID { // unordered: the result is a map
 		soft.Held[id] = w.held.len()
 	}
 	for _, k := range s.dispatch.sched.Reservations() {
 		soft.Kept[fsm.TaskRef{Job: fsm.JobID(k.Task.Job), Index: k.Task.Index}] = fsm.WorkerID(k.Worker)
+	}
+	for _, x := range s.dispatch.sched.Savings() {
+		soft.Saved[cmp.Or(x.Queue, fsm.DefaultQueue)] = true
 	}
 	return soft
 }

@@ -50,20 +50,22 @@ type Estimate struct {
 // Reason is a reason, or an obstacle at a worker. Code is a stable word; Text is for
 // people and may change. Amounts are in Unit.
 type Reason struct {
-	Code    string  `json:"code"`
-	Text    string  `json:"text"`
-	Job     string  `json:"job,omitempty"`
-	Task    string  `json:"task,omitempty"`
-	Worker  string  `json:"worker,omitempty"`
-	Attempt uint32  `json:"attempt,omitempty"`
-	Name    string  `json:"name,omitempty"`
-	Value   string  `json:"value,omitempty"`
-	Want    *int64  `json:"want,omitempty"`
-	Free    *int64  `json:"free,omitempty"`
-	Total   *int64  `json:"total,omitempty"`
-	Unit    string  `json:"unit,omitempty"`
-	Until   *string `json:"until,omitempty"`
-	Detail  string  `json:"detail,omitempty"`
+	Code    string `json:"code"`
+	Text    string `json:"text"`
+	Job     string `json:"job,omitempty"`
+	Task    string `json:"task,omitempty"`
+	Worker  string `json:"worker,omitempty"`
+	Attempt uint32 `json:"attempt,omitempty"`
+	Name    string `json:"name,omitempty"`
+	Value   string `json:"value,omitempty"`
+	Want    *int64 `json:"want,omitempty"`
+	Free    *int64 `json:"free,omitempty"`
+	Total   *int64 `json:"total,omitempty"`
+	// Saved is how much of a quota is saved for the older task in Tasks.
+	Saved  *int64  `json:"saved,omitempty"`
+	Unit   string  `json:"unit,omitempty"`
+	Until  *string `json:"until,omitempty"`
+	Detail string  `json:"detail,omitempty"`
 	// Varies is true if the workers of a group differ: Free and Total are those of the worker
 	// that has most free.
 	Varies bool     `json:"varies,omitempty"`
@@ -149,6 +151,9 @@ func newReason(r *dtaskv1.Reason) Reason {
 		Code: r.GetCode(), Text: r.GetText(), Job: r.GetJob(), Task: r.GetTask(), Worker: r.GetWorker(), Attempt: r.GetAttempt(),
 		Name: r.GetName(), Value: r.GetValue(), Unit: r.GetUnit(), Until: optionalTime(r.GetUntil()), Detail: r.GetDetail(), Varies: r.GetVaries(), Tasks: r.GetTasks(),
 		CauseCode: r.GetCauseCode(), Cause: r.GetCause(), Alternative: r.GetAlternative(),
+	}
+	if r.GetSaved() != 0 {
+		doc.Saved = new(r.GetSaved())
 	}
 	if r.GetUnit() != "" {
 		doc.Want, doc.Free, doc.Total = new(r.GetWant()), new(r.GetFree()), new(r.GetTotal())

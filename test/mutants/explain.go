@@ -122,7 +122,7 @@ func inChanges() []Mutant {
 		},
 		{
 			Name:   "a-change-forgets-what-a-turn-by-age-reserves",
-			Edits:  []Edit{{"scheduler/trial_reservation.go", "q.turn != agedStart-1 || t.reserve(q, seq, k)", "q.turn != agedStart || t.reserve(q, seq, k)"}},
+			Edits:  []Edit{{"scheduler/trial_reservation.go", "q.turn != agedStart-1 || !t.maySave(q, seq) && t.reserve(q, seq, k)", "q.turn != agedStart || !t.maySave(q, seq) && t.reserve(q, seq, k)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAChangeKnowsWhichWorkerIsReservedAtATurnByAge"}},
 		},
 		{

@@ -42,7 +42,7 @@ func inQueues() []Mutant {
 		},
 		{
 			Name:   "what-waits-for-a-quota-returns-only-at-an-end",
-			Edits:  []Edit{{"scheduler/listed_wait.go", "		if q.leaves(p.shape) {", "		if len(p.byAge.items) > 0 && q.leaves(p.shape) {"}},
+			Edits:  []Edit{{"scheduler/listed_wait.go", "		if q.leaves(p.shape, q.saving) {", "		if len(p.byAge.items) > 0 && q.leaves(p.shape, q.saving) {"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatBecomesReadyAfterTheLastEnd"}},
 		},
 		{
