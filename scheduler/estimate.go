@@ -50,15 +50,15 @@ func (s *Scheduler) ViewRunning(v *TaskView, list []RunningAttempt) {
 	}
 }
 
-// Busy returns the workers that hold attempts, by id, and the number of these attempts.
-// ok is false if there are too many for an estimate.
-func (v *TaskView) Busy() (ids []WorkerID, attempts int, ok bool) {
+// Busy returns the workers that hold attempts, by id, and the number of these attempts. ok is false
+// if there are too many for an estimate, together with those that no worker holds.
+func (v *TaskView) Busy(leased int) (ids []WorkerID, attempts int, ok bool) {
 	for i := range v.fleet.loads {
 		if n := v.fleet.loads[i].used; n > 0 {
 			ids, attempts = append(ids, v.fleet.offers[i].id), attempts+int(n)
 		}
 	}
-	return ids, attempts, attempts <= maxSimulated
+	return ids, attempts, attempts+leased <= maxSimulated
 }
 
 // A Doubt is why a start can't be estimated. Zero means that it can.
@@ -210,8 +210,8 @@ func (x *simulation) prepare() Estimate {
 	}
 	own := simQueue{class: x.v.class, number: x.number(x.v.class), priority: x.v.priority, runs: []simRun{{seq: x.v.seq, n: 1}}}
 	x.queues, queued = append(x.queues, own), append(queued, x.v.class)
-	attempts := x.addLeased(x.v.running.attempts)
 	frees := x.v.freeing(queued)
+	attempts := x.addLeased(x.v.running.attempts, frees)
 	for i := range x.v.fleet.loads {
 		w := x.v.fleet.worker(i)
 		n := 0

@@ -40,14 +40,17 @@ func (v *TaskView) freeing(queued []*class) map[ClassID]bool {
 	return frees
 }
 
-// addLeased adds the attempts that no worker holds, and returns the others.
-func (x *simulation) addLeased(attempts []RunningAttempt) []RunningAttempt {
+// addLeased adds the attempts that no worker holds and whose ends let others start, and returns
+// those of workers.
+func (x *simulation) addLeased(attempts []RunningAttempt, frees map[ClassID]bool) []RunningAttempt {
 	n := slices.IndexFunc(attempts, func(a RunningAttempt) bool { return a.Worker != 0 })
 	if n < 0 {
 		n = len(attempts)
 	}
 	for _, a := range slices.SortedFunc(slices.Values(attempts[:n]), compareLeases) {
-		x.leased = append(x.leased, simEnd{at: max(a.EndsMS, 0), worker: -1, class: x.number(x.v.running.classes[a.Class])})
+		if frees[a.Class] {
+			x.leased = append(x.leased, simEnd{at: max(a.EndsMS, 0), worker: -1, class: x.number(x.v.running.classes[a.Class])})
+		}
 	}
 	return attempts[n:]
 }

@@ -123,3 +123,22 @@ func TestAnEstimateKnowsWhatTasksBehindALimitCouldTake(t *testing.T) {
 		t.Errorf("got %+v, want 6000 ms: the other task has worker 2 before", e)
 	}
 }
+
+func TestAnEstimateIgnoresLeasesThatLetNothingStart(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	own, other := s.Class(scheduler.Demand{}), s.Class(scheduler.Demand{Queue: "other"})
+	var running []scheduler.RunningAttempt
+	for i := range uint32(6_000) {
+		s.Reserve(other)
+		running = append(running, scheduler.RunningAttempt{Class: other, Task: scheduler.TaskRef{Job: 2, Index: i}, EndsMS: 1_000})
+	}
+	s.AddWorker(1, scheduler.Capacity{Slots: 1})
+	s.Occupy(1, own, scheduler.Normal)
+	s.Push(task(2), own, scheduler.Normal, 0)
+	v := s.View(task(2), own, scheduler.Normal, 0, nil)
+	s.ViewRunning(v, append(running, scheduler.RunningAttempt{Worker: 1, Class: own, Task: task(1)}))
+	if e := v.Estimate(1, fiveSeconds); e != (scheduler.Estimate{FromMS: 5_000, ToMS: 5_000}) {
+		t.Errorf("got %+v, want 5000 ms", e)
+	}
+}

@@ -125,7 +125,7 @@ func (v *virtual) step() {
 func (v *virtual) estimate(i uint32) scheduler.Estimate {
 	view := v.s.View(scheduler.TaskRef{Job: 1, Index: i}, v.kindOf[i].class, scheduler.Normal, 0, nil)
 	var list []scheduler.RunningAttempt
-	ids, _, _ := view.Busy()
+	ids, _, _ := view.Busy(0)
 	for _, id := range ids {
 		for _, a := range v.running {
 			if a.Worker == id {
@@ -322,7 +322,7 @@ func TestAnEstimateIsBounded(t *testing.T) {
 			s.Occupy(id+10, 0, scheduler.Normal)
 		}
 	}
-	if _, n, ok := s.View(task(1), 0, scheduler.Normal, 0, nil).Busy(); ok {
+	if _, n, ok := s.View(task(1), 0, scheduler.Normal, 0, nil).Busy(0); ok {
 		t.Errorf("%d attempts are not too many", n)
 	}
 }

@@ -86,7 +86,7 @@ func BenchmarkExplain(b *testing.B) {
 // benchmarkEstimate estimates when the task of a view starts.
 func benchmarkEstimate(b *testing.B, s *scheduler.Scheduler, v *scheduler.TaskView) {
 	b.Helper()
-	ids, _, ok := v.Busy()
+	ids, _, ok := v.Busy(0)
 	if !ok {
 		b.Fatal("too many attempts")
 	}

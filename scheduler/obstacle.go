@@ -113,7 +113,7 @@ func (o Obstacle) String() string {
 	case QueuePaused:
 		return "queue " + queueName(o.Name) + " is paused"
 	case QueueFull:
-		return "queue " + queueName(o.Name) + ": quota of " + strconv.FormatInt(o.Total, 10) + " running tasks reached" + o.saved(strconv.FormatInt(o.Saved, 10))
+		return "queue " + queueName(o.Name) + ": quota of " + strconv.FormatInt(o.Total, 10) + " running tasks reached" + o.saved("1")
 	case QueueShort:
 		left := o.Free
 		if o.Saved > 0 {

@@ -87,10 +87,7 @@ func (x *explainer) waits(c *sequencer.Capacity) (list []*dtaskv1.Reason) {
 		return list
 	}
 	for _, o := range c.Queue {
-		r := &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total, Saved: o.Saved, Alternative: uint32(o.Alternative)} //nolint:gosec // few
-		if o.Saved > 0 {
-			r.Tasks = namedTasks(x.st, x.caller, []fsm.TaskRef{o.SavedFor}, 1)
-		}
+		r := x.obstacle(&o)
 		if o.Code == "queue_short" {
 			r.Unit = unitThousandths
 		}
@@ -168,7 +165,7 @@ func (x *explainer) groups(c *sequencer.Capacity) {
 	for _, g := range c.Groups {
 		obstacles := make([]*dtaskv1.Reason, len(g.Obstacles))
 		for i, o := range g.Obstacles {
-			obstacles[i] = &dtaskv1.Reason{Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total, Varies: o.Varies, Alternative: uint32(o.Alternative)} //nolint:gosec // few
+			obstacles[i] = x.obstacle(&o)
 			switch o.Code {
 			case "no_free_slot":
 				obstacles[i].Unit = "slots"
@@ -258,4 +255,16 @@ func showOffer(n *sequencer.NewWorker) *dtaskv1.WorkerOffer {
 		o.Resources[r.Name] = r.Amount
 	}
 	return o
+}
+
+// obstacle returns an obstacle without its unit and its text.
+func (x *explainer) obstacle(o *sequencer.Obstacle) *dtaskv1.Reason {
+	r := &dtaskv1.Reason{
+		Code: o.Code, Name: o.Name, Value: o.Value, Want: o.Want, Free: o.Free, Total: o.Total, Saved: o.Saved, Varies: o.Varies,
+		Alternative: uint32(o.Alternative), //nolint:gosec // few
+	}
+	if o.Saved > 0 {
+		r.Tasks = namedTasks(x.st, x.caller, []fsm.TaskRef{o.SavedFor}, 1)
+	}
+	return r
 }

@@ -242,9 +242,24 @@ func TestQuotaThatIsSavedForAnOlderTaskIsExplained(t *testing.T) {
 	r.leader.explain = func(e *sequencer.Explanation) { e.Capacity = capacityOf(c) }
 	_, reasons := r.explainTask(t, "small")
 	if want := "queue_short: queue etl: 1 cpu needed, 0 left of its quota of 4, with 4 saved for 1/large\n" +
-		"queue_full: queue etl has as many running tasks as its quota of 6, with 1 saved for 1/large\n" +
-		"queue_full: queue etl has as many running tasks as its quota of 6, with 1 saved for an older task"; reasons != want {
+		"queue_full: queue etl has 5 running tasks of its quota of 6, with 1 saved for 1/large\n" +
+		"queue_full: queue etl has 5 running tasks of its quota of 6, with 1 saved for an older task"; reasons != want {
 		t.Errorf("got\n%s\nwant\n%s", reasons, want)
+	}
+}
+
+// Of a task with alternatives, a quota is an obstacle of one of them at each worker.
+func TestQuotaThatIsSavedIsExplainedForAnAlternative(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t, "x", task("large"), task("small"))
+	c := &sequencer.Capacity{EverFits: true, Groups: []sequencer.WorkerGroup{{Workers: []fsm.WorkerID{1}, Obstacles: []sequencer.Obstacle{
+		{Code: "queue_short", Name: "cpu", Value: "etl", Want: 1000, Free: -3000, Total: 4000, Saved: 4000, SavedFor: fsm.TaskRef{Job: 1}, Alternative: 1},
+	}}}}
+	r.leader.explain = func(e *sequencer.Explanation) { e.Capacity = capacityOf(c) }
+	e, _ := r.explainTask(t, "small")
+	if got, want := e.GetWorkers()[0].GetObstacles()[0].GetText(), "queue etl: 1 cpu needed, 0 left of its quota of 4, with 4 saved for 1/large (alternative 1)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

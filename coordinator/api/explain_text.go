@@ -99,7 +99,10 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 	},
 	"queue_paused": func(r *dtaskv1.Reason) string { return "queue " + r.GetValue() + " is paused" },
 	"queue_full": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("queue %s has as many running tasks as its quota of %d", r.GetValue(), r.GetTotal()) + savedText(r, strconv.FormatInt(r.GetSaved(), 10))
+		if r.GetSaved() > 0 {
+			return fmt.Sprintf("queue %s has %s of its quota of %d", r.GetValue(), plural(r.GetTotal()-r.GetSaved(), "running task"), r.GetTotal()) + savedText(r, "1")
+		}
+		return fmt.Sprintf("queue %s has as many running tasks as its quota of %d", r.GetValue(), r.GetTotal())
 	},
 	"queue_short": func(r *dtaskv1.Reason) string {
 		left := r.GetFree()

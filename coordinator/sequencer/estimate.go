@@ -26,11 +26,11 @@ var doubts = map[scheduler.Doubt]string{
 // viewRunning copies what the workers hold, and what may run until its lease ends, for an estimate,
 // unless it is too much.
 func (s *Sequencer) viewRunning(b *batch, q *question) {
-	ids, n, ok := q.view[0].Busy()
+	leases := s.workers.leases.byRef
+	ids, n, ok := q.view[0].Busy(len(leases))
 	if !ok {
 		return
 	}
-	leases := s.workers.leases.byRef
 	list := make([]scheduler.RunningAttempt, 0, n+len(leases))
 	// unordered: the estimate sorts them
 	for a, x := range leases {
