@@ -91,9 +91,12 @@ func TestAnExplanationNamesWhatEachAlternativeLacks(t *testing.T) {
 		if e.Capacity.Fits || e.Capacity.EverFits || !e.Capacity.Complete || len(e.Capacity.Groups) != 1 {
 			t.Fatalf("got %+v", e.Capacity)
 		}
-		got := fmt.Sprint(e.Capacity.Groups[0].Obstacles)
-		if want := "[{resource_short gpu  1000 0 0 false 1} {resource_short cpu  4000 3000 3000 false 2}]"; got != want {
-			t.Errorf("obstacles %s, want %s", got, want)
+		got := e.Capacity.Groups[0].Obstacles
+		if want := []sequencer.Obstacle{
+			{Code: "resource_short", Name: "gpu", Want: 1000, Alternative: 1},
+			{Code: "resource_short", Name: "cpu", Want: 4000, Free: 3000, Total: 3000, Alternative: 2},
+		}; !slices.Equal(got, want) {
+			t.Errorf("obstacles %+v, want %+v", got, want)
 		}
 		changes := ""
 		for _, x := range e.Capacity.Changes {
