@@ -92,7 +92,7 @@ func (v *TaskView) KeyWaitEnds() int64 {
 // another worker than that of its key has a free slot for it.
 func (v *TaskView) WaitsForKey() bool {
 	home := v.homeOf(v.class)
-	return home != 0 && !v.startsHome(home, v.class) && v.class.mayStart() && v.placedAnywhere(v.class)
+	return home != 0 && !v.startsHome(home, v.class) && v.class.mayStart(v.priority) && v.placedAnywhere(v.class)
 }
 
 // homeOf returns the worker for which the task waits, as one of a class, or the tasks before
@@ -285,7 +285,7 @@ func (t *trial) mayAge() bool {
 	room := int64(w.slots) - int64(w.used)
 	for i := range t.v.ahead {
 		a := &t.v.ahead[i]
-		if c := a.class; c.flow.queue != q || !c.mayStart() || !w.fitsWithSlot(c.shape) {
+		if c := a.class; c.flow.queue != q || !c.mayStart(a.priority) || !w.fitsWithSlot(c.shape) {
 			continue
 		}
 		if n += int64(len(a.seqs)); a.more {
@@ -326,7 +326,7 @@ func (t *trial) agedKeyed(at int) bool {
 	t.count(len(t.v.ahead))
 	return slices.ContainsFunc(t.v.ahead, func(a aheadQueue) bool {
 		other := a.class.flow.queue
-		if a.class.affinity == nil || other == q || other.turn != agedStart-1 || !a.class.mayStart() || !t.w.fitsWithSlot(a.class.shape) {
+		if a.class.affinity == nil || other == q || other.turn != agedStart-1 || !a.class.mayStart(a.priority) || !t.w.fitsWithSlot(a.class.shape) {
 			return false
 		}
 		k := t.v.queueKey(other)
@@ -360,7 +360,7 @@ func (v *TaskView) keyedFree(before int64) (free int64, ok bool) {
 // it, so that its key may have another one: only what is free on a worker can be the most.
 func (v *TaskView) mostOfKeyed(i int) (most int64, ok bool) {
 	limit := v.class.needs[i].amount - 1
-	for _, o := range v.class.flow.queue.obstacles(v.class) {
+	for _, o := range v.class.flow.queue.obstacles(v.class, v.priority) {
 		if o.Kind == QueueShort && o.Resource == v.class.demand.Resources[i].Name {
 			limit = max(min(limit, o.Free), 0)
 		}

@@ -94,7 +94,7 @@ func compareChanges(a, b Change) int {
 // slot if it fits.
 func (v *TaskView) Changes() (list []Change, complete bool) {
 	v.group()
-	switch queue := v.class.flow.queue.obstacles(v.class); {
+	switch queue := v.class.flow.queue.obstacles(v.class, v.priority); {
 	case len(queue) > 1 || len(queue) == 1 && v.class.full():
 		// No single change suffices.
 	case len(queue) == 1:
@@ -307,7 +307,7 @@ func (v *TaskView) mayKeepForOlder(n int64) bool {
 	q := v.class.flow.queue
 	keeps, saves := q.kept == nil && !q.wants, q.saving == nil && q.hasQuotas()
 	return (keeps || saves) && int64(q.turn)+n >= agedStart && slices.ContainsFunc(v.ahead, func(a aheadQueue) bool {
-		return a.class != v.class && a.class.flow.queue == q && (saves && !a.class.full() || a.class.mayStart()) && (len(a.seqs) == 0 || a.seqs[0] < v.seq)
+		return a.class != v.class && a.class.flow.queue == q && (saves && !a.class.full() || a.class.mayStart(a.priority)) && (len(a.seqs) == 0 || a.seqs[0] < v.seq)
 	})
 }
 
@@ -380,7 +380,7 @@ func (v *TaskView) mostOf(i int) (most int64, ok bool) {
 			most, ok = max(most, w.free(v.class.needs[i].resource)), true
 		}
 	}
-	for _, o := range v.class.flow.queue.obstacles(v.class) {
+	for _, o := range v.class.flow.queue.obstacles(v.class, v.priority) {
 		if o.Kind == QueueShort && o.Resource == v.class.demand.Resources[i].Name {
 			most = max(min(most, o.Free), 0)
 		}

@@ -413,9 +413,9 @@ func (x *simulation) full(c *class) bool {
 }
 
 // mayStart is class.mayStart in this run.
-func (x *simulation) mayStart(c *class) bool {
+func (x *simulation) mayStart(c *class, p Priority) bool {
 	q := c.flow.queue
-	return !q.paused && !q.full() && !x.full(c) && q.allows(c)
+	return !q.paused && !q.full() && !x.full(c) && q.allows(c, p)
 }
 
 // fill starts waiting tasks at a worker, in order, and reports whether one is the task.
@@ -459,7 +459,7 @@ func (x *simulation) fill(now int64, worker int) bool {
 // that one first.
 func (x *simulation) next(w *worker, kept *simKept) (queue int, c *class, number int) {
 	if w.kept != nil {
-		if kept != nil && x.at[kept.queue] == (simPosition{}) && x.mayStart(kept.class) {
+		if kept != nil && x.at[kept.queue] == (simPosition{}) && x.mayStart(kept.class, x.queues[kept.queue].priority) {
 			if !w.fitsWithSlot(kept.class.shape) {
 				return -1, nil, 0
 			}
@@ -472,7 +472,7 @@ func (x *simulation) next(w *worker, kept *simKept) (queue int, c *class, number
 	x.lookups += len(x.queues) * min(len(x.v.flows), 4) // shares take longer to compare
 	for k := range x.queues {
 		c := x.queues[k].class
-		if x.at[k].run < len(x.queues[k].runs) && (best < 0 || x.before(k, best)) && x.mayStart(c) && w.fitsWithSlot(c.shape) {
+		if x.at[k].run < len(x.queues[k].runs) && (best < 0 || x.before(k, best)) && x.mayStart(c, x.queues[k].priority) && w.fitsWithSlot(c.shape) {
 			best = k
 		}
 	}

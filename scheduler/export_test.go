@@ -45,6 +45,8 @@ type Kept struct {
 	Class  ClassID
 	Seq    uint64
 	Due    bool
+
+	Priority Priority
 }
 
 // Wants returns how many queues want a worker to be kept free.
@@ -53,7 +55,7 @@ func (s *Scheduler) Wants() int { return len(s.wants) }
 // Kept returns the reservations, the oldest first.
 func (s *Scheduler) Kept() (list []Kept) {
 	for _, k := range s.reservations {
-		list = append(list, Kept{k.worker.id, k.queue, k.ready.class.id, k.seq, k.due})
+		list = append(list, Kept{k.worker.id, k.queue, k.ready.class.id, k.seq, k.due, k.ready.priority})
 	}
 	return list
 }
@@ -63,12 +65,14 @@ type Saved struct {
 	Queue string
 	Class ClassID
 	Seq   uint64
+
+	Priority Priority
 }
 
 // Saved is Savings with the seqs of the tasks.
 func (s *Scheduler) Saved() (list []Saved) {
 	for _, q := range s.saving {
-		list = append(list, Saved{q.name, q.saving.ready.class.id, q.saving.seq})
+		list = append(list, Saved{q.name, q.saving.ready.class.id, q.saving.seq, q.saving.priority})
 	}
 	return list
 }

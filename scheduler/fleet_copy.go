@@ -151,7 +151,7 @@ func (v *TaskView) group() {
 			g = uint32(len(v.groups)) //nolint:gosec // at most one for each worker
 			known[string(key)] = g
 			w := v.fleet.worker(i)
-			v.groups = append(v.groups, workerGroup{worker: w, obstacles: w.obstacles(v.class)})
+			v.groups = append(v.groups, workerGroup{worker: w, obstacles: w.obstacles(v.class, v.priority)})
 		}
 		v.groupOf[i] = g
 		v.groups[g].ids = append(v.groups[g].ids, v.fleet.offers[i].id)

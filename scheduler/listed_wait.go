@@ -106,9 +106,9 @@ func (q *queue) overPart(r *readyQueue) *waitPart {
 // all. What they are saved for is in parts with others that need as much, and must wait.
 func (s *Scheduler) unparkOver(q *queue) {
 	if q.saving != nil {
-		s.unparkSaved(q.saving.ready.class)
+		s.unparkSaved(q.saving.ready)
 		for _, a := range q.saving.ready.class.alternatives {
-			s.unparkSaved(a)
+			s.unparkSaved(&a.queues[q.saving.priority])
 		}
 	}
 	q.over.takeAll(func(r *readyQueue) { s.unpark(r, byQuota) })
@@ -119,12 +119,10 @@ func (s *Scheduler) unparkOver(q *queue) {
 	}
 }
 
-// unparkSaved returns to the order what waits of a class for which quotas are saved, if they are
-// enough for a task of it.
-func (s *Scheduler) unparkSaved(c *class) {
-	for p := Low; p <= Urgent; p++ {
-		if r := &c.queues[p]; r.in(byQuota) && c.flow.queue.leaves(c.shape, nil) {
-			s.resumeWait(r.gated)
-		}
+// unparkSaved returns a ready queue for whose first task quotas are saved to the order, if they are
+// enough for it.
+func (s *Scheduler) unparkSaved(r *readyQueue) {
+	if r.in(byQuota) && r.class.flow.queue.leaves(r.class.shape, nil) {
+		s.resumeWait(r.gated)
 	}
 }

@@ -146,12 +146,12 @@ func queueName(name string) string {
 	return name
 }
 
-// obstacles returns why the queue lets no task of the class start.
-func (q *queue) obstacles(c *class) (out []Obstacle) {
+// obstacles returns why the queue lets the first task of a class and priority not start.
+func (q *queue) obstacles(c *class, p Priority) (out []Obstacle) {
 	if q.paused {
 		out = append(out, Obstacle{Kind: QueuePaused, Name: q.name})
 	}
-	beside := q.savedBeside(c)
+	beside := q.savedBeside(c, p)
 	switch {
 	case q.full():
 		out = append(out, Obstacle{Kind: QueueFull, Name: q.name, Want: 1, Total: int64(q.limit)})
@@ -173,8 +173,8 @@ func (q *queue) obstacles(c *class) (out []Obstacle) {
 	return out
 }
 
-// obstacles returns why the worker can't take a task of the class now.
-func (w *worker) obstacles(c *class) []Obstacle {
+// obstacles returns why the worker can't take the first task of a class and priority now.
+func (w *worker) obstacles(c *class, p Priority) []Obstacle {
 	var out []Obstacle
 	if !w.accepting {
 		out = append(out, Obstacle{Kind: NotAccepting})
@@ -193,7 +193,7 @@ func (w *worker) obstacles(c *class) []Obstacle {
 			out = append(out, Obstacle{Kind: RateExceeded, Name: l.name, Want: 1})
 		}
 	}
-	out = append(out, c.flow.queue.obstacles(c)...)
+	out = append(out, c.flow.queue.obstacles(c, p)...)
 	if w.dedicated && !c.pooled {
 		out = append(out, Obstacle{Kind: WorkerReserved})
 	}

@@ -55,7 +55,7 @@ func (s *Scheduler) findOvertaker(p Priority, valid func(TaskRef) bool) (*readyQ
 		for r.n > 0 && s.isStale(r.front(), valid) {
 			s.drop(r)
 		}
-		if r.n == 0 || !c.mayStart() || !c.flow.queue.overtakes || best != nil && s.ordered(best, r) {
+		if r.n == 0 || !c.mayStart(p) || !c.flow.queue.overtakes || best != nil && s.ordered(best, r) {
 			continue
 		}
 		place, known := places[c.shape]

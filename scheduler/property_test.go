@@ -449,7 +449,7 @@ func (p *pair) check(t *rapid.T) {
 			t.Fatalf("class %d: %d workers explained, want %d", c, len(fits), len(p.model.workers))
 		}
 		for _, v := range fits {
-			if want := p.model.fits(p.model.workers[v.Worker], scheduler.ClassID(c)); v.Fits() != want {
+			if want := p.model.fits(p.model.workers[v.Worker], scheduler.ClassID(c), scheduler.Normal); v.Fits() != want {
 				t.Fatalf("class %d on worker %d: explained as %v, want fits %v", c, v.Worker, v.Obstacles, want)
 			}
 		}

@@ -42,7 +42,7 @@ type queue struct {
 	saving *saving         // what is kept of its quotas for one of its tasks
 
 	overtakes bool         // see Scheduler.markOvertakers
-	watched   func(*class) // is called with what a quota holds back; mostly nil
+	watched   func(*readyQueue) // is called with what a quota holds back; mostly nil
 
 	wanted reservation // while wants is set: its task, with a worker that had capacity for it, if any
 
@@ -138,9 +138,9 @@ func (f flowAge) setPos(pos int) { f.agePos = int32(pos) } //nolint:gosec // G11
 // full reports whether a quota lets no further task of the queue start.
 func (q *queue) full() bool { return q.limit > 0 && q.held.slots >= uint64(q.limit) }
 
-// allows reports whether the quotas let a task of a class start, beside what they are saved for.
-// Without a saving, the one on running tasks is that of full.
-func (q *queue) allows(c *class) bool { return q.leaves(c.shape, q.savedBeside(c)) }
+// allows reports whether the quotas let the first task of a class and priority start, beside what
+// they are saved for. Without a saving, the one on running tasks is that of full.
+func (q *queue) allows(c *class, p Priority) bool { return q.leaves(c.shape, q.savedBeside(c, p)) }
 
 // leaves reports whether the quotas leave enough for a task of a shape, beside what is saved.
 func (q *queue) leaves(c *shape, saved *saving) bool {
@@ -169,10 +169,11 @@ func (q *queue) limits(c *class) bool {
 	return false
 }
 
-// mayStart reports whether nothing but missing capacity holds back a task of a class.
-func (c *class) mayStart() bool {
+// mayStart reports whether nothing but missing capacity holds back the first task of a class and
+// priority.
+func (c *class) mayStart(p Priority) bool {
 	q := c.flow.queue
-	return !q.paused && !q.full() && !c.full() && q.allows(c)
+	return !q.paused && !q.full() && !c.full() && q.allows(c, p)
 }
 
 // SetQueue sets or replaces the settings of a queue, which take effect at the next start.

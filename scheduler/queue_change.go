@@ -68,9 +68,10 @@ func (v *TaskView) leastMax(o Obstacle) (least int64, ok bool) {
 					q.max[k].amount = uint64(least) //nolint:gosec // positive
 				}
 			}
-			q.watched = func(c *class) {
-				for _, n := range c.needs {
-					lack := int64(q.held.of(r)+q.savedBeside(c).of(r)) + n.amount - least //nolint:gosec // far below 2^63
+			q.watched = func(first *readyQueue) {
+				saved := q.savedBeside(first.class, first.priority).of(r)
+				for _, n := range first.class.needs {
+					lack := int64(q.held.of(r)+saved) + n.amount - least //nolint:gosec // far below 2^63
 					if n.resource == r && lack > 0 && (step == 0 || lack < step) {
 						step = lack
 					}
@@ -119,7 +120,7 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 			v.cut = true
 			return 0, false
 		}
-		saved := self.flow.queue.savedBeside(self) != nil // before its own start, which may be one by age
+		saved := self.flow.queue.savedBeside(self, v.priority) != nil // before its own start, which may be one by age
 		a, ok := s.nextInOrder(func(t TaskRef) bool { return !taken[t] })
 		if a.Task.Job >= firstFamily {
 			taken[a.Task] = true

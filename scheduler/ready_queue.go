@@ -192,6 +192,9 @@ type readyQueue struct {
 	gated    *gateWait // nil: it has never been parked at a gate
 }
 
+// mayStart reports whether nothing but missing capacity holds back its first task.
+func (r *readyQueue) mayStart() bool { return r.class.mayStart(r.priority) }
+
 // A readyAge is a readyQueue in the order of its level.
 type readyAge struct {
 	age uint64 // that of the front

@@ -129,8 +129,8 @@ func (w *modelWorker) atLeast(p scheduler.Priority) (n int) {
 	return n
 }
 
-func (m *model) fits(w *modelWorker, c scheduler.ClassID) bool {
-	return m.mayStart(c) && m.hasRoom(w, c)
+func (m *model) fits(w *modelWorker, c scheduler.ClassID, p scheduler.Priority) bool {
+	return m.mayStart(c, p) && m.hasRoom(w, c)
 }
 
 // hasRoom reports whether a worker could take a task that its queue lets start.
@@ -148,7 +148,7 @@ func (m *model) hasRoom(w *modelWorker, c scheduler.ClassID) bool {
 // of a lower priority.
 func (m *model) mayOvertake(w *modelWorker, c scheduler.ClassID, p scheduler.Priority) bool {
 	n := w.atLeast(p)
-	return !m.isKept(w) && m.mayStart(c) && m.mayOvertakeOthers(m.demands[c].Queue) && len(w.held) > w.capacity.Slots && n < len(w.held) && n < w.limit(m.demands[c]) && m.fitsWithSlot(w, c)
+	return !m.isKept(w) && m.mayStart(c, p) && m.mayOvertakeOthers(m.demands[c].Queue) && len(w.held) > w.capacity.Slots && n < len(w.held) && n < w.limit(m.demands[c]) && m.fitsWithSlot(w, c)
 }
 
 func (m *model) fitsWithSlot(w *modelWorker, c scheduler.ClassID) bool {
@@ -225,7 +225,7 @@ func (m *model) choices(t modelTask) []scheduler.WorkerID {
 	d := m.demands[t.class]
 	var fit []scheduler.WorkerID
 	for id, w := range m.workers {
-		if m.fits(w, t.class) {
+		if m.fits(w, t.class, t.priority) {
 			fit = append(fit, id)
 		}
 	}
@@ -256,7 +256,7 @@ func (m *model) isKept(w *modelWorker) bool {
 }
 
 // mayStart reports whether the queue of a class lets a task of it start.
-func (m *model) mayStart(c scheduler.ClassID) bool {
+func (m *model) mayStart(c scheduler.ClassID, p scheduler.Priority) bool {
 	d := m.demands[c]
 	q, running, taken := m.queues[d.Queue], 0, map[string]int64{}
 	for _, w := range m.workers {
@@ -270,7 +270,7 @@ func (m *model) mayStart(c scheduler.ClassID) bool {
 		}
 	}
 	for _, k := range m.saved {
-		if k.Queue == d.Queue && m.first[k.Class] != m.first[c] {
+		if k.Queue == d.Queue && (m.first[k.Class] != m.first[c] || k.Priority != p) {
 			running++
 			for _, r := range m.demands[k.Class].Resources {
 				taken[r.Name] += r.Amount
@@ -394,7 +394,7 @@ func (m *model) next() (int, []scheduler.WorkerID) {
 	for _, k := range slices.Clone(m.kept) {
 		switch i := m.waitsFor(k); {
 		case !k.Due:
-		case i >= 0 && !m.mayStart(k.Class):
+		case i >= 0 && !m.mayStart(k.Class, m.ready[i].priority):
 		case i < 0:
 			m.kept = slices.DeleteFunc(m.kept, func(x scheduler.Kept) bool { return x == k })
 		default:
@@ -419,9 +419,9 @@ func (m *model) next() (int, []scheduler.WorkerID) {
 // waitsFor returns the position in ready of the task that a worker is kept for; -1 if it
 // no longer waits, or something else holds it back.
 func (m *model) waitsFor(k scheduler.Kept) int {
-	saved := slices.Contains(m.saved, scheduler.Saved{Queue: k.Queue, Class: k.Class, Seq: k.Seq})
+	saved := slices.Contains(m.saved, scheduler.Saved{Queue: k.Queue, Class: k.Class, Seq: k.Seq, Priority: k.Priority})
 	return slices.IndexFunc(m.ready, func(t modelTask) bool {
-		return t.seq == k.Seq && !m.limitFull(t.class) && (m.mayStart(t.class) || saved && !m.queues[k.Queue].Paused)
+		return t.seq == k.Seq && !m.limitFull(t.class) && (m.mayStart(t.class, t.priority) || saved && !m.queues[k.Queue].Paused)
 	})
 }
 

@@ -117,7 +117,7 @@ func (s *Scheduler) oldestBlocked(q *queue, valid func(TaskRef) bool) (best *rea
 		if !p.shape.blocked {
 			continue
 		}
-		if r := s.oldestWait(p, (*class).mayStart, valid); r != nil && (best == nil || r.oldest < best.oldest) && s.someUsable(p.shape) {
+		if r := s.oldestWait(p, (*readyQueue).mayStart, valid); r != nil && (best == nil || r.oldest < best.oldest) && s.someUsable(p.shape) {
 			best = r
 		}
 	}
@@ -206,7 +206,7 @@ func (k *reservation) isFor(r *readyQueue) bool {
 func (s *Scheduler) holds(k *reservation, valid func(TaskRef) bool) bool {
 	r := k.ready
 	x := r.class.flow.queue.saving
-	return s.waits(r, k.seq, valid) && (r.class.mayStart() || x != nil && x.isFor(r))
+	return s.waits(r, k.seq, valid) && (r.mayStart() || x != nil && x.isFor(r))
 }
 
 // startKept starts the first task for which the worker that was kept for it has capacity.
@@ -219,7 +219,7 @@ func (s *Scheduler) startKept(valid func(TaskRef) bool) (Assignment, bool) {
 		case !s.holds(k, valid):
 			s.unkeep(k)
 			i--
-		case !k.ready.class.mayStart(): // until attempts of its queue end
+		case !k.ready.mayStart(): // until attempts of its queue end
 			continue
 		default:
 			return s.startInTurn(k.ready, k.worker, valid), true

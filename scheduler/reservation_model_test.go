@@ -47,7 +47,7 @@ func (m *model) isKeptFor(k scheduler.Kept, ref scheduler.TaskRef) bool {
 // lacksCapacity reports whether a task starts as soon as a worker has capacity, of those that
 // are not kept, and that some worker could run it.
 func (m *model) lacksCapacity(t modelTask) bool {
-	return m.mayStart(t.class) && m.waitsForRoom(t)
+	return m.mayStart(t.class, t.priority) && m.waitsForRoom(t)
 }
 
 // waitsForRoom is lacksCapacity for a task that quotas may hold back, too.
@@ -115,7 +115,7 @@ func (m *model) mustEnd(w *modelWorker, c scheduler.ClassID) *big.Rat {
 // prefetched waits for a slot, and fits it otherwise.
 func (m *model) mayBeReserved(w *modelWorker) bool {
 	return w.ahead > 0 && len(w.held) >= w.capacity.Slots && slices.ContainsFunc(m.ready, func(t modelTask) bool {
-		return w.limit(m.demands[t.class]) == w.capacity.Slots && m.mayStart(t.class) && m.fitsWithSlot(w, t.class)
+		return w.limit(m.demands[t.class]) == w.capacity.Slots && m.mayStart(t.class, t.priority) && m.fitsWithSlot(w, t.class)
 	})
 }
 

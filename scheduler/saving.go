@@ -10,10 +10,10 @@ import "slices"
 type saving struct {
 	ready *readyQueue
 	seq   uint64  // of the task, at the front of ready
-	first ClassID // that stands for the class of the task and its alternatives: none of these waits
+	first ClassID // that stands for the class of the task and its alternatives
 	needs []need
 
-	priority Priority
+	priority Priority // with first: the ready queues that do not wait, of which the task is first
 	task     TaskRef
 }
 
@@ -34,9 +34,10 @@ func (x *saving) of(r resourceID) uint64 {
 	return 0
 }
 
-// savedBeside returns what is saved for others than the tasks of a class; nil: nothing.
-func (q *queue) savedBeside(c *class) *saving {
-	if q.saving == nil || q.saving.first == c.first().id {
+// savedBeside returns what is saved for others than the first task of a class and priority; nil:
+// nothing.
+func (q *queue) savedBeside(c *class, p Priority) *saving {
+	if q.saving == nil || q.saving.first == c.first().id && q.saving.priority == p {
 		return nil
 	}
 	return q.saving
@@ -77,7 +78,7 @@ func (s *Scheduler) saveForOldest(q *queue, before uint64, valid func(TaskRef) b
 // although they are enough for it alone; nil without one. It may lack capacity, too: some worker
 // could run it if it were idle.
 func (s *Scheduler) oldestShort(q *queue, valid func(TaskRef) bool) (best *readyQueue) {
-	short := func(c *class) bool { return !c.full() && !q.allows(c) && q.mayAllow(c.shape) }
+	short := func(r *readyQueue) bool { return !r.class.full() && q.isShort(r.class) }
 	look := func(r *readyQueue) {
 		if r != nil && (best == nil || r.front().seq < best.front().seq) && s.someUsable(r.class.shape) {
 			best = r
@@ -87,16 +88,25 @@ func (s *Scheduler) oldestShort(q *queue, valid func(TaskRef) bool) (best *ready
 		for r.n > 0 && s.isStale(r.front(), valid) {
 			s.drop(r)
 		}
-		if r.n > 0 && short(r.class) {
+		if r.n > 0 && short(r) {
 			look(r)
 		}
 	}
 	for _, parts := range [][]*waitPart{q.overParts, q.parts} {
 		for _, p := range parts {
-			look(s.oldestWait(p, short, valid))
+			if !q.leaves(p.shape, nil) {
+				look(s.oldestWait(p, short, valid))
+			}
 		}
 	}
 	return best
+}
+
+// isShort reports whether the quotas of a queue, of which nothing is saved, hold back a class although
+// they are enough for one task of it. Those with keys get nothing saved: while one waits for the
+// worker of its key, the queue would stand still.
+func (q *queue) isShort(c *class) bool {
+	return c.affinity == nil && !q.leaves(c.shape, nil) && q.mayAllow(c.shape)
 }
 
 // mayAllow reports whether the quotas of a queue are enough for a task of a shape, if it is alone.

@@ -43,7 +43,7 @@ func (m *model) mayAllow(q scheduler.Queue, c scheduler.ClassID) bool {
 // if it is alone.
 func (m *model) isShort(t modelTask) bool {
 	q := m.queues[m.demands[t.class].Queue]
-	return !q.Paused && !m.limitFull(t.class) && !m.mayStart(t.class) && m.mayAllow(q, t.class) && m.someCouldRun(t.class)
+	return !q.Paused && !m.limitFull(t.class) && !m.mayStart(t.class, t.priority) && m.mayAllow(q, t.class) && m.someCouldRun(t.class)
 }
 
 // saveAtTurn compares the quotas that are saved from the start of a task on, before it takes its

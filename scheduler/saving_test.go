@@ -206,3 +206,55 @@ func TestAnEstimateKnowsForWhichTaskQuotaIsSaved(t *testing.T) {
 		}
 	}
 }
+
+// A task of the same class with a higher priority is another one: a flow of them would take the
+// quota each time.
+func TestQuotaIsSavedFromTasksOfTheSameClassWithAHigherPriority(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	s.AddWorker(1, scheduler.Capacity{Slots: 8, Resources: cpus(8)})
+	s.SetQueue("q", scheduler.Queue{Max: cpus(4)})
+	large, small := s.Class(scheduler.Demand{Queue: "q", Resources: cpus(4)}), s.Class(scheduler.Demand{Queue: "q"})
+	pushed := 0
+	push := func(c scheduler.ClassID, p scheduler.Priority) {
+		pushed++
+		s.Push(task(pushed), c, p, 0)
+	}
+	push(large, scheduler.Normal)
+	running := mustNext(t, s)
+	push(large, scheduler.Low)
+	for range 100 {
+		push(large, scheduler.Normal)
+		for range 15 { // so that no end of a large task comes before a turn by age
+			push(small, scheduler.Normal)
+			if a := mustNext(t, s); a.Class != small {
+				t.Fatalf("got %+v, want a small task", a)
+			}
+			s.Release(1, small, scheduler.Normal)
+		}
+		s.Release(1, large, running.Priority)
+		if running = mustNext(t, s); running.Priority == scheduler.Low {
+			return
+		}
+	}
+	t.Error("the task with the low priority never starts")
+}
+
+// While it waits for the worker of its key, quota that was saved for it would be unused.
+func TestAQueueDoesNotStandStillForALargeTaskWithAKey(t *testing.T) {
+	t.Parallel()
+	f := newQuotaFlow(t, scheduler.Queue{Max: cpus(4)}, scheduler.Demand{Resources: cpus(1)}, scheduler.Demand{Resources: cpus(4), Affinity: keysOf(1)[0]})
+	for len(f.running) > 0 { // until none is on the worker of the key
+		a := f.running[0]
+		f.running = f.running[1:]
+		f.s.Release(a.Worker, a.Class, a.Priority)
+	}
+	f.s.Occupy(1, f.s.Class(scheduler.Demand{Queue: "long", Resources: cpus(8)}), scheduler.Normal)
+	f.start()
+	f.push(f.large)
+	for range 200 {
+		if f.end(); len(f.running) != 4 {
+			t.Fatalf("%d small tasks run, want 4", len(f.running))
+		}
+	}
+}

@@ -218,9 +218,9 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 			s.park(r, byNamedLimit)
 		case c.blocked:
 			s.park(r, byShape)
-		case (len(q.max) > 0 || q.saving != nil) && !q.allows(c):
+		case (len(q.max) > 0 || q.saving != nil) && !q.allows(c, r.priority):
 			if q.watched != nil {
-				q.watched(c)
+				q.watched(r)
 			}
 			s.park(r, byQuota)
 		case c.affinity != nil && s.awaits(r, &e):

@@ -183,7 +183,7 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 			}
 			a := aheadQueue{class: copied, priority: q, room: maxSimulated}
 			list := &v.ahead
-			if x.id != c && s.heldBack(x, s.classes[c]) {
+			if x.id != c && s.heldBack(x, q, s.classes[c]) {
 				// None of them can start: they are only counted, and not at the cost of others.
 				list, a.more, a.room = &v.limited, true, maxLimited
 			}
@@ -200,10 +200,10 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	return v
 }
 
-// heldBack reports whether no change that starts a task of another class starts one of x
+// heldBack reports whether no change that starts a task of another class starts one of x and p
 // before: the limit of its group, or its own queue, lets it not start.
-func (s *Scheduler) heldBack(x, other *class) bool {
-	return x.full() || x.flow.queue != other.flow.queue && !x.mayStart()
+func (s *Scheduler) heldBack(x *class, p Priority, other *class) bool {
+	return x.full() || x.flow.queue != other.flow.queue && !x.mayStart(p)
 }
 
 // listedPerQueue returns how many tasks of each ready queue a TaskView has, so that many
@@ -346,7 +346,7 @@ func (v *TaskView) BeforeByShare() (queues, owners uint64) {
 	for i := range v.ahead {
 		f := v.ahead[i].class.flow
 		switch {
-		case !v.ahead[i].class.mayStart():
+		case !v.ahead[i].class.mayStart(v.ahead[i].priority):
 		case f.queue != own.queue && !queueSeen[f.queue]:
 			queueSeen[f.queue] = true
 			if k := v.queueKey(f.queue); k.before(&ownQueue) || !ownQueue.before(&k) && f.queue.before(own.queue) {
@@ -372,7 +372,7 @@ func (v *TaskView) Group() (limit, held uint32) {
 }
 
 // Queue returns why the task's queue lets it not start now; none if it does.
-func (v *TaskView) Queue() []Obstacle { return v.class.flow.queue.obstacles(v.class) }
+func (v *TaskView) Queue() []Obstacle { return v.class.flow.queue.obstacles(v.class, v.priority) }
 
 // Workers returns for each worker, by id, why it can't take the task now. The caller must
 // not change it.
@@ -409,12 +409,12 @@ func (v *TaskView) NotAccepting() (ids []WorkerID) {
 // Fits reports whether a worker could take the task now, so that it or one before it is
 // about to be assigned.
 func (v *TaskView) Fits() bool {
-	return v.class.mayStart() && !v.awaitsHome(v.class) && v.anyWorker(func(w *worker) bool { return w.ranked() && w.fits(v.class.shape) })
+	return v.class.mayStart(v.priority) && !v.awaitsHome(v.class) && v.anyWorker(func(w *worker) bool { return w.ranked() && w.fits(v.class.shape) })
 }
 
 // Starts reports whether the task would get a free slot at once if it were ready, and
 // Next had nothing else to do.
-func (v *TaskView) Starts() bool { return v.class.mayStart() && v.placed(v.class) }
+func (v *TaskView) Starts() bool { return v.class.mayStart(v.priority) && v.placed(v.class) }
 
 // EverFits reports whether a worker that accepts tasks could take the task if it were
 // idle.

@@ -61,7 +61,7 @@ func (t *trial) reset() {
 		case t.only != nil && c != t.only:
 		case !t.competes(&t.v.ahead[k]):
 		case t.w.fitsWithSlot(c.shape):
-			if c.mayStart() {
+			if c.mayStart(t.v.ahead[k].priority) {
 				t.alive = append(t.alive, k)
 			}
 		case t.watching && t.w.suits(c.shape):
@@ -161,7 +161,7 @@ func (t *trial) drop(at int) {
 // all assigns all tasks that are before the task and fit, whatever their order; ok is
 // false if they don't fit together with the task, or not all of them are known to be before.
 func (t *trial) all() (ok bool) {
-	if q := t.v.class.flow.queue; t.v.keyed != nil || len(t.v.flows) > 1 || q.limit > 0 || len(q.max) > 0 || !t.v.class.mayStart() {
+	if q := t.v.class.flow.queue; t.v.keyed != nil || len(t.v.flows) > 1 || q.limit > 0 || len(q.max) > 0 || !t.v.class.mayStart(t.v.priority) {
 		return false
 	}
 	t.reset()

@@ -66,12 +66,12 @@ func (t *trial) changeFleet() (before fleet) {
 // negative: none.
 func (t *trial) first() int {
 	best, first := -1, len(t.next)
-	if t.v.class.mayStart() {
+	if t.v.class.mayStart(t.v.priority) {
 		best = len(t.alive)
 	}
 	t.count(len(t.alive))
 	for at, k := range t.alive {
-		if t.v.ahead[k].class.mayStart() && (best < 0 || t.before(k, first)) {
+		if t.v.ahead[k].class.mayStart(t.v.ahead[k].priority) && (best < 0 || t.before(k, first)) {
 			best, first = at, k
 		}
 	}

@@ -124,18 +124,18 @@ func (t *trial) reserve(q *queue, before uint64, starting int) bool {
 // oldestBlocked is Scheduler.oldestBlocked for tasks before a seq. It returns the class, and the
 // position of its ready queue in ahead; the one after the last: that of the task itself.
 func (t *trial) oldestBlocked(q *queue, before uint64) (oldest *class, at int) {
-	look := func(c *class, seq uint64, k int) {
-		if seq < before && c.flow.queue == q && c.mayStart() && t.isBlocked(c) {
+	look := func(c *class, p Priority, seq uint64, k int) {
+		if seq < before && c.flow.queue == q && c.mayStart(p) && t.isBlocked(c) {
 			oldest, before, at = c, seq, k
 		}
 	}
 	t.count(len(t.v.ahead))
 	for k := range t.v.ahead {
 		if a := &t.v.ahead[k]; t.next[k] < len(a.seqs) || a.more {
-			look(a.class, t.seq(k), k)
+			look(a.class, a.priority, t.seq(k), k)
 		}
 	}
-	look(t.v.class, t.v.seq, len(t.v.ahead))
+	look(t.v.class, t.v.priority, t.v.seq, len(t.v.ahead))
 	return oldest, at
 }
 
@@ -271,7 +271,7 @@ func (t *trial) maySave(q *queue, before uint64) bool {
 	if q.saving != nil || len(q.max) == 0 {
 		return false
 	}
-	short := func(c *class) bool { return c.flow.queue == q && !c.full() && !q.allows(c) && q.mayAllow(c.shape) }
+	short := func(c *class) bool { return c.flow.queue == q && !c.full() && q.isShort(c) }
 	some := slices.ContainsFunc(t.v.limited, func(a aheadQueue) bool { return short(a.class) })
 	for k := range t.v.ahead {
 		some = some || short(t.v.ahead[k].class) && t.seq(k) < before

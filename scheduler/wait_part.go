@@ -246,9 +246,9 @@ func (p *waitPart) rekey(s *Scheduler) {
 	h.init()
 }
 
-// oldestWait returns the ready queue with the oldest valid task of a part of those classes for which
-// a condition holds; nil without one.
-func (s *Scheduler) oldestWait(p *waitPart, holds func(*class) bool, valid func(TaskRef) bool) *readyQueue {
+// oldestWait returns the ready queue with the oldest valid task of a part of those for which a
+// condition holds; nil without one.
+func (s *Scheduler) oldestWait(p *waitPart, holds func(*readyQueue) bool, valid func(TaskRef) bool) *readyQueue {
 	for {
 		r := p.oldestFrom(0, nil, holds)
 		if r == nil || !s.isStale(r.front(), valid) {
@@ -259,11 +259,11 @@ func (s *Scheduler) oldestWait(p *waitPart, holds func(*class) bool, valid func(
 }
 
 // oldestFrom returns best, or the ready queue with an older task from a position of byAge on.
-func (p *waitPart) oldestFrom(pos int, best *readyQueue, holds func(*class) bool) *readyQueue {
+func (p *waitPart) oldestFrom(pos int, best *readyQueue, holds func(*readyQueue) bool) *readyQueue {
 	if pos >= len(p.byAge.items) || best != nil && p.byAge.items[pos].age > best.oldest {
 		return best
 	}
-	if r := p.byAge.items[pos].ready; holds(r.class) {
+	if r := p.byAge.items[pos].ready; holds(r) {
 		return r
 	}
 	return p.oldestFrom(2*pos+2, p.oldestFrom(2*pos+1, best, holds), holds)

@@ -55,8 +55,13 @@ func inReservations() []Mutant {
 		},
 		{
 			Name:   "a-task-above-its-quota-holds-its-queue-back",
-			Edits:  []Edit{{"scheduler/saving.go", "!q.allows(c) && q.mayAllow(c.shape)", "!q.allows(c)"}},
+			Edits:  []Edit{{"scheduler/saving.go", "!q.leaves(c.shape, nil) && q.mayAllow(c.shape)", "!q.leaves(c.shape, nil)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestATaskThatCanNeverStart"}},
+		},
+		{
+			Name:   "quota-is-not-saved-from-tasks-of-the-same-class",
+			Edits:  []Edit{{"scheduler/saving.go", " && q.saving.priority == p {", " {"}},
+			Caught: []Checker{{Package: "./scheduler", Run: "TestQuotaIsSavedFromTasksOfTheSameClass"}},
 		},
 		{
 			Name:   "quota-remains-saved-for-a-task-that-was-cancelled",
@@ -64,8 +69,8 @@ func inReservations() []Mutant {
 			Caught: []Checker{{Package: "./scheduler", Run: "TestQuotaIsSavedNoLonger"}},
 		},
 		{
-			Name:   "others-of-a-class-wait-for-what-is-saved-for-it",
-			Edits:  []Edit{{"scheduler/listed_wait.go", "		s.unparkSaved(q.saving.ready.class)\n", ""}},
+			Name:   "what-quota-is-saved-for-waits-in-its-part",
+			Edits:  []Edit{{"scheduler/listed_wait.go", "		s.unparkSaved(q.saving.ready)\n", ""}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsBesideSmallOnes"}},
 		},
 		{
