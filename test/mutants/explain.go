@@ -25,7 +25,7 @@ func inExplain() []Mutant {
 			Name: "a-full-limit-is-no-obstacle-of-the-tasks-ahead",
 			Edits: []Edit{
 				{"scheduler/trial_order.go", "t.v.ahead[k].class.mayStart(t.v.ahead[k].priority) && (best < 0", "(best < 0"},
-				{"scheduler/trial.go", "			if c.mayStart() {\n				t.alive = append", "			if true {\n				t.alive = append"},
+				{"scheduler/trial.go", "			if c.mayStart(t.v.ahead[k].priority) {\n				t.alive = append", "			if true {\n				t.alive = append"},
 			},
 			Caught: caught,
 		},
