@@ -41,7 +41,7 @@ type queue struct {
 	kept   *reservation    // a worker that is kept free for one of its tasks
 	saving *saving         // what is kept of its quotas for one of its tasks
 
-	overtakes bool         // see Scheduler.markOvertakers
+	overtakes bool              // see Scheduler.markOvertakers
 	watched   func(*readyQueue) // is called with what a quota holds back; mostly nil
 
 	wanted reservation // while wants is set: its task, with a worker that had capacity for it, if any
