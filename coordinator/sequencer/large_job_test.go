@@ -116,6 +116,27 @@ func TestATaskWhoseCachedResultIsGoneHasOneEntry(t *testing.T) {
 	}
 }
 
+// It may be cancelled and retried before the result that may end it is used.
+func TestATaskWithACachedResultThatIsRetriedHasOneEntry(t *testing.T) {
+	t.Parallel()
+	s := leaderWithReady(t, 3)
+	for i := range uint32(3) {
+		s.dispatch.unschedule(fsm.TaskRef{Job: 1, Index: i})
+		s.dispatch.results.pending = append(s.dispatch.results.pending, fsm.TaskRef{Job: 1, Index: i})
+	}
+	cancelReady(t, s)
+	x := s.batches.next(s.view)
+	if r := x.entry.Do(&fsm.Revive{Job: 1}); r != fsm.Accepted {
+		t.Fatal(r)
+	}
+	s.absorb(x)
+	for ref, n := range s.readySet() {
+		if n != 1 {
+			t.Errorf("task %v has %d entries, want 1", ref, n)
+		}
+	}
+}
+
 // BenchmarkAChangeOfALargeJob is how long each operation on a job with a million ready tasks
 // occupies the sequencer: until it is applied to the view and to the order of the tasks, and then
 // until entries of before are swept.

@@ -18,6 +18,7 @@ func (d *dispatcher) unschedule(ref fsm.TaskRef) {
 // others when they are. Nothing is superseded when a task ends: most entries are swept or reached
 // soon, and most tasks that end are never revived.
 func (d *dispatcher) supersedeRevived(b *batch, runs []fsm.TaskRun) {
+	d.results.drop(runs)
 	if len(runs) == 0 || d.sched.Len() == 0 {
 		return
 	}

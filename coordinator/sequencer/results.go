@@ -1,6 +1,11 @@
 package sequencer
 
-import "github.com/dtask/dtask/fsm"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/dtask/dtask/fsm"
+)
 
 // evictShare is the part of the cached results that is evicted when the cache
 // is full: the search for those that expire first reads all of them.
@@ -42,4 +47,28 @@ func (c *resultCache) next(b *batch) (ref fsm.TaskRef, ok bool) {
 		c.pending = nil // free the memory
 	}
 	return ref, true
+}
+
+// drop removes the tasks of some runs, which end and become ready again.
+func (c *resultCache) drop(runs []fsm.TaskRun) {
+	if len(c.pending) == 0 || len(runs) == 0 {
+		return
+	}
+	sorted := slices.SortedFunc(slices.Values(runs), func(a, b fsm.TaskRun) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
+	})
+	c.pending = slices.DeleteFunc(c.pending, func(t fsm.TaskRef) bool {
+		_, in := slices.BinarySearchFunc(sorted, t, func(r fsm.TaskRun, t fsm.TaskRef) int {
+			switch {
+			case r.Job != t.Job:
+				return cmp.Compare(r.Job, t.Job)
+			case t.Index < r.Index:
+				return 1
+			case t.Index-r.Index >= r.N:
+				return -1
+			}
+			return 0
+		})
+		return in
+	})
 }
