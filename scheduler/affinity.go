@@ -142,7 +142,7 @@ func (w *worker) startsNow(c *shape) bool {
 func (w *worker) prefetchesKeyed(idle bool) bool { return !idle || w.waiting < w.slots }
 
 // takes reports whether the worker of a key takes a task of a shape now. If it doesn't because
-// another worker is idle, spill asks again when none is.
+// another worker is idle, wakeBound asks again when none is.
 func (s *Scheduler) takes(w *worker, c *shape) bool {
 	switch {
 	case !w.ranked() || !w.fits(c):
@@ -150,7 +150,10 @@ func (s *Scheduler) takes(w *worker, c *shape) bool {
 	case w.used < w.slots || w.prefetchesKeyed(s.someIdle()):
 		return true
 	}
-	s.affinity.bound = true
+	if !w.bound {
+		w.bound = true
+		s.affinity.bound = append(s.affinity.bound, w)
+	}
 	return false
 }
 

@@ -277,3 +277,54 @@ func TestAWorkerPrefetchesTasksOfItsKeysOnceNoneIsIdle(t *testing.T) {
 		t.Errorf("%d tasks are assigned, want one to the idle worker and then those that waited", got)
 	}
 }
+
+// The worker of a key holds two tasks with one slot, and another is idle. When that has got a
+// task, too, the task with the key is the oldest one that can start.
+func TestATaskWithAKeyIsNotOvertakenOnceNoWorkerIsIdle(t *testing.T) {
+	t.Parallel()
+	s := fleetOf(2, 1)
+	plain, keyed := s.Class(scheduler.Demand{}), s.Class(withKey("ann"))
+	home := s.KeyWorker(keyed).Worker
+	s.SetPrefetch(home, 2)
+	for i := range 2 {
+		s.Push(task(i), plain, scheduler.Normal, 3-home)
+		if a := mustAssign(t, s); a.Worker != home {
+			t.Fatalf("task %d is on worker %d, want %d", i, a.Worker, home)
+		}
+	}
+	s.Push(task(2), keyed, scheduler.Normal, 0)
+	s.Push(task(3), plain, scheduler.Normal, 0)
+	s.Push(task(4), plain, scheduler.Normal, 0)
+	for _, want := range []int{3, 2} {
+		if a := mustAssign(t, s); a.Task != task(want) {
+			t.Errorf("%+v is next, want task %d", a, want)
+		}
+	}
+}
+
+// A worker with one slot gets places to prefetch while tasks of two keys wait for it, and the other
+// worker is busy, too.
+func TestTasksOfDifferentKeysStartInOrderAtTheirWorker(t *testing.T) {
+	t.Parallel()
+	s := fleetOf(2, 1)
+	plain, first := s.Class(scheduler.Demand{}), s.Class(withKey("key-0"))
+	home, second := s.KeyWorker(first).Worker, first
+	for i := 1; second == first || s.KeyWorker(second).Worker != home; i++ {
+		second = s.Class(withKey(fmt.Sprint("key-", i)))
+	}
+	s.Push(task(0), plain, scheduler.Normal, 3-home)
+	mustAssign(t, s)
+	for i := 1; i <= 4; i++ {
+		s.Push(task(i), []scheduler.ClassID{first, second}[i%2], scheduler.Normal, 0)
+	}
+	s.Push(task(5), plain, scheduler.Normal, 0)
+	if a := mustAssign(t, s); a.Task != task(5) {
+		t.Fatalf("%+v starts, want the task without a key", a)
+	}
+	s.SetPrefetch(home, 4)
+	for i := 1; i <= 4; i++ {
+		if a := mustAssign(t, s); a.Task != task(i) {
+			t.Errorf("%+v is next, want task %d", a, i)
+		}
+	}
+}

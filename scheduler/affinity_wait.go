@@ -18,11 +18,11 @@ type affinityWaits struct {
 	epoch uint64
 	stale bool
 	parts []*affinityPart
-	tasks int    // entries in parts
-	round uint64 // numbers the decisions for which tasks may spill
-	spent bool   // the round ends with the next call of Next
-	freed bool   // a ready queue does not wait any more, because its first task is another one
-	bound bool   // some may wait only because a worker was idle: see Scheduler.takes
+	tasks int       // entries in parts
+	round uint64    // numbers the decisions for which tasks may spill
+	spent bool      // the round ends with the next call of Next
+	freed bool      // a ready queue does not wait any more, because its first task is another one
+	bound []*worker // for which tasks may wait only because another is idle: see Scheduler.takes
 
 	samples []pushSample // ascending; at least affinityTick apart, and affinityWait long
 	old     uint64       // what was pushed until this seq has waited for affinityWait
@@ -38,8 +38,9 @@ type pushSample struct {
 // has capacity for the shape, the oldest of them is listed. Others would not start before it.
 //
 // Invariant: if the worker takes tasks of the shape, a ready queue of the level and shape whose
-// key has this worker is listed: wakeNext replaces one that leaves the order. After the last idle
-// worker has got a task, that is so from the next call of spill on.
+// key has this worker is listed, and the oldest of them is older than what waits: wakeNext replaces
+// one that leaves the order or loses its first task. After the last idle worker has got a task,
+// that is so from the next call of Next on.
 type affinityPart struct {
 	worker *worker
 	level  *level
@@ -167,13 +168,13 @@ func (s *Scheduler) wakeKeyed(w *worker) {
 }
 
 // wakeNext returns to the order the next ready queue that waits for the same worker as one
-// that has left the order.
+// that has left the order, or whose first task is younger now.
 func (s *Scheduler) wakeNext(r *readyQueue) {
 	w := r.class.affinity.worker
 	if w == nil || r.class.affinity.epoch != s.affinity.epoch || !s.takes(w, r.class.shape) {
 		return
 	}
-	if p := s.affinityPart(w, r); p != nil {
+	if p := s.affinityPart(w, r); p != nil && (r.pos < 0 || p.ready.items[0].oldest < r.oldest) {
 		s.resume(p.ready.items[0])
 	}
 }
@@ -220,9 +221,6 @@ func (s *Scheduler) spill(valid func(TaskRef) bool) (some bool) {
 		return false
 	}
 	idle := s.someIdle()
-	if !idle && s.affinity.bound && s.wakeBound() {
-		return true
-	}
 	s.affinity.round++
 	s.affinity.spent, s.affinity.freed = true, false
 	for _, p := range slices.Backward(s.affinity.parts) {
@@ -247,16 +245,18 @@ func (s *Scheduler) spill(valid func(TaskRef) bool) (some bool) {
 }
 
 // wakeBound returns to the order what waits for workers that may prefetch more now, because no
-// worker is idle any more. It reports whether there is any.
-func (s *Scheduler) wakeBound() (some bool) {
-	s.affinity.bound = false
-	for _, p := range slices.Backward(s.affinity.parts) {
-		if s.takes(p.worker, p.shape) {
-			s.resume(p.ready.items[0])
-			some = true
+// worker is idle any more.
+func (s *Scheduler) wakeBound() {
+	for _, w := range s.affinity.bound {
+		w.bound = false
+		for _, p := range slices.Backward(w.parts) {
+			if s.takes(w, p.shape) {
+				s.resume(p.ready.items[0])
+			}
 		}
 	}
-	return some
+	clear(s.affinity.bound)
+	s.affinity.bound = s.affinity.bound[:0]
 }
 
 // endRound ends a round: tasks that could spill and did not wait again, because others may

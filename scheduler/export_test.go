@@ -568,7 +568,7 @@ func (s *Scheduler) checkAffinity() error {
 			}
 			tasks, awaited[p.worker] = tasks+k.counted, awaited[p.worker]+k.counted
 		}
-		if !s.affinity.stale && !s.affinity.bound && s.takes(p.worker, p.shape) && !s.someListed(p) {
+		if !s.affinity.stale && !p.worker.bound && s.takes(p.worker, p.shape) && !s.someListed(p) {
 			return fmt.Errorf("worker %d has capacity for what waits for it", p.worker.id)
 		}
 	}
@@ -588,10 +588,10 @@ func (s *Scheduler) checkAffinity() error {
 	return nil
 }
 
-// someListed reports whether the order has a ready queue for which the ones of a part wait.
+// someListed reports whether the order has an older ready queue for which the ones of a part wait.
 func (s *Scheduler) someListed(p *affinityPart) bool {
 	return slices.ContainsFunc(p.level.ready.items, func(r readyAge) bool {
-		return r.class.shape == p.shape && r.class.affinity != nil && s.keyWorker(r.class) == p.worker
+		return r.class.shape == p.shape && r.class.affinity != nil && s.keyWorker(r.class) == p.worker && r.oldest < p.ready.items[0].oldest
 	})
 }
 

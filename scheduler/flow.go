@@ -170,6 +170,9 @@ func (s *Scheduler) relist(r *readyQueue) {
 		if l.ready.items[r.pos].age = r.oldest; len(l.ready.items) > 1 {
 			l.ready.fix(int(r.pos))
 		}
+		if r.class.affinity != nil {
+			s.wakeNext(r)
+		}
 	case listed:
 		r.oldest = r.front().seq
 		l.ready.push(readyAge{r.oldest, r})

@@ -158,6 +158,9 @@ func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 		s.endRound()
 		s.wakeAllKeyed()
 	}
+	if len(s.affinity.bound) > 0 && !s.someIdle() {
+		s.wakeBound()
+	}
 	if len(s.saving) > 0 {
 		s.endSavings(valid)
 	}

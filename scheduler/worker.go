@@ -30,6 +30,7 @@ type worker struct {
 
 	parts   []*affinityPart // ready queues that wait for it because of their keys
 	awaited int             // tasks in them
+	bound   bool            // it is in affinityWaits.bound
 
 	share   uint64 // how full it is, while Scheduler.pack exists: see updateShare
 	packPos int    // in Scheduler.pack; -1 if absent
