@@ -69,7 +69,7 @@ func inPlacement() []Mutant {
 		},
 		{
 			Name:   "tasks-wait-for-idle-workers-that-are-gone",
-			Edits:  []Edit{{"scheduler/affinity.go", "	s.affinity.bound = true\n", ""}},
+			Edits:  []Edit{{"scheduler/affinity.go", "		s.affinity.bound = append(s.affinity.bound, w)\n", ""}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAWorkerPrefetches"}},
 		},
 		{
