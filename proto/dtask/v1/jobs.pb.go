@@ -824,7 +824,11 @@ type TaskPolicy struct {
 	Alternatives []*ResourceList `protobuf:"bytes,24,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	// Tasks with the same key run on the same worker, as far as that leaves no others idle. At
 	// most 128 bytes; empty = none. Only from feature level 3 on.
-	Affinity      string `protobuf:"bytes,25,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	Affinity string `protobuf:"bytes,25,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// A running attempt ends if an urgent task of its queue has waited for a second and could take its
+	// place. The task is then ready again; this counts as no retry. It happens at most three times to
+	// a task. Not with EXECUTION_AT_MOST_ONCE or finally, nor to an urgent task.
+	Preemptible   bool `protobuf:"varint,26,opt,name=preemptible,proto3" json:"preemptible,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1032,6 +1036,13 @@ func (x *TaskPolicy) GetAffinity() string {
 		return x.Affinity
 	}
 	return ""
+}
+
+func (x *TaskPolicy) GetPreemptible() bool {
+	if x != nil {
+		return x.Preemptible
+	}
+	return false
 }
 
 // ResourceList has amounts of resources.
@@ -6680,7 +6691,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\aJobNeed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x121\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x13.dtask.v1.ConditionR\tcondition\x12-\n" +
-	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xb0\t\n" +
+	"\bended_as\x18\x03 \x01(\x0e2\x12.dtask.v1.JobStateR\aendedAs\"\xd2\t\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -6709,7 +6720,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05place\x18\x16 \x01(\x0e2\x1b.dtask.v1.PlacementStrategyR\x05place\x12\x12\n" +
 	"\x04uses\x18\x17 \x03(\tR\x04uses\x12:\n" +
 	"\falternatives\x18\x18 \x03(\v2\x16.dtask.v1.ResourceListR\falternatives\x12\x1a\n" +
-	"\baffinity\x18\x19 \x01(\tR\baffinity\x1a6\n" +
+	"\baffinity\x18\x19 \x01(\tR\baffinity\x12 \n" +
+	"\vpreemptible\x18\x1a \x01(\bR\vpreemptible\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

@@ -142,6 +142,7 @@ const (
 	StopReason_STOP_REASON_SUPERSEDED  StopReason = 2 // the task has a later attempt, or has ended
 	StopReason_STOP_REASON_TIMED_OUT   StopReason = 3 // by the coordinator's clock
 	StopReason_STOP_REASON_DRAINED     StopReason = 4 // the deadline of a drain: release it
+	StopReason_STOP_REASON_PREEMPTED   StopReason = 5 // an urgent task takes its place: release it
 )
 
 // Enum value maps for StopReason.
@@ -152,6 +153,7 @@ var (
 		2: "STOP_REASON_SUPERSEDED",
 		3: "STOP_REASON_TIMED_OUT",
 		4: "STOP_REASON_DRAINED",
+		5: "STOP_REASON_PREEMPTED",
 	}
 	StopReason_value = map[string]int32{
 		"STOP_REASON_UNSPECIFIED": 0,
@@ -159,6 +161,7 @@ var (
 		"STOP_REASON_SUPERSEDED":  2,
 		"STOP_REASON_TIMED_OUT":   3,
 		"STOP_REASON_DRAINED":     4,
+		"STOP_REASON_PREEMPTED":   5,
 	}
 )
 
@@ -2605,14 +2608,15 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x16OUTCOME_KIND_TIMED_OUT\x10\x03\x12\x1a\n" +
 	"\x16OUTCOME_KIND_CANCELLED\x10\x04\x12\x19\n" +
 	"\x15OUTCOME_KIND_RELEASED\x10\x05\x12\x1c\n" +
-	"\x18OUTCOME_KIND_NOT_STARTED\x10\x06*\x94\x01\n" +
+	"\x18OUTCOME_KIND_NOT_STARTED\x10\x06*\xaf\x01\n" +
 	"\n" +
 	"StopReason\x12\x1b\n" +
 	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15STOP_REASON_CANCELLED\x10\x01\x12\x1a\n" +
 	"\x16STOP_REASON_SUPERSEDED\x10\x02\x12\x19\n" +
 	"\x15STOP_REASON_TIMED_OUT\x10\x03\x12\x17\n" +
-	"\x13STOP_REASON_DRAINED\x10\x04*\x88\x01\n" +
+	"\x13STOP_REASON_DRAINED\x10\x04\x12\x19\n" +
+	"\x15STOP_REASON_PREEMPTED\x10\x05*\x88\x01\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10VERDICT_ACCEPTED\x10\x01\x12\x1c\n" +
