@@ -79,7 +79,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		{"tasks_completed_total", "Completions accepted.", s.Completions},
 		{
 			"attempts_requeued_total",
-			"Attempts requeued although they neither failed nor were lost: released, drained, stolen or not begun.", s.Requeues,
+			"Attempts requeued although they neither failed nor were lost: released, drained, stolen, preempted or not begun.", s.Requeues,
 		},
 		{"attempts_lost_total", "Attempts requeued because their worker was marked down while it ran them.", s.Losses},
 		{
@@ -88,6 +88,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 			s.StealRequests,
 		},
 		{"steals_total", "Attempts that workers released on request.", s.Steals},
+		{"preemptions_total", "Attempts of preemptible tasks that were stopped so that urgent tasks start.", t.Preemptions.Load()},
 		{"workers_down_total", "Workers marked down after a liveness timeout.", s.WorkersDown},
 		{"jobs_submitted_total", "Jobs stored.", s.Submissions},
 		{"schedule_runs_total", "Ticks of schedules that started a job; runs by hand don't count.", t.ScheduledRuns.Load()},

@@ -13,6 +13,7 @@ type class struct {
 
 	id     ClassID
 	number uint8 // its position in alternatives
+	yields bool  // Demand.Preemptible
 	flow   *flow // nil: the number is unused
 
 	alternatives []*class  // those of its demand, itself included; nil: it has no others
@@ -112,7 +113,7 @@ func (s *Scheduler) classFor(d *Demand, lists [][]Quantity, number uint8) (c *cl
 	}
 	c = s.newClass()
 	kept := *d
-	c.demand, c.number, c.key = &kept, number, string(s.key)
+	c.demand, c.number, c.yields, c.key = &kept, number, d.Preemptible, string(s.key)
 	c.flow, c.shape = s.flow(d), s.shape(s.key[:end], d)
 	c.affinity = newAffinity(d)
 	c.flow.classes++
@@ -255,6 +256,9 @@ func appendFlow(b []byte, d *Demand) []byte {
 	}
 	if d.Affinity != "" {
 		b = appendString(append(b, '&'), d.Affinity)
+	}
+	if d.Preemptible {
+		b = append(b, '-')
 	}
 	return b
 }

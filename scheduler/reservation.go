@@ -131,12 +131,17 @@ func (s *Scheduler) keep(r *readyQueue, taken []*worker) bool {
 	if w == nil {
 		return false
 	}
+	s.keepWorker(r, w)
+	return true
+}
+
+// keepWorker makes a reservation for the first task of a ready queue on a worker that is not kept.
+func (s *Scheduler) keepWorker(r *readyQueue, w *worker) {
 	k := &reservation{ready: r, seq: r.front().seq, worker: w, queue: r.class.flow.queue.name}
 	w.kept, r.class.flow.queue.kept = k, k
 	s.reservations = append(s.reservations, k)
 	s.save(r.class.flow.queue, r)
 	s.rank(w)
-	return true
 }
 
 // soonest returns the worker that will have capacity for a shape soonest, as far as that

@@ -51,6 +51,7 @@ type Scheduler struct {
 	reservations []*reservation // oldest first; mostly none
 	wants        []*queue       // that need one, in the order in which they get it
 	saving       []*queue       // that save quotas for a task
+	yields       int            // attempts on all workers that give their places to urgent tasks
 	unkept       bool           // those may be made now: one has ended, or a worker accepts tasks
 	fitting      bool           // a worker had capacity for the task of one of those
 

@@ -104,6 +104,9 @@ type Demand struct {
 	// it.
 	Limit uint32
 	Group TaskRef
+	// Preemptible: the caller names attempts of such tasks that may end for an urgent one: see
+	// Scheduler.Yields.
+	Preemptible bool
 	// Uses are named limits that each attempt counts towards: see SetNamedLimit. Such a
 	// task is never prefetched.
 	Uses []string

@@ -32,6 +32,8 @@ type worker struct {
 	awaited int             // tasks in them
 	bound   bool            // it is in affinityWaits.bound
 
+	yields []Yield // attempts that give their places to urgent tasks; mostly none
+
 	share   uint64 // how full it is, while Scheduler.pack exists: see updateShare
 	packPos int    // in Scheduler.pack; -1 if absent
 }
@@ -226,6 +228,7 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 	if wk == nil {
 		return
 	}
+	s.removeYields(wk)
 	for _, h := range wk.held {
 		for range h.n {
 			s.freeOne(s.classes[h.class])

@@ -157,11 +157,12 @@ func (t *workerTable) reconcile(b *batch, w *worker, h Hello) (stop []fsm.Attemp
 		}
 		x := w.held.find(a)
 		if !b.view.Live(fsm.HeldAttempt{AttemptRef: a, Worker: w.id}) {
-			t.mustStop(x)
+			t.mustStop(w, x)
 			stop = append(stop, a)
 		}
 		t.leases.end(a)
-		x.drained, x.unconfirmed = 0, false // the worker may not have received a drain
+		x.drained, x.preemptedBy, x.unconfirmed = 0, 0, false // the worker may not have received the stop
+		t.mayYield(b.view, w, x)
 	}
 	for _, a := range w.held.sorted() {
 		h := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}

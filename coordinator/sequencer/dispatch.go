@@ -168,7 +168,11 @@ func (d *dispatcher) assign(b *batch) {
 		w.assignments++
 		w.assignedAt = b.now
 		observed := d.noteSpilled(it.AttemptRef, &a)
-		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, priority: a.Priority, assigned: b.at, number: w.assignments, observed: observed})
+		x := held{AttemptRef: it.AttemptRef, class: a.Class, priority: a.Priority, assigned: b.at, number: w.assignments, observed: observed}
+		if d.sched.IsPreemptible(a.Class) {
+			d.workers.mayYield(b.view, w, &x)
+		}
+		w.held.add(x)
 		m := b.to(w)
 		m.Assignments = append(m.Assignments, it)
 		n++

@@ -17,11 +17,13 @@ type held struct {
 	assigned    monoTime
 	started     monoTime // when the worker reported its start
 	progressed  monoTime // when the worker last reported progress
-	drained     monoTime // when a stop for a drain was sent
+	drained     monoTime // when a stop for a drain or an urgent task was sent
 	class       scheduler.ClassID
 	priority    scheduler.Priority // when it was assigned
 	stealAsked  bool               // the worker was asked to release it
 	stopped     bool               // ended by the leader; a stop was sent
+	yields      bool               // it may end for an urgent task: see workerTable.mayYield
+	preemptedBy fsm.JobID          // the job of the urgent task that it ends for; 0: none
 	observed    bool               // observations has it although it may not have started
 	unconfirmed bool               // known from the state only: another process of the worker may have it
 }

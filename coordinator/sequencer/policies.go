@@ -256,6 +256,7 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 		d.Labels = append(d.Labels, secretLabel(name))
 	}
 	d.Uses, d.Affinity = p.GetUses(), p.GetAffinity()
+	d.Preemptible = p.GetPreemptible() && !d.NoPrefetch && !p.GetFinally()
 	return d
 }
 

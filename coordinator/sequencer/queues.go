@@ -121,9 +121,11 @@ func (t *workerTable) moved(b *batch, jobs map[fsm.JobID]bool) {
 				continue
 			}
 			class := t.policies.classInstead(b.view, x.TaskRef, x.class)
+			t.keepsPlace(w, x)
 			t.sched.Occupy(scheduler.WorkerID(w.id), class, x.priority) // first: it does not free the slot
 			t.sched.Release(scheduler.WorkerID(w.id), x.class, x.priority)
 			x.class = class
+			t.mayYield(b.view, w, x)
 		}
 	}
 	t.leases.moved(b, jobs)

@@ -138,7 +138,14 @@ func (x *reportHandler) outcome(b *batch, w *worker, o columns.Outcome) {
 
 	m := b.to(w)
 	m.AckThrough = o.Number
-	v := verdict(x.outcomes.apply(b, fsm.HeldAttempt{AttemptRef: a, Worker: w.id}, &o))
+	h := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
+	var r fsm.Reason
+	if attempt.preemptedBy != 0 && isReleased(&o) {
+		r = requeuePreempted(b, h, attempt.preemptedBy, o.TookMS)
+	} else {
+		r = x.outcomes.apply(b, h, &o)
+	}
+	v := verdict(r)
 	if v != dtaskv1.Verdict_VERDICT_ACCEPTED {
 		at := &dtaskv1.AttemptRef{Job: o.Job, Task: o.Task, Attempt: o.Attempt}
 		m.Exceptions = append(m.Exceptions, &dtaskv1.ReportVerdict{Number: o.Number, Verdict: v, Attempt: at})

@@ -49,6 +49,7 @@ type Sequencer struct {
 	reports   reportHandler
 	dispatch  dispatcher
 	stealing  stealing
+	preempt   preemption
 	uploads   uploads
 	schedules schedules
 	gates     gates
@@ -95,6 +96,7 @@ func New(cfg Config) (*Sequencer, error) {
 		queued: queueTimeouts{until: make(map[fsm.TaskRef]time.Time)}, queueWaits: queueWaits{byQueue: make(map[string]*lastWaits)},
 	}
 	s.stealing = stealing{sched: sched, workers: &s.workers}
+	s.preempt = preemption{sched: sched, workers: &s.workers}
 	s.retention = retention{cfg: c, workers: &s.workers}
 	s.uploads = uploads{cfg: c, retention: &s.retention, byKey: make(map[string]*submission)}
 	s.schedules = schedules{cfg: c, timers: &s.timers, uploads: &s.uploads, byID: make(map[fsm.ScheduleID]*schedule)}
@@ -188,6 +190,9 @@ func (s *Sequencer) untilNext() time.Duration {
 	if at, ok := s.stealing.next(); ok && !s.paused.Load() {
 		d = min(d, time.Until(at))
 	}
+	if at, ok := s.preempt.next(); ok && !s.paused.Load() {
+		d = min(d, time.Until(at))
+	}
 	if at, ok := s.dispatch.next(); ok && !s.paused.Load() {
 		d = min(d, time.Until(at))
 	}
@@ -221,6 +226,7 @@ func (s *Sequencer) cycle() {
 	if !s.paused.Load() {
 		s.dispatch.assign(b)
 		s.stealing.run(b)
+		s.preempt.run(b)
 	}
 	s.answerQuestions(b)
 	s.more = b.full() || len(s.questions) > 0

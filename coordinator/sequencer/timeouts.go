@@ -106,8 +106,15 @@ func (t *attemptTimeouts) end(b *batch, o overdue) {
 		t.endUnstarted(b, o.w, h, o.text)
 		return
 	}
-	took := uint32(b.at.since(o.x.started).Milliseconds()) //nolint:gosec // 49 days are enough
-	t.outcomes.fail(b, h, took, backoff.Failure{Kind: backoff.Timeout}, false, o.text)
+	t.outcomes.fail(b, h, tookMS(b, &o.x), backoff.Failure{Kind: backoff.Timeout}, false, o.text)
+}
+
+// tookMS returns how long an attempt has run.
+func tookMS(b *batch, x *held) uint32 {
+	if x.started == 0 {
+		return 0
+	}
+	return uint32(b.at.since(x.started).Milliseconds()) //nolint:gosec // 49 days are enough
 }
 
 // endUnstarted ends an attempt that its worker has not started, and keeps the
@@ -141,12 +148,13 @@ func (t *attemptTimeouts) endUnstarted(b *batch, w *worker, h fsm.HeldAttempt, t
 }
 
 // drain asks a drained worker to end an attempt, and ends it here if the worker
-// doesn't in time. An at-most-once attempt that has started is then lost, after
+// doesn't in time, like one that was stopped for an urgent task. An at-most-once attempt that has started is then lost, after
 // its lease.
 func (t *attemptTimeouts) drain(b *batch, w *worker, a fsm.AttemptRef) {
 	x := w.held.find(a)
 	if x.drained == 0 {
 		x.drained = b.at
+		t.workers.keepsPlace(w, x)
 		b.stop(w, a, dtaskv1.StopReason_STOP_REASON_DRAINED)
 		return
 	}
@@ -154,8 +162,13 @@ func (t *attemptTimeouts) drain(b *batch, w *worker, a fsm.AttemptRef) {
 	if task, _ := b.view.Task(a.TaskRef); task.StartLogged {
 		limit = max(limit, t.cfg.Lease)
 	}
-	if b.at.since(x.drained) > limit {
-		t.workers.stop(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
-		requeueOrLose(b, fsm.HeldAttempt{AttemptRef: a, Worker: w.id}, false)
+	if b.at.since(x.drained) <= limit {
+		return
+	}
+	t.workers.stop(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
+	if h := (fsm.HeldAttempt{AttemptRef: a, Worker: w.id}); x.preemptedBy != 0 {
+		requeuePreempted(b, h, x.preemptedBy, tookMS(b, x))
+	} else {
+		requeueOrLose(b, h, false)
 	}
 }

@@ -16,6 +16,7 @@ type Totals struct {
 	Requeues, WorkersDown, Submissions atomic.Uint64
 	Losses                             atomic.Uint64 // attempts requeued because their worker went down while it ran them
 	StealRequests, Steals              atomic.Uint64 // attempts that workers were asked to release; that they released
+	Preemptions                        atomic.Uint64 // attempts that workers were asked to end for urgent tasks
 	Reuses                             atomic.Uint64 // tasks that ended with a cached result
 	NotificationsDropped               atomic.Uint64 // pushed out of a full queue
 	ScheduledRuns                      atomic.Uint64 // ticks of schedules that started a job

@@ -97,8 +97,9 @@ func (t *workerTable) hold(b *batch, w *worker, x held, started bool) {
 		x.started, x.progressed = b.at, b.at
 		w.started++
 	}
-	w.held.add(x)
 	t.sched.Occupy(scheduler.WorkerID(w.id), x.class, x.priority)
+	t.mayYield(b.view, w, &x)
+	w.held.add(x)
 }
 
 // updateAccepting tells the scheduler whether a worker may get assignments.
@@ -166,6 +167,7 @@ func (t *workerTable) take(w *worker, a fsm.AttemptRef) (x held, ok bool) {
 		return x, false
 	}
 	t.stopped(&x)
+	t.keepsPlace(w, &x)
 	if x.started != 0 {
 		w.started--
 		t.prefetchChanged(w)
@@ -222,7 +224,7 @@ func (t *workerTable) remove(b *batch, w *worker) {
 // stop ends an attempt by decision of the leader. Its slot stays taken until
 // the worker reports that nothing is left of it.
 func (t *workerTable) stop(b *batch, w *worker, a fsm.AttemptRef, why dtaskv1.StopReason) {
-	t.mustStop(w.held.find(a))
+	t.mustStop(w, w.held.find(a))
 	t.running.forget(a)
 	b.stop(w, a, why)
 }
@@ -240,7 +242,8 @@ func (t *workerTable) attemptEnded(b *batch, h fsm.HeldAttempt) {
 func (t *workerTable) isStopping(id fsm.JobID) bool { return t.stopping[id] > 0 }
 
 // mustStop notes that the worker of an attempt must stop it.
-func (t *workerTable) mustStop(x *held) {
+func (t *workerTable) mustStop(w *worker, x *held) {
+	t.keepsPlace(w, x)
 	if !x.stopped {
 		x.stopped = true
 		t.stopping[x.Job]++

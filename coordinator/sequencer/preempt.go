@@ -1,0 +1,126 @@
+package sequencer
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/columns"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/scheduler"
+)
+
+const (
+	// maxPreempted is how often a task is preempted at most.
+	maxPreempted = 3
+	// minPreemptInterval is the time between two looks for urgent tasks that may take the places of
+	// others. It doubles while there are none, up to sweepInterval.
+	minPreemptInterval = 10 * time.Millisecond
+)
+
+// preemption stops preemptible attempts for urgent tasks that have waited for a second. The
+// scheduler chooses the worker, and how many attempts of each class and priority; here, these are
+// those that began last, which lose least. A stopped attempt is requeued without counting as
+// a retry, as after a drain.
+type preemption struct {
+	sched    *scheduler.Scheduler
+	workers  *workerTable
+	nextAt   time.Time
+	interval time.Duration
+}
+
+// next returns when to look again; ok is false if no task can take the place of another.
+func (x *preemption) next() (at time.Time, ok bool) { return x.nextAt, x.sched.MayPreempt() }
+
+func (x *preemption) run(b *batch) {
+	if !x.sched.MayPreempt() || b.now.Before(x.nextAt) || b.full() {
+		return // a full batch is followed by another immediately
+	}
+	x.interval = min(max(2*x.interval, minPreemptInterval), sweepInterval)
+	for p, ok := x.sched.Preempt(isReady(b.view), x.isEnding); ok; p, ok = x.sched.Preempt(isReady(b.view), x.isEnding) {
+		x.interval = minPreemptInterval
+		for _, y := range p.Yields {
+			x.end(b, &p, y)
+		}
+	}
+	x.nextAt = b.now.Add(x.interval)
+}
+
+// isEnding reports whether a worker holds attempts that end for an urgent task.
+func (x *preemption) isEnding(id scheduler.WorkerID) bool {
+	w := x.workers.byID[fsm.WorkerID(id)]
+	return w != nil && slices.ContainsFunc(w.held.list, func(a held) bool { return a.preemptedBy != 0 })
+}
+
+// end stops attempts of a class and priority: those first that have not started, and of the others
+// the last to be assigned.
+func (x *preemption) end(b *batch, p *scheduler.Preemption, y scheduler.Yield) {
+	w := x.workers.byID[fsm.WorkerID(p.Worker)]
+	var list []*held
+	for i := range w.held.list {
+		if a := &w.held.list[i]; a.yields && a.class == y.Class && a.priority == y.Priority {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, func(a, b *held) int {
+		if (a.started == 0) != (b.started == 0) {
+			return cmp.Compare(min(a.started, 1), min(b.started, 1))
+		}
+		return cmp.Or(cmp.Compare(b.number, a.number), compareAttempts(a.AttemptRef, b.AttemptRef))
+	})
+	for _, a := range list[:min(y.N, len(list))] {
+		a.preemptedBy, a.drained = fsm.JobID(p.Task.Job), b.at
+		x.workers.keepsPlace(w, a)
+		b.stop(w, a.AttemptRef, dtaskv1.StopReason_STOP_REASON_PREEMPTED)
+		b.cfg.Totals.Preemptions.Add(1)
+		b.cfg.Logger.Info("attempt preempted", "job_id", uint64(a.Job), "task_id", b.view.Name(a.TaskRef), "attempt", a.Attempt,
+			"worker", w.name, "worker_id", uint32(w.id), "for_job_id", p.Task.Job)
+	}
+}
+
+// mayYield notes that an attempt may end for an urgent task, if it may.
+//
+// A task ends so at most maxPreempted times: of its earlier attempts, those that neither failed nor
+// were lost were released, for this reason or another.
+func (t *workerTable) mayYield(v *fsm.State, w *worker, x *held) {
+	if x.yields || x.stopped || x.priority >= scheduler.Urgent || !t.sched.IsPreemptible(x.class) {
+		return
+	}
+	task, ok := v.Task(x.TaskRef)
+	if released := int64(x.Attempt) - 1 - int64(task.Failures) - int64(task.Losses); !ok || task.Attempt != x.Attempt || released >= maxPreempted {
+		return
+	}
+	x.yields = true
+	t.sched.Yields(scheduler.WorkerID(w.id), x.class, x.priority, 1)
+}
+
+// keepsPlace notes that an attempt ends for no urgent task any more: it is gone, or ends already.
+func (t *workerTable) keepsPlace(w *worker, x *held) {
+	if x.yields {
+		x.yields = false
+		t.sched.Yields(scheduler.WorkerID(w.id), x.class, x.priority, -1)
+	}
+}
+
+// isReleased reports whether an attempt ended because its worker was asked to end it. Workers that
+// do not know preemption take it for a cancellation.
+func isReleased(o *columns.Outcome) bool {
+	k := o.Detail.GetKind()
+	return k == dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED || k == dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED
+}
+
+// requeuePreempted makes the task of an attempt that was stopped for an urgent one ready again, and
+// keeps the reason in its history.
+func requeuePreempted(b *batch, h fsm.HeldAttempt, by fsm.JobID, tookMS uint32) fsm.Reason {
+	if b.view.Live(h) && !b.view.Stops(h.TaskRef) {
+		text := fmt.Sprintf("preempted: an urgent task of job %d took its place", by)
+		it := fsm.FailItem{HeldAttempt: h, DurationMS: tookMS, Next: fsm.NextRetry, Due: b.entry.NowMS(), Error: text}
+		if r := b.entry.Fail(it); r == fsm.Accepted {
+			b.cfg.Totals.Requeues.Add(1)
+			return r
+		}
+	}
+	return requeue(b, h, false)
+}
