@@ -414,8 +414,10 @@ func (s *Scheduler) checkOrder() error {
 				return fmt.Errorf("queue %q: the age of an owner is above that of its oldest task, %d", name, r.oldest)
 			}
 		}
-		if k := q.kept; k != nil && (k.worker.kept != k || !slices.Contains(s.reservations, k)) {
-			return fmt.Errorf("queue %q has a reservation that its worker does not have", name)
+		for i, k := range []*reservation{q.kept, q.preempting} {
+			if k != nil && (k.worker.kept != k || k.preempts != (i == 1) || !slices.Contains(s.reservations, k)) {
+				return fmt.Errorf("queue %q has a reservation that its worker does not have", name)
+			}
 		}
 	}
 	return checkTurns(&s.byShare, func(q *queue) *int32 { return &q.pos })
@@ -554,31 +556,6 @@ func Score(key string, w WorkerID) uint64 {
 
 // Awaited returns how many tasks wait for a worker because of their keys.
 func (s *Scheduler) Awaited(id WorkerID) int { return s.workers[id].awaited }
-
-// checkYields checks the counts of attempts that give their places to urgent tasks.
-func (s *Scheduler) checkYields() error {
-	total, byQueue := 0, make(map[*queue]int)
-	for _, w := range s.sorted {
-		byClass := make(map[ClassID]int)
-		for _, y := range w.yields {
-			q := s.classes[y.Class].flow.queue
-			total, byQueue[q], byClass[y.Class] = total+y.N, byQueue[q]+y.N, byClass[y.Class]+y.N
-			i := slices.IndexFunc(w.held, func(h holding) bool { return h.class == y.Class })
-			if y.N <= 0 || i < 0 || byClass[y.Class] > int(w.held[i].n) {
-				return fmt.Errorf("%d attempts of class %d on worker %d would end, of which it does not hold as many", y.N, y.Class, w.id)
-			}
-		}
-	}
-	if total != s.yields {
-		return fmt.Errorf("%d attempts would end for others, counted %d", total, s.yields)
-	}
-	for name, q := range s.queues {
-		if q.yields != byQueue[q] {
-			return fmt.Errorf("%d attempts of queue %q would end for others, counted %d", byQueue[q], name, q.yields)
-		}
-	}
-	return nil
-}
 
 // checkAffinity checks what waits for the workers of keys.
 func (s *Scheduler) checkAffinity() error {

@@ -124,7 +124,7 @@ func (o Obstacle) String() string {
 	case WorkerReserved:
 		return "reserved for tasks that require one of its labels"
 	case WorkerKept:
-		return "kept free for a larger task of queue " + queueName(o.Name)
+		return "kept free for a task of queue " + queueName(o.Name)
 	default:
 		return "unknown obstacle"
 	}

@@ -23,8 +23,7 @@ func (s *Scheduler) overtake(valid func(TaskRef) bool) (Assignment, bool) {
 		}
 		if s.depth[p] > 0 && s.someOvertakable(p) {
 			if q, w := s.findOvertaker(p, valid); w != nil {
-				of := q.class.flow.queue
-				of.turn = min(of.turn+1, agedStart-1)
+				q.class.flow.queue.countsForAge()
 				return s.startInTurn(q, w, valid), true
 			}
 		}
@@ -32,6 +31,9 @@ func (s *Scheduler) overtake(valid func(TaskRef) bool) (Assignment, bool) {
 	}
 	return Assignment{}, false
 }
+
+// countsForAge counts a start that does not take the turn by age.
+func (q *queue) countsForAge() { q.turn = min(q.turn+1, agedStart-1) }
 
 // someOvertakable reports whether a task of a priority may overtake others at any worker.
 // It is a cheap question about what workers hold, before all ready queues are read.

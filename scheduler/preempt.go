@@ -83,7 +83,9 @@ func (s *Scheduler) Preempt(valid func(TaskRef) bool, ending func(WorkerID) bool
 		}
 		tried[k] = true
 		if w, list := s.yieldTo(r); w != nil {
-			s.keepPreempted(r, w)
+			x := s.keepWorker(r, w)
+			k.queue.preempting, x.preempts = x, true
+			s.recheck(x) // only a quota may be short
 			return Preemption{r.front().task(), w.id, list}, true
 		}
 	}
@@ -101,7 +103,7 @@ func (s *Scheduler) preemptors(valid func(TaskRef) bool, ending func(WorkerID) b
 		for r.n > 0 && s.isStale(r.front(), valid) {
 			s.drop(r)
 		}
-		if r.n > 0 && r.front().seq <= s.affinity.old && !keepsForUrgent(c.flow.queue, ending) {
+		if r.n > 0 && r.front().seq <= s.affinity.old && !s.isPreempting(c.flow.queue, ending) {
 			list = append(list, r)
 		}
 	}
@@ -109,20 +111,13 @@ func (s *Scheduler) preemptors(valid func(TaskRef) bool, ending func(WorkerID) b
 	return list
 }
 
-// keepsForUrgent reports whether a worker is kept for an urgent task of a queue where attempts are
-// ending for it.
-func keepsForUrgent(q *queue, ending func(WorkerID) bool) bool {
-	return q.kept != nil && q.kept.ready.priority == Urgent && ending(q.kept.worker.id)
-}
-
-// keepPreempted keeps a worker for the first task of a ready queue, in place of any other that is
-// kept for its queue.
-func (s *Scheduler) keepPreempted(r *readyQueue, w *worker) {
-	if q := r.class.flow.queue; q.kept != nil {
-		s.unkeep(q.kept)
+// isPreempting reports whether attempts of a queue are ending for one of its tasks. If they are not
+// any more, and have not been enough, its worker is not kept any longer.
+func (s *Scheduler) isPreempting(q *queue, ending func(WorkerID) bool) bool {
+	if k := q.preempting; k != nil && !k.due && !ending(k.worker.id) {
+		s.unkeep(k)
 	}
-	s.keepWorker(r, w)
-	s.recheck(w.kept) // only a quota may be short
+	return q.preempting != nil
 }
 
 // yieldTo returns the worker where attempts must end for the first task of a ready queue, and which;

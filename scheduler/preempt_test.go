@@ -183,9 +183,8 @@ func TestAnUrgentTaskThatAQuotaHoldsBackTakesThePlaceOfAnother(t *testing.T) {
 	}
 }
 
-// The worker that is kept for a large task of the queue is not kept any longer while an urgent one
-// needs a place.
-func TestAnUrgentTaskComesBeforeALargeOneThatAWorkerIsKeptFor(t *testing.T) {
+// The worker that is kept for a large task of the queue stays kept for it.
+func TestAnUrgentTaskTakesAPlaceBesideTheWorkerThatIsKeptForALargeOne(t *testing.T) {
 	t.Parallel()
 	x := newStage(2, scheduler.Capacity{Slots: 2, Resources: cpus(2)})
 	small := preemptible("ml")
@@ -198,18 +197,22 @@ func TestAnUrgentTaskComesBeforeALargeOneThatAWorkerIsKeptFor(t *testing.T) {
 		x.end(x.running[0].Worker, x.running[0].Class, x.running[0].Priority)
 		x.start()
 	}
-	if len(x.s.Reservations()) == 0 {
+	kept := x.s.Reservations()
+	if len(kept) == 0 {
 		t.Fatal("no worker is kept")
 	}
 	urgent := x.push(1, scheduler.Demand{Queue: "ml", Resources: cpus(1)}, scheduler.Urgent)
 	x.wait()
 	p, ok := x.preempt()
-	if !ok || p.Task != urgent {
+	if !ok || p.Task != urgent || p.Worker == kept[0].Worker {
 		t.Fatalf("got %+v, %v, want an end for %v", p, ok, urgent)
 	}
 	x.endAll(p)
 	if started := x.start(); len(started) == 0 || started[0].Task != urgent {
 		t.Errorf("%+v start, want the urgent task first", started)
+	}
+	if now := x.s.Reservations(); !slices.Equal(now, kept) {
+		t.Errorf("%+v are kept, want %+v", now, kept)
 	}
 	if err := x.s.Check(); err != nil {
 		t.Error(err)

@@ -40,7 +40,9 @@ type queue struct {
 	wants  bool            // it is in Scheduler.wants
 	kept   *reservation    // a worker that is kept free for one of its tasks
 	saving *saving         // what is kept of its quotas for one of its tasks
-	yields int             // attempts on all workers that give their places to urgent tasks
+	// preempting is a worker that is kept for an urgent task, for which attempts end there.
+	preempting *reservation
+	yields     int // attempts on all workers that give their places to urgent tasks
 
 	overtakes bool              // see Scheduler.markOvertakers
 	watched   func(*readyQueue) // is called with what a quota holds back; mostly nil

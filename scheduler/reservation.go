@@ -8,13 +8,17 @@ import (
 // A reservation keeps a worker free for one task that fits no worker now, until it has
 // capacity for it. Otherwise a steady flow of smaller tasks would take each slot that
 // becomes free. A queue has at most one, and a worker is kept for at most one task.
-// Nothing is stopped for it.
+// Nothing is stopped for it. For an urgent task for which attempts are stopped, a queue has another
+// one: see preempt.go.
 type reservation struct {
 	ready  *readyQueue
 	seq    uint64 // of the task, at the front of ready
 	worker *worker
 	queue  string // its name
 	due    bool   // the worker has capacity for the task
+	// preempts: attempts end for the task. Its start counts for the turn by age, like those that
+	// overtake.
+	preempts bool
 }
 
 // keepForOldest makes a reservation at the turn by age of a queue: for its oldest task that
@@ -131,17 +135,18 @@ func (s *Scheduler) keep(r *readyQueue, taken []*worker) bool {
 	if w == nil {
 		return false
 	}
-	s.keepWorker(r, w)
+	r.class.flow.queue.kept = s.keepWorker(r, w)
 	return true
 }
 
 // keepWorker makes a reservation for the first task of a ready queue on a worker that is not kept.
-func (s *Scheduler) keepWorker(r *readyQueue, w *worker) {
+func (s *Scheduler) keepWorker(r *readyQueue, w *worker) *reservation {
 	k := &reservation{ready: r, seq: r.front().seq, worker: w, queue: r.class.flow.queue.name}
-	w.kept, r.class.flow.queue.kept = k, k
+	w.kept = k
 	s.reservations = append(s.reservations, k)
 	s.save(r.class.flow.queue, r)
 	s.rank(w)
+	return k
 }
 
 // soonest returns the worker that will have capacity for a shape soonest, as far as that
@@ -180,8 +185,12 @@ func (w *worker) mustEnd(c *shape) share {
 
 // unkeep ends a reservation.
 func (s *Scheduler) unkeep(k *reservation) {
-	w := k.worker
-	w.kept, k.ready.class.flow.queue.kept, s.unkept = nil, nil, true
+	w, q := k.worker, k.ready.class.flow.queue
+	if w.kept, s.unkept = nil, true; k.preempts {
+		q.preempting = nil
+	} else {
+		q.kept = nil
+	}
 	s.reservations = slices.DeleteFunc(s.reservations, func(x *reservation) bool { return x == k })
 	if s.workers[w.id] == w {
 		s.rank(w)
@@ -227,6 +236,9 @@ func (s *Scheduler) startKept(valid func(TaskRef) bool) (Assignment, bool) {
 		case !k.ready.mayStart(): // until attempts of its queue end
 			continue
 		default:
+			if k.preempts {
+				k.ready.class.flow.queue.countsForAge()
+			}
 			return s.startInTurn(k.ready, k.worker, valid), true
 		}
 	}

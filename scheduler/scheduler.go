@@ -262,8 +262,10 @@ func (s *Scheduler) assign(q *readyQueue, w *worker) Assignment {
 	e := q.front()
 	a := Assignment{Task: e.task(), Worker: w.id, Class: q.class.id, Priority: q.priority}
 	of := q.class.flow.queue
-	if of.kept != nil && of.kept.isFor(q) {
-		s.unkeep(of.kept)
+	for _, k := range [2]*reservation{of.kept, of.preempting} {
+		if k != nil && k.isFor(q) {
+			s.unkeep(k)
+		}
 	}
 	if of.wants && of.wanted.isFor(q) {
 		s.unwant(of)

@@ -174,6 +174,13 @@ func (x *explainer) assigned() {
 		r.Code = "not_confirmed"
 	}
 	x.add(r)
+	if x.soft.PreemptedBy != 0 {
+		p := &dtaskv1.Reason{Code: "preempted", Worker: r.GetWorker()}
+		if job, ok := x.st.Job(x.soft.PreemptedBy); ok && sees(x.caller, job.Header) {
+			p.Job = formatJobID(job.ID)
+		}
+		x.add(p)
+	}
 	x.spilled()
 	gone := &dtaskv1.Reason{Code: "worker_lost", Worker: r.GetWorker(), Attempt: x.task.Attempt}
 	switch {

@@ -16,7 +16,7 @@ func (x *explainer) estimate(c *sequencer.Capacity) {
 		x.estimateWait(c)
 		return
 	}
-	if x.runs == nil || x.soft.Estimate == nil || c.Fits || x.soft.Paused || x.soft.HeldUntil > 0 {
+	if x.runs == nil || x.soft.Estimate == nil || c.Fits || x.soft.EndsOn != 0 || x.soft.Paused || x.soft.HeldUntil > 0 {
 		return
 	}
 	got := x.soft.Estimate(x.runs.of)

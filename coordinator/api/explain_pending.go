@@ -19,6 +19,9 @@ func (x *explainer) pending() {
 		return
 	}
 	x.groups(c)
+	if w := x.st.Worker(x.soft.EndsOn); w != nil && servesCaller(w, x.caller) {
+		x.add(&dtaskv1.Reason{Code: "takes_place", Worker: w.Name, Want: int64(x.soft.Ends), Unit: "attempts"})
+	}
 	waits := x.waits(c)
 	for _, r := range waits {
 		x.add(r)

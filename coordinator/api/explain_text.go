@@ -112,6 +112,9 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return fmt.Sprintf("queue %s: %s needed, %s left of its quota of %s", r.GetValue(), quantity(r.GetName(), r.GetWant()),
 			amountText(r.GetName(), left), amountText(r.GetName(), r.GetTotal())) + savedText(r, amountText(r.GetName(), r.GetSaved())) + inAlternative(r.GetAlternative())
 	},
+	"takes_place": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("worker %s is kept for it and stops %s", r.GetWorker(), plural(r.GetWant(), "preemptible attempt"))
+	},
 	"no_worker": fixed("no worker is up"),
 	"fits_no_worker": func(r *dtaskv1.Reason) string {
 		switch {
@@ -159,7 +162,7 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return fmt.Sprintf("no free slot of %d", r.GetTotal())
 	},
 	"worker_reserved":   fixed("reserved for tasks that require one of its labels"),
-	"worker_kept":       func(r *dtaskv1.Reason) string { return "kept free for a large task of queue " + r.GetValue() },
+	"worker_kept":       func(r *dtaskv1.Reason) string { return "kept free for a task of queue " + r.GetValue() },
 	"type_missing":      func(r *dtaskv1.Reason) string { return "does not " + handling(r.GetName()) },
 	"namespace_missing": func(r *dtaskv1.Reason) string { return "does not serve the namespace " + r.GetName() },
 	"label_missing": func(r *dtaskv1.Reason) string {
@@ -196,6 +199,12 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 			text += ": " + firstLine(r.GetDetail())
 		}
 		return text
+	},
+	"preempted": func(r *dtaskv1.Reason) string {
+		if r.GetJob() == "" {
+			return "it is being stopped: an urgent task takes its place"
+		}
+		return fmt.Sprintf("it is being stopped: an urgent task of job %s takes its place", r.GetJob())
 	},
 	"spilled": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("spilled from %s (%s)", r.GetWorker(), loadText(r))

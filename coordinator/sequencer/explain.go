@@ -26,6 +26,10 @@ type Explanation struct {
 	QueueTimeout int64 // Unix ms; 0 = none
 	// RateUntil has the limits whose rate lets no task start now, by use: until when, Unix ms.
 	RateUntil map[string]int64
+	// EndsOn is the worker that is kept for the task because Ends attempts there are being stopped
+	// for it; 0 = none.
+	EndsOn fsm.WorkerID
+	Ends   int
 	// Capacity returns what decides whether the task gets a free slot, or would if it were
 	// ready: of a task that is not assigned, nil otherwise. It knows only workers that the
 	// caller may see. It takes some milliseconds with thousands of workers.
@@ -43,6 +47,8 @@ type Explanation struct {
 	Before      int   // attempts at the worker that get a slot before it
 	Unconfirmed bool  // its worker has not yet reported to this leader that it has the attempt
 	Stopped     bool  // it is being stopped
+	// PreemptedBy is the job of the urgent task for which it is being stopped; 0 = none.
+	PreemptedBy fsm.JobID
 	// Spilled is the worker that its affinity chooses, if that is another one.
 	Spilled Affinity
 }
@@ -140,6 +146,7 @@ func (s *Sequencer) explain(b *batch, q *question) *Explanation {
 		e.HeldUntil = b.unixMS(s.dispatch.cleanups.until[q.task])
 		e.QueueTimeout = b.unixMS(s.dispatch.queued.until[q.task])
 		e.RateUntil = s.rateUntil(b, q.task, &t)
+		e.EndsOn, e.Ends = s.preempt.endsFor(q.task)
 	}
 	if s.viewCapacity(b, q, &t); t.State == fsm.Pending {
 		s.viewRunning(b, q)
@@ -208,7 +215,7 @@ func (s *Sequencer) explainAssigned(b *batch, ref fsm.TaskRef, t *fsm.Task, e *E
 	if x == nil {
 		return
 	}
-	e.Stopped, e.Unconfirmed = x.stopped, x.unconfirmed
+	e.Stopped, e.Unconfirmed, e.PreemptedBy = x.stopped, x.unconfirmed, x.preemptedBy
 	if k := showAffinity(s.dispatch.sched.KeyWorker(x.class)); k.Worker != t.Worker {
 		e.Spilled = k
 	}

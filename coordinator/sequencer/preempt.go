@@ -2,7 +2,6 @@ package sequencer
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -49,9 +48,29 @@ func (x *preemption) run(b *batch) {
 }
 
 // isEnding reports whether a worker holds attempts that end for an urgent task.
-func (x *preemption) isEnding(id scheduler.WorkerID) bool {
-	w := x.workers.byID[fsm.WorkerID(id)]
-	return w != nil && slices.ContainsFunc(w.held.list, func(a held) bool { return a.preemptedBy != 0 })
+func (x *preemption) isEnding(id scheduler.WorkerID) bool { return x.ends(id) > 0 }
+
+// ends returns how many attempts that a worker holds end for an urgent task.
+func (x *preemption) ends(id scheduler.WorkerID) (n int) {
+	if w := x.workers.byID[fsm.WorkerID(id)]; w != nil {
+		for i := range w.held.list {
+			if w.held.list[i].preemptedBy != 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// endsFor returns the worker that is kept for a task, and how many attempts end there for it; 0
+// without any.
+func (x *preemption) endsFor(t fsm.TaskRef) (fsm.WorkerID, int) {
+	for _, k := range x.sched.Reservations() {
+		if n := x.ends(k.Worker); n > 0 && k.Task == schedulerRef(t) {
+			return fsm.WorkerID(k.Worker), n
+		}
+	}
+	return 0, 0
 }
 
 // end stops attempts of a class and priority: those first that have not started, and of the others
@@ -112,11 +131,14 @@ func isReleased(o *columns.Outcome) bool {
 }
 
 // requeuePreempted makes the task of an attempt that was stopped for an urgent one ready again, and
-// keeps the reason in its history.
-func requeuePreempted(b *batch, h fsm.HeldAttempt, by fsm.JobID, tookMS uint32) fsm.Reason {
+// keeps the reason in its history. It does not name the urgent task, whose job those who see the
+// history may not be allowed to see.
+func requeuePreempted(b *batch, h fsm.HeldAttempt, tookMS uint32) fsm.Reason {
 	if b.view.Live(h) && !b.view.Stops(h.TaskRef) {
-		text := fmt.Sprintf("preempted: an urgent task of job %d took its place", by)
-		it := fsm.FailItem{HeldAttempt: h, DurationMS: tookMS, Next: fsm.NextRetry, Due: b.entry.NowMS(), Error: text}
+		it := fsm.FailItem{
+			HeldAttempt: h, DurationMS: tookMS, Next: fsm.NextRetry, Due: b.entry.NowMS(),
+			Error: "preempted: an urgent task took its place",
+		}
 		if r := b.entry.Fail(it); r == fsm.Accepted {
 			b.cfg.Totals.Requeues.Add(1)
 			return r

@@ -141,7 +141,7 @@ func (x *reportHandler) outcome(b *batch, w *worker, o columns.Outcome) {
 	h := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
 	var r fsm.Reason
 	if attempt.preemptedBy != 0 && isReleased(&o) {
-		r = requeuePreempted(b, h, attempt.preemptedBy, o.TookMS)
+		r = requeuePreempted(b, h, o.TookMS)
 	} else {
 		r = x.outcomes.apply(b, h, &o)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // simRetry is the retry after a failed attempt.
@@ -39,6 +40,8 @@ type simLedger struct {
 	floor    map[fsm.TaskRef]uint32 // attempts up to it are from before a retry of the job
 	retries  map[fsm.AttemptRef]simRetry
 
+	preemptions map[fsm.TaskRef]int
+
 	gap          bool                 // an entry may have been committed without one before it of the same term
 	notCancelled map[string]fsm.JobID // reasons of requests that all leaders answered as not done
 
@@ -58,7 +61,7 @@ func newSimLedger(c *sim) simLedger {
 		c: c, attempts: map[fsm.TaskRef]uint32{}, given: map[fsm.AttemptRef]fsm.WorkerID{}, completed: map[fsm.TaskRef]uint32{},
 		ended: map[fsm.TaskRef]fsm.TaskState{}, forgotten: map[fsm.JobID]bool{}, revives: map[fsm.JobID]int{}, purges: map[fsm.JobID]bool{}, keyed: map[string]bool{},
 		executed: map[fsm.AttemptRef]bool{}, running: map[fsm.AttemptRef]*simWorker{}, begun: map[fsm.TaskRef]int{}, floor: map[fsm.TaskRef]uint32{},
-		retries: map[fsm.AttemptRef]simRetry{},
+		retries: map[fsm.AttemptRef]simRetry{}, preemptions: map[fsm.TaskRef]int{},
 		drained: map[*simWorker]simDrain{}, notCancelled: map[string]fsm.JobID{}, notified: simNotifications{received: map[uint64]bool{}},
 		proposed: map[*byte]*simProposal{},
 	}
@@ -287,6 +290,9 @@ func (l *simLedger) beforeFail(s *fsm.State, e fsm.Entry, op *fsm.Fail, began ti
 			continue
 		}
 		l.retries[it.AttemptRef] = simRetry{began, time.Duration(it.Due-e.NowMS) * time.Millisecond}
+		if it.Error == "preempted: an urgent task took its place" {
+			l.preempted(p, it)
+		}
 		if !it.CountsAsRetry {
 			continue
 		}
@@ -296,6 +302,20 @@ func (l *simLedger) beforeFail(s *fsm.State, e fsm.Entry, op *fsm.Fail, began ti
 		if wait := it.Due - e.NowMS; wait < 0 || wait > p.GetRetry().GetMaxDelayMs() || !p.GetRetry().GetJitter() && wait < min(p.GetRetry().GetInitialMs(), p.GetRetry().GetMaxDelayMs()) {
 			l.c.fail("%v has a retry delay of %d ms: %v", it.AttemptRef, wait, p.GetRetry())
 		}
+	}
+}
+
+// preempted checks that a task may be preempted once more. A cleanup task has the same policy, apart
+// from that.
+func (l *simLedger) preempted(p *dtaskv1.TaskPolicy, it fsm.FailItem) {
+	l.preemptions[it.TaskRef]++
+	switch n := l.preemptions[it.TaskRef]; {
+	case !p.GetPreemptible() || p.GetFinally() || p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE:
+		l.c.fail("%v is preempted: %v", it.AttemptRef, p)
+	case it.CountsAsRetry:
+		l.c.fail("%v is preempted, which counts as a retry", it.AttemptRef)
+	case n > 3:
+		l.c.fail("%v is preempted %d times", it.TaskRef, n)
 	}
 }
 

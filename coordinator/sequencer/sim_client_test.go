@@ -500,5 +500,8 @@ func (c *sim) policy() *dtaskv1.TaskPolicy {
 	if c.chance(30) {
 		p.Priority = dtaskv1.Priority(1 + c.rng.IntN(4))
 	}
+	if p.Preemptible = c.chance(50); !p.Preemptible && c.chance(20) {
+		p.Priority = dtaskv1.Priority_PRIORITY_URGENT
+	}
 	return p
 }

@@ -151,15 +151,16 @@ func (w *simWorker) end(a fsm.AttemptRef, o *dtaskv1.Outcome) {
 
 func (w *simWorker) stop(a fsm.AttemptRef, why dtaskv1.StopReason) {
 	x := w.held[a]
+	releases := why == dtaskv1.StopReason_STOP_REASON_DRAINED || why == dtaskv1.StopReason_STOP_REASON_PREEMPTED
 	switch {
 	case x == nil:
-	case why == dtaskv1.StopReason_STOP_REASON_DRAINED && w.c.chance(20):
+	case releases && w.c.chance(20):
 		x.deaf = true
-	case (x.asking || x.queued) && why == dtaskv1.StopReason_STOP_REASON_DRAINED:
+	case (x.asking || x.queued) && releases:
 		w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
 	case x.asking || x.queued:
 		w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED})
-	case why == dtaskv1.StopReason_STOP_REASON_DRAINED:
+	case releases:
 		x.outcome = &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED}
 		w.endsIn(a, x, w.c.upTo(2*time.Second))
 	default:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // simTurnByAge is how often a queue starts its oldest task: docs/scheduling.md.
@@ -24,6 +25,8 @@ type simOrder struct {
 	kept    map[fsm.TaskRef]fsm.WorkerID
 	saved   map[string]bool
 	failure string
+
+	preempted func(fsm.WorkerID) bool // whether the term has asked a worker to end attempts for urgent tasks
 }
 
 // simPassed is how many starts of a queue, one after the other, passed over its oldest task: they
@@ -78,13 +81,19 @@ func (o *simOrder) proposed(data []byte, seq *sequencer.Sequencer) (failure stri
 	for i := range starts {
 		x := &starts[i]
 		o.quotas(x, f)
-		if w := soft.View.Worker(x.it.Worker); w != nil && kept[x.it.TaskRef] != w.ID {
+		if w := soft.View.Worker(x.it.Worker); w != nil && kept[x.it.TaskRef] != w.ID && !o.preempts(x, &soft) {
 			o.start(x, w, f, candidates(waiting, starts[i+1:]))
 		}
 		f.start(x, 1)
 	}
 	failure, o.failure = o.failure, ""
 	return failure
+}
+
+// preempts reports whether a start may be that of a task for which attempts end or have ended on its
+// worker. No entry shows when such a worker is kept.
+func (o *simOrder) preempts(x *simStart, soft *sequencer.SoftState) bool {
+	return x.priority == dtaskv1.Priority_PRIORITY_URGENT && (soft.Ending[x.it.Worker] || o.preempted(x.it.Worker))
 }
 
 func (o *simOrder) fail(format string, args ...any) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
 )
 
 // simTerm is a term of leadership, with its entries in flight. A term that is
@@ -33,6 +34,8 @@ type simTerm struct {
 	order    *simOrder      // belongs to the goroutine of the sequencer
 	queue    []*simProposal // in flight
 	last     time.Time      // when the last of them is committed
+
+	preempted map[fsm.WorkerID]bool // workers that were asked to end attempts for urgent tasks; guarded by sim.mu
 
 	deposed bool // none of its entries is committed any more
 	handed  bool // the next leader has the entries that were in flight then
@@ -70,7 +73,7 @@ func (c *sim) elect() {
 	}
 	c.number++
 	c.note("elect", c.number, uint64(r.number))
-	t := &simTerm{c: c, number: c.number, replica: r, telling: map[uint64]bool{}}
+	t := &simTerm{c: c, number: c.number, replica: r, telling: map[uint64]bool{}, preempted: map[fsm.WorkerID]bool{}}
 	c.after(c.upTo(100*time.Millisecond), t.notify)
 	r.term = t
 	cfg := sequencer.Config{
@@ -101,6 +104,11 @@ func (c *sim) elect() {
 		return
 	}
 	t.seq, t.order = seq, newSimOrder(r.machine)
+	t.order.preempted = func(id fsm.WorkerID) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return t.preempted[id]
+	}
 	c.terms, c.leader = append(c.terms, t), t
 	if !c.free {
 		t.stepped = seq.Stepped()

@@ -167,7 +167,7 @@ func (t *attemptTimeouts) drain(b *batch, w *worker, a fsm.AttemptRef) {
 	}
 	t.workers.stop(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
 	if h := (fsm.HeldAttempt{AttemptRef: a, Worker: w.id}); x.preemptedBy != 0 {
-		requeuePreempted(b, h, x.preemptedBy, tookMS(b, x))
+		requeuePreempted(b, h, tookMS(b, x))
 	} else {
 		requeueOrLose(b, h, false)
 	}
