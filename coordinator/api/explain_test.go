@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -98,6 +99,33 @@ func TestATaskInEachStateHasAReason(t *testing.T) {
 	e, _ := r.explainTask(t, "run")
 	if g := e.GetWorkers(); len(g) != 1 || g[0].GetWorkers() != 1 || g[0].GetNames()[0] != "w1" || g[0].GetObstacles()[0].GetText() != "no free slot of 4" || !e.GetComplete() {
 		t.Errorf("got %v", e)
+	}
+}
+
+func TestAPreemptionIsExplainedToBothTasks(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.inAllStates(t)
+	r.leader.explain = func(e *sequencer.Explanation) {
+		if e.State == fsm.Assigned {
+			e.Attached, e.PreemptedBy = true, 1
+			return
+		}
+		e.EndsOn, e.Ends = 1, 2
+		e.Capacity = capacityOf(&sequencer.Capacity{EverFits: true, Complete: true, Groups: []sequencer.WorkerGroup{{Workers: []fsm.WorkerID{1}}}})
+		e.Estimate = func(func(fsm.TaskRef) []time.Duration) sequencer.StartEstimate {
+			t.Error("an estimate is made, although attempts are being stopped")
+			return sequencer.StartEstimate{}
+		}
+	}
+	for name, want := range map[string]string{
+		"run": "takes_place: worker w1 is kept for it and stops 2 preemptible attempts\n" +
+			"no_free_capacity: no worker that could run it has a free slot with what it needs",
+		"running": "running: attempt 1 runs on worker w1, 42 % done: half\npreempted: it is being stopped: an urgent task of job 1 takes its place",
+	} {
+		if _, got := r.explainTask(t, name); got != want {
+			t.Errorf("task %s: got\n%s\nwant\n%s", name, got, want)
+		}
 	}
 }
 

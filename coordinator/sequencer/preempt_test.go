@@ -54,6 +54,12 @@ func TestAnUrgentTaskStartsInPlaceOfThePreemptibleOneThatBeganLast(t *testing.T)
 		if list := w.awaitPreempted(1); !slices.Equal(list, []fsm.AttemptRef{last}) {
 			t.Fatalf("%v end, want %v", list, last)
 		}
+		if e := mustExplain(t, s, now, 0); e.EndsOn != w.id || e.Ends != 1 {
+			t.Errorf("%d attempts end on worker %d for the urgent task, want 1 on %d", e.Ends, e.EndsOn, w.id)
+		}
+		if e := mustExplain(t, s, low, last.Index); e.PreemptedBy != now {
+			t.Errorf("the attempt ends for job %d, want %d", e.PreemptedBy, now)
+		}
 		w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, last)
 		w.await("the urgent task", func() bool { return len(w.held) == 3 && w.held[2].Job == now })
 		if v := c.task(low, last.Index); v.State != fsm.Pending || v.Failures != 0 || v.Losses != 0 {
