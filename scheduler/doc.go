@@ -60,6 +60,12 @@
 // Quotas and pauses of a queue hold its tasks back. They are counted for all attempts,
 // those included that no worker is known to hold.
 //
+// # Preemption
+//
+// A queue's urgent task that has waited for a second, and starts nowhere, may take the place of
+// attempts of lower priorities in this queue that the sequencer has named (Yields). Preempt chooses
+// a worker and how many of which attempts must end there, and keeps it for the task: see preempt.go.
+//
 // # Prefetching
 //
 // A worker may hold some attempts more than it has slots (SetPrefetch). They
