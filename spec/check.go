@@ -259,6 +259,9 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 		c.refuseIn(at, "reuse.for", reuseDurationProblem(ms))
 		c.refuseIn(at, "reuse", reuseProblem(p.GetExecution(), p.GetFinally()))
 	}
+	if p.GetPreemptible() {
+		c.refuseIn(at, "preemptible", preemptibleProblem(p.GetExecution(), p.GetFinally()))
+	}
 	c.refuseIn(at, "execution", enumProblem(p.GetExecution(), executions))
 	c.resources(at, p)
 	c.checkPlacement(at, p)

@@ -35,6 +35,8 @@ func TestDecodedJobIsCheckedAgainstEveryRule(t *testing.T) {
 		"job.priority: PRIORITY_UNSPECIFIED is not known":     func(j *job) { j.Header.Priority = 0 },
 		"job.on_failure: 9 is not known":                      func(j *job) { j.Header.OnFailure = 9 },
 		"job.policies[0].reuse: must not be set":              func(j *job) { policy(j).ReuseMs, policy(j).Execution = 1, 2 },
+		"job.policies[0].preemptible: must not be set":        func(j *job) { policy(j).Preemptible, policy(j).Execution = true, 2 },
+		"job.policies[1].preemptible: must not be":            func(j *job) { j.Header.Policies[1].Preemptible, j.Header.Policies[1].Finally = true, true },
 		"job.policies[0].reuse.for: is out of range":          func(j *job) { policy(j).ReuseMs = MaxReuse.Milliseconds() + 1 },
 		`task "a": reuse.key: has 0 bytes`:                    func(j *job) { policy(j).ReuseMs = 1 },
 		`task "a": reuse.key: must not be set`:                func(j *job) { j.Tasks[0].Body.ReuseKey = "k" },

@@ -27,9 +27,9 @@
 //
 //   - `job.defaults` holds the policy fields of a task: priority, timeout,
 //     queue_timeout, start_timeout, heartbeat_timeout, expect, retry, env,
-//     execution, resources, require, affinity, uses, secrets, kill_grace, shell, cwd, umask. A
-//     task's own value wins; mappings (env, resources, require, retry) are merged key by key,
-//     lists and queue_timeout are replaced.
+//     execution, resources, require, prefer, place, affinity, preemptible, uses, secrets,
+//     kill_grace, shell, cwd, umask. A task's own value wins; mappings (env, resources,
+//     require, prefer, retry) are merged key by key, lists and queue_timeout are replaced.
 //   - A list must be written as a list, and a single value as a value:
 //     `dependencies: a`, `inputs: a`, `input: [a]` and `retry: 3` are
 //     refused with the right form.

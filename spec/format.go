@@ -193,6 +193,7 @@ func formatPolicy(o object, p *dtaskv1.TaskPolicy, reuseKey string, literal bool
 	formatPlacement(o, p)
 	set(o, "uses", p.GetUses(), len(p.GetUses()) > 0)
 	set(o, "secrets", p.GetSecrets(), len(p.GetSecrets()) > 0)
+	set(o, "preemptible", true, p.GetPreemptible())
 	set(o, "finally", true, p.GetFinally())
 	set(o, "reuse", object{"key": reuseKey, "for": milliseconds(p.GetReuseMs())}, p.GetReuseMs() != 0)
 	if r := p.GetRetry(); r != nil {

@@ -42,6 +42,7 @@ type policy struct {
 	prefer           map[string]labelRule
 	place            dtaskv1.PlacementStrategy
 	affinity         string // empty: none
+	preemptible      bool
 	secrets          []string
 	uses             []string
 	finally          bool
@@ -170,6 +171,11 @@ var policyFields = fields[*policy]{
 			p.affinity = v
 		}
 	},
+	"preemptible": func(r *reader, p *policy, e entry) {
+		if v, ok := r.truth(e.value); ok {
+			p.preemptible = v
+		}
+	},
 	"uses": func(r *reader, p *policy, e entry) {
 		if v, ok := r.uses(e.value); ok {
 			p.uses = v
@@ -253,7 +259,7 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		QueueTimeoutMs: p.queueTimeout.after, QueueTimeoutRequeues: p.queueTimeout.requeues,
 		Execution: p.execution, KillGraceMs: p.killGrace,
 		Finally: p.finally, ReuseMs: p.reuse, StartTimeoutMs: p.startTimeout, Shell: p.shell, Umask: p.umask, Secrets: p.secrets, Uses: p.uses,
-		ExpectMs: p.expect,
+		ExpectMs: p.expect, Preemptible: p.preemptible,
 	}
 	out.Resources, out.Alternatives = p.resources.proto()
 	out.Require, out.Rules = protoRules(p.require)

@@ -337,6 +337,17 @@ func reuseProblem(execution dtaskv1.Execution, finally bool) problem {
 	return problem{}
 }
 
+// preemptibleProblem checks the policy of tasks that give their place to urgent ones.
+func preemptibleProblem(execution dtaskv1.Execution, finally bool) problem {
+	switch {
+	case execution == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE:
+		return problem{"must not be set with execution: at-most-once", "write preemptible: false; an attempt that has started can't be repeated"}
+	case finally:
+		return problem{"must not be set for cleanup tasks", "write preemptible: false, or leave out finally: true"}
+	}
+	return problem{}
+}
+
 func payloadProblem(n, most int) problem {
 	if n <= most {
 		return problem{}

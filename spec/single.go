@@ -24,14 +24,15 @@ type SingleTask struct {
 	Name     string // of the job; empty = the type
 	ID       string // of the task; empty = the type
 
-	Array     string            // indexes of an array, such as 0-99
-	Cwd       string            // of the command
-	Env       map[string]string // of the command
-	Labels    map[string]string // of the job
-	Resources map[string]string // amounts by name
-	Uses      []string          // names of limits
-	Timeout   time.Duration     // of an attempt, in whole milliseconds; 0 = the default
-	Retries   *uint32           // after the first attempt; nil = the default
+	Array       string            // indexes of an array, such as 0-99
+	Cwd         string            // of the command
+	Env         map[string]string // of the command
+	Labels      map[string]string // of the job
+	Resources   map[string]string // amounts by name
+	Uses        []string          // names of limits
+	Preemptible bool              // urgent tasks may take its place while it runs
+	Timeout     time.Duration     // of an attempt, in whole milliseconds; 0 = the default
+	Retries     *uint32           // after the first attempt; nil = the default
 
 	// Options are those of a job file.
 	Options Options
@@ -99,6 +100,9 @@ func (t SingleTask) document() *yaml.Node {
 	d.setAll(task, "resources", t.Resources, d.amount)
 	if len(t.Uses) > 0 {
 		d.set(task, "uses", d.texts(t.Uses))
+	}
+	if t.Preemptible {
+		d.set(task, "preemptible", d.node(yaml.ScalarNode, "!!bool", "true"))
 	}
 	if t.Timeout > 0 {
 		d.set(task, "timeout", d.text(fmt.Sprintf("%dms", t.Timeout.Milliseconds())))

@@ -148,12 +148,36 @@ func (r *reader) readTask(j *jobBuilder, d *taskBuilder, n *yaml.Node) {
 		r.holds(t.reuse.value, reuseProblem(t.policy.execution, t.policy.finally))
 		r.leave()
 	}
+	if t.policy.preemptible {
+		r.preemptible(&t.policy, n, es)
+	}
 	if t.taskBuilder.array != nil {
 		t.taskBuilder.array.JsonPayload = t.json
 	}
 	r.template(t, n)
 	r.addOutput(j, t, n)
 	r.place(j, d, n, &t.policy)
+}
+
+// preemptible checks the policy of a task that gives its place to urgent ones. If the
+// task has that from the defaults, a fault is at the field that excludes it.
+func (r *reader) preemptible(p *policy, n *yaml.Node, es []entry) {
+	q := preemptibleProblem(p.execution, p.finally)
+	if !q.bad() {
+		return
+	}
+	at := n
+	for _, e := range es {
+		switch {
+		case e.key == "preemptible":
+			at = e.value
+		case at == n && (e.key == "execution" || e.key == "finally"):
+			at = e.value
+		}
+	}
+	r.enter("preemptible")
+	r.holds(at, q)
+	r.leave()
 }
 
 // template checks the expressions of a task and reports faults at their
