@@ -156,7 +156,7 @@ func endedBy(cause error) *dtaskv1.Outcome {
 	switch {
 	case isAny(cause, ErrTimedOut):
 		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT
-	case isAny(cause, ErrDraining, errLimitedLeaseEnded):
+	case isAny(cause, ErrDraining, ErrPreempted, errLimitedLeaseEnded):
 		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED
 	case isAny(cause, ErrCancelled, ErrSuperseded):
 		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED
@@ -178,6 +178,8 @@ func stopCause(reason dtaskv1.StopReason) error {
 		return &timeoutError{what: "by the coordinator's clock"}
 	case dtaskv1.StopReason_STOP_REASON_DRAINED:
 		return ErrDraining
+	case dtaskv1.StopReason_STOP_REASON_PREEMPTED:
+		return ErrPreempted
 	case dtaskv1.StopReason_STOP_REASON_UNSPECIFIED, dtaskv1.StopReason_STOP_REASON_CANCELLED:
 		return ErrCancelled
 	default:

@@ -99,6 +99,35 @@ func TestAStopByTheCoordinatorsClockIsATimeout(t *testing.T) {
 	})
 }
 
+// The handler learns why its context ended; the one that waits for the slot never starts.
+func TestAStopForAnUrgentTaskReleasesTheAttempt(t *testing.T) {
+	t.Parallel()
+	causes := make(chan error, 1)
+	waits := func(ctx context.Context, _ *Task) ([]byte, error) {
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return []byte("too late"), nil
+	}
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"waits": waits}, func(b *harness, l *leaderEnd) {
+		t := b.t
+		preemptible := &dtaskv1.TaskPolicy{Preemptible: true, TimeoutMs: 600_000}
+		l.assign(t, work{task: 1, typ: "waits", policy: preemptible}, work{task: 2, typ: "waits", policy: preemptible})
+		synctest.Wait()
+		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{
+			{Attempt: attemptOf(2), Reason: dtaskv1.StopReason_STOP_REASON_PREEMPTED},
+			{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_PREEMPTED},
+		}})
+		for number, o := range l.outcomes(t, 2) {
+			if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED || o.GetError() != "an urgent task takes its place" || len(o.GetResult()) > 0 {
+				t.Errorf("outcome %d: got %v, want released for an urgent task", number, o)
+			}
+		}
+		if cause := <-causes; !errors.Is(cause, ErrPreempted) {
+			t.Errorf("got cause %v, want ErrPreempted", cause)
+		}
+	})
+}
+
 func TestTimeoutsAreExact(t *testing.T) {
 	t.Parallel()
 	reports := func(ctx context.Context, t *Task) ([]byte, error) {

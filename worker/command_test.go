@@ -199,6 +199,32 @@ func TestACancelledCommandIsGoneBeforeItsOutcome(t *testing.T) {
 	})
 }
 
+// A preempted command can save its work after SIGTERM, within kill_grace. Its exit code does
+// not make the outcome a success.
+func TestACommandThatIsPreemptedGetsSIGTERMAndIsReleased(t *testing.T) {
+	t.Parallel()
+	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
+		t := b.t
+		saved := filepath.Join(t.TempDir(), "saved")
+		l.assign(t, work{
+			task:   1,
+			body:   shell("trap 'echo half > " + saved + "; exit 0' TERM; echo ready; while :; do sleep 0.01; done"),
+			policy: &dtaskv1.TaskPolicy{Preemptible: true, KillGraceMs: 60_000, TimeoutMs: 600_000},
+		})
+		l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: 1, Attempt: attemptOf(1), Follow: true, Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT}})
+		l.next(t, "ready", func(m *dtaskv1.SessionRequest) bool {
+			return strings.Contains(logText(m.GetLogData()), "ready")
+		})
+		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_PREEMPTED}}})
+		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED || o.GetError() != ErrPreempted.Error() {
+			t.Errorf("outcome = %v, want released", o)
+		}
+		if text, err := os.ReadFile(saved); err != nil || string(text) != "half\n" {
+			t.Errorf("got %q, %v, want what the command saved after SIGTERM", text, err)
+		}
+	})
+}
+
 func TestATimeoutStopsACommand(t *testing.T) {
 	t.Parallel()
 	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {

@@ -102,6 +102,9 @@ var (
 	// ErrDraining means that the worker stops or is drained by the operator,
 	// and the drain timeout has expired.
 	ErrDraining = errors.New("worker is stopping")
+	// ErrPreempted means that an urgent task takes the place of the attempt. The task is
+	// preemptible, and runs again later.
+	ErrPreempted = errors.New("an urgent task takes its place")
 )
 
 // NameInUseError is returned by Run if another process that is alive is a worker
