@@ -33,6 +33,7 @@ type inlineJob struct {
 	array, cwd             string
 	env, labels, resources map[string]string
 	uses                   []string
+	preemptible            bool
 	timeout                time.Duration // of an attempt; 0 = the coordinators' default
 	retries                *uint32       // nil = the coordinators' default
 }
@@ -50,7 +51,7 @@ func (j inlineJob) build(opts spec.Options) (*dtaskv1.JobSpec, error) {
 	job, err := spec.Single(spec.SingleTask{
 		Type: j.taskType, Command: j.command, Payload: []byte(j.payload), Priority: j.priority, Name: j.name, ID: id,
 		Array: j.array, Cwd: j.cwd, Env: j.env, Labels: j.labels, Resources: j.resources, Uses: j.uses,
-		Timeout: j.timeout, Retries: j.retries, Options: opts,
+		Preemptible: j.preemptible, Timeout: j.timeout, Retries: j.retries, Options: opts,
 	})
 	if err != nil {
 		return nil, flagFaults(err)

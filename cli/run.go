@@ -27,6 +27,7 @@ type runFlags struct {
 	array, cwd, name, priority, queue string
 	env, labels, resources            pairs
 	uses                              []string
+	preemptible                       bool
 	timeout                           time.Duration // of an attempt; 0 = the coordinators' default
 	retries                           uint32
 	namespace                         string
@@ -117,6 +118,7 @@ func (f *runFlags) bind(a *app, cmd *cobra.Command) {
 	fl.Var(&f.labels, "label", "label `KEY=VALUE` of the job, for dtaskctl list; repeatable")
 	fl.Var(&f.resources, "resource", "`NAME=AMOUNT` that the command needs: cpu=2, memory=4GiB, or a name of your workers; repeatable")
 	fl.StringArrayVar(&f.uses, "uses", nil, "`LIMIT` that the command counts towards, such as db or tenant/acme; repeatable (see dtaskctl limit)")
+	fl.BoolVar(&f.preemptible, "preemptible", false, "let an urgent task of the queue take the place of the command, which runs again later")
 	bind(fl, &f.name, "name", "", "`NAME` of the job (default: the base name of the command)", notEmpty)
 	bind(fl, &f.priority, "priority", "", "`PRIORITY`: low, normal, high or urgent, or 0 to 3", func(text string) (string, error) {
 		_, err := parsePriority(text)
@@ -185,7 +187,7 @@ func (f *runFlags) job(command []string, opts spec.Options) (*dtaskv1.JobSpec, e
 	return inlineJob{
 		command: command, name: name, priority: f.priority, array: f.array, cwd: f.cwd,
 		env: f.env.values, labels: f.labels.values, resources: f.resources.values, uses: f.uses,
-		timeout: f.timeout, retries: &f.retries,
+		preemptible: f.preemptible, timeout: f.timeout, retries: &f.retries,
 	}.build(opts)
 }
 

@@ -27,7 +27,7 @@ func TestARunIsTheJobOfAJobFile(t *testing.T) {
 	f.bind(a, cmd)
 	if err := cmd.ParseFlags([]string{
 		"--array", "0-9", "--cwd", "/srv/${{ index }}", "--env", "A=1,2=3", "--env", "B=${{ item }}", "--label", "team=data",
-		"--resource", "cpu=2", "--resource", "memory=1GiB", "--priority", "high", "--task-timeout", "10m", "--retries", "2", "--", "./ren der.sh", "--frame", "${{ index }}",
+		"--resource", "cpu=2", "--resource", "memory=1GiB", "--priority", "high", "--task-timeout", "10m", "--retries", "2", "--preemptible", "--", "./ren der.sh", "--frame", "${{ index }}",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +47,7 @@ func TestARunIsTheJobOfAJobFile(t *testing.T) {
       env: {A: "1,2=3", B: "${{ item }}"}
       resources: {cpu: 2, memory: 1GiB}
       timeout: 10m
+      preemptible: true
       retry: {max: 2}
 `), spec.Options{Owner: "me", Unfilled: true})
 	if err != nil {

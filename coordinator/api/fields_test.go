@@ -30,7 +30,7 @@ func fullJob() *dtaskv1.JobSpec {
 	pure.StartTimeoutMs, pure.ExpectMs = 6000, 7000
 	pure.Rules = []*dtaskv1.LabelRule{{Name: "gpu", Values: []string{"k80"}, Not: true}}
 	pure.Prefer, pure.Place = []*dtaskv1.LabelRule{{Name: "disk", Values: []string{"ssd"}}}, dtaskv1.PlacementStrategy_PLACEMENT_STRATEGY_RANDOM
-	pure.Affinity = "user/ann"
+	pure.Affinity, pure.Preemptible = "user/ann", true
 	mask := uint32(0o77)
 	command.Shell, command.Umask, command.Secrets = []string{"bash", "-c"}, &mask, []string{"db"}
 	command.Uses = []string{"db", "tenant/acme"}
