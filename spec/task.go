@@ -166,12 +166,13 @@ func (r *reader) preemptible(p *policy, n *yaml.Node, es []entry) {
 	if !q.bad() {
 		return
 	}
-	at := n
+	excludes := "finally"
+	if p.execution == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE {
+		excludes = "execution"
+	}
+	at := n // both may be from the defaults
 	for _, e := range es {
-		switch {
-		case e.key == "preemptible":
-			at = e.value
-		case at == n && (e.key == "execution" || e.key == "finally"):
+		if e.key == "preemptible" || e.key == excludes && at == n {
 			at = e.value
 		}
 	}
