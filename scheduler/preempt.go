@@ -65,7 +65,7 @@ func (s *Scheduler) MayPreempt() bool { return s.yields > 0 && s.depth[Urgent] >
 // possible. ending reports whether attempts end on a worker for an earlier Preemption: a
 // queue has one at a time, so that what ends is not taken by a task of another one.
 //
-// Preemption cannot go on in a circle: what it stops has a strictly lower priority than what it
+// Preemption cannot continue in a circle: what it stops has a strictly lower priority than what it
 // starts. valid is as in Next.
 func (s *Scheduler) Preempt(valid func(TaskRef) bool, ending func(WorkerID) bool) (p Preemption, ok bool) {
 	if !s.MayPreempt() {

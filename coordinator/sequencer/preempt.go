@@ -15,7 +15,7 @@ const (
 	// maxPreempted is how often a task is preempted at most.
 	maxPreempted = 3
 	// minPreemptInterval is the time between two looks for urgent tasks that may take the places of
-	// others. It doubles while there are none, up to sweepInterval.
+	// others. It doubles until one is found, up to sweepInterval.
 	minPreemptInterval = 10 * time.Millisecond
 )
 

@@ -305,7 +305,7 @@ func (l *simLedger) beforeFail(s *fsm.State, e fsm.Entry, op *fsm.Fail, began ti
 	}
 }
 
-// preempted checks that a task may be preempted once more. A cleanup task has the same policy, apart
+// preempted checks that a task may be preempted again. A cleanup task has the same policy, apart
 // from that.
 func (l *simLedger) preempted(p *dtaskv1.TaskPolicy, it fsm.FailItem) {
 	l.preemptions[it.TaskRef]++
