@@ -83,7 +83,7 @@ func compareChanges(a, b Change) int {
 
 // Changes returns every single change of the kinds above that would start the task now,
 // by kind and then by worker. complete is false if further changes may exist, because too
-// many tasks are before it to compare it with all of them. Changes are about a state in
+// many tasks are before it to compare it with all of them, or attempts end for urgent ones. Changes are about a state in
 // which Next has returned false: then nothing but the change decides, and the tasks before
 // this one compete with it for what the change makes free, and for nothing else. If Fits
 // is true, that is not the state.
@@ -93,6 +93,9 @@ func compareChanges(a, b Change) int {
 // than the least. A higher priority is never enough: a task of any priority gets a free
 // slot if it fits.
 func (v *TaskView) Changes() (list []Change, complete bool) {
+	if v.preempting {
+		return nil, false // what attempts end for starts before, and is not tried
+	}
 	v.group()
 	switch queue := v.class.flow.queue.obstacles(v.class, v.priority); {
 	case len(queue) > 1 || len(queue) == 1 && v.class.full():

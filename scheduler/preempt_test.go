@@ -104,6 +104,9 @@ func TestAnUrgentTaskTakesThePlaceOfAPreemptibleOne(t *testing.T) {
 	if again, ok := x.preempt(); ok {
 		t.Fatalf("%+v for the same task", again)
 	}
+	if list, complete := x.s.View(task(12), x.s.Class(scheduler.Demand{Queue: "other"}), scheduler.Normal, 0, nil).Changes(); len(list) > 0 || complete {
+		t.Errorf("changes %+v, complete %v, while attempts end for an urgent task", list, complete)
+	}
 	x.endAll(p)
 	if started := x.start(); len(started) != 1 || started[0].Task != urgent || started[0].Worker != p.Worker {
 		t.Errorf("%+v start, want the urgent task on worker %d", started, p.Worker)
@@ -213,6 +216,26 @@ func TestAnUrgentTaskTakesAPlaceBesideTheWorkerThatIsKeptForALargeOne(t *testing
 	}
 	if now := x.s.Reservations(); !slices.Equal(now, kept) {
 		t.Errorf("%+v are kept, want %+v", now, kept)
+	}
+	if err := x.s.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPausedQueueKeepsNoWorkerForItsUrgentTask(t *testing.T) {
+	t.Parallel()
+	x := newStage(1, scheduler.Capacity{Slots: 1})
+	x.push(1, preemptible("ml"), scheduler.Low)
+	x.start()
+	x.push(1, scheduler.Demand{Queue: "ml"}, scheduler.Urgent)
+	other := x.push(1, scheduler.Demand{Queue: "other"}, scheduler.Normal)
+	x.start()
+	x.wait()
+	p, _ := x.preempt()
+	x.s.SetQueue("ml", scheduler.Queue{Paused: true})
+	x.endAll(p)
+	if started := x.start(); len(started) != 1 || started[0].Task != other {
+		t.Errorf("%+v start, want the task of the other queue", started)
 	}
 	if err := x.s.Check(); err != nil {
 		t.Error(err)

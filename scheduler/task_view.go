@@ -41,6 +41,9 @@ type TaskView struct {
 	random   splitmix.Source
 	choices  uint64
 	starts   uint64
+	// preempting: attempts end for urgent tasks.
+	preempting bool
+
 	wanted   bool // queues wait for a worker to be reserved
 	retried  bool // the next start may reserve one for them
 	keepable keepableWorkers
@@ -144,7 +147,8 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	v := &TaskView{
 		priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
 		random: s.random, choices: s.choices, starts: s.starts, presence: slices.Clip(s.presence),
-		wanted: len(s.wants) > 0, retried: len(s.wants) > 0 && (s.unkept || s.fitting),
+		preempting: slices.ContainsFunc(s.reservations, func(k *reservation) bool { return k.preempts }),
+		wanted:     len(s.wants) > 0, retried: len(s.wants) > 0 && (s.unkept || s.fitting),
 		limitOf: make(limitCopies), bounds: make(groupCopies),
 	}
 	v.class, v.key = v.copyClass(s.classes[c]), s.KeyWorker(c)
