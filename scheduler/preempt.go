@@ -71,29 +71,33 @@ func (s *Scheduler) Preempt(valid func(TaskRef) bool, ending func(WorkerID) bool
 	if !s.MayPreempt() {
 		return p, false
 	}
-	type kind struct {
-		queue *queue
-		shape *shape
+	list := s.preemptors(valid, ending)
+	if s.untried >= len(list) {
+		s.untried = 0
 	}
-	tried := make(map[kind]bool)
-	for _, r := range s.preemptors(valid, ending) {
-		k := kind{r.class.flow.queue, r.class.shape}
-		if r.class.affinity == nil && tried[k] {
-			continue // as for an older one
+	for i, r := range list[s.untried:] {
+		if i >= maxPreemptors {
+			s.untried += i
+			return p, false
 		}
-		tried[k] = true
-		if w, list := s.yieldTo(r); w != nil {
-			x := s.keepWorker(r, w)
-			k.queue.preempting, x.preempts = x, true
-			s.recheck(x) // only a quota may be short
-			return Preemption{r.front().task(), w.id, list}, true
+		if w, yields := s.yieldTo(r); w != nil {
+			k := s.keepWorker(r, w)
+			r.class.flow.queue.preempting, k.preempts = k, true
+			s.recheck(k) // only a quota may be short
+			s.untried = 0
+			return Preemption{r.front().task(), w.id, yields}, true
 		}
 	}
+	s.untried = 0
 	return p, false
 }
 
+// maxPreemptors is for how many kinds of tasks each call of Preempt looks at the workers. If none of
+// them starts so, the next call continues with others.
+const maxPreemptors = 8
+
 // preemptors returns the urgent ready queues whose first tasks may take the places of others,
-// the oldest first.
+// the oldest first. Of those in one queue that need the same of a worker, it is the oldest.
 func (s *Scheduler) preemptors(valid func(TaskRef) bool, ending func(WorkerID) bool) (list []*readyQueue) {
 	for _, c := range s.classes {
 		r := &c.queues[Urgent]
@@ -108,7 +112,17 @@ func (s *Scheduler) preemptors(valid func(TaskRef) bool, ending func(WorkerID) b
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *readyQueue) int { return cmp.Compare(a.front().seq, b.front().seq) })
-	return list
+	type kind struct {
+		queue *queue
+		shape *shape
+	}
+	seen := make(map[kind]bool)
+	return slices.DeleteFunc(list, func(r *readyQueue) bool {
+		k := kind{r.class.flow.queue, r.class.shape}
+		same := seen[k] && r.class.affinity == nil // with a key, only its worker is looked at
+		seen[k] = seen[k] || r.class.affinity == nil
+		return same
+	})
 }
 
 // isPreempting reports whether attempts of a queue are ending for one of its tasks. If they are not
@@ -193,9 +207,9 @@ func (q *queue) lacks(c *class, p Priority) (l lack, ok bool) {
 	return l, true
 }
 
-// lacks returns what must become free on a worker for a shape, and of quotas.
-func (w *worker) lacks(c *shape, quota lack) lack {
-	l := lack{slots: max(quota.slots, int64(w.used)+1-int64(w.slots), 0)}
+// lacks returns what must become free on a worker for a shape, and of quotas. needs has its needs.
+func (w *worker) lacks(c *shape, quota lack, needs []need) lack {
+	l := lack{max(quota.slots, int64(w.used)+1-int64(w.slots), 0), needs}
 	for _, n := range c.needs {
 		if short := max(n.amount-w.free(n.resource), quota.of(n.resource)); short > 0 {
 			l.needs = append(l.needs, need{n.resource, short})
@@ -207,22 +221,44 @@ func (w *worker) lacks(c *shape, quota lack) lack {
 // cover returns attempts on a worker whose ends are enough for a class, and the highest of their
 // priorities: the lowest that is enough. nil: there are not enough.
 func (s *Scheduler) cover(w *worker, c *class, quota lack) (list []Yield, highest Priority) {
-	offers := slices.DeleteFunc(slices.Clone(w.yields), func(y Yield) bool { return s.classes[y.Class].flow.queue != c.flow.queue })
-	slices.SortFunc(offers, func(a, b Yield) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Class, b.Class))
-	})
+	offers := s.yieldsOf(w, c.flow.queue)
 	for i, y := range offers {
-		if last := i+1 == len(offers) || offers[i+1].Priority > y.Priority; !last || y.Priority == Urgent {
+		if i+1 < len(offers) && offers[i+1].Priority == y.Priority {
 			continue
 		}
-		if list = s.few(offers[:i+1], w.lacks(c.shape, quota)); list != nil {
-			return list, y.Priority
+		l := w.lacks(c.shape, quota, s.lacking[:0])
+		s.lacking = l.needs
+		if s.suffice(offers[:i+1], &l) {
+			return s.few(offers[:i+1], w.lacks(c.shape, quota, s.lacking[:0])), y.Priority
 		}
 	}
 	return nil, Urgent
 }
 
-// few returns attempts among offers whose ends give all that is lacking; nil: there are not enough.
+// yieldsOf returns what a worker has for urgent tasks of a queue, the lowest priority first, until the
+// next call.
+func (s *Scheduler) yieldsOf(w *worker, q *queue) []Yield {
+	s.offered = s.offered[:0]
+	for _, y := range w.yields {
+		if s.classes[y.Class].flow.queue == q {
+			s.offered = append(s.offered, y)
+		}
+	}
+	slices.SortFunc(s.offered, func(a, b Yield) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Class, b.Class))
+	})
+	return s.offered
+}
+
+// suffice reports whether the ends of all offers give what is lacking, and takes them off that.
+func (s *Scheduler) suffice(offers []Yield, l *lack) bool {
+	for _, y := range offers {
+		l.change(s.classes[y.Class].shape, -int64(y.N))
+	}
+	return l.isZero()
+}
+
+// few returns attempts among offers whose ends give all that is lacking; the ends of all offers do.
 // It takes those first that give most of it, which are the fewest if one thing is lacking: the greedy
 // algorithm for set covers (V. Chvátal, 1979). Then it leaves out what is not needed any more.
 func (s *Scheduler) few(offers []Yield, l lack) (list []Yield) {
@@ -234,9 +270,6 @@ func (s *Scheduler) few(offers []Yield, l lack) (list []Yield) {
 			if gain := l.gain(s.classes[y.Class].shape); y.N > 0 && gain > most {
 				best, most = i, gain
 			}
-		}
-		if best < 0 {
-			return nil
 		}
 		left[best].N--
 		l.change(s.classes[left[best].Class].shape, -1)

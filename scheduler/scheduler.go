@@ -52,6 +52,9 @@ type Scheduler struct {
 	wants        []*queue       // that need one, in the order in which they get it
 	saving       []*queue       // that save quotas for a task
 	yields       int            // attempts on all workers that give their places to urgent tasks
+	untried      int            // kinds of urgent tasks for which the next call of Preempt does not look
+	offered      []Yield        // scratch space of yieldsOf
+	lacking      []need         // scratch space of cover
 	unkept       bool           // those may be made now: one has ended, or a worker accepts tasks
 	fitting      bool           // a worker had capacity for the task of one of those
 
