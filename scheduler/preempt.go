@@ -40,6 +40,10 @@ func (s *Scheduler) Yields(id WorkerID, c ClassID, p Priority, n int) {
 	s.addYields(c, n)
 }
 
+// StartedByAge reports whether the last task that Next has started was the oldest of its queue at
+// its turn by age. If its attempt ended for an urgent task, the turn would be lost.
+func (s *Scheduler) StartedByAge() bool { return s.byAge }
+
 // IsPreemptible reports whether tasks of a class are preemptible.
 func (s *Scheduler) IsPreemptible(c ClassID) bool { return s.classes[c].yields }
 
@@ -59,49 +63,59 @@ func (s *Scheduler) removeYields(w *worker) {
 // MayPreempt reports whether urgent tasks wait, or did, while attempts would give them their places.
 func (s *Scheduler) MayPreempt() bool { return s.yields > 0 && s.depth[Urgent] > 0 }
 
-// Preempt chooses attempts that must end for an urgent task of their queue that has waited for
-// a second, and keeps their worker for it. Call it when Next finds nothing to start, and again until
-// ok is false. The attempts are as few as possible on one worker, of priorities as low as
-// possible. ending reports whether attempts end on a worker for an earlier Preemption: a
-// queue has one at a time, so that what ends is not taken by a task of another one.
+// Preempt chooses attempts that must end for urgent tasks of their queues that have waited for
+// a second, and keeps their workers for these. Call it when Next finds nothing to start. For each
+// task, the attempts are as few as possible on one worker, of priorities as low as possible.
+// ending reports whether attempts end on a worker for an earlier Preemption: a queue has one at a
+// time. Nothing ends for a task that uses named limits: they are not kept for it meanwhile.
 //
 // Preemption cannot continue in a circle: what it stops has a strictly lower priority than what it
 // starts. valid is as in Next.
-func (s *Scheduler) Preempt(valid func(TaskRef) bool, ending func(WorkerID) bool) (p Preemption, ok bool) {
+func (s *Scheduler) Preempt(valid func(TaskRef) bool, ending func(WorkerID) bool) (found []Preemption) {
 	if !s.MayPreempt() {
-		return p, false
+		return nil
 	}
 	list := s.preemptors(valid, ending)
 	if s.untried >= len(list) {
 		s.untried = 0
 	}
-	for i, r := range list[s.untried:] {
-		if i >= maxPreemptors {
-			s.untried += i
-			return p, false
+	looks := 0
+	for _, r := range list[s.untried:] {
+		if looks == maxPreemptors {
+			return found
 		}
-		if w, yields := s.yieldTo(r); w != nil {
-			k := s.keepWorker(r, w)
-			r.class.flow.queue.preempting, k.preempts = k, true
-			s.recheck(k) // only a quota may be short
-			s.untried = 0
-			return Preemption{r.front().task(), w.id, yields}, true
+		s.untried++
+		if q := r.class.flow.queue; q.preempting == nil {
+			looks++
+			if w, yields := s.yieldTo(r); w != nil {
+				if w.kept != nil { // for this task, in its turn by age
+					s.unkeep(w.kept)
+				}
+				k := s.keepWorker(r, w)
+				q.preempting, k.preempts = k, true
+				s.recheck(k) // only a quota may be short
+				found = append(found, Preemption{r.front().task(), w.id, yields})
+			}
 		}
 	}
 	s.untried = 0
-	return p, false
+	return found
 }
 
-// maxPreemptors is for how many kinds of tasks each call of Preempt looks at the workers. If none of
-// them starts so, the next call continues with others.
-const maxPreemptors = 8
+const (
+	// maxPreemptors is for how many kinds of tasks each call of Preempt looks at the workers. The
+	// next call continues with others.
+	maxPreemptors = 8
+	// maxYields is how many attempts end for a task at most.
+	maxYields = 100
+)
 
 // preemptors returns the urgent ready queues whose first tasks may take the places of others,
 // the oldest first. Of those in one queue that need the same of a worker, it is the oldest.
 func (s *Scheduler) preemptors(valid func(TaskRef) bool, ending func(WorkerID) bool) (list []*readyQueue) {
 	for _, c := range s.classes {
 		r := &c.queues[Urgent]
-		if r.n == 0 || c.full() || c.flow.queue.yields == 0 || c.flow.queue.paused {
+		if r.n == 0 || len(c.limits) > 0 || c.groupFull() || c.flow.queue.yields == 0 || c.flow.queue.paused {
 			continue
 		}
 		for r.n > 0 && s.isStale(r.front(), valid) {
@@ -125,10 +139,10 @@ func (s *Scheduler) preemptors(valid func(TaskRef) bool, ending func(WorkerID) b
 	})
 }
 
-// isPreempting reports whether attempts of a queue are ending for one of its tasks. If they are not
-// any more, and have not been enough, its worker is not kept any longer.
+// isPreempting reports whether attempts of a queue are ending for one of its tasks, or have ended and
+// are enough. If they are not, its worker is not kept any longer.
 func (s *Scheduler) isPreempting(q *queue, ending func(WorkerID) bool) bool {
-	if k := q.preempting; k != nil && !k.due && !ending(k.worker.id) {
+	if k := q.preempting; k != nil && !(k.due && k.ready.mayStart()) && !ending(k.worker.id) {
 		s.unkeep(k)
 	}
 	return q.preempting != nil
@@ -147,12 +161,16 @@ func (s *Scheduler) yieldTo(r *readyQueue) (best *worker, list []Yield) {
 		switch {
 		case quota.isZero() && w.ranked() && w.fits(c.shape):
 			return nil, nil
-		case home != nil && w != home || !w.usable() || w.kept != nil || w.waiting > 0 || len(w.yields) == 0:
+		case home != nil && w != home || !w.usable() || w.kept != nil && !w.kept.isFor(r) || w.waiting > 0 || len(w.yields) == 0:
 			continue
 		}
 		found, highest := s.cover(w, c, quota)
-		if n := attempts(found); n > 0 && (best == nil || cmp.Or(cmp.Compare(highest, least), cmp.Compare(n, attempts(list))) < 0) {
+		n := attempts(found)
+		if n > 0 && (best == nil || cmp.Or(cmp.Compare(highest, least), cmp.Compare(n, attempts(list))) < 0) {
 			best, list, least = w, found, highest
+		}
+		if n == 1 && highest == Low {
+			break // no other is better
 		}
 	}
 	return best, list
@@ -229,7 +247,9 @@ func (s *Scheduler) cover(w *worker, c *class, quota lack) (list []Yield, highes
 		l := w.lacks(c.shape, quota, s.lacking[:0])
 		s.lacking = l.needs
 		if s.suffice(offers[:i+1], &l) {
-			return s.few(offers[:i+1], w.lacks(c.shape, quota, s.lacking[:0])), y.Priority
+			if list = s.few(offers[:i+1], w.lacks(c.shape, quota, s.lacking[:0])); list != nil {
+				return list, y.Priority
+			}
 		}
 	}
 	return nil, Urgent
@@ -260,11 +280,15 @@ func (s *Scheduler) suffice(offers []Yield, l *lack) bool {
 
 // few returns attempts among offers whose ends give all that is lacking; the ends of all offers do.
 // It takes those first that give most of it, which are the fewest if one thing is lacking: the greedy
-// algorithm for set covers (V. Chvátal, 1979). Then it leaves out what is not needed any more.
+// algorithm for set covers (V. Chvátal, 1979). Then it leaves out what is not needed any more. nil:
+// these are more than maxYields.
 func (s *Scheduler) few(offers []Yield, l lack) (list []Yield) {
 	left := slices.Clone(offers)
 	var order []int // positions in offers
 	for !l.isZero() {
+		if len(order) == maxYields {
+			return nil
+		}
 		best, most := -1, uint64(0)
 		for i, y := range left {
 			if gain := l.gain(s.classes[y.Class].shape); y.N > 0 && gain > most {

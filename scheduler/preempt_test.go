@@ -15,10 +15,11 @@ type stage struct {
 	pushed  int
 	running []scheduler.Assignment
 	ending  map[scheduler.WorkerID]bool
+	yields  map[scheduler.Assignment]int // attempts that may end, by worker, class and priority
 }
 
 func newStage(workers int, c scheduler.Capacity) *stage {
-	x := &stage{s: scheduler.New(1), ending: map[scheduler.WorkerID]bool{}}
+	x := &stage{s: scheduler.New(1), ending: map[scheduler.WorkerID]bool{}, yields: map[scheduler.Assignment]int{}}
 	for id := range workers {
 		x.s.AddWorker(scheduler.WorkerID(id+1), c) //nolint:gosec // small
 	}
@@ -44,8 +45,9 @@ func (x *stage) wait() {
 
 func (x *stage) start() (started []scheduler.Assignment) {
 	for a, ok := x.s.Next(nil); ok; a, ok = x.s.Next(nil) {
-		if a.Priority < scheduler.Urgent && x.s.IsPreemptible(a.Class) {
+		if a.Priority < scheduler.Urgent && x.s.IsPreemptible(a.Class) && !x.s.StartedByAge() {
 			x.s.Yields(a.Worker, a.Class, a.Priority, 1)
+			x.yields[scheduler.Assignment{Worker: a.Worker, Class: a.Class, Priority: a.Priority}]++
 		}
 		started = append(started, a)
 	}
@@ -56,7 +58,8 @@ func (x *stage) start() (started []scheduler.Assignment) {
 // end ends a running attempt of a class and priority on a worker.
 func (x *stage) end(w scheduler.WorkerID, c scheduler.ClassID, p scheduler.Priority) {
 	i := slices.IndexFunc(x.running, func(a scheduler.Assignment) bool { return a.Worker == w && a.Class == c && a.Priority == p })
-	if p < scheduler.Urgent && x.s.IsPreemptible(c) {
+	if k := (scheduler.Assignment{Worker: w, Class: c, Priority: p}); x.yields[k] > 0 {
+		x.yields[k]--
 		x.s.Yields(w, c, p, -1)
 	}
 	x.s.Release(w, c, p)
@@ -64,11 +67,12 @@ func (x *stage) end(w scheduler.WorkerID, c scheduler.ClassID, p scheduler.Prior
 }
 
 func (x *stage) preempt() (scheduler.Preemption, bool) {
-	p, ok := x.s.Preempt(nil, func(w scheduler.WorkerID) bool { return x.ending[w] })
-	if ok {
-		x.ending[p.Worker] = true
+	list := x.s.Preempt(nil, func(w scheduler.WorkerID) bool { return x.ending[w] })
+	if len(list) == 0 {
+		return scheduler.Preemption{}, false
 	}
-	return p, ok
+	x.ending[list[0].Worker] = true
+	return list[0], true
 }
 
 // endAll ends what ends for a preemption, and puts the tasks behind all others.

@@ -53,6 +53,7 @@ type Scheduler struct {
 	saving       []*queue       // that save quotas for a task
 	yields       int            // attempts on all workers that give their places to urgent tasks
 	untried      int            // kinds of urgent tasks for which the next call of Preempt does not look
+	byAge        bool           // see StartedByAge
 	offered      []Yield        // scratch space of yieldsOf
 	lacking      []need         // scratch space of cover
 	unkept       bool           // those may be made now: one has ended, or a worker accepts tasks
@@ -155,7 +156,7 @@ func (s *Scheduler) Len() int {
 // are dropped when Next reaches them. It must not call the Scheduler. nil: all
 // are valid.
 func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
-	if s.reshare {
+	if s.byAge = false; s.reshare {
 		s.rekey()
 	}
 	if s.affinity.spent || s.affinity.stale {
@@ -239,6 +240,7 @@ func (s *Scheduler) start(q *queue, valid func(TaskRef) bool) (Assignment, bool)
 					s.saveForOldest(q, e.seq, valid)
 					s.keepForOldest(q, e.seq, valid)
 				}
+				s.byAge = aged
 				return s.startInTurn(r, w, valid), true
 			}
 			s.block(c)

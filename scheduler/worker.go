@@ -244,6 +244,7 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 	s.reshare = true
 	s.fleetChanged()
 	s.fleet.remove(wk)
+	s.affinity.bound = slices.DeleteFunc(s.affinity.bound, func(x *worker) bool { return x == wk })
 	wk.accepting = false
 	if wk.kept != nil {
 		s.unkeep(wk.kept)

@@ -169,7 +169,7 @@ func (d *dispatcher) assign(b *batch) {
 		w.assignedAt = b.now
 		observed := d.noteSpilled(it.AttemptRef, &a)
 		x := held{AttemptRef: it.AttemptRef, class: a.Class, priority: a.Priority, assigned: b.at, number: w.assignments, observed: observed}
-		if d.sched.IsPreemptible(a.Class) {
+		if d.sched.IsPreemptible(a.Class) && !d.sched.StartedByAge() {
 			d.workers.mayYield(b.view, w, &x)
 		}
 		w.held.add(x)

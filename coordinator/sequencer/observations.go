@@ -45,6 +45,16 @@ func (o *observations) has(a fsm.AttemptRef) bool {
 	return ok && x.Attempt == a.Attempt
 }
 
+// startedMS returns when the worker began an attempt, as far as it is known; else 0.
+func (o *observations) startedMS(a fsm.AttemptRef) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if x, ok := o.m[a.Job][a.Index]; ok && x.Attempt == a.Attempt {
+		return x.StartedMS
+	}
+	return 0
+}
+
 func (o *observations) forget(a fsm.AttemptRef) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

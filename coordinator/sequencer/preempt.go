@@ -26,6 +26,7 @@ const (
 type preemption struct {
 	sched    *scheduler.Scheduler
 	workers  *workerTable
+	since    time.Time // when the term began
 	nextAt   time.Time
 	interval time.Duration
 }
@@ -38,23 +39,42 @@ func (x *preemption) run(b *batch) {
 		return // a full batch is followed by another immediately
 	}
 	x.interval = min(max(2*x.interval, minPreemptInterval), sweepInterval)
-	for p, ok := x.sched.Preempt(isReady(b.view), x.isEnding); ok; p, ok = x.sched.Preempt(isReady(b.view), x.isEnding) {
-		x.interval = minPreemptInterval
-		for _, y := range p.Yields {
-			x.end(b, &p, y)
+	began := time.Now()
+	if !x.workersReturn(b.now) {
+		for _, p := range x.sched.Preempt(isReady(b.view), x.isEnding) {
+			x.interval = minPreemptInterval
+			for _, y := range p.Yields {
+				x.end(b, &p, y)
+			}
 		}
 	}
-	x.nextAt = b.now.Add(x.interval)
+	// With many workers, it takes a tenth of the leader's time at most.
+	x.nextAt = b.now.Add(max(x.interval, 10*time.Since(began)))
+}
+
+// workersReturn reports whether workers that had a session with the last leader may still be about to
+// return to this one, with free slots.
+func (x *preemption) workersReturn(now time.Time) bool {
+	if now.Sub(x.since) > x.workers.cfg.LivenessTimeout {
+		return false
+	}
+	for _, w := range x.workers.byID { // unordered: any of them decides
+		if w.session == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // isEnding reports whether a worker holds attempts that end for an urgent task.
 func (x *preemption) isEnding(id scheduler.WorkerID) bool { return x.ends(id) > 0 }
 
-// ends returns how many attempts that a worker holds end for an urgent task.
+// ends returns how many attempts that a worker holds end for an urgent task. What it does not end in
+// time, it may never end.
 func (x *preemption) ends(id scheduler.WorkerID) (n int) {
 	if w := x.workers.byID[fsm.WorkerID(id)]; w != nil {
 		for i := range w.held.list {
-			if w.held.list[i].preemptedBy != 0 {
+			if a := &w.held.list[i]; a.preemptedBy != 0 && !a.stopped {
 				n++
 			}
 		}
@@ -74,7 +94,7 @@ func (x *preemption) endsFor(t fsm.TaskRef) (fsm.WorkerID, int) {
 }
 
 // end stops attempts of a class and priority: those first that have not started, and of the others
-// the last to be assigned.
+// those that began last.
 func (x *preemption) end(b *batch, p *scheduler.Preemption, y scheduler.Yield) {
 	w := x.workers.byID[fsm.WorkerID(p.Worker)]
 	var list []*held
@@ -87,7 +107,8 @@ func (x *preemption) end(b *batch, p *scheduler.Preemption, y scheduler.Yield) {
 		if (a.started == 0) != (b.started == 0) {
 			return cmp.Compare(min(a.started, 1), min(b.started, 1))
 		}
-		return cmp.Or(cmp.Compare(b.number, a.number), compareAttempts(a.AttemptRef, b.AttemptRef))
+		return cmp.Or(cmp.Compare(x.workers.running.startedMS(b.AttemptRef), x.workers.running.startedMS(a.AttemptRef)),
+			cmp.Compare(b.number, a.number), compareAttempts(a.AttemptRef, b.AttemptRef))
 	})
 	for _, a := range list[:min(y.N, len(list))] {
 		a.preemptedBy, a.drained = fsm.JobID(p.Task.Job), b.at
@@ -104,7 +125,7 @@ func (x *preemption) end(b *batch, p *scheduler.Preemption, y scheduler.Yield) {
 // A task ends so at most maxPreempted times: of its earlier attempts, those that neither failed nor
 // were lost were released, for this reason or another.
 func (t *workerTable) mayYield(v *fsm.State, w *worker, x *held) {
-	if x.yields || x.stopped || x.priority >= scheduler.Urgent || !t.sched.IsPreemptible(x.class) {
+	if x.yields || x.stopped || x.drained != 0 || x.priority >= scheduler.Urgent || !t.sched.IsPreemptible(x.class) {
 		return
 	}
 	task, ok := v.Task(x.TaskRef)

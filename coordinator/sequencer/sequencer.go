@@ -96,7 +96,7 @@ func New(cfg Config) (*Sequencer, error) {
 		queued: queueTimeouts{until: make(map[fsm.TaskRef]time.Time)}, queueWaits: queueWaits{byQueue: make(map[string]*lastWaits)},
 	}
 	s.stealing = stealing{sched: sched, workers: &s.workers}
-	s.preempt = preemption{sched: sched, workers: &s.workers}
+	s.preempt = preemption{sched: sched, workers: &s.workers, since: now}
 	s.retention = retention{cfg: c, workers: &s.workers}
 	s.uploads = uploads{cfg: c, retention: &s.retention, byKey: make(map[string]*submission)}
 	s.schedules = schedules{cfg: c, timers: &s.timers, uploads: &s.uploads, byID: make(map[fsm.ScheduleID]*schedule)}
