@@ -264,3 +264,53 @@ func TestAnotherWorkerIsChosenIfTheFirstIsLost(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The older task has a key, whose worker runs nothing that may end. The other one has none.
+func TestAnUrgentTaskWithAKeyDoesNotHoldBackOthers(t *testing.T) {
+	t.Parallel()
+	x := newStage(2, scheduler.Capacity{Slots: 1})
+	home := scheduler.ChooseKeyWorker("", "a", []scheduler.WorkerID{1, 2})
+	x.s.SetAccepting(home, false)
+	x.push(1, preemptible("ml"), scheduler.Low)
+	x.start()
+	x.s.SetAccepting(home, true)
+	x.push(1, scheduler.Demand{Queue: "ml"}, scheduler.Low)
+	x.start()
+	x.push(1, scheduler.Demand{Queue: "ml", Affinity: "a"}, scheduler.Urgent)
+	urgent := x.push(1, scheduler.Demand{Queue: "ml"}, scheduler.Urgent)
+	x.start()
+	x.wait()
+	if p, ok := x.preempt(); !ok || p.Task != urgent || p.Worker != 3-home {
+		t.Errorf("got %+v, %v, want a place on worker %d for %v", p, ok, 3-home, urgent)
+	}
+}
+
+// At a turn by age, the only worker is kept for the urgent task itself, of which an attempt that may
+// end takes the rest.
+func TestAnUrgentTaskTakesAPlaceOnTheWorkerThatIsKeptForIt(t *testing.T) {
+	t.Parallel()
+	x := newStage(1, scheduler.Capacity{Slots: 8, Resources: cpus(2)})
+	large := preemptible("ml")
+	large.Resources = cpus(1)
+	x.push(2, large, scheduler.Low)
+	x.start()
+	urgent := x.push(1, scheduler.Demand{Queue: "ml", Resources: cpus(2)}, scheduler.Urgent)
+	for range 20 {
+		x.push(1, scheduler.Demand{Queue: "ml"}, scheduler.Low)
+		for _, a := range x.start() {
+			x.end(a.Worker, a.Class, a.Priority)
+		}
+	}
+	if len(x.s.Reservations()) != 1 || x.s.Reservations()[0].Task != urgent {
+		t.Fatalf("kept: %+v, want for %v", x.s.Reservations(), urgent)
+	}
+	x.wait()
+	p, ok := x.preempt()
+	if !ok || p.Task != urgent {
+		t.Fatalf("got %+v, %v, want ends for %v", p, ok, urgent)
+	}
+	x.endAll(p)
+	if started := x.start(); len(started) == 0 || started[0].Task != urgent {
+		t.Errorf("%+v start, want the urgent task", started)
+	}
+}
