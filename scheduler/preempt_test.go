@@ -314,3 +314,79 @@ func TestAnUrgentTaskTakesAPlaceOnTheWorkerThatIsKeptForIt(t *testing.T) {
 		t.Errorf("%+v start, want the urgent task", started)
 	}
 }
+
+// Another queue could give its place with a lower priority.
+func TestAttemptsOfOtherQueuesDoNotEnd(t *testing.T) {
+	t.Parallel()
+	x := newStage(1, scheduler.Capacity{Slots: 1})
+	x.push(1, preemptible("other"), scheduler.Low)
+	x.start()
+	x.s.AddWorker(2, scheduler.Capacity{Slots: 1})
+	x.push(1, preemptible("ml"), scheduler.High)
+	x.start()
+	x.push(1, scheduler.Demand{Queue: "ml"}, scheduler.Urgent)
+	x.start()
+	x.wait()
+	if p, ok := x.preempt(); !ok || p.Worker != 2 {
+		t.Errorf("got %+v, %v, want worker 2, where an attempt of the queue runs", p, ok)
+	}
+}
+
+func TestUrgentAttemptsDoNotEndWhateverTheCallerNames(t *testing.T) {
+	t.Parallel()
+	x := newStage(1, scheduler.Capacity{Slots: 1})
+	x.push(1, preemptible("ml"), scheduler.Urgent)
+	x.start()
+	x.s.Yields(1, x.running[0].Class, scheduler.Urgent, 1)
+	x.push(1, scheduler.Demand{Queue: "ml"}, scheduler.Urgent)
+	x.start()
+	x.wait()
+	if p, ok := x.preempt(); ok {
+		t.Errorf("got %+v, want nothing", p)
+	}
+}
+
+// The attempt with both gives most of what is lacking, and is not enough. With the other two, it is
+// not needed.
+func TestNoAttemptEndsThatIsNotNeeded(t *testing.T) {
+	t.Parallel()
+	both := func(n, gpus int64) scheduler.Demand {
+		d := preemptible("ml")
+		d.Resources = cpusAndGPUs(n, gpus)
+		return d
+	}
+	x := newStage(1, scheduler.Capacity{Slots: 8, Resources: cpusAndGPUs(5, 5)})
+	for _, d := range []scheduler.Demand{both(2, 2), both(3, 0), both(0, 3)} {
+		x.push(1, d, scheduler.Low)
+	}
+	x.start()
+	x.push(1, scheduler.Demand{Queue: "ml", Resources: cpusAndGPUs(3, 3)}, scheduler.Urgent)
+	x.start()
+	x.wait()
+	p, ok := x.preempt()
+	some := slices.ContainsFunc(p.Yields, func(y scheduler.Yield) bool { return y.Class == x.s.Class(both(2, 2)) })
+	if !ok || some || len(p.Yields) != 2 {
+		t.Errorf("got %+v, %v, want the two attempts that hold one resource each", p, ok)
+	}
+}
+
+func TestMoreAttemptsEndRatherThanOneOfAHigherPriority(t *testing.T) {
+	t.Parallel()
+	cpu := func(n int64) scheduler.Demand {
+		d := preemptible("ml")
+		d.Resources = cpus(n)
+		return d
+	}
+	x := newStage(1, scheduler.Capacity{Slots: 4, Resources: cpus(4)})
+	x.push(4, cpu(1), scheduler.Low)
+	x.start()
+	x.s.AddWorker(2, scheduler.Capacity{Slots: 4, Resources: cpus(4)})
+	x.push(1, cpu(4), scheduler.Normal)
+	x.start()
+	x.push(1, scheduler.Demand{Queue: "ml", Resources: cpus(3)}, scheduler.Urgent)
+	x.start()
+	x.wait()
+	if p, ok := x.preempt(); !ok || p.Worker != 1 || len(p.Yields) != 1 || p.Yields[0].N != 3 {
+		t.Errorf("got %+v, %v, want three low attempts on worker 1", p, ok)
+	}
+}
