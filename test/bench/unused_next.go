@@ -31,15 +31,9 @@ func (b *bench) unusedNext(ctx context.Context, base baseBuild) error {
 	}
 	for range b.rounds {
 		for i, program := range programs {
-			cmd := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", plainNext, "-test.benchtime", b.benchTime(), "-test.benchmem") //nolint:gosec // built above
-			cmd.Dir = filepath.Join(sources[i], "scheduler")
-			out, err := cmd.CombinedOutput()
+			took, allocated, err := oneBenchmark(ctx, b, program, filepath.Join(sources[i], "scheduler"), plainNext)
 			if err != nil {
-				return fmt.Errorf("running the benchmark of the scheduler, %s: %w\n%s", unusedNames[i], err, out)
-			}
-			took, allocated, err := plainFigures(out)
-			if err != nil {
-				return fmt.Errorf("%s: %w\n%s", unusedNames[i], err, out)
+				return fmt.Errorf("%s: %w", unusedNames[i], err)
 			}
 			times[i], allocs[i] = append(times[i], took), append(allocs[i], allocated)
 		}
@@ -47,7 +41,42 @@ func (b *bench) unusedNext(ctx context.Context, base baseBuild) error {
 	unusedNames.rows(b, "features unused: scheduler, Next/plain", "ns/task", "alone, on one core, in turns; 1,000 workers x 8 slots, 10,000 tasks waiting",
 		"target: at most 1.03 x", times[0], times[1])
 	unusedNames.rows(b, "  features unused: scheduler, allocations", "per task", "", "target: 0", allocs[0], allocs[1])
+	return b.preemptionNext(ctx, programs[1], filepath.Join(root, "scheduler"))
+}
+
+// preemptionNext measures what it costs the scheduler that all tasks are preemptible, while no urgent
+// task waits. program has the tests of the scheduler of this build.
+func (b *bench) preemptionNext(ctx context.Context, program, dir string) error {
+	names := pairNames{"none", "all"}
+	var times, allocs [2][]float64
+	for range b.rounds {
+		for i, name := range []string{"plain", "preemptible"} {
+			took, allocated, err := oneBenchmark(ctx, b, program, dir, "^BenchmarkNextPreemptible$/^"+name+"$")
+			if err != nil {
+				return fmt.Errorf("tasks that are preemptible, %s: %w", names[i], err)
+			}
+			times[i], allocs[i] = append(times[i], took), append(allocs[i], allocated)
+		}
+	}
+	names.rows(b, "no urgent task: scheduler, preemptible tasks", "ns/task", "alone, on one core, in turns; 1,000 workers x 8 slots, all busy, 192,000 tasks waiting",
+		"", times[0], times[1])
+	names.rows(b, "  no urgent task: scheduler, allocations, preemptible tasks", "per task", "", "target: 0", allocs[0], allocs[1])
 	return nil
+}
+
+// oneBenchmark runs the only benchmark of a pattern, and returns the time and the allocations of each
+// operation.
+func oneBenchmark(ctx context.Context, b *bench, program, dir, pattern string) (ns, allocs float64, err error) {
+	cmd := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", pattern, "-test.benchtime", b.benchTime(), "-test.benchmem") //nolint:gosec // built by the caller
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return 0, 0, fmt.Errorf("running the benchmark of the scheduler: %w\n%s", err, out)
+	}
+	if ns, allocs, err = plainFigures(out); err != nil {
+		return 0, 0, fmt.Errorf("%w\n%s", err, out)
+	}
+	return ns, allocs, nil
 }
 
 // buildTest builds the tests of a package of the module in source.
