@@ -82,6 +82,7 @@ func (o *operator) prepare(ctx context.Context) error {
 func (o *operator) setAll(ctx context.Context) error {
 	for name, to := range map[string]*dtaskv1.QueueSettings{
 		wideQueue:    {Weight: 3, Require: map[string]string{"zone": wideZone}},
+		crampedQueue: {Weight: 1, MaxRunning: crampedRunning},
 		meteredQueue: {Weight: 2, Max: map[string]int64{Resource: 1000 * meterQuota}},
 	} {
 		if _, err := o.w.clients[0].SetQueue(ctx, name, to, 0); err != nil {

@@ -48,6 +48,10 @@ type shape struct {
 	ticked bool
 	// held makes tasks take longer than a leader waits for a worker.
 	held bool
+	// priority is that of the job; 0 = normal.
+	priority dtaskv1.Priority
+	// preemptible makes its tasks give their places to urgent ones.
+	preemptible bool
 }
 
 // shapes lists all shapes.
@@ -164,6 +168,7 @@ func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1
 	if err != nil {
 		return nil, plan, fmt.Errorf("building job of shape %s: %w", s.name, err)
 	}
+	prioritize(job, s)
 	plan.Body, err = digest(job)
 	return job, plan, err
 }

@@ -144,6 +144,9 @@ func (w *Workload) Run(ctx, until context.Context) error {
 		others(1, shapes)
 	}
 	others(gatedUsers, gatedShapes())
+	for _, shapes := range crampedUsers() {
+		others(1, shapes)
+	}
 	group.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()

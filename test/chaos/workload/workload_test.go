@@ -14,7 +14,7 @@ func TestEveryShapeIsAValidJob(t *testing.T) {
 	t.Parallel()
 	w := &Workload{cfg: Config{Programs: cluster.Programs{Dir: "/bin"}, Ledger: "/ledger"}}
 	w.cfg.Workers, w.cfg.Shifts = 4, true
-	for _, s := range slices.Concat(slices.Concat(ratedUsers()...), shapes(), limitedShapes(), gatedShapes()) {
+	for _, s := range slices.Concat(slices.Concat(ratedUsers()...), slices.Concat(crampedUsers()...), shapes(), limitedShapes(), gatedShapes()) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for range 20 {
 			job, plan, err := w.build(random, s, "name", "key")
