@@ -146,9 +146,10 @@ func (x *preemptTest) pushTask(task modelTask) {
 }
 
 // next starts the next task, and reports whether there was one.
-func (x *preemptTest) next(t *rapid.T) (a scheduler.Assignment, ok bool) {
-	if a, ok = x.s.Next(x.valid); !ok {
-		return a, false
+func (x *preemptTest) next(t *rapid.T) bool {
+	a, ok := x.s.Next(x.valid)
+	if !ok {
+		return false
 	}
 	i := slices.IndexFunc(x.model.ready, func(m modelTask) bool { return m.ref == a.Task })
 	if i < 0 {
@@ -173,11 +174,11 @@ func (x *preemptTest) next(t *rapid.T) (a scheduler.Assignment, ok bool) {
 		x.s.Yields(a.Worker, a.Class, a.Priority, 1)
 	}
 	x.attempts = append(x.attempts, at)
-	return a, true
+	return true
 }
 
 func (x *preemptTest) fill(t *rapid.T) {
-	for _, ok := x.next(t); ok; _, ok = x.next(t) {
+	for x.next(t) {
 		x.check(t)
 	}
 	x.check(t)
