@@ -5,6 +5,15 @@ import (
 	"slices"
 )
 
+// PreemptOne is Preempt for the oldest task for which it finds anything.
+func (s *Scheduler) PreemptOne(valid func(TaskRef) bool, ending func(WorkerID) bool) (p Preemption, ok bool) {
+	s.untried = 0
+	for _, p := range s.preempt(valid, ending, 1) {
+		return p, true
+	}
+	return p, false
+}
+
 // checkYields checks the counts of attempts that give their places to urgent tasks.
 func (s *Scheduler) checkYields() error {
 	total, byQueue := 0, make(map[*queue]int)

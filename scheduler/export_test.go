@@ -47,6 +47,7 @@ type Kept struct {
 	Due    bool
 
 	Priority Priority
+	Preempts bool // attempts end for the task
 }
 
 // Wants returns how many queues want a worker to be kept free.
@@ -55,7 +56,7 @@ func (s *Scheduler) Wants() int { return len(s.wants) }
 // Kept returns the reservations, the oldest first.
 func (s *Scheduler) Kept() (list []Kept) {
 	for _, k := range s.reservations {
-		list = append(list, Kept{k.worker.id, k.queue, k.ready.class.id, k.seq, k.due, k.ready.priority})
+		list = append(list, Kept{k.worker.id, k.queue, k.ready.class.id, k.seq, k.due, k.ready.priority, k.preempts})
 	}
 	return list
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -71,17 +72,23 @@ func (s *Scheduler) MayPreempt() bool { return s.yields > 0 && s.depth[Urgent] >
 //
 // Preemption cannot continue in a circle: what it stops has a strictly lower priority than what it
 // starts. valid is as in Next.
-func (s *Scheduler) Preempt(valid func(TaskRef) bool, ending func(WorkerID) bool) (found []Preemption) {
+func (s *Scheduler) Preempt(valid func(TaskRef) bool, ending func(WorkerID) bool) []Preemption {
+	return s.preempt(valid, ending, math.MaxInt)
+}
+
+// preempt is Preempt for a number of tasks at most.
+func (s *Scheduler) preempt(valid func(TaskRef) bool, ending func(WorkerID) bool, most int) (found []Preemption) {
 	if !s.MayPreempt() {
 		return nil
 	}
-	list := s.preemptors(valid, ending)
+	s.unkeepPreempted(ending)
+	list := s.preemptors(valid)
 	if s.untried >= len(list) {
 		s.untried = 0
 	}
 	looks := 0
 	for _, r := range list[s.untried:] {
-		if looks == maxPreemptors {
+		if looks == maxPreemptors || len(found) == most {
 			return found
 		}
 		s.untried++
@@ -112,7 +119,7 @@ const (
 
 // preemptors returns the urgent ready queues whose first tasks may take the places of others,
 // the oldest first. Of those in one queue that need the same of a worker, it is the oldest.
-func (s *Scheduler) preemptors(valid func(TaskRef) bool, ending func(WorkerID) bool) (list []*readyQueue) {
+func (s *Scheduler) preemptors(valid func(TaskRef) bool) (list []*readyQueue) {
 	for _, c := range s.classes {
 		r := &c.queues[Urgent]
 		if r.n == 0 || len(c.limits) > 0 || c.groupFull() || c.flow.queue.yields == 0 || c.flow.queue.paused {
@@ -121,7 +128,7 @@ func (s *Scheduler) preemptors(valid func(TaskRef) bool, ending func(WorkerID) b
 		for r.n > 0 && s.isStale(r.front(), valid) {
 			s.drop(r)
 		}
-		if r.n > 0 && r.front().seq <= s.affinity.old && !s.isPreempting(c.flow.queue, ending) {
+		if r.n > 0 && r.front().seq <= s.affinity.old && c.flow.queue.preempting == nil {
 			list = append(list, r)
 		}
 	}
@@ -139,13 +146,13 @@ func (s *Scheduler) preemptors(valid func(TaskRef) bool, ending func(WorkerID) b
 	})
 }
 
-// isPreempting reports whether attempts of a queue are ending for one of its tasks, or have ended and
-// are enough. If they are not, its worker is not kept any longer.
-func (s *Scheduler) isPreempting(q *queue, ending func(WorkerID) bool) bool {
-	if k := q.preempting; k != nil && !(k.due && k.ready.mayStart()) && !ending(k.worker.id) {
-		s.unkeep(k)
+// unkeepPreempted releases the workers where attempts have ended for tasks, and were not enough.
+func (s *Scheduler) unkeepPreempted(ending func(WorkerID) bool) {
+	for _, k := range slices.Backward(s.reservations) { // backwards: unkeep removes it
+		if k.preempts && !(k.due && k.ready.mayStart()) && !ending(k.worker.id) {
+			s.unkeep(k)
+		}
 	}
-	return q.preempting != nil
 }
 
 // yieldTo returns the worker where attempts must end for the first task of a ready queue, and which;
@@ -260,7 +267,7 @@ func (s *Scheduler) cover(w *worker, c *class, quota lack) (list []Yield, highes
 func (s *Scheduler) yieldsOf(w *worker, q *queue) []Yield {
 	s.offered = s.offered[:0]
 	for _, y := range w.yields {
-		if s.classes[y.Class].flow.queue == q {
+		if y.Priority < Urgent && s.classes[y.Class].flow.queue == q {
 			s.offered = append(s.offered, y)
 		}
 	}

@@ -49,7 +49,7 @@ func BenchmarkPreempt(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, ok := s.Preempt(nil, func(scheduler.WorkerID) bool { return false }); ok != (name != "more than ends") {
+				if _, ok := s.PreemptOne(nil, func(scheduler.WorkerID) bool { return false }); ok != (name != "more than ends") {
 					b.Fatalf("found: %v", ok)
 				}
 				b.StopTimer()

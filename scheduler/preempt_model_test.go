@@ -387,7 +387,7 @@ func (x *preemptTest) lacking(t modelTask, id scheduler.WorkerID) (n int) {
 func (x *preemptTest) mayPreempt(t modelTask) bool {
 	m, queue := &x.model, x.model.demands[t.class].Queue
 	q := m.queues[queue]
-	if t.priority != scheduler.Urgent || t.seq > x.old || q.Paused || m.limitFull(t.class) || !m.mayAllow(q, t.class) {
+	if t.priority != scheduler.Urgent || t.seq > x.old || q.Paused || m.limitFull(t.class) || len(m.demands[t.class].Uses) > 0 || !m.mayAllow(q, t.class) {
 		return false
 	}
 	if slices.ContainsFunc(m.saved, func(k scheduler.Saved) bool {
@@ -396,11 +396,20 @@ func (x *preemptTest) mayPreempt(t modelTask) bool {
 		return false
 	}
 	if slices.ContainsFunc(m.kept, func(k scheduler.Kept) bool {
-		return k.Queue == queue && k.Priority == scheduler.Urgent && x.isEnding(k.Worker)
+		if !x.stays(k) {
+			return x.startsWithout(t, k.Worker, nil) // it starts there next
+		}
+		return k.Queue == queue && k.Preempts
 	}) {
 		return false
 	}
 	return !m.mayStart(t.class, t.priority) || !slices.ContainsFunc(x.ids(), func(id scheduler.WorkerID) bool { return m.hasRoom(m.workers[id], t.class) })
+}
+
+// stays reports whether a worker stays kept at the next Preempt: if attempts have ended for a task
+// and were not enough, it does not.
+func (x *preemptTest) stays(k scheduler.Kept) bool {
+	return !k.Preempts || x.isEnding(k.Worker) || k.Due && x.model.mayStart(k.Class, k.Priority)
 }
 
 func (x *preemptTest) ids() (ids []scheduler.WorkerID) {
@@ -413,7 +422,7 @@ func (x *preemptTest) ids() (ids []scheduler.WorkerID) {
 }
 
 // places returns the workers where attempts may end for a task: those that are kept for no other
-// queue, where nothing is prefetched.
+// task, where nothing is prefetched.
 func (x *preemptTest) places(t modelTask) (ids []scheduler.WorkerID) {
 	var homes []scheduler.WorkerID
 	for _, id := range x.ids() {
@@ -424,8 +433,7 @@ func (x *preemptTest) places(t modelTask) (ids []scheduler.WorkerID) {
 	key := x.model.demands[t.class].Affinity
 	for _, id := range homes {
 		w := x.model.workers[id]
-		free := !slices.ContainsFunc(x.model.kept, func(k scheduler.Kept) bool { return k.Worker == id && k.Queue != x.model.demands[t.class].Queue })
-		free = free && !x.startsWithout(t, id, nil) // else it is kept for another task of the queue: that is first
+		free := !slices.ContainsFunc(x.model.kept, func(k scheduler.Kept) bool { return k.Worker == id && k.Seq != t.seq && x.stays(k) })
 		if free && len(w.held) <= w.capacity.Slots && (key == "" || id == scheduler.ChooseKeyWorker("", key, homes)) {
 			ids = append(ids, id)
 		}
@@ -464,7 +472,7 @@ func (x *preemptTest) fewest(t modelTask, id scheduler.WorkerID, list []*preempt
 // preempt compares one Preempt, and reports whether it has found anything.
 func (x *preemptTest) preempt(t *rapid.T) *pendingStart {
 	x.check(t)
-	got, ok := x.s.Preempt(x.valid, x.isEnding)
+	got, ok := x.s.PreemptOne(x.valid, x.isEnding)
 	for _, task := range x.model.ready { // as pushed: the oldest first
 		if ok && task.ref == got.Task || !x.mayPreempt(task) {
 			continue

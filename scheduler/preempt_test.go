@@ -67,12 +67,11 @@ func (x *stage) end(w scheduler.WorkerID, c scheduler.ClassID, p scheduler.Prior
 }
 
 func (x *stage) preempt() (scheduler.Preemption, bool) {
-	list := x.s.Preempt(nil, func(w scheduler.WorkerID) bool { return x.ending[w] })
-	if len(list) == 0 {
-		return scheduler.Preemption{}, false
+	p, ok := x.s.PreemptOne(nil, func(w scheduler.WorkerID) bool { return x.ending[w] })
+	if ok {
+		x.ending[p.Worker] = true
 	}
-	x.ending[list[0].Worker] = true
-	return list[0], true
+	return p, ok
 }
 
 // endAll ends what ends for a preemption, and puts the tasks behind all others.
