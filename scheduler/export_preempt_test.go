@@ -14,6 +14,13 @@ func (s *Scheduler) PreemptOne(valid func(TaskRef) bool, ending func(WorkerID) b
 	return p, false
 }
 
+// UnkeepPreempted is what Preempt does first.
+func (s *Scheduler) UnkeepPreempted(ending func(WorkerID) bool) {
+	if s.MayPreempt() {
+		s.unkeepPreempted(ending)
+	}
+}
+
 // checkYields checks the counts of attempts that give their places to urgent tasks.
 func (s *Scheduler) checkYields() error {
 	total, byQueue := 0, make(map[*queue]int)

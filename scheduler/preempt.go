@@ -149,7 +149,7 @@ func (s *Scheduler) preemptors(valid func(TaskRef) bool) (list []*readyQueue) {
 // unkeepPreempted releases the workers where attempts have ended for tasks, and were not enough.
 func (s *Scheduler) unkeepPreempted(ending func(WorkerID) bool) {
 	for _, k := range slices.Backward(s.reservations) { // backwards: unkeep removes it
-		if k.preempts && !(k.due && k.ready.mayStart()) && !ending(k.worker.id) {
+		if suffices := k.due && k.ready.mayStart(); k.preempts && !suffices && !ending(k.worker.id) {
 			s.unkeep(k)
 		}
 	}
@@ -334,7 +334,7 @@ func (l *lack) gain(sh *shape) (sum uint64) {
 	}
 	sum = part(1, l.slots)
 	for _, n := range l.needs {
-		sum += part(sh.needOf(n.resource), n.amount)
+		sum += part(needOf(sh, n.resource), n.amount)
 	}
 	return sum
 }
@@ -343,13 +343,13 @@ func (l *lack) gain(sh *shape) (sum uint64) {
 func (l *lack) change(sh *shape, n int64) {
 	l.slots += n
 	for i := range l.needs {
-		l.needs[i].amount += n * sh.needOf(l.needs[i].resource)
+		l.needs[i].amount += n * needOf(sh, l.needs[i].resource)
 	}
 }
 
 // needOf returns how much of a resource an attempt holds.
-func (c *shape) needOf(r resourceID) int64 {
-	for _, n := range c.needs {
+func needOf(sh *shape, r resourceID) int64 {
+	for _, n := range sh.needs {
 		if n.resource == r {
 			return n.amount
 		}

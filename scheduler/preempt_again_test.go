@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/dtask/dtask/scheduler"
@@ -25,7 +26,7 @@ func TestAQuotaPreemptionIsTriedAgainIfNothingEnds(t *testing.T) {
 	delete(x.ending, p.Worker) // as reconcile does: preemptedBy = 0
 	x.start()
 	if _, ok := x.preempt(); !ok {
-		t.Errorf("no preemption any more; kept for ever: %+v", x.s.Reservations())
+		t.Errorf("no preemption any more; kept forever: %+v", x.s.Reservations())
 	}
 }
 
@@ -71,7 +72,7 @@ func TestAPreemptionContinuesAfterTheQuotaIsLowered(t *testing.T) {
 	x.endAll(p)
 	x.start()
 	if _, ok := x.preempt(); !ok {
-		t.Errorf("no preemption any more; kept for ever: %+v", x.s.Reservations())
+		t.Errorf("no preemption any more; kept forever: %+v", x.s.Reservations())
 	}
 }
 
@@ -102,9 +103,7 @@ func TestPreemptionIsNotRepeatedInVainForANamedLimit(t *testing.T) {
 		ended++
 		x.endAll(p)
 		x.start() // the next low task takes the place
-		i := len(x.running) - 1
-		for ; x.running[i].Worker != 2; i-- {
-		}
+		i := slices.IndexFunc(x.running, func(a scheduler.Assignment) bool { return a.Worker == 2 })
 		x.end(2, x.running[i].Class, x.running[i].Priority)
 		x.start()
 	}

@@ -395,21 +395,10 @@ func (x *preemptTest) mayPreempt(t modelTask) bool {
 	}) && !m.mayStart(t.class, t.priority) {
 		return false
 	}
-	if slices.ContainsFunc(m.kept, func(k scheduler.Kept) bool {
-		if !x.stays(k) {
-			return x.startsWithout(t, k.Worker, nil) // it starts there next
-		}
-		return k.Queue == queue && k.Preempts
-	}) {
+	if slices.ContainsFunc(m.kept, func(k scheduler.Kept) bool { return k.Queue == queue && k.Preempts }) {
 		return false
 	}
 	return !m.mayStart(t.class, t.priority) || !slices.ContainsFunc(x.ids(), func(id scheduler.WorkerID) bool { return m.hasRoom(m.workers[id], t.class) })
-}
-
-// stays reports whether a worker stays kept at the next Preempt: if attempts have ended for a task
-// and were not enough, it does not.
-func (x *preemptTest) stays(k scheduler.Kept) bool {
-	return !k.Preempts || x.isEnding(k.Worker) || k.Due && x.model.mayStart(k.Class, k.Priority)
 }
 
 func (x *preemptTest) ids() (ids []scheduler.WorkerID) {
@@ -433,7 +422,7 @@ func (x *preemptTest) places(t modelTask) (ids []scheduler.WorkerID) {
 	key := x.model.demands[t.class].Affinity
 	for _, id := range homes {
 		w := x.model.workers[id]
-		free := !slices.ContainsFunc(x.model.kept, func(k scheduler.Kept) bool { return k.Worker == id && k.Seq != t.seq && x.stays(k) })
+		free := !slices.ContainsFunc(x.model.kept, func(k scheduler.Kept) bool { return k.Worker == id && k.Seq != t.seq })
 		if free && len(w.held) <= w.capacity.Slots && (key == "" || id == scheduler.ChooseKeyWorker("", key, homes)) {
 			ids = append(ids, id)
 		}
@@ -471,7 +460,8 @@ func (x *preemptTest) fewest(t modelTask, id scheduler.WorkerID, list []*preempt
 
 // preempt compares one Preempt, and reports whether it has found anything.
 func (x *preemptTest) preempt(t *rapid.T) *pendingStart {
-	x.check(t)
+	x.s.UnkeepPreempted(x.isEnding) // then tasks may start where a worker was kept
+	x.fill(t)
 	got, ok := x.s.PreemptOne(x.valid, x.isEnding)
 	for _, task := range x.model.ready { // as pushed: the oldest first
 		if ok && task.ref == got.Task || !x.mayPreempt(task) {

@@ -500,7 +500,7 @@ func (c *sim) policy() *dtaskv1.TaskPolicy {
 	if c.chance(30) {
 		p.Priority = dtaskv1.Priority(1 + c.rng.IntN(4))
 	}
-	if p.Preemptible = c.chance(50); !p.Preemptible && c.chance(20) {
+	if p.Preemptible = c.chance(50); !p.GetPreemptible() && c.chance(20) {
 		p.Priority = dtaskv1.Priority_PRIORITY_URGENT
 	}
 	return p
