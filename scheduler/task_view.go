@@ -147,10 +147,10 @@ func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid
 	v := &TaskView{
 		priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
 		random: s.random, choices: s.choices, starts: s.starts, presence: slices.Clip(s.presence),
-		preempting: slices.ContainsFunc(s.reservations, func(k *reservation) bool { return k.preempts }),
-		wanted:     len(s.wants) > 0, retried: len(s.wants) > 0 && (s.unkept || s.fitting),
+		wanted: len(s.wants) > 0, retried: len(s.wants) > 0 && (s.unkept || s.fitting),
 		limitOf: make(limitCopies), bounds: make(groupCopies),
 	}
+	v.preempting = slices.ContainsFunc(s.reservations, func(k *reservation) bool { return k.preempts })
 	v.class, v.key = v.copyClass(s.classes[c]), s.KeyWorker(c)
 	scan := scanner{s: s, valid: valid, left: maxScanned, checks: maxChecked, further: maxSimulated}
 	e, seq, found := scan.find(&s.classes[c].queues[p], t)

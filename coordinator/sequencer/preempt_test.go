@@ -94,8 +94,8 @@ func TestATaskIsPreemptedThreeTimesAtMost(t *testing.T) {
 		w.await("the fourth attempt", func() bool { return len(w.held) == 7 })
 		mustSubmit(t, s, spec{key: "now4", n: 1, policy: urgentPolicy()})
 		<-time.After(5 * time.Second)
-		if v := c.task(low, 0); v.State != fsm.Assigned || v.Attempt != 4 {
-			t.Errorf("the preemptible task is %+v", v)
+		if v := c.task(low, 0); v.State != fsm.Assigned || v.Attempt != 4 || len(w.preemptions()) != 3 {
+			t.Errorf("the preemptible task is %+v, after %d preemptions", v, len(w.preemptions()))
 		}
 	})
 }

@@ -22,7 +22,7 @@ func inOrder() []Mutant {
 		},
 		{
 			Name:   "a-start-that-overtakes-takes-the-turn-by-age",
-			Edits:  []Edit{{"scheduler/overtake.go", "of.turn = min(of.turn+1, agedStart-1)", "of.turn = (of.turn + 1) % agedStart"}},
+			Edits:  []Edit{{"scheduler/overtake.go", "q.turn = min(q.turn+1, agedStart-1)", "q.turn = (q.turn + 1) % agedStart"}},
 			Caught: simulation,
 		},
 		{

@@ -7,12 +7,12 @@ func inPreemption() []Mutant {
 	return []Mutant{
 		{
 			Name:   "an-attempt-of-another-queue-is-preempted",
-			Edits:  []Edit{{"scheduler/preempt.go", "func(y Yield) bool { return s.classes[y.Class].flow.queue != c.flow.queue })", "func(Yield) bool { return false })"}},
+			Edits:  []Edit{{"scheduler/preempt.go", "if y.Priority < Urgent && s.classes[y.Class].flow.queue == q {", "if y.Priority < Urgent {"}},
 			Caught: caught("TestAttemptsOfOtherQueuesDoNotEnd"),
 		},
 		{
 			Name:   "an-urgent-attempt-is-preempted",
-			Edits:  []Edit{{"scheduler/preempt.go", "; !last || y.Priority == Urgent {", "; !last {"}, {"scheduler/preempt.go", "c, least := r.class, Urgent\n", "c, least := r.class, Urgent+1\n"}},
+			Edits:  []Edit{{"scheduler/preempt.go", "if y.Priority < Urgent && s.", "if s."}, {"scheduler/preempt.go", "c, least := r.class, Urgent\n", "c, least := r.class, Urgent+1\n"}},
 			Caught: caught("TestUrgentAttemptsDoNotEnd"),
 		},
 		{
@@ -27,8 +27,13 @@ func inPreemption() []Mutant {
 		},
 		{
 			Name:   "the-place-of-a-preempted-attempt-is-not-kept",
-			Edits:  []Edit{{"scheduler/preempt.go", "			s.keepPreempted(r, w)\n", ""}},
+			Edits:  []Edit{{"scheduler/preempt.go", "s.recheck(k) // only a quota may be short", "s.unkeep(k)"}},
 			Caught: caught("TestAnUrgentTaskTakesThePlace"),
+		},
+		{
+			Name:   "a-task-is-preempted-without-an-end",
+			Edits:  []Edit{{"coordinator/sequencer/preempt.go", "released >= maxPreempted {", "released < 0 {"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestATaskIsPreemptedThreeTimesAtMost"}},
 		},
 	}
 }

@@ -17,7 +17,7 @@ func inQueues() []Mutant {
 		},
 		{
 			Name:   "a-start-that-overtakes-is-not-counted",
-			Edits:  []Edit{{"scheduler/overtake.go", "of.turn = min(of.turn+1, agedStart-1)", "of.turn = min(of.turn, agedStart-1)"}},
+			Edits:  []Edit{{"scheduler/overtake.go", "q.turn = min(q.turn+1, agedStart-1)", "q.turn = min(q.turn, agedStart-1)"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TurnByAgeAlthoughUrgent"}},
 		},
 		{

@@ -45,7 +45,7 @@ func inReservations() []Mutant {
 		},
 		{
 			Name:   "a-queue-that-is-set-again-loses-its-worker",
-			Edits:  []Edit{{"scheduler/queue.go", "if q.kept != nil && (q.limit", "if q.kept != nil && (q.set || q.limit"}},
+			Edits:  []Edit{{"scheduler/queue.go", "if q.limit != to.MaxRunning ||", "if q.set || q.limit != to.MaxRunning ||"}},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestALargeTaskStartsAlthoughItsQueue"}},
 		},
 		{
