@@ -62,7 +62,9 @@ func (s *Scheduler) removeYields(w *worker) {
 }
 
 // MayPreempt reports whether urgent tasks wait, or did, while attempts would give them their places.
-func (s *Scheduler) MayPreempt() bool { return s.yields > 0 && s.depth[Urgent] > 0 }
+func (s *Scheduler) MayPreempt() bool {
+	return s.depth[Urgent] > 0 && (s.yields > 0 || slices.ContainsFunc(s.reservations, func(k *reservation) bool { return k.preempts }))
+}
 
 // Preempt chooses attempts that must end for urgent tasks of their queues that have waited for
 // a second, and keeps their workers for these. Call it when Next finds nothing to start. For each

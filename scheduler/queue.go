@@ -204,10 +204,8 @@ func (s *Scheduler) configure(q *queue, to Queue) {
 	// A program may set the same again and again, or another weight, more often than a worker that
 	// is kept free gets capacity.
 	if q.limit != to.MaxRunning || q.paused != to.Paused || !slices.Equal(q.max, most) {
-		for _, k := range [2]*reservation{q.kept, q.preempting} {
-			if k != nil {
-				s.unkeep(k)
-			}
+		if q.kept != nil {
+			s.unkeep(q.kept)
 		}
 	}
 	q.weight, q.limit, q.paused, q.max = max(to.Weight, 1), to.MaxRunning, to.Paused, most

@@ -113,6 +113,7 @@ func TestAWorkerThatIgnoresAPreemptionIsFenced(t *testing.T) {
 		w.await("the stops", func() bool {
 			return len(w.stops) == 2 && w.stops[1].Reason == dtaskv1.StopReason_STOP_REASON_SUPERSEDED
 		})
+		<-time.After(time.Second) // it is scheduled until the next batch
 		if v := c.task(low, 0); v.State != fsm.Pending || v.Failures != 0 {
 			t.Errorf("the preempted task is %+v", v)
 		}
