@@ -45,6 +45,13 @@ func (s *Scheduler) Yields(id WorkerID, c ClassID, p Priority, n int) {
 // its turn by age. If its attempt ended for an urgent task, the turn would be lost.
 func (s *Scheduler) StartedByAge() bool { return s.byAge }
 
+// YieldsAlike reports whether the ends of attempts of two classes give the same to urgent tasks of the
+// same queue.
+func (s *Scheduler) YieldsAlike(a, b ClassID) bool {
+	x, y := s.classes[a], s.classes[b]
+	return x == y || x.flow.queue == y.flow.queue && slices.Equal(x.needs, y.needs)
+}
+
 // IsPreemptible reports whether tasks of a class are preemptible.
 func (s *Scheduler) IsPreemptible(c ClassID) bool { return s.classes[c].yields }
 
@@ -61,7 +68,8 @@ func (s *Scheduler) removeYields(w *worker) {
 	w.yields = nil
 }
 
-// MayPreempt reports whether urgent tasks wait, or did, while attempts would give them their places.
+// MayPreempt reports whether urgent tasks wait, or did, while attempts would give them their places,
+// or end for them.
 func (s *Scheduler) MayPreempt() bool {
 	return s.depth[Urgent] > 0 && (s.yields > 0 || slices.ContainsFunc(s.reservations, func(k *reservation) bool { return k.preempts }))
 }

@@ -93,13 +93,13 @@ func (x *preemption) endsFor(t fsm.TaskRef) (fsm.WorkerID, int) {
 	return 0, 0
 }
 
-// end stops attempts of a class and priority: those first that have not started, and of the others
-// those that began last.
+// end stops attempts of a class and priority, or like these: those first that have not started, and
+// of the others those that began last.
 func (x *preemption) end(b *batch, p *scheduler.Preemption, y scheduler.Yield) {
 	w := x.workers.byID[fsm.WorkerID(p.Worker)]
 	var list []*held
 	for i := range w.held.list {
-		if a := &w.held.list[i]; a.yields && a.class == y.Class && a.priority == y.Priority {
+		if a := &w.held.list[i]; a.yields && a.priority == y.Priority && x.sched.YieldsAlike(a.class, y.Class) {
 			list = append(list, a)
 		}
 	}
