@@ -2,7 +2,9 @@ package sequencer_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -26,7 +28,7 @@ type simOrder struct {
 	saved   map[string]bool
 	failure string
 
-	preempted func(fsm.WorkerID) bool // whether the term has asked a worker to end attempts for urgent tasks
+	preempted func(fsm.WorkerID) bool // whether attempts of a worker were to end for urgent tasks in this term
 }
 
 // simPassed is how many starts of a queue, one after the other, passed over its oldest task: they
@@ -81,8 +83,8 @@ func (o *simOrder) proposed(data []byte, seq *sequencer.Sequencer) (failure stri
 	for i := range starts {
 		x := &starts[i]
 		o.quotas(x, f)
-		if w := soft.View.Worker(x.it.Worker); w != nil && kept[x.it.TaskRef] != w.ID && !o.preempts(x, &soft) {
-			o.start(x, w, f, candidates(waiting, starts[i+1:]))
+		if w := soft.View.Worker(x.it.Worker); w != nil && kept[x.it.TaskRef] != w.ID {
+			o.start(x, w, f, candidates(waiting, starts[i+1:]), o.preempts(x, &soft))
 		}
 		f.start(x, 1)
 	}
@@ -94,6 +96,34 @@ func (o *simOrder) proposed(data []byte, seq *sequencer.Sequencer) (failure stri
 // worker. No entry shows when such a worker is kept.
 func (o *simOrder) preempts(x *simStart, soft *sequencer.SoftState) bool {
 	return x.priority == dtaskv1.Priority_PRIORITY_URGENT && (soft.Ending[x.it.Worker] || o.preempted(x.it.Worker))
+}
+
+// A preemptionLog notes the workers where attempts are to end for urgent tasks as soon as the leader has
+// decided that: they may end by themselves before it can tell the worker.
+type preemptionLog struct {
+	slog.Handler
+	term *simTerm
+}
+
+// Enabled implements slog.Handler.
+func (preemptionLog) Enabled(_ context.Context, level slog.Level) bool {
+	return level == slog.LevelInfo
+}
+
+// Handle implements slog.Handler.
+func (l preemptionLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "attempt preempted" {
+		return nil
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "worker_id" {
+			l.term.mu.Lock()
+			l.term.preempted[fsm.WorkerID(a.Value.Uint64())] = true //nolint:gosec // as it was logged
+			l.term.mu.Unlock()
+		}
+		return true
+	})
+	return nil
 }
 
 func (o *simOrder) fail(format string, args ...any) {
@@ -116,8 +146,8 @@ func (o *simOrder) quotas(x *simStart, f *simFleet) {
 }
 
 // start checks that no task should have started before another one, on a worker that was not kept
-// free for it.
-func (o *simOrder) start(x *simStart, w *fsm.Worker, f *simFleet, waiting []simCandidate) {
+// free for it. preempts: it may have been, and the start may be one in order, too.
+func (o *simOrder) start(x *simStart, w *fsm.Worker, f *simFleet, waiting []simCandidate, preempts bool) {
 	var oldest *simCandidate // of the queue
 	for i := range waiting {
 		if c := &waiting[i]; c.queue == x.queue && (oldest == nil || c.last < oldest.last) {
@@ -125,6 +155,12 @@ func (o *simOrder) start(x *simStart, w *fsm.Worker, f *simFleet, waiting []simC
 		}
 	}
 	isOlder := oldest != nil && oldest.last < x.first
+	if preempts {
+		if !isOlder {
+			delete(o.passed, x.queue)
+		}
+		return
+	}
 	if f.hasFreeSlot(w) && !w.IsReserved() {
 		o.inOrder(x, waiting, isOlder, f)
 	}

@@ -27,7 +27,7 @@ type simTerm struct {
 	cancel  context.CancelFunc
 	result  chan error // with own goroutines; size 1
 
-	mu       sync.Mutex     // guards proposed, began and disorder
+	mu       sync.Mutex     // guards proposed, began, disorder and preempted
 	proposed []*simProposal // not yet seen by the driver
 	began    time.Time      // when the last batch began
 	disorder string         // a start that was not in order; not yet seen by the driver
@@ -35,7 +35,7 @@ type simTerm struct {
 	queue    []*simProposal // in flight
 	last     time.Time      // when the last of them is committed
 
-	preempted map[fsm.WorkerID]bool // workers that were asked to end attempts for urgent tasks; guarded by sim.mu
+	preempted map[fsm.WorkerID]bool // workers where attempts were to end for urgent tasks; guarded by mu
 
 	deposed bool // none of its entries is committed any more
 	handed  bool // the next leader has the entries that were in flight then
@@ -78,7 +78,7 @@ func (c *sim) elect() {
 	r.term = t
 	cfg := sequencer.Config{
 		ServerID: fmt.Sprintf("n%d", r.number), Instance: fmt.Sprintf("i%d", r.number), Term: t.number, Log: t,
-		Machine: r.machine, Logger: slog.New(slog.DiscardHandler), Seed: c.seed,
+		Machine: r.machine, Logger: slog.New(preemptionLog{slog.DiscardHandler, t}), Seed: c.seed,
 		NewClusterID: func() string { return fmt.Sprintf("%032d", 1) },
 		Definite:     func(err error) bool { return errors.Is(err, errNeverProposed) },
 		Halt:         func(err error) { c.fail("halt: %v", err) },
@@ -105,8 +105,8 @@ func (c *sim) elect() {
 	}
 	t.seq, t.order = seq, newSimOrder(r.machine)
 	t.order.preempted = func(id fsm.WorkerID) bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		return t.preempted[id]
 	}
 	c.terms, c.leader = append(c.terms, t), t

@@ -117,11 +117,6 @@ func (x *simSession) Send(m sequencer.WorkerMessage) {
 	x.c.mu.Lock()
 	defer x.c.mu.Unlock()
 	x.c.sent = append(x.c.sent, simSent{x: x, m: m})
-	for _, s := range m.Stops {
-		if s.Reason == dtaskv1.StopReason_STOP_REASON_PREEMPTED {
-			x.term.preempted[x.worker.id] = true
-		}
-	}
 }
 
 // Flush implements sequencer.Session.
