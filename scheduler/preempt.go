@@ -173,12 +173,13 @@ func (s *Scheduler) yieldTo(r *readyQueue) (best *worker, list []Yield) {
 	if !ok {
 		return nil, nil
 	}
+	fits := func(w *worker) bool { return w.ranked() && w.fits(c.shape) }
+	if quota.isZero() && !c.blocked && slices.ContainsFunc(s.eligible(c.shape), fits) {
+		return nil, nil
+	}
 	home := s.keyWorker(c)
 	for _, w := range s.eligible(c.shape) {
-		switch {
-		case quota.isZero() && w.ranked() && w.fits(c.shape):
-			return nil, nil
-		case home != nil && w != home || !w.usable() || w.kept != nil && !w.kept.isFor(r) || w.waiting > 0 || len(w.yields) == 0:
+		if home != nil && w != home || !w.usable() || w.kept != nil && !w.kept.isFor(r) || w.waiting > 0 || len(w.yields) == 0 {
 			continue
 		}
 		found, highest := s.cover(w, c, quota)

@@ -136,3 +136,39 @@ func TestChangesOfAQuotaDoNotPreemptMoreForTheSameTask(t *testing.T) {
 		t.Errorf("%d attempts end for one urgent task", n)
 	}
 }
+
+// The first worker has a preemptible task of the queue. The second one was kept for a task of another
+// queue, for which too little has ended.
+func TestNothingEndsForATaskThatFitsAWorkerThatIsNotKeptAnyMore(t *testing.T) {
+	t.Parallel()
+	x := newStage(1, scheduler.Capacity{Slots: 1, Resources: cpus(1)})
+	demand := func(queue string, cpu int64) scheduler.Demand {
+		d := preemptible(queue)
+		d.Resources = cpus(cpu)
+		return d
+	}
+	x.push(1, demand("ml", 1), scheduler.Low)
+	x.start()
+	x.s.AddWorker(2, scheduler.Capacity{Slots: 2, Resources: cpus(2)})
+	x.push(2, demand("etl", 1), scheduler.Low)
+	x.start()
+	x.push(1, demand("etl", 2), scheduler.Urgent)
+	x.wait()
+	p, ok := x.preempt()
+	if !ok || p.Worker != 2 || p.Yields[0].N != 2 {
+		t.Fatalf("got %+v, %v, want two ends on worker 2", p, ok)
+	}
+	urgent := x.push(1, demand("ml", 1), scheduler.Urgent)
+	y := p.Yields[0]
+	x.end(2, y.Class, y.Priority)
+	x.s.Yields(2, y.Class, y.Priority, -1) // the other one continues
+	delete(x.ending, 2)
+	x.wait()
+	x.start()
+	if p, ok := x.preempt(); ok {
+		t.Errorf("%+v, although a place is free", p)
+	}
+	if started := x.start(); len(started) != 1 || started[0].Task != urgent || started[0].Worker != 2 {
+		t.Errorf("%+v start, want the urgent task on worker 2", started)
+	}
+}
