@@ -3,8 +3,10 @@ package sequencer_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -207,9 +209,14 @@ func (c *sim) calmDown() {
 	if c.clocks != nil {
 		c.clocks.rest()
 	}
-	limit := time.Now().Add(20 * time.Minute)
+	const patience = 20 * time.Minute // without the end of a job
+	limit, fewest := time.Now().Add(patience), math.MaxInt
 	var look func()
 	look = func() {
+		// A hundred runs of a schedule may wait for each other, and each of them for a rate.
+		if n := c.openJobs(); c.schedulesGone() && n < fewest {
+			limit, fewest = time.Now().Add(patience), n
+		}
 		switch {
 		case c.quiet():
 			c.rested = true
@@ -313,10 +320,8 @@ func (c *sim) quiet() bool {
 			return false
 		}
 	}
-	for _, x := range c.plans {
-		if !x.gone {
-			return false
-		}
+	if !c.schedulesGone() {
+		return false
 	}
 	if c.queues != nil && len(c.queues.calm) < len(simQueueNames) {
 		return false
@@ -324,14 +329,26 @@ func (c *sim) quiet() bool {
 	if c.limits != nil && !c.limits.calm {
 		return false
 	}
-	done := false
+	notified := false
+	c.log.truth.Read(func(s *fsm.State, _ uint64) { notified = s.NotificationCount() == 0 })
+	return notified && c.openJobs() == 0 && c.leader.holdsNothing()
+}
+
+// schedulesGone reports whether all schedules were deleted after the faults.
+func (c *sim) schedulesGone() bool {
+	return !slices.ContainsFunc(c.plans, func(x *simSchedule) bool { return !x.gone })
+}
+
+// openJobs returns the number of jobs that have not ended, also of the runs of schedules.
+func (c *sim) openJobs() (n int) {
 	c.log.truth.Read(func(s *fsm.State, _ uint64) {
-		done = s.NotificationCount() == 0
-		for job := range s.Jobs(0) { // also the runs of schedules
-			done = done && job.State.Terminal()
+		for job := range s.Jobs(0) {
+			if !job.State.Terminal() {
+				n++
+			}
 		}
 	})
-	return done && c.leader.holdsNothing()
+	return n
 }
 
 func (c *sim) describe() string {
@@ -339,17 +356,21 @@ func (c *sim) describe() string {
 	for _, w := range c.workers {
 		text += fmt.Sprintf("\n%s (%d): session %v, gone %v, %d held, %d unacknowledged", w.name, w.id, w.session != nil, w.gone, len(w.held), len(w.outbox))
 	}
+	for _, j := range c.jobs {
+		if !j.acked {
+			text += fmt.Sprintf("\njob %d is not acknowledged", j.id)
+		}
+	}
 	c.log.truth.Read(func(s *fsm.State, _ uint64) {
 		text += fmt.Sprintf("\n%d notifications", s.NotificationCount())
-		for _, j := range c.jobs {
-			job, _ := s.Job(j.id)
+		for job := range s.Jobs(0) {
 			if job.State.Terminal() {
 				continue
 			}
-			text += fmt.Sprintf("\njob %d (acknowledged %v): %v", j.id, j.acked, job.State)
+			text += fmt.Sprintf("\njob %d: %v", job.ID, job.State)
 			for i := range job.Total {
-				if v, _ := s.Task(fsm.TaskRef{Job: j.id, Index: i}); !v.State.Terminal() {
-					text += fmt.Sprintf("\n  %+v %v", v, s.Policy(fsm.TaskRef{Job: j.id, Index: i}))
+				if v, _ := s.Task(fsm.TaskRef{Job: job.ID, Index: i}); !v.State.Terminal() {
+					text += fmt.Sprintf("\n  %+v %v", v, s.Policy(fsm.TaskRef{Job: job.ID, Index: i}))
 				}
 			}
 		}
