@@ -284,7 +284,7 @@ fairness: ## shares of queues while leaders are killed, and urgent tasks and sma
 
 .PHONY: ticks
 ticks: ## kill KILLS (300) leaders within 50 ms of a tick, half of them with its fire unacknowledged: one job per tick, and none late; one half with TLS (10 minutes)
-	DTASK_SCHEDULE_KILLS=$(or $(KILLS),300) go test -count=1 -v -timeout 0 -run '^TestEachTickStartsOneJob' $(ARGS) ./test/e2e
+	DTASK_SCHEDULE_KILLS=$(or $(KILLS),300) $(RUN) -suite ticks go test -count=1 -v -timeout 0 -run '^TestEachTickStartsOneJob' $(ARGS) ./test/e2e
 
 .PHONY: alerts
 alerts: ## let each alert fire in its fault, on a real Prometheus, and none in SOAK (2m) of load; PARALLEL (4) at once

@@ -17,6 +17,7 @@ import (
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/test/record"
 )
 
 const (
@@ -135,17 +136,19 @@ func TestEachTickStartsOneJobWhileLeadersAreKilled(t *testing.T) {
 	if err == nil {
 		kills = asked
 	}
+	line := record.Run{Suite: "ticks"}
+	record.AtEnd(t, &line)
 	if os.Getenv(clustertest.TLSVariable) != "" {
-		killAtTicks(t, kills, asked, 1, clustertest.TLS(t, false))
+		killAtTicks(t, &line, kills, asked, 1, clustertest.TLS(t, false))
 		return
 	}
-	t.Run("without TLS", func(t *testing.T) { killAtTicks(t, kills-kills/2, asked/2, 1, false) })
-	t.Run("with TLS", func(t *testing.T) { killAtTicks(t, kills/2, asked/2, 2, true) })
+	t.Run("without TLS", func(t *testing.T) { killAtTicks(t, &line, kills-kills/2, asked/2, 1, false) })
+	t.Run("with TLS", func(t *testing.T) { killAtTicks(t, &line, kills/2, asked/2, 2, true) })
 }
 
 // killAtTicks is TestEachTickStartsOneJobWhileLeadersAreKilled for one cluster. asked is the
-// part of the kills that the variable asks for.
-func killAtTicks(t *testing.T, kills, asked int, seed uint64, tls bool) {
+// part of the kills that the variable asks for. It adds what it has done to line.
+func killAtTicks(t *testing.T, line *record.Run, kills, asked int, seed uint64, tls bool) {
 	t.Helper()
 	c := clustertest.Start(t, cluster.Config{Workers: 1, TLS: tls})
 	setSchedule(t, c, everySecond)
@@ -169,7 +172,9 @@ func killAtTicks(t *testing.T, kills, asked int, seed uint64, tls bool) {
 		t.Fatal(got.Stderr)
 	}
 	late := latenessByTick(t, c, "second")
-	worst, worstTick := checkTicks(t, late, outages)
+	line.LeaderKills += kills
+	line.Unacknowledged += inFlight
+	worst, worstTick := checkTicks(t, line, late, outages)
 	t.Logf("%d ticks, %d leaders killed, %d of them with an unacknowledged fire; the latest tick started %v after the new leader was known, or after its time", len(late), kills, inFlight, worst)
 	if 3*inFlight < asked {
 		t.Errorf("only %d of %d leaders had an unacknowledged fire", inFlight, asked)
@@ -183,8 +188,9 @@ func killAtTicks(t *testing.T, kills, asked int, seed uint64, tls bool) {
 }
 
 // checkTicks checks that each second from the first tick to the last one has one job, which
-// started after its tick. It returns by how much the worst of them exceeds its outage.
-func checkTicks(t *testing.T, late map[int64][]time.Duration, outages []outage) (worst time.Duration, worstTick time.Time) {
+// started after its tick. It adds them to line, and returns by how much the worst of them exceeds
+// its outage.
+func checkTicks(t *testing.T, line *record.Run, late map[int64][]time.Duration, outages []outage) (worst time.Duration, worstTick time.Time) {
 	t.Helper()
 	ticks := slices.Sorted(maps.Keys(late))
 	if len(ticks) == 0 {
@@ -192,6 +198,13 @@ func checkTicks(t *testing.T, late map[int64][]time.Duration, outages []outage) 
 	}
 	for at := ticks[0]; at <= ticks[len(ticks)-1]; at++ {
 		tick, runs := time.Unix(at, 0).UTC(), late[at]
+		line.Ticks++
+		if len(runs) == 0 {
+			line.Lost++
+		}
+		if len(runs) > 1 {
+			line.Duplicated++
+		}
 		if len(runs) != 1 {
 			t.Errorf("%d jobs ran for the tick %v, want 1", len(runs), tick)
 			continue

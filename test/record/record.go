@@ -22,7 +22,7 @@ const Env = "DTASK_RECORD"
 
 // Run is what one run of a suite did. Fields that don't apply are zero.
 type Run struct {
-	Suite  string    `json:"suite"`          // simulate, cluster, chaos, powercut, bitflip, mutants, fuzz, soak
+	Suite  string    `json:"suite"`          // simulate, cluster, chaos, ticks, powercut, bitflip, mutants, fuzz, soak
 	Commit string    `json:"commit"`         // short hash; with a "+" at the end if there were uncommitted changes
 	Core   string    `json:"core,omitempty"` // CoreDigest of the code that ran; older lines have none
 	At     time.Time `json:"at"`             // end of the run
@@ -38,12 +38,14 @@ type Run struct {
 	// cluster.
 	ProductSeconds float64        `json:"product_seconds,omitempty"`
 	PacedSeconds   float64        `json:"paced_seconds,omitempty"`
-	LeaderLosses   int            `json:"leader_losses,omitempty"` // virtual
-	LeaderKills    int            `json:"leader_kills,omitempty"`  // real processes, SIGKILL
-	WorkerKills    int            `json:"worker_kills,omitempty"`  // real processes, SIGKILL
-	Tasks          int            `json:"tasks,omitempty"`         // acknowledged and checked
-	Faults         map[string]int `json:"faults,omitempty"`        // kind (F1 … F69) → times fired
-	Handovers      int            `json:"handovers,omitempty"`     // of limits, from one execution to the next
+	LeaderLosses   int            `json:"leader_losses,omitempty"`  // virtual
+	LeaderKills    int            `json:"leader_kills,omitempty"`   // real processes, SIGKILL
+	WorkerKills    int            `json:"worker_kills,omitempty"`   // real processes, SIGKILL
+	Tasks          int            `json:"tasks,omitempty"`          // acknowledged and checked
+	Faults         map[string]int `json:"faults,omitempty"`         // kind (F1 … F69) → times fired
+	Handovers      int            `json:"handovers,omitempty"`      // of limits, from one execution to the next
+	Ticks          int            `json:"ticks,omitempty"`          // of a schedule, checked while leaders were killed
+	Unacknowledged int            `json:"unacknowledged,omitempty"` // leaders killed with a fire in their log that was not acknowledged
 	PowerCuts      int            `json:"power_cuts,omitempty"`
 	BitFlips       int            `json:"bit_flips,omitempty"`
 	// LogStore is the log store of all coordinators of the run, or "mixed". Lines without
@@ -191,6 +193,8 @@ func Total(runs []Run) Run {
 		sum.WorkerKills += r.WorkerKills
 		sum.Tasks += r.Tasks
 		sum.Handovers += r.Handovers
+		sum.Ticks += r.Ticks
+		sum.Unacknowledged += r.Unacknowledged
 		sum.PowerCuts += r.PowerCuts
 		sum.BitFlips += r.BitFlips
 		for kind, n := range r.Faults {

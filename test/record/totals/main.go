@@ -114,6 +114,7 @@ virtual cluster-days  %.1f of the coordinators' own code: %.1f of them at the pr
 leader losses         %d in all that is simulated
 real processes        %d leaders and %d workers killed, %d tasks
 limits                handed over %d times
+ticks of schedules    %d, with %d leaders killed whose fire was not acknowledged
 power cuts            %d, %d of them with the log in segments
 bit flips             %d, %d of them with the log in segments
 fault kinds           %d in real processes, %d of them %d times or more; %d simulated
@@ -121,7 +122,7 @@ planted bugs caught   %d
 lost %d, accepted twice %d, diverged unnoticed %d
 `, len(runs), all.Seconds/hour, len(record.Of(runs, func(r *record.Run) bool { return r.Failed != "" })), s.Seeds, s.Events, s.Tasks,
 		clusterSeconds(runs)/day, s.ProductSeconds/day, s.PacedSeconds/day, s.LeaderLosses,
-		r.LeaderKills, r.WorkerKills, r.Tasks, r.Handovers, r.PowerCuts, segments.PowerCuts, r.BitFlips, segments.BitFlips, len(r.Faults), frequent(r.Faults), often, len(s.Faults),
+		r.LeaderKills, r.WorkerKills, r.Tasks, r.Handovers, r.Ticks, r.Unacknowledged, r.PowerCuts, segments.PowerCuts, r.BitFlips, segments.BitFlips, len(r.Faults), frequent(r.Faults), often, len(s.Faults),
 		len(r.Mutants), all.Lost, all.Duplicated, all.Diverged)
 	if err != nil {
 		return err
@@ -159,6 +160,10 @@ func goalsOf(runs []record.Run) (goals []goal) {
 	soaked := record.Total(record.Of(runs, func(r *record.Run) bool { return r.Suite == "soak" })).Seconds
 	return append(
 		goals,
+		goal{"leaders killed with an unacknowledged fire", float64(all.Unacknowledged), 100, func(n float64) string {
+			return fmt.Sprintf("make ticks KILLS=%.0f", 3*n)
+		}},
+		goal{"limits handed over", float64(all.Handovers), 10_000, func(float64) string { return "make chaos-limits MINUTES=5" }},
 		goal{"simulated seeds", float64(all.Seeds), 100_000, func(n float64) string { return fmt.Sprintf("make simulate SEEDS=%.0f", n) }},
 		goal{"virtual cluster-days at the product's pace", all.ProductSeconds / day, 10, func(n float64) string {
 			return fmt.Sprintf("make simulate-cluster HOURS=%.0f ARGS=-cluster.pace=1", 1+24*n)

@@ -36,14 +36,16 @@ func TestOnlyPlantedBugsThatExistCountAsCaught(t *testing.T) {
 	}
 }
 
-func TestTheTotalsHaveTheHandoversOfLimits(t *testing.T) {
+func TestTheTotalsHaveTheHandoversOfLimitsAndTheTicks(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
-	runs := []record.Run{{Suite: "chaos", Handovers: 10_000}, {Suite: "chaos"}, {Suite: "chaos", Handovers: 234}}
+	runs := []record.Run{{Suite: "chaos", Handovers: 10_000}, {Suite: "ticks", Ticks: 600, Unacknowledged: 150}, {Suite: "chaos", Handovers: 234}}
 	if err := show(&text, runs, nil, "x", nil); err != nil {
 		t.Fatal(err)
 	}
-	if want := "handed over 10234 times\n"; !strings.Contains(text.String(), want) {
-		t.Errorf("got\n%s\nwant %q", text.String(), want)
+	for _, want := range []string{"handed over 10234 times\n", "ticks of schedules    600, with 150 leaders killed"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("got\n%s\nwant %q", text.String(), want)
+		}
 	}
 }
