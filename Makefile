@@ -286,6 +286,10 @@ fairness: ## shares of queues while leaders are killed, and urgent tasks and sma
 ticks: ## kill KILLS (300) leaders within 50 ms of a tick, half of them with its fire unacknowledged: one job per tick, and none late; one half with TLS (10 minutes)
 	DTASK_SCHEDULE_KILLS=$(or $(KILLS),300) $(RUN) -suite ticks go test -count=1 -v -timeout 0 -run '^TestEachTickStartsOneJob' $(ARGS) ./test/e2e
 
+.PHONY: plans
+plans: ## compare planned makespans with real runs: 6 shapes of jobs on 3 fleets, within 5 % (4 minutes)
+	DTASK_PLANS=1 go test -count=1 -v -timeout 30m -run '^TestAPlannedMakespanIsThatOfARealRun' $(ARGS) ./test/e2e
+
 .PHONY: alerts
 alerts: ## let each alert fire in its fault, on a real Prometheus, and none in SOAK (2m) of load; PARALLEL (4) at once
 	prometheus=$$(tools/prometheus); DTASK_ALERTS=1 DTASK_PROMETHEUS=$$prometheus DTASK_ALERTS_SOAK=$(SOAK) go test -count=1 -v -timeout 0 -parallel $(or $(PARALLEL),4) $(ARGS) ./test/alerts
