@@ -91,6 +91,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		{"preemptions_total", "Attempts of preemptible tasks that were stopped so that urgent tasks start.", t.Preemptions.Load()},
 		{"workers_down_total", "Workers marked down after a liveness timeout.", s.WorkersDown},
 		{"jobs_submitted_total", "Jobs stored.", s.Submissions},
+		{"jobs_expired_total", "Jobs cancelled because none of their tasks started in time.", t.JobsExpired.Load()},
 		{"schedule_runs_total", "Ticks of schedules that started a job; runs by hand don't count.", t.ScheduledRuns.Load()},
 		{"schedule_ticks_skipped_total", "Ticks of schedules skipped because an earlier run had not ended.", t.TicksSkipped.Load()},
 		{
@@ -310,14 +311,19 @@ func slotsWanted(t *sequencer.Totals) float64 {
 	return float64(n)
 }
 
-// collectStates counts the jobs of the replicated state, and their tasks, by state. It
-// visits all jobs, of a fork, so that nothing waits for it.
+// collectStates counts the jobs of the replicated state, and their tasks, by state, and the jobs
+// that wait by what they wait for. It visits all jobs, of a fork, so that nothing waits for it.
 func (m metrics) collectStates(ch chan<- prometheus.Metric) {
 	st, _ := m.machine.Fork()
 	jobs, tasks := st.CountByState()
 	for state, n := range jobs {
 		ch <- prometheus.MustNewConstMetric(desc("jobs", "Jobs by state; finished ones leave for the history.", "state"),
 			prometheus.GaugeValue, float64(n), state.String())
+	}
+	waiting := st.CountWaiting(time.Now().UnixMilli())
+	for what, n := range map[string]uint64{"jobs": waiting.OtherJobs, "start_time": waiting.StartTime, "concurrency": waiting.Concurrency} {
+		ch <- prometheus.MustNewConstMetric(desc("jobs_waiting", "Jobs that wait for other jobs (jobs), for their start_time, or because of their concurrency key.", "for"),
+			prometheus.GaugeValue, float64(n), what)
 	}
 	for state, n := range tasks {
 		ch <- prometheus.MustNewConstMetric(desc("tasks", "Tasks of these jobs by state; those that run are assigned.", "state"),

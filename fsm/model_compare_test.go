@@ -113,11 +113,22 @@ func compareCounts(s *State, w *model) string {
 		got["task "+state.String()] = n
 		want["task "+state.String()] = 0
 	}
+	waiting := s.CountWaiting(w.now)
+	got["waiting for other jobs"], got["waiting for its start time"], got["waiting for its key"] = waiting.OtherJobs, waiting.StartTime, waiting.Concurrency
+	want["waiting for other jobs"], want["waiting for its start time"], want["waiting for its key"] = 0, 0, 0
 	for _, j := range w.jobs {
 		if j.state == "uploading" {
 			continue
 		}
-		want["job "+j.state]++
+		switch want["job "+j.state]++; {
+		case j.outcome == "" && j.waitsForJobs():
+			want["waiting for other jobs"]++
+		case !j.behindGate():
+		case w.now < j.starts():
+			want["waiting for its start time"]++
+		default:
+			want["waiting for its key"]++
+		}
 		for _, t := range j.tasks {
 			want["task "+t.state]++
 		}

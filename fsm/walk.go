@@ -92,6 +92,32 @@ func (s *State) CountByState() (jobs map[JobState]uint64, tasks map[TaskState]ui
 	return jobs, tasks
 }
 
+// WaitingJobs are the numbers of jobs whose ordinary tasks are blocked by something outside of
+// the job, by what they wait for first.
+type WaitingJobs struct {
+	OtherJobs   uint64 // jobs that it needs have not ended
+	StartTime   uint64 // it starts later
+	Concurrency uint64 // other jobs hold its concurrency key, or the leader opens its gate next
+}
+
+// CountWaiting counts the jobs that wait at a time, in milliseconds since 1970. It visits all
+// jobs, but not their tasks.
+func (s *State) CountWaiting(nowMS int64) (n WaitingJobs) {
+	for j := range s.jobs.all() {
+		switch {
+		case j.state == JobUploading || j.state.Terminal():
+		case j.waiting():
+			n.OtherJobs++
+		case !j.gated():
+		case startMS(j.header, j.submitted) > nowMS:
+			n.StartTime++
+		default:
+			n.Concurrency++
+		}
+	}
+	return n
+}
+
 // Aggregated counts the tasks that are part of a sealed job's result: the job and the
 // tasks have completed, and no other task depends on them.
 func (s *State) Aggregated(id JobID) uint32 {

@@ -116,7 +116,9 @@ func (g *gates) expire(b *batch, id fsm.JobID) {
 		g.timers.add(timer{at: b.now.Add(g.cfg.TimeScale.Scale(gateRetry)), kind: timerExpiry, task: fsm.TaskRef{Job: id}})
 	default:
 		within := time.Duration(job.Header.GetExpiresMs()) * time.Millisecond
-		b.entry.Do(&fsm.ExpireJob{Job: id, Reason: fmt.Sprintf("expired: no task started within %v", within)})
+		if b.entry.Do(&fsm.ExpireJob{Job: id, Reason: fmt.Sprintf("expired: no task started within %v", within)}) == fsm.Accepted {
+			g.cfg.Totals.JobsExpired.Add(1)
+		}
 	}
 }
 

@@ -140,7 +140,8 @@ func TestAJobOfWhichNoTaskHasStartedExpires(t *testing.T) {
 	} {
 		for _, failover := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t)
+				c, totals := newCluster(t), sequencer.NewTotals()
+				c.config = func(cfg *sequencer.Config) { cfg.Totals = totals }
 				s, end := c.lead()
 				raiseToSchedules(t, s)
 				job := timed("soon", 3, x.set)
@@ -167,6 +168,9 @@ func TestAJobOfWhichNoTaskHasStartedExpires(t *testing.T) {
 				pass(time.Second)
 				if job := c.job(id); job.StartedMS != 0 {
 					t.Errorf("%s: the job has started after it expired", what)
+				}
+				if n := totals.JobsExpired.Load(); n != 1 {
+					t.Errorf("%s: %d expired jobs were counted, want 1", what, n)
 				}
 			})
 		}

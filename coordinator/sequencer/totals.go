@@ -20,6 +20,7 @@ type Totals struct {
 	Reuses                             atomic.Uint64 // tasks that ended with a cached result
 	NotificationsDropped               atomic.Uint64 // pushed out of a full queue
 	ScheduledRuns                      atomic.Uint64 // ticks of schedules that started a job
+	JobsExpired                        atomic.Uint64 // jobs cancelled because no task started in time
 	TicksSkipped, TicksMissed          atomic.Uint64 // ticks skipped because of an open run; ticks that were missed and don't run
 
 	// Wait is the time from ready to sent to a worker, sampled under load. Run
