@@ -84,6 +84,21 @@ func inSchedules() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: "TheOwnerOfASchedule"}},
 		},
 		{
+			Name:   "a-replaced-schedule-counts-against-the-limit-of-their-jobs",
+			Edits:  []Edit{{"fsm/op_schedule.go", "		bytes -= old.size()\n	}\n	switch {", "		bytes -= 0 * old.size()\n	}\n	switch {"}},
+			Caught: []Checker{{Package: "./fsm", Run: "TheJobsOfAllSchedules"}},
+		},
+		{
+			Name:   "there-is-no-limit-of-schedules",
+			Edits:  []Edit{{"fsm/op_schedule.go", "bytes > maxTemplates || old == nil && len(t.list) >= maxSchedules:", "bytes > maxTemplates:"}},
+			Caught: []Checker{{Package: "./fsm", Run: "AtMostTenThousandSchedules"}},
+		},
+		{
+			Name:   "the-jobs-of-schedules-have-no-limit",
+			Edits:  []Edit{{"fsm/op_schedule.go", "bytes > maxTemplates || old == nil && len(t.list)", "old == nil && len(t.list)"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "JobThatIsTooLargeIsRefused"}},
+		},
+		{
 			Name:   "a-backfill-runs-a-tick-that-fires-later",
 			Edits:  []Edit{{"coordinator/api/schedule_run.go", "	case to.After(decided) && hasTickBetween(c, decided, to):", "	case to.After(decided) && false:"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "ABackfillStartsEachTickOnce"}},
