@@ -2,6 +2,7 @@ package sequencer_test
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -56,6 +57,106 @@ func (c *cluster) missedRuns() (runs []fired) {
 		}
 	}
 	return runs
+}
+
+// missedRules are what happens to the ticks of a schedule, each 10 s, of which those from 20 s on are
+// decided at 94 s: the one at 90 s is on time, and the ones before are missed.
+var missedRules = map[string]struct {
+	rules fsm.ScheduleRules
+	want  string
+}{
+	"one":           {fsm.ScheduleRules{Overlap: fsm.OverlapAllow, Missed: fsm.MissedOne, WithinMS: 60_000}, "10 runs; 80 runs after 6; 90 runs; 100 runs; "},
+	"one, too late": {fsm.ScheduleRules{Overlap: fsm.OverlapAllow, Missed: fsm.MissedOne, WithinMS: 12_000}, "10 runs; 80 missed after 6; 90 runs; 100 runs; "},
+	"skip":          {fsm.ScheduleRules{Overlap: fsm.OverlapAllow, Missed: fsm.MissedSkip}, "10 runs; 80 missed after 6; 90 runs; 100 runs; "},
+	"all": {
+		fsm.ScheduleRules{Overlap: fsm.OverlapAllow, Missed: fsm.MissedAll, WithinMS: 60_000},
+		"10 runs; 30 missed after 1; 40 runs; 50 runs; 60 runs; 70 runs; 80 runs; 90 runs; 100 runs; ",
+	},
+}
+
+// Ticks that are due while the tasks have no place in memory are tried again. Once there is place, those
+// that are more than 10 s late are missed ones.
+func TestTicksThatLackedCapacityRunByTheRuleForMissedOnes(t *testing.T) {
+	t.Parallel()
+	for what, x := range missedRules {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				c.config = func(cfg *sequencer.Config) {
+					cfg.MaxTasks, cfg.KeepFor = 1_000, time.Millisecond
+				}
+				s, _ := c.lead()
+				raiseToSchedules(t, s)
+				n := everyTenSeconds("tick")
+				n.ScheduleRules = x.rules
+				mustSet(t, s, n)
+				<-time.After(15 * time.Second)
+				large := mustSubmit(t, s, spec{key: "large", n: 999}) // 1 has started
+				<-time.After(time.Until(simEpoch.Add(93 * time.Second)))
+				if got, want := c.decisions(), "10 runs; "; got != want {
+					t.Errorf("without place: got %s, want %s", got, want)
+				}
+				if _, err := s.CancelJob(t.Context(), large, "not needed"); err != nil { // it leaves the memory
+					t.Fatal(err)
+				}
+				<-time.After(time.Until(simEpoch.Add(105 * time.Second)))
+				if got := c.decisions(); got != x.want {
+					t.Errorf("got %s, want %s", got, x.want)
+				}
+				c.missedRuns()
+			})
+		})
+	}
+}
+
+// How old a missed tick may be is about ticks. One that was decided in time is a job, which waits for
+// the run before it however long that takes, also under the next leader.
+func TestARunThatWaitsForTheOneBeforeItIsNeverTooLate(t *testing.T) {
+	t.Parallel()
+	for what, fails := range map[string]bool{"one leader": false, "a new leader": true} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				s, end := c.lead()
+				raiseToSchedules(t, s)
+				w := attachWorker(t, s, "w", "a", 1, hold)
+				n := everyTenSeconds("tick")
+				n.EveryMS, n.ScheduleRules = 20_000, fsm.ScheduleRules{Overlap: fsm.OverlapWait, Missed: fsm.MissedOne, WithinMS: 12_000}
+				mustSet(t, s, n)
+				<-time.After(50 * time.Second)
+				if fails {
+					_ = end()
+					s, _ = c.lead()
+					w.mu.Lock()
+					held := slices.Clone(w.held)
+					w.mu.Unlock()
+					w = attachWorker(t, s, "w", "a", 1, hold, held...)
+				}
+				<-time.After(time.Until(simEpoch.Add(75 * time.Second))) // the second run waits for 35 s
+				if got, want := c.decisions(), "20 runs; 40 runs; 60 open; "; got != want {
+					t.Errorf("got %s, want %s", got, want)
+				}
+				list := c.outcomes("tick")
+				first, second := list[0].Job, list[1].Job
+				if j := c.job(second); !j.Gated || j.State.Terminal() {
+					t.Errorf("the second run does not wait: %+v", j)
+				}
+				w.mu.Lock()
+				w.obeys = true
+				w.mu.Unlock()
+				if _, err := s.CancelJob(t.Context(), first, "not needed"); err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(time.Second)
+				if j := c.job(second); j.Gated || j.Counts[fsm.Assigned] != 1 {
+					t.Errorf("the second run does not start: %+v", j)
+				}
+				s.Detach(w.id, w)
+			})
+		})
+	}
 }
 
 func TestOfManyMissedTicksTheHundredNewestRun(t *testing.T) {

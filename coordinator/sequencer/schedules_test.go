@@ -218,18 +218,7 @@ func TestNoScheduleIsSetByAClockThatIsInDoubt(t *testing.T) {
 
 func TestMissedTicksRunByTheirRule(t *testing.T) {
 	t.Parallel()
-	for what, x := range map[string]struct {
-		rules fsm.ScheduleRules
-		want  string
-	}{
-		"one":           {fsm.ScheduleRules{Missed: fsm.MissedOne, WithinMS: 60_000}, "10 runs; 80 runs after 6; 90 runs; 100 runs; "},
-		"one, too late": {fsm.ScheduleRules{Missed: fsm.MissedOne, WithinMS: 12_000}, "10 runs; 80 missed after 6; 90 runs; 100 runs; "},
-		"skip":          {fsm.ScheduleRules{Missed: fsm.MissedSkip}, "10 runs; 80 missed after 6; 90 runs; 100 runs; "},
-		"all": {
-			fsm.ScheduleRules{Missed: fsm.MissedAll, WithinMS: 60_000},
-			"10 runs; 30 missed after 1; 40 runs; 50 runs; 60 runs; 70 runs; 80 runs; 90 runs; 100 runs; ",
-		},
-	} {
+	for what, x := range missedRules {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -238,7 +227,6 @@ func TestMissedTicksRunByTheirRule(t *testing.T) {
 				raiseToSchedules(t, s)
 				n := everyTenSeconds("tick")
 				n.ScheduleRules = x.rules
-				n.Overlap = fsm.OverlapAllow
 				mustSet(t, s, n)
 				<-time.After(15 * time.Second)
 				_ = end()
