@@ -152,6 +152,118 @@ func TestTheWaitOfALargeTaskIsBounded(t *testing.T) {
 	})
 }
 
+// A sharer is a queue, or an owner in a queue.
+type sharer struct{ queue, owner string }
+
+// A shared is what a sharer has.
+type shared struct {
+	waiting, held int
+	starts        int             // of others, since it waits and holds nothing
+	rivals        map[sharer]bool // that have waited and held nothing since then, with itself; nil: it does not
+}
+
+// sharers are queues or owners whose wait is checked.
+type sharers map[sharer]*shared
+
+// update is called after each change of what a sharer has.
+func (all sharers) update(of sharer, waiting, held int) {
+	x := all[of]
+	if x == nil {
+		x = &shared{}
+		all[of] = x
+	}
+	x.waiting += waiting
+	x.held += held
+	switch empty := x.waiting > 0 && x.held == 0; {
+	case !empty:
+		x.rivals, x.starts = nil, 0
+	case x.rivals == nil:
+		x.rivals = make(map[sharer]bool)
+		for o, other := range all {
+			if other.rivals != nil && (o.owner == "" || o.queue == of.queue) {
+				x.rivals[o], other.rivals[of] = true, true
+			}
+		}
+	}
+}
+
+// started counts a start for the others that wait and hold nothing. It is called before the update.
+func (all sharers) started(t *rapid.T, of sharer) {
+	for o, x := range all {
+		if o == of || x.rivals == nil || o.owner != "" && o.queue != of.queue {
+			continue
+		}
+		if x.starts++; x.starts >= len(x.rivals) {
+			t.Fatalf("%v holds nothing and waits, but the next %d starts are of others, and only %d of those that wait hold nothing", o, x.starts, len(x.rivals))
+		}
+	}
+}
+
+// A queue that holds nothing gets one of the next Q free slots, where Q is the number of waiting queues
+// that hold nothing. So does an owner that holds nothing, among the starts of its queue and priority
+// that are not turns by age.
+func TestAQueueOrAnOwnerThatHoldsNothingGetsOneOfTheNextFreeSlots(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := scheduler.New(1)
+		for id := range rapid.IntRange(1, 3).Draw(t, "workers") {
+			s.AddWorker(scheduler.WorkerID(id+1), scheduler.Capacity{Slots: rapid.IntRange(1, 4).Draw(t, "slots")})
+		}
+		names, ownerNames := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}), rapid.SampledFrom([]string{"u", "v", "w", "x", "y", "z"})
+		queues, owners := sharers{}, sharers{}
+		update := func(of sharer, waiting, held int) {
+			queues.update(sharer{queue: of.queue}, waiting, held)
+			owners.update(of, waiting, held)
+		}
+		var (
+			tasks   []sharer // of which each is
+			running []scheduler.Assignment
+		)
+		push := func(t *rapid.T) {
+			of := sharer{names.Draw(t, "queue"), ownerNames.Draw(t, "owner")}
+			d := inQueue(of.queue, of.owner)
+			d.NoPrefetch = true // it needs a free slot
+			for range rapid.IntRange(1, 3).Draw(t, "n") {
+				s.Push(task(len(tasks)), s.Class(d), scheduler.Normal, 0)
+				tasks = append(tasks, of)
+				update(of, 1, 0)
+			}
+		}
+		next := func(t *rapid.T) {
+			a, ok := s.Next(nil)
+			if !ok {
+				return
+			}
+			of := tasks[a.Task.Index]
+			queues.started(t, sharer{queue: of.queue})
+			if !s.StartedByAge() {
+				owners.started(t, of)
+			}
+			update(of, -1, 1)
+			running = append(running, a)
+		}
+		end := func(t *rapid.T) {
+			if len(running) == 0 {
+				return
+			}
+			i := rapid.IntRange(0, len(running)-1).Draw(t, "attempt")
+			a := running[i]
+			running = append(running[:i], running[i+1:]...)
+			s.Release(a.Worker, a.Class, a.Priority)
+			update(tasks[a.Task.Index], 0, -1)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"push": push, "push more": push, "start": next, "end": end,
+			"turns": func(t *rapid.T) {
+				for range 20 {
+					end(t)
+					next(t)
+				}
+			},
+		})
+	})
+}
+
 // An end is the end of an attempt in virtual time.
 type end struct {
 	at  time.Duration
