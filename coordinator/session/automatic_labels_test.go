@@ -67,3 +67,20 @@ func TestAnAutomaticLabelCannotBeOverridden(t *testing.T) {
 	}
 	h.join(automaticHello("open", map[string]string{"os": "linux"})) // it says what is true
 }
+
+// A label cannot make a worker reserved: only what it announces does.
+func TestAWorkerThatAnnouncesItIsReserved(t *testing.T) {
+	t.Parallel()
+	h := granting(t, map[string]session.Grant{"reserved": {Namespaces: []string{"*"}}, "plain": {AnyLabels: true, Namespaces: []string{"*"}}})
+	hello := labeled("reserved", nil)
+	hello.Reserved = true
+	h.join(hello)
+	h.join(labeled("plain", map[string]string{fsm.ReservedLabel: "true"}))
+	h.machine.Read(func(st *fsm.State, _ uint64) {
+		for name, want := range map[string]bool{"reserved": true, "plain": false} {
+			if got := st.WorkerByName(name).IsReserved(); got != want {
+				t.Errorf("worker %s is reserved: %v, want %v", name, got, want)
+			}
+		}
+	})
+}

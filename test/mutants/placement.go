@@ -108,6 +108,16 @@ func inPlacement() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/session", Run: "TestAnAssignmentHasTheResourcesThatItTakes"}},
 		},
 		{
+			Name:   "a-reserved-worker-does-not-announce-it",
+			Edits:  []Edit{{"worker/session.go", ", Reserved: w.cfg.Reserved,", ","}},
+			Caught: []Checker{{Package: "./cmd/internal/dtaskworker", Run: "TestAReservedWorkerAnnouncesIt"}},
+		},
+		{
+			Name:   "what-a-reserved-worker-announces-is-ignored",
+			Edits:  []Edit{{"coordinator/session/grant.go", "	if !h.GetReserved() {", "	if !h.GetReserved() || true {"}},
+			Caught: []Checker{{Package: "./coordinator/session", Run: "TestAWorkerThatAnnouncesItIsReserved"}},
+		},
+		{
 			Name:   "a-worker-chooses-its-label-worker",
 			Edits:  []Edit{{"coordinator/session/automatic_labels.go", "	list[fsm.WorkerLabel] = h.GetName()\n", "	if list[fsm.WorkerLabel] == \"\" {\n		list[fsm.WorkerLabel] = h.GetName()\n	}\n"}},
 			Caught: []Checker{{Package: "./coordinator/session", Run: "TestAutomaticLabelsAreThoseThatAWorkerCannotInvent"}},

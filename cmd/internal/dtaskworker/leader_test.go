@@ -134,6 +134,25 @@ func TestTheProgramRunsCommandsAndDrains(t *testing.T) {
 	}
 }
 
+func TestAReservedWorkerAnnouncesIt(t *testing.T) {
+	t.Parallel()
+	for _, reserved := range []bool{false, true} {
+		l, addr := lead(t)
+		args := []string{"--join", addr, "--name", "w", "--work-dir", t.TempDir(), "--label", "pool=ml"}
+		if reserved {
+			args = append(args, "--reserved")
+		}
+		cmd, _ := startProgram(t, args...)
+		if got := (<-l.hello).GetReserved(); got != reserved {
+			t.Errorf("with %v, the worker announces %v", args, got)
+		}
+		signal(t, cmd)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the program ended with %v", err)
+		}
+	}
+}
+
 // Built-in types would run as root, so the worker doesn't offer them.
 func TestAWorkerWithAnotherUserForCommandsGetsOnlyCommands(t *testing.T) {
 	t.Parallel()
