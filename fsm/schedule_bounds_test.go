@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// setNamed returns the operations that set a schedule of a name. Its template has a size in bytes, or
-// is as small as possible if that is 0.
+// setNamed returns the operations that set a schedule of a name. Its template has a size in bytes,
+// or is as small as possible if that is 0.
 func setNamed(s *State, name string, size int, change func(*SetSchedule)) []Op {
 	p := plan(nil)
 	p.name = name

@@ -199,9 +199,9 @@ func (all sharers) started(t *rapid.T, of sharer) {
 	}
 }
 
-// A queue that holds nothing gets one of the next Q free slots, where Q is the number of waiting queues
-// that hold nothing. So does an owner that holds nothing, among the starts of its queue and priority
-// that are not turns by age.
+// A queue that holds nothing gets one of the next Q free slots, where Q is the number of waiting
+// queues that hold nothing. So does an owner that holds nothing, among the starts of its queue and
+// priority that are not turns by age.
 func TestAQueueOrAnOwnerThatHoldsNothingGetsOneOfTheNextFreeSlots(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

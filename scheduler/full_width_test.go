@@ -2,8 +2,9 @@ package scheduler_test
 
 import "testing"
 
-// The other tests of allocations have fewer queues, owners and limits. Here, each step touches another
-// ready queue, and an allocation of one in some steps would count: AllocsPerRun rounds down.
+// The other tests of allocations have fewer queues, owners and limits. Here, each step touches
+// another ready queue, and an allocation of one in some steps would count: AllocsPerRun rounds
+// down.
 func TestTheFullWidthAllocatesNothing(t *testing.T) {
 	// Not parallel: AllocsPerRun counts the allocations of all goroutines.
 	if testing.Short() {

@@ -59,8 +59,8 @@ func (c *cluster) missedRuns() (runs []fired) {
 	return runs
 }
 
-// missedRules are what happens to the ticks of a schedule, each 10 s, of which those from 20 s on are
-// decided at 94 s: the one at 90 s is on time, and the ones before are missed.
+// missedRules are what happens to the ticks of a schedule, each 10 s, of which those from 20 s on
+// are decided at 94 s: the one at 90 s is on time, and the ones before are missed.
 var missedRules = map[string]struct {
 	rules fsm.ScheduleRules
 	want  string
@@ -74,8 +74,8 @@ var missedRules = map[string]struct {
 	},
 }
 
-// Ticks that are due while the tasks have no place in memory are tried again. Once there is place, those
-// that are more than 10 s late are missed ones.
+// Ticks that are due while the tasks have no place in memory are tried again. Once there is place,
+// those that are more than 10 s late are missed ones.
 func TestTicksThatLackedCapacityRunByTheRuleForMissedOnes(t *testing.T) {
 	t.Parallel()
 	for what, x := range missedRules {
@@ -110,8 +110,8 @@ func TestTicksThatLackedCapacityRunByTheRuleForMissedOnes(t *testing.T) {
 	}
 }
 
-// How old a missed tick may be is about ticks. One that was decided in time is a job, which waits for
-// the run before it however long that takes, also under the next leader.
+// How old a missed tick may be is about ticks. One that was decided in time is a job, which waits
+// for the run before it however long that takes, also under the next leader.
 func TestARunThatWaitsForTheOneBeforeItIsNeverTooLate(t *testing.T) {
 	t.Parallel()
 	for what, fails := range map[string]bool{"one leader": false, "a new leader": true} {

@@ -43,8 +43,8 @@ func TestTheExampleOfAQueueRuns(t *testing.T) {
 	run(0, "queue", "delete", "etl")
 }
 
-// A reserved worker gets only what requires its label, by the queue or by the task itself. The rest waits
-// although it is idle, and explain says why.
+// A reserved worker gets only what requires its label, by the queue or by the task itself. The
+// rest waits although it is idle, and explain says why.
 func TestAReservedWorkerGetsOnlyTasksThatRequireItsLabel(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
