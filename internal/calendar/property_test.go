@@ -37,7 +37,7 @@ func drawSchedule(rt *rapid.T) *Schedule {
 	default:
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1)) //nolint:gosec // repeatable
 		for range rapid.IntRange(1, 3).Draw(rt, "expressions") {
-			n := draw(r)
+			n := draw(r, rapid.Bool().Draw(rt, "seconds"))
 			if e, err := ParseCron(n.text); err == nil {
 				c.Cron = append(c.Cron, e)
 			}

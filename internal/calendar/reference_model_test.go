@@ -21,29 +21,31 @@ var whole = flag.Bool("calendar.whole", false, "compare every expression around 
 
 // A naive expression.
 type naive struct {
-	text   string
-	sets   [6][64]bool // second, minute, hour, day, month, weekday
-	either bool
-	fixed  bool
+	text    string
+	sets    [6][64]bool // second, minute, hour, day, month, weekday
+	seconds bool        // has six fields
+	either  bool
+	fixed   bool
 }
 
-// draw draws an expression of five fields.
-func draw(r *rand.Rand) naive {
-	n := naive{fixed: true}
-	n.sets[0][0] = true
+// draw draws an expression of five fields, or of six, of which the first one is the second.
+func draw(r *rand.Rand, seconds bool) naive {
+	n := naive{fixed: true, seconds: seconds}
 	texts := make([]string, 6)
 	restricted := 0
-	for i, bound := range [][2]int{1: {0, 59}, 2: {0, 23}, 3: {1, 31}, 4: {1, 12}, 5: {0, 6}} {
-		if i == 0 {
+	for i, bound := range [][2]int{{0, 59}, {0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 6}} {
+		if i == 0 && !seconds {
+			n.sets[0][0] = true
 			continue
 		}
-		stars := []float64{1: 0.1, 2: 0.3, 3: 0.7, 4: 0.9, 5: 0.7}[i]
+		decides := i == 1 || i == 2 // whether it is fixed
+		stars := []float64{0.1, 0.1, 0.3, 0.7, 0.9, 0.7}[i]
 		if r.Float64() < stars {
 			texts[i] = "*"
 			for v := bound[0]; v <= bound[1]; v++ {
 				n.sets[i][v] = true
 			}
-			n.fixed = n.fixed && i > 2
+			n.fixed = n.fixed && !decides
 			continue
 		}
 		if i == 3 || i == 5 {
@@ -61,11 +63,11 @@ func draw(r *rand.Rand) naive {
 			case kind == 0 && i <= 2:
 				high, step = bound[1], 1+r.IntN(9)
 				low, text = bound[0], "*/"+strconv.Itoa(step)
-				n.fixed = false
+				n.fixed = n.fixed && !decides
 			case kind == 1 && low < bound[1]:
 				high = low + 1 + r.IntN(bound[1]-low)
 				text += "-" + strconv.Itoa(high)
-				n.fixed = n.fixed && i > 2
+				n.fixed = n.fixed && !decides
 			}
 			for v := low; v <= high; v += step {
 				n.sets[i][v] = true
@@ -75,7 +77,7 @@ func draw(r *rand.Rand) naive {
 		texts[i] = strings.Join(items, ",")
 	}
 	n.either = restricted == 2
-	n.text = strings.Join(texts[1:], " ")
+	n.text = strings.TrimSpace(strings.Join(texts, " "))
 	return n
 }
 
@@ -91,8 +93,10 @@ func read(at int64, zone *time.Location) clock {
 	return clock{at, at + int64(offset), t.Second(), t.Minute(), t.Hour(), t.Day(), int(t.Month()), int(t.Weekday())}
 }
 
-func (n *naive) matches(c *clock) bool {
-	if !n.sets[1][c.minute] || !n.sets[2][c.hour] || !n.sets[4][c.month] || !n.sets[0][c.second] {
+func (n *naive) matches(c *clock) bool { return n.sets[0][c.second] && n.matchesMinute(c) }
+
+func (n *naive) matchesMinute(c *clock) bool {
+	if !n.sets[1][c.minute] || !n.sets[2][c.hour] || !n.sets[4][c.month] {
 		return false
 	}
 	if n.either {
@@ -104,11 +108,13 @@ func (n *naive) matches(c *clock) bool {
 // A window is a walk through some days.
 type window struct {
 	zone    *time.Location
-	shown   []clock       // at each step
-	seen    map[int64]int // civil → how often
-	missing []clock       // civil times that are never shown, with the first instant after them
-	from    int64         // ticks are compared from here
-	to      int64         // to before here
+	step    int64           // a minute, or a second
+	shifts  []int64         // the transitions in it
+	shown   []clock         // at each step
+	first   map[int64]int64 // civil → the instant that shows it first
+	missing []clock         // civil times that are never shown, with the first instant after them
+	from    int64           // ticks are compared from here
+	to      int64           // to before here
 }
 
 // walk reads the clocks of a zone from one instant to another; ticks of the days at the
@@ -120,7 +126,14 @@ func walk(zone *time.Location, from, to int64) *window {
 			step = 1 // offsets with seconds, as in Liberia before 1972
 		}
 	}
-	w := &window{zone: zone, seen: map[int64]int{}, from: from + 2*daySeconds, to: to - 2*daySeconds}
+	var shifts []int64
+	for tr := range zoneinfo.Transitions(zone, time.Unix(from, 0), time.Unix(to, 0)) {
+		shifts = append(shifts, tr.At.Unix())
+		if tr.At.Unix()%60 != 0 {
+			step = 1
+		}
+	}
+	w := &window{zone: zone, step: step, shifts: shifts, first: map[int64]int64{}, from: from + 2*daySeconds, to: to - 2*daySeconds}
 	highest := int64(0)
 	for at := from; at < to; at += step {
 		c := read(at, zone)
@@ -135,70 +148,110 @@ func walk(zone *time.Location, from, to int64) *window {
 		if len(w.shown) == 0 {
 			highest = c.civil
 		}
-		w.seen[c.civil]++
+		if _, again := w.first[c.civil]; !again {
+			w.first[c.civil] = at
+		}
 		w.shown = append(w.shown, c)
 	}
 	return w
 }
 
-// ticks returns the instants at which an expression fires.
-func (w *window) ticks(n *naive, gap Gap, repeat Repeat) []int64 {
+// read returns what the wall clock shows in the seconds of a step that match an expression.
+func (w *window) read(n *naive, c *clock) (list []clock) {
+	if w.step == 1 || !n.seconds {
+		if n.matches(c) {
+			list = append(list, *c)
+		}
+		return list
+	}
+	if !n.matchesMinute(c) {
+		return nil
+	}
+	for at := c.at; at < c.at+w.step; at++ {
+		if n.sets[0][at-c.at] {
+			list = append(list, read(at, w.zone))
+		}
+	}
+	return list
+}
+
+// ticks returns the instants from one to before another at which an expression fires.
+func (w *window) ticks(n *naive, gap Gap, repeat Repeat, from, to int64) []int64 {
 	var list []int64
-	done := map[int64]bool{}
 	for i := range w.shown {
 		c := &w.shown[i]
-		if !n.matches(c) {
+		if c.at+w.step <= from || c.at >= to || n.fixed && repeat == Once && w.first[c.civil] < c.at {
 			continue
 		}
-		if n.fixed && repeat == Once && w.seen[c.civil] > 1 {
-			if done[c.civil] {
-				continue
-			}
-			done[c.civil] = true
+		for _, shown := range w.read(n, c) {
+			list = append(list, shown.at)
 		}
-		list = append(list, c.at)
 	}
 	for i := range w.missing {
 		c := &w.missing[i]
-		if n.fixed && gap == RunAfter && n.matches(c) && w.seen[c.civil] == 0 {
+		if _, shown := w.first[c.civil]; !shown && n.fixed && gap == RunAfter && (n.matches(c) || w.step > 1 && n.matchesMinute(c)) {
 			list = append(list, c.at)
 		}
 	}
 	slices.Sort(list)
 	list = slices.Compact(list)
-	return slices.DeleteFunc(list, func(at int64) bool { return at < w.from || at >= w.to })
+	return slices.DeleteFunc(list, func(at int64) bool { return at < from || at >= to })
 }
 
-// compare compares a schedule with the walk.
-func (w *window) compare(t *testing.T, n *naive, gap Gap, repeat Repeat) {
+// compare compares a schedule with the walk, from one instant to before another, with each policy.
+func (w *window) compare(t *testing.T, n *naive, from, to int64) {
 	t.Helper()
 	e, err := ParseCron(n.text)
-	if err != nil && strings.HasPrefix(err.Error(), "never fires") && len(w.ticks(n, gap, repeat)) == 0 {
+	if err != nil && strings.HasPrefix(err.Error(), "never fires") && len(w.ticks(n, RunAfter, Twice, from, to)) == 0 {
 		return
 	}
 	if err != nil {
 		t.Fatalf("%q: %v", n.text, err)
 	}
-	s := &Schedule{zone: w.zone, first: -1 << 60, last: maxInstant}
-	s.rules = []rule{&cronRule{e, w.zone, gap, repeat, &s.except}}
-	var got []int64
-	for from := w.from; ; {
+	want := w.ticks(n, RunAfter, Once, from, to)
+	for i, p := range policies {
+		s := &Schedule{zone: w.zone, first: -1 << 60, last: maxInstant}
+		s.rules = []rule{&cronRule{e, w.zone, p.gap, p.repeat, &s.except}}
+		what := fmt.Sprintf("%s: %q (fixed: %v, gap %d, repeat %d)", w.zone, n.text, n.fixed, p.gap, p.repeat)
+		switch {
+		case n.fixed:
+			same(t, what, w.zone, ticksOf(t, what, s, from, to), w.ticks(n, p.gap, p.repeat, from, to))
+		case i == 0 || *whole:
+			same(t, what, w.zone, ticksOf(t, what, s, from, to), want)
+		default: // a policy must not matter, and could where the clock is set only
+			for _, at := range w.shifts {
+				begin, end := max(from, at-near), min(to, at+near)
+				other := func(at int64) bool { return at < begin || at >= end }
+				same(t, what, w.zone, ticksOf(t, what, s, begin, end), slices.DeleteFunc(slices.Clone(want), other))
+			}
+		}
+	}
+}
+
+// ticksOf returns the ticks of a schedule from one instant to before another.
+func ticksOf(t *testing.T, what string, s *Schedule, from, to int64) (list []int64) {
+	t.Helper()
+	for {
 		f, ok := s.next(from)
-		if !ok || f.at >= w.to {
-			break
+		if !ok || f.at >= to {
+			return list
 		}
 		if f.at < from {
-			t.Fatalf("%s: %q: the tick %s is before %s", w.zone, n.text, stamp(f.at, w.zone), stamp(from, w.zone))
+			t.Fatalf("%s: the tick %s is before %s", what, stamp(f.at, s.zone), stamp(from, s.zone))
 		}
-		got, from = append(got, f.at), f.at+1
+		list, from = append(list, f.at), f.at+1
 	}
-	want := w.ticks(n, gap, repeat)
+}
+
+// same reports the first tick that differs.
+func same(t *testing.T, what string, zone *time.Location, got, want []int64) {
+	t.Helper()
 	if slices.Equal(got, want) {
 		return
 	}
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
-			t.Fatalf("%s: %q (fixed: %v, gap %d, repeat %d): tick %d: got %s, want %s", w.zone, n.text, n.fixed, gap, repeat, i, nth(got, i, w.zone), nth(want, i, w.zone))
+			t.Fatalf("%s: tick %d: got %s, want %s", what, i, nth(got, i, zone), nth(want, i, zone))
 		}
 	}
 }
@@ -246,46 +299,64 @@ func shifts(t *testing.T) []shift {
 	return list
 }
 
-// around is how far a walk reaches on both sides of a transition.
-const around = 5 * 24 * time.Hour
+const (
+	// around is how far a walk reaches on both sides of a transition.
+	around = 5 * 24 * time.Hour
+	// near is how far, in seconds, schedules that may fire each second are compared there.
+	near = 6 * 60 * 60
+)
 
 var policies = []struct {
 	gap    Gap
 	repeat Repeat
 }{{RunAfter, Once}, {RunAfter, Twice}, {SkipGap, Once}, {SkipGap, Twice}}
 
+// aroundTransitions calls a function with a walk around each transition, or around a twentieth of
+// them, and a number that grows by one each time.
+func aroundTransitions(t *testing.T, f func(i int, w *window, s shift)) {
+	t.Helper()
+	all := shifts(t)
+	if len(all) < 1000 {
+		t.Fatalf("%d distinct transitions, want more", len(all))
+	}
+	every, begun, progress := 20, time.Now(), 0
+	if *whole {
+		every = 1
+	}
+	for i := 0; i < len(all) && !t.Failed(); i += every {
+		s := all[i]
+		begin := s.at - int64(around/time.Second)
+		f(i/every, walk(s.zone, begin-begin%60, s.at+int64(around/time.Second)), s)
+		if done := i + 1; *whole && done*100/len(all) > progress {
+			progress = done * 100 / len(all)
+			t.Logf("%d of %d transitions after %s", done, len(all), time.Since(begun).Round(time.Second))
+		}
+	}
+	t.Logf("%d distinct transitions", len(all))
+}
+
 func TestEveryTickAroundATransitionIsThatOfTheReferenceModel(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(17, 6)) //nolint:gosec // repeatable
-	expressions := make([]naive, 200)
+	expressions := make([]naive, 400)
 	for i := range expressions {
-		expressions[i] = draw(r)
-	}
-	all := shifts(t)
-	t.Logf("%d distinct transitions", len(all))
-	if len(all) < 1000 {
-		t.Fatal("too few transitions")
+		expressions[i] = draw(r, i%2 == 1)
 	}
 	tried := 0
-	for i, s := range all {
-		if !*whole && i%20 != 0 {
-			continue
-		}
-		begin := s.at - int64(around/time.Second)
-		w := walk(s.zone, begin-begin%60, s.at+int64(around/time.Second))
+	aroundTransitions(t, func(i int, w *window, s shift) {
 		for k := range expressions {
-			if !*whole && (k+i/20)%20 != 0 {
+			seconds := expressions[k].seconds
+			if share := map[bool]int{false: 20, true: 40}[seconds]; !*whole && (k/2+i)%share != 0 {
 				continue
 			}
-			for _, p := range policies {
-				w.compare(t, &expressions[k], p.gap, p.repeat)
-				tried++
-				if !expressions[k].fixed {
-					break // no policy applies
-				}
+			from, to := w.from, w.to
+			if seconds {
+				from, to = s.at-near, s.at+near
 			}
+			w.compare(t, &expressions[k], from, to)
+			tried += len(policies)
 		}
-	}
+	})
 	t.Logf("%d comparisons", tried)
 }
 
@@ -311,9 +382,8 @@ func TestEveryTickOfWholeYearsIsThatOfTheReferenceModel(t *testing.T) {
 		for year := 2002; year <= last; year++ {
 			w := walk(zone, time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC).Unix(), time.Date(year+1, 1, 10, 0, 0, 0, 0, time.UTC).Unix())
 			for range 20 {
-				n := draw(r)
-				p := policies[r.IntN(len(policies))]
-				w.compare(t, &n, p.gap, p.repeat)
+				n := draw(r, false)
+				w.compare(t, &n, w.from, w.to)
 			}
 		}
 	}
