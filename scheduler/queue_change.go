@@ -1,6 +1,9 @@
 package scheduler
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // changeQueue returns the changes of the settings of the task's queue, the only obstacle,
 // after which the task starts. Other tasks of the queue may start on any worker before it.
@@ -11,10 +14,11 @@ func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
 			list = append(list, Change{Kind: ResumeQueue, Name: o.Name})
 		}
 	case QueueFull:
-		// Up to the start of the task, all goes as without a quota.
+		// Up to the start of the task, all goes as with a quota that is not reached. There must be
+		// one: it is saved for a task for which a turn by age keeps a worker free.
 		c := Change{Kind: RaiseMaxRunning, Name: o.Name}
 		if v.decides(&c, func() (ok bool) {
-			c.Amount, ok = v.forked(func(q *queue) { q.limit = 0 })
+			c.Amount, ok = v.forked(func(q *queue) { q.limit = math.MaxUint32 })
 			return ok
 		}) {
 			list = append(list, c)
