@@ -139,8 +139,9 @@ croniter: ## compare schedules with those of the Python package croniter, which 
 	DTASK_CRONITER=$(CURDIR)/build/croniter/bin/python go test -count=1 -v -run Croniter $(ARGS) ./internal/calendar
 
 .PHONY: explain
-explain: ## compare the changes of explain with a fork of the scheduler in 100,000 random states, and its estimates with 400 loads
+explain: ## compare the decisions of the scheduler with a naive one, and the changes of explain with a fork, in 100,000 random states each, and its estimates with 400 loads
 	go test -count=1 -v -timeout 0 -run 'TestChangesAreSound|TestAWaitingTask|TestStartsAreInTheRange' $(ARGS) ./scheduler -change.states=100000 -estimate.loads=400
+	go test -count=1 -v -timeout 0 -run '^TestEveryDecisionMatchesTheReferenceModel$$' $(ARGS) ./scheduler -rapid.checks=3500
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (20s)
