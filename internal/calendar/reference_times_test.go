@@ -67,7 +67,7 @@ func TestEveryAroundATransitionIsThatOfTheReferenceModel(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(19, 6)) //nolint:gosec // repeatable
 	ticks := 0
-	aroundTransitions(t, func(_ int, w *window, s shift) {
+	aroundTransitions(t, aroundTimes, func(_ int, w *window, s shift) {
 		for range timesOfTransition() {
 			unit := []time.Duration{time.Second, time.Minute, 15 * time.Minute, time.Hour}[r.IntN(4)]
 			c := Config{Every: time.Duration(1+r.IntN(30)) * unit, Zone: w.zone}
@@ -102,12 +102,16 @@ func TestEveryAroundATransitionIsThatOfTheReferenceModel(t *testing.T) {
 	t.Logf("%d ticks", ticks)
 }
 
+// aroundTimes is how far the walk of times reaches on both sides of a transition: all of them are
+// less than a day from it.
+const aroundTimes = 3 * 24 * time.Hour
+
 // timesOfTransition returns how many schedules with every, or at, are tried around a transition.
 func timesOfTransition() int {
 	if *whole {
 		return 50
 	}
-	return 5
+	return 4
 }
 
 // at returns the ticks of a listed time.
@@ -135,7 +139,7 @@ func TestListedTimesAroundATransitionAreThoseOfTheReferenceModel(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(20, 6)) //nolint:gosec // repeatable
 	ticks := 0
-	aroundTransitions(t, func(_ int, w *window, s shift) {
+	aroundTransitions(t, aroundTimes, func(_ int, w *window, s shift) {
 		for range timesOfTransition() {
 			c := Config{Zone: w.zone}
 			for range 1 + r.IntN(8) {
