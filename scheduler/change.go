@@ -376,6 +376,10 @@ func (v *TaskView) mostOf(i int) (most int64, ok bool) {
 	if v.class.affinity != nil {
 		return v.mostOfKeyed(i)
 	}
+	if v.isKept() {
+		v.undecided = true // the worker is not kept for it any more then, and may have more
+		return 0, false
+	}
 	without := v.class.copyDemand()
 	without.needs = slices.Delete(slices.Clone(v.class.needs), i, i+1)
 	for k := range v.groups {

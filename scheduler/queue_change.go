@@ -54,6 +54,14 @@ func (v *TaskView) isSaved() bool {
 	return x != nil && x.first == v.class.first().id && x.priority == v.priority && x.seq == v.seq
 }
 
+// isKept reports whether a worker is kept free for the task.
+func (v *TaskView) isKept() bool {
+	return slices.ContainsFunc(v.fleet.loads, func(l workerLoad) bool {
+		k := l.kept
+		return k != nil && k.first == v.class.first().id && k.priority == v.priority && k.seq == v.seq
+	})
+}
+
 // leastMax returns the least quota on a resource with which the task starts. A larger one
 // may let a task before it take what it needs: only the amounts at which a task begins to
 // fit make a difference.

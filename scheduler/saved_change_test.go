@@ -57,7 +57,10 @@ func TestChangesAreSoundAndCompleteWhileQuotasAreSaved(t *testing.T) {
 	t.Parallel()
 	saving, states := 0, max(150, *changeStates)
 	var total changeCounts
-	seeds := []uint64{2_087} // a worker was kept free for a task at the turn by age of another one, and the quota on running tasks with it
+	seeds := []uint64{
+		2_087, // a worker was kept free for a task at the turn by age of another one, and the quota on running tasks with it
+		3_431, // a worker was kept free for the task itself, and had more than others
+	}
 	for n := range states {
 		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative
 	}
