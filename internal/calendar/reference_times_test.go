@@ -50,7 +50,7 @@ func excludes(except []Point, at, civil int64) bool {
 	})
 }
 
-// begin returns the first instant at which the clock shows a time, or a later one if there is none.
+// begin returns the first instant at which the clock shows a time, or the end of the gap that has it.
 func (w *window) begin(p Point) int64 {
 	if p.is == instant {
 		return int64(p.at)
