@@ -297,7 +297,7 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 	}
 	row("handovers of limits", "%d", report.Handed)
 	row("gates and schedules", "%s", report.Gates)
-	row("rates, quotas and labels", "%s", report.Scheduled)
+	row("rates, quotas, labels, preemption", "%s", report.Scheduled)
 	row("explanations, plans; unavailable", "%d, %d; %d", report.Answers.Explained, report.Answers.Planned, report.Answers.Unavailable)
 	row("stored logs", "%s", report.Depth)
 	row("lost", "%d", check.Count(report.Faults, check.Lost))

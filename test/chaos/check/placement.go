@@ -68,17 +68,20 @@ func (a *account) placed() iter.Seq2[Rules, *ledger.Run] {
 	}
 }
 
-// Scheduled counts what the checks of rates, quotas and placement had to find something in.
+// Scheduled counts what the checks of rates, quotas and placement had to find something in, and
+// what the other checks prove only if it happens.
 type Scheduled struct {
-	Rated   int // starts under a limit with a rate
-	Metered int // starts in a queue with a quota on a resource
-	Full    int // of them, those that used the quota up
-	Placed  int // starts where labels are required
+	Rated     int // starts under a limit with a rate
+	Metered   int // starts in a queue with a quota on a resource
+	Full      int // of them, those that used the quota up
+	Placed    int // starts where labels are required
+	Preempted int // attempts that ended for urgent tasks
 }
 
 // String formats the counts as one line.
 func (s Scheduled) String() string {
-	return fmt.Sprintf("%d starts compared with rates, %d with quotas on resources (%d used one up), %d with required labels", s.Rated, s.Metered, s.Full, s.Placed)
+	return fmt.Sprintf("%d starts compared with rates, %d with quotas on resources (%d used one up), %d with required labels; %d attempts preempted",
+		s.Rated, s.Metered, s.Full, s.Placed, s.Preempted)
 }
 
 // CountScheduled counts them.
@@ -97,6 +100,11 @@ func CountScheduled(r Record) (n Scheduled) {
 	}
 	for range a.placed() {
 		n.Placed++
+	}
+	for _, f := range r.Finals {
+		for i := range f.Tasks {
+			n.Preempted += f.Tasks[i].Preempted
+		}
 	}
 	return n
 }

@@ -33,6 +33,18 @@ func TestRulesOfLabels(t *testing.T) {
 	}
 }
 
+func TestPreemptionsOfAllTasksAreCounted(t *testing.T) {
+	t.Parallel()
+	r := story()
+	if n := CountScheduled(r).Preempted; n != 0 {
+		t.Errorf("nothing was preempted: got %d", n)
+	}
+	r.Finals[0].Tasks[0].Preempted, r.Finals[0].Tasks[1].Preempted = 2, 1
+	if n := CountScheduled(r).Preempted; n != 3 {
+		t.Errorf("got %d preemptions, want 3", n)
+	}
+}
+
 func TestAnExecutionOnAWorkerWithOtherLabelsIsFound(t *testing.T) {
 	t.Parallel()
 	early, late := map[string]string{"shift": "early", "zone": "a"}, map[string]string{"shift": "late", "zone": "a"}

@@ -77,6 +77,8 @@ type FinalTask struct {
 	Attempt int    `json:"attempt"`
 	Worker  string `json:"worker,omitempty"`
 	Error   string `json:"error,omitempty"` // of the last failure, or why it was cancelled
+	// Preempted is how many of its attempts ended for urgent tasks, according to its history.
+	Preempted int `json:"preempted,omitempty"`
 }
 
 func (t FinalTask) completed() bool { return t.State == "completed" || t.State == "aggregated" }

@@ -43,3 +43,17 @@ func prioritize(job *dtaskv1.JobSpec, s shape) {
 		p.Preemptible = s.preemptible
 	}
 }
+
+// preemptedError is the error of an attempt that ended for an urgent task.
+const preemptedError = "preempted: an urgent task took its place"
+
+// preemptions counts the attempts of a task that ended for urgent ones. The metric would count
+// those of one leader only, until it is killed.
+func preemptions(t *dtaskv1.Task) (n int) {
+	for _, a := range t.GetHistory() {
+		if a.GetError() == preemptedError {
+			n++
+		}
+	}
+	return n
+}

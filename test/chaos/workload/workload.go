@@ -250,11 +250,13 @@ func (w *Workload) Finals(ctx context.Context) ([]check.Final, error) {
 		if run := job.GetRun(); run != nil {
 			f.Run = &check.TickRun{ID: run.GetScheduleId(), At: run.GetTickMs()}
 		}
-		for t, err := range c.Tasks(ctx, f.ID, client.TaskFilter{}) {
+		for t, err := range c.Tasks(ctx, f.ID, client.TaskFilter{History: true}) {
 			if err != nil {
 				return nil, fmt.Errorf("listing the tasks of job %s: %w", f.ID, err)
 			}
-			f.Tasks = append(f.Tasks, check.FinalTask{ID: t.GetId(), State: taskState(t), Attempt: int(t.GetAttempt()), Worker: t.GetWorker(), Error: t.GetError()})
+			f.Tasks = append(f.Tasks, check.FinalTask{
+				ID: t.GetId(), State: taskState(t), Attempt: int(t.GetAttempt()), Worker: t.GetWorker(), Error: t.GetError(), Preempted: preemptions(t),
+			})
 		}
 		finals = append(finals, f)
 	}

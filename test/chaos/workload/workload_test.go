@@ -55,3 +55,11 @@ func TestTheSeedDeterminesTheSubmissions(t *testing.T) {
 		t.Errorf("three jobs of two seeds: got %d bodies", len(bodies))
 	}
 }
+
+func TestPreemptionsAreCountedByTheErrorsOfAttempts(t *testing.T) {
+	t.Parallel()
+	task := &dtaskv1.Task{History: []*dtaskv1.AttemptRecord{{Error: "worker lost"}, {Error: preemptedError}, {}, {Error: preemptedError}}}
+	if n := preemptions(task); n != 2 {
+		t.Errorf("got %d preemptions, want 2", n)
+	}
+}
