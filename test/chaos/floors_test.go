@@ -38,13 +38,14 @@ func tooLittle(o *options, p *proof) (missing []string) {
 	below(p.scheduled.Metered < o.MinScheduled.Metered, "%d tasks started in a queue with a quota on a resource, want %d", p.scheduled.Metered, o.MinScheduled.Metered)
 	below(p.scheduled.Full < o.MinScheduled.Full, "%d tasks used up the quota of their queue, want %d", p.scheduled.Full, o.MinScheduled.Full)
 	below(p.scheduled.Placed < o.MinScheduled.Placed, "%d tasks with required labels started, want %d", p.scheduled.Placed, o.MinScheduled.Placed)
+	below(p.scheduled.GPUs < o.MinScheduled.GPUs, "%d tasks started with GPUs, want %d", p.scheduled.GPUs, o.MinScheduled.GPUs)
 	below(p.scheduled.Preempted < o.MinScheduled.Preempted, "%d attempts ended for urgent tasks, want %d", p.scheduled.Preempted, o.MinScheduled.Preempted)
 	return missing
 }
 
 func TestARunBelowAMinimumFails(t *testing.T) {
 	t.Parallel()
-	o := &options{MinCalls: 3000, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000, MinHandovers: 10_000, MinScheduled: check.Scheduled{Rated: 100, Metered: 90, Full: 80, Placed: 70, Preempted: 60}}
+	o := &options{MinCalls: 3000, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000, MinHandovers: 10_000, MinScheduled: check.Scheduled{Rated: 100, Metered: 90, Full: 80, Placed: 70, GPUs: 65, Preempted: 60}}
 	fine := proof{calls: 3000, kinds: 30, leaderKills: 60, tasks: 10_000, handovers: 10_000, scheduled: o.MinScheduled}
 	if missing := tooLittle(o, &fine); len(missing) > 0 {
 		t.Errorf("a run at its minimums: got missing %q, want none", missing)
@@ -60,6 +61,7 @@ func TestARunBelowAMinimumFails(t *testing.T) {
 		"89 tasks started in a queue":  func(p *proof) { p.scheduled.Metered-- },
 		"79 tasks used up":             func(p *proof) { p.scheduled.Full-- },
 		"69 tasks with required":       func(p *proof) { p.scheduled.Placed-- },
+		"64 tasks started with GPUs":   func(p *proof) { p.scheduled.GPUs-- },
 		"59 attempts ended for urgent": func(p *proof) { p.scheduled.Preempted-- },
 	} {
 		p := fine

@@ -73,7 +73,7 @@ func kindsOf(lasts time.Duration) int {
 	return 45
 }
 
-// scheduledOf returns how many starts a run must compare with rates, quotas and labels, and how
+// scheduledOf returns how many starts a run must compare with rates, quotas, labels and GPUs, and how
 // many attempts it must preempt at least: about a tenth of what two busy processors do. A leader
 // that is elected soon after a worker was lost starts nothing with limits for a lease of 30 s, so
 // that few tasks with a rate are certain, however long the run is. One that only kills, or has
@@ -83,7 +83,7 @@ func scheduledOf(o *options) check.Scheduled {
 		return check.Scheduled{}
 	}
 	times := func(perMinute float64) int { return int(o.For.Minutes() * perMinute) }
-	return check.Scheduled{Rated: 3, Metered: times(3), Full: times(0.3), Placed: times(20), Preempted: max(1, times(0.5))}
+	return check.Scheduled{Rated: 3, Metered: times(3), Full: times(0.3), Placed: times(20), GPUs: times(5), Preempted: max(1, times(0.5))}
 }
 
 // TestKills only kills leaders, for the requested time.

@@ -58,8 +58,8 @@ type options struct {
 	MinTasks       int `json:"min_tasks"`
 	MinCalls       int `json:"min_calls"` // successful ones
 	MinHandovers   int `json:"min_handovers"`
-	// MinScheduled are the least starts to compare with rates, quotas and labels, and the least
-	// preemptions.
+	// MinScheduled are the least starts to compare with rates, quotas, labels and GPUs, and the
+	// least preemptions.
 	MinScheduled check.Scheduled `json:"min_scheduled"`
 }
 

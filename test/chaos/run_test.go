@@ -73,8 +73,9 @@ func startRun(t *testing.T, o options) *run {
 		CoordinatorFlags: []string{"--auto-rejoin", "--snapshot-bytes", "100000", "--keep-jobs", "10000000", "--keep-for", "87600h", "--history-age", "0"}, // two clocks may both be a year ahead, and then expiry is correct
 	})
 	clustertest.Must(t, err)
-	if !o.TLS {
-		for i, k := range r.c.Workers() {
+	for i, k := range r.c.Workers() {
+		k.AddArgs("--gpus", workload.GPUs(i+1))
+		if !o.TLS {
 			k.AddArgs("--shift", workload.Shifts(i+1))
 		}
 	}
@@ -297,7 +298,7 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 	}
 	row("handovers of limits", "%d", report.Handed)
 	row("gates and schedules", "%s", report.Gates)
-	row("rates, quotas, labels, preemption", "%s", report.Scheduled)
+	row("limits of placement, preemption", "%s", report.Scheduled)
 	row("explanations, plans; unavailable", "%d, %d; %d", report.Answers.Explained, report.Answers.Planned, report.Answers.Unavailable)
 	row("stored logs", "%s", report.Depth)
 	row("lost", "%d", check.Count(report.Faults, check.Lost))

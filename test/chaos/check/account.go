@@ -30,6 +30,7 @@ func Account(r Record) []Fault {
 	a.rates()
 	a.meters()
 	a.placement()
+	a.gpus()
 	a.gates()
 	a.ticks()
 	a.answers()

@@ -33,7 +33,7 @@ type Report struct {
 	Depth   Depth
 	Handed  int // handovers of limits
 	Gates   Gates
-	// Scheduled is what was compared with rates, quotas and labels, and what was preempted.
+	// Scheduled is what was compared with rates, quotas, labels and GPUs, and what was preempted.
 	Scheduled Scheduled
 	Answers   Answers
 }

@@ -68,20 +68,21 @@ func (a *account) placed() iter.Seq2[Rules, *ledger.Run] {
 	}
 }
 
-// Scheduled counts what the checks of rates, quotas and placement had to find something in, and
+// Scheduled counts what the checks of rates, quotas, placement and GPUs had to find something in, and
 // what the other checks prove only if it happens.
 type Scheduled struct {
 	Rated     int // starts under a limit with a rate
 	Metered   int // starts in a queue with a quota on a resource
 	Full      int // of them, those that used the quota up
 	Placed    int // starts where labels are required
+	GPUs      int // starts with GPUs, or with parts of them
 	Preempted int // attempts that ended for urgent tasks
 }
 
 // String formats the counts as one line.
 func (s Scheduled) String() string {
-	return fmt.Sprintf("%d starts compared with rates, %d with quotas on resources (%d used one up), %d with required labels; %d attempts preempted",
-		s.Rated, s.Metered, s.Full, s.Placed, s.Preempted)
+	return fmt.Sprintf("%d starts compared with rates, %d with quotas on resources (%d used one up), %d with required labels, %d with GPUs; %d attempts preempted",
+		s.Rated, s.Metered, s.Full, s.Placed, s.GPUs, s.Preempted)
 }
 
 // CountScheduled counts them.
@@ -100,6 +101,9 @@ func CountScheduled(r Record) (n Scheduled) {
 	}
 	for range a.placed() {
 		n.Placed++
+	}
+	for _, runs := range a.onGPUs() {
+		n.GPUs += len(runs)
 	}
 	for _, f := range r.Finals {
 		for i := range f.Tasks {

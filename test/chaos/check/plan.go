@@ -52,6 +52,7 @@ type PlannedTask struct {
 	// Takes is how much it takes of the resource of its queue's quota, at least.
 	Takes   float64 `json:"takes,omitempty"`
 	Require Rules   `json:"require,omitempty"` // of workers, beside its queue
+	GPUs    float64 `json:"gpus,omitempty"`    // of its worker
 }
 
 // A Final is a job as the healed cluster shows it at the end.

@@ -52,8 +52,7 @@ func require(file cluster.TaskFile, rules check.Rules) {
 }
 
 // placed makes a task choose its worker by labels that are preferred, all strategies and an
-// affinity, and some by the second alternative of their resources, because no worker has the
-// first one.
+// affinity, and some by alternatives of their resources: a GPU if one is free.
 func placed(random *rand.Rand, file cluster.TaskFile) {
 	file["prefer"] = map[string]any{"worker": []string{"w1", "worker1"}}
 	file["affinity"] = []string{"ann", "ben", "cleo"}[random.IntN(3)]

@@ -52,7 +52,7 @@ func takes(random *rand.Rand, least float64, file cluster.TaskFile) {
 	last := map[string]any{Resource: least}
 	switch random.IntN(6) {
 	case 0:
-		file["resources"] = []map[string]any{{"gpu": 1}, last}
+		file["resources"] = []map[string]any{{"tpu": 1}, last}
 	case 1:
 		file["resources"] = []map[string]any{{Resource: least + 0.5}, last}
 	default:

@@ -69,7 +69,7 @@ func shapes() []shape {
 		{name: "slow", weight: 1, make: wide, slow: true},
 		{name: "command", weight: 3, make: diamond, commands: true},
 		{name: "placed", weight: 2, make: graph, placed: true},
-	}, queuedShapes()...)
+	}, append(queuedShapes(), gpuShapes()...)...)
 }
 
 // plenty is a number of retries that killed processes never exhaust.
@@ -222,6 +222,9 @@ func (w *Workload) taskFiles(random *rand.Rand, s shape, plan check.Plan) []clus
 		}
 		if t.Takes > 0 {
 			takes(random, t.Takes, file)
+		}
+		if t.GPUs > 0 {
+			file["resources"] = map[string]any{"gpu": t.GPUs}
 		}
 		files = append(files, file.After(t.After...))
 	}

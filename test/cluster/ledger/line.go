@@ -38,6 +38,10 @@ type Line struct {
 	At        time.Duration `json:"at"` // on this machine's monotonic clock
 	// Labels are those of the worker's process, of starts by mark-worker.
 	Labels map[string]string `json:"labels,omitempty"`
+	// GPUs are those that the execution got, and GPUAmount is how many it takes, in thousandths, of
+	// starts by mark-worker. The last one is shared if that is not a whole number.
+	GPUs      []string `json:"gpus,omitempty"`
+	GPUAmount int64    `json:"gpu_amount,omitempty"`
 }
 
 // FromEnvironment makes the line of a command that begins, from what its worker

@@ -15,6 +15,8 @@ type Run struct {
 	Start                        time.Duration
 	End                          time.Duration // 0: it was killed, or has not ended
 	Labels                       map[string]string
+	GPUs                         []string
+	GPUAmount                    int64 // thousandths
 }
 
 // Ended tells whether the command wrote that it ended.
@@ -35,7 +37,7 @@ func Runs(lines []Line) []Run {
 			open[p] = len(runs)
 			runs = append(runs, Run{
 				Job: l.Job, Task: l.Task, Worker: l.Worker, Execution: l.Execution,
-				Attempt: l.Attempt, Token: l.Token, Pid: l.Pid, Start: l.At, Labels: l.Labels,
+				Attempt: l.Attempt, Token: l.Token, Pid: l.Pid, Start: l.At, Labels: l.Labels, GPUs: l.GPUs, GPUAmount: l.GPUAmount,
 			})
 		case End:
 			if i, ok := open[p]; ok {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/dtask/dtask/worker"
+	"github.com/dtask/dtask/worker/gpu"
 )
 
 const (
@@ -42,6 +43,7 @@ func labelsAndResources(cfg *worker.Config) func() (map[string]string, error) {
 		resources[name] = n * 1000
 		return err //nolint:wrapcheck // package flag wraps it
 	})
+	flag.StringVar(&cfg.GPUs, "gpus", gpu.None, "GPUs that tasks can request; they need not exist")
 	shifts := flag.String("shift", "", "VALUE,…: values of the label shift, the next one at each start")
 	return func() (map[string]string, error) {
 		if *shifts != "" {

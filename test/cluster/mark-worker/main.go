@@ -27,6 +27,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 	"github.com/dtask/dtask/worker"
 	"github.com/dtask/dtask/worker/builtin"
+	"github.com/dtask/dtask/worker/gpu"
 	"github.com/dtask/dtask/worker/process"
 )
 
@@ -125,14 +126,14 @@ func mark(ctx context.Context, book io.Writer, labels map[string]string, t *work
 	line := ledger.Line{
 		Kind: ledger.Start, Job: strconv.FormatUint(t.Job, 10), Task: t.ID, Attempt: int(t.Attempt),
 		Token: t.FencingToken, Execution: t.ExecutionID(), Worker: t.Worker, Pid: os.Getpid(),
-		Labels: labels,
+		Labels: labels, GPUs: t.GPUs, GPUAmount: t.Resources[gpu.Resource],
 	}
 	if err := line.Append(book); err != nil {
 		return worker.Fatal(err)
 	}
 	timer := time.NewTimer(time.Duration(p.WorkMS) * time.Millisecond)
 	defer timer.Stop()
-	line.Kind, line.Labels = ledger.End, nil
+	line.Kind, line.Labels, line.GPUs, line.GPUAmount = ledger.End, nil, nil, 0
 	var failed error
 	select {
 	case <-timer.C:
