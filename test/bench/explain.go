@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/test/cluster"
 )
 
@@ -15,8 +16,9 @@ import (
 const explainRate, planRate = 20, 1
 
 // explains measures what answers about waiting tasks and plans cost others: the start latency
-// under load alone, while a task is explained 20 times per second, and while a job is planned
-// each second.
+// under load alone, while tasks are explained 20 times per second, and while a job is planned
+// each second. Half of the answers are the cheapest ones, of a task that no worker fits and that has
+// nothing before it. The other half are of a task behind a backlog.
 func explains(ctx context.Context, b *bench) error {
 	return with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
 		cl, err := c.Client()
@@ -24,28 +26,54 @@ func explains(ctx context.Context, b *bench) error {
 			return err //nolint:wrapcheck // says what it did
 		}
 		defer func() { _ = cl.Close() }() // nothing is written
-		job, err := pending("explained", 1, map[string]string{"zone": "nowhere"})
+		alone, err := b.explained(ctx, cl, 1, func(p *dtaskv1.TaskPolicy) { p.Require = map[string]string{"zone": "nowhere"} })
 		if err != nil {
 			return err
 		}
-		submitted, err := cl.Submit(ctx, job, client.SubmitOptions{})
+		// One task of the backlog starts every 10 s, so that it lasts and takes nothing from the load.
+		if _, err = cl.SetLimit(ctx, backlogLimit, &dtaskv1.LimitSettings{Rate: 1, PeriodMs: 10_000}, 0); err != nil {
+			return err //nolint:wrapcheck // says what it did
+		}
+		behind, err := b.explained(ctx, cl, b.backlog(), func(p *dtaskv1.TaskPolicy) { p.Uses = []string{backlogLimit} })
 		if err != nil {
-			return fmt.Errorf("submitting the job that is explained: %w", err)
+			return err
 		}
 		plan, err := b.planner(cl)
 		if err != nil {
 			return err
 		}
-		explained := &asking{every: time.Second / explainRate, ask: func(ctx context.Context) error {
-			_, err := cl.Explain(ctx, submitted.ID, job.GetTasks()[0].GetId())
-			return err //nolint:wrapcheck // says what it did
-		}}
-		planned := &asking{every: time.Second / planRate, ask: func(ctx context.Context) error {
+		return b.beside(ctx, c, asksInTurns(explainRate, alone, behind), asksInTurns(planRate, func(ctx context.Context) error {
 			_, err := plan(ctx)
 			return err
-		}}
-		return b.beside(ctx, c, explained, planned)
+		}))
 	})
+}
+
+// backlogLimit is the limit of the tasks that wait in front of one that is explained.
+const backlogLimit = "bench-backlog"
+
+// backlog is how many tasks wait, of which the last one is explained.
+func (b *bench) backlog() int { return b.million / 100 }
+
+// explained submits a job whose tasks wait, and returns a function that explains its last task.
+func (b *bench) explained(ctx context.Context, cl *client.Client, tasks int, waits func(*dtaskv1.TaskPolicy)) (func(context.Context) error, error) {
+	job, err := pending("explained", tasks, nil)
+	if err != nil {
+		return nil, err
+	}
+	waits(job.GetHeader().GetPolicies()[0])
+	submitted, err := cl.Submit(ctx, job, client.SubmitOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("submitting the job that is explained: %w", err)
+	}
+	last := job.GetTasks()[tasks-1].GetId()
+	return func(ctx context.Context) error {
+		got, err := cl.Explain(ctx, submitted.ID, last)
+		if err == nil && got.GetState() != dtaskv1.TaskState_TASK_STATE_PENDING {
+			err = fmt.Errorf("explained task: got state %v, want pending", got.GetState())
+		}
+		return err //nolint:wrapcheck // says what it did
+	}, nil
 }
 
 // beside measures the start latency with nothing else, with answers and with plans, in turns,
@@ -81,17 +109,28 @@ func (b *bench) beside(ctx context.Context, c *cluster.Cluster, explained, plann
 		b.table.compare("  with 20 answers of explain per second: "+q.name, "ms", q.target, alone+q.name, q.values[1]...)
 		b.table.compare("  with a plan each second: "+q.name, "ms", q.target, alone+q.name, q.values[2]...)
 	}
-	b.table.add("answer of explain under load: p50", "ms", "one task, which no worker fits; 1,000 workers", explained.quantile(500))
-	b.table.add("answer of explain under load: p99", "ms", "", explained.quantile(990))
-	b.table.add("plan under load: p50", "ms", fmt.Sprintf("%d tasks, two dependencies each", b.million/10), planned.quantile(500))
+	for i, setting := range []string{
+		"one task, which no worker fits; 1,000 workers",
+		fmt.Sprintf("behind %d tasks that use the same limit, in turns with the task above", b.backlog()-1),
+	} {
+		name := "answer of explain under load: " + []string{"", "behind a backlog: "}[i]
+		b.table.add(name+"p50", "ms", setting, explained.quantile(i, 500))
+		b.table.add(name+"p99", "ms", "", explained.quantile(i, 990))
+	}
+	b.table.add("plan under load: p50", "ms", fmt.Sprintf("%d tasks, two dependencies each", b.million/10), planned.quantile(0, 500))
 	return nil
 }
 
-// An asking repeats a call, and has how long each took.
+// An asking repeats calls in turns, and has how long each took.
 type asking struct {
-	every time.Duration // from the start of one to that of the next; 0: one after another
-	ask   func(context.Context) error
-	took  []time.Duration
+	every time.Duration // from the start of one to that of the next
+	asks  []func(context.Context) error
+	took  [][]time.Duration // of each
+}
+
+// asksInTurns makes so many calls per second together.
+func asksInTurns(rate int, asks ...func(context.Context) error) *asking {
+	return &asking{every: time.Second / time.Duration(rate), asks: asks, took: make([][]time.Duration, len(asks))}
 }
 
 // during asks while f runs. The last answer comes after f. A nil asking only runs f.
@@ -103,13 +142,13 @@ func (a *asking) during(ctx context.Context, f func() error) error {
 	defer stop()
 	ended := make(chan error, 1) // size 1: the result
 	go func() {
-		for more.Err() == nil {
+		for i := 0; more.Err() == nil; i = (i + 1) % len(a.asks) {
 			began := time.Now()
-			if err := a.ask(ctx); err != nil {
+			if err := a.asks[i](ctx); err != nil {
 				ended <- err
 				return
 			}
-			a.took = append(a.took, time.Since(began))
+			a.took[i] = append(a.took[i], time.Since(began))
 			_ = cluster.Pause(more, time.Until(began.Add(a.every))) // it ends early with more
 		}
 		ended <- nil
@@ -119,11 +158,12 @@ func (a *asking) during(ctx context.Context, f func() error) error {
 	return errors.Join(err, <-ended)
 }
 
-// quantile returns how long the calls took, in ms.
-func (a *asking) quantile(permille int) float64 {
-	if len(a.took) == 0 {
+// quantile returns how long the calls of one kind took, in ms.
+func (a *asking) quantile(kind, permille int) float64 {
+	took := a.took[kind]
+	if len(took) == 0 {
 		return 0
 	}
-	slices.Sort(a.took)
-	return a.took[(len(a.took)-1)*permille/1000].Seconds() * 1000
+	slices.Sort(took)
+	return took[(len(took)-1)*permille/1000].Seconds() * 1000
 }
