@@ -55,19 +55,25 @@ func mixedFleet(workers int) (s *scheduler.Scheduler, last scheduler.TaskRef, c 
 // taken in the leader's loop.
 func BenchmarkExplain(b *testing.B) {
 	valid := func(scheduler.TaskRef) bool { return true }
-	for _, workers := range []int{1_000, 10_000} {
-		s, last, class := mixedFleet(workers)
+	for _, of := range []struct {
+		workers     int
+		copy, whole string
+	}{
+		{1_000, "1000_workers/copy", "1000_workers/whole"},
+		{10_000, "10000_workers/copy", "10000_workers/whole"},
+	} {
+		s, last, class := mixedFleet(of.workers)
 		if _, ok := s.Next(valid); ok {
 			b.Fatal("the cluster is not full")
 		}
 		view := func() *scheduler.TaskView { return s.View(last, class, scheduler.Normal, 0, valid) }
-		b.Run(fmt.Sprintf("%d_workers/copy", workers), func(b *testing.B) {
+		b.Run(of.copy, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				view()
 			}
 		})
-		b.Run(fmt.Sprintf("%d_workers/whole", workers), func(b *testing.B) {
+		b.Run(of.whole, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				v := view()
@@ -77,7 +83,7 @@ func BenchmarkExplain(b *testing.B) {
 				}
 			}
 		})
-		if workers == 1_000 {
+		if of.workers == 1_000 {
 			b.Run("1000_workers/estimate", func(b *testing.B) { benchmarkEstimate(b, s, view()) })
 		}
 	}

@@ -16,9 +16,17 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// packages have the benchmarks of the table: the replicated state, the scheduler and the
-// times of schedules, without a log, a network or a disk.
-var packages = []string{"fsm", "scheduler", "scheduler/forecast", "internal/calendar"}
+// packages have the benchmarks of the table: the replicated state, the scheduler, the times of
+// schedules, the gates of jobs and the GPUs of a worker, without a network or a disk. Each has an
+// expression that selects its benchmarks.
+var packages = []struct{ name, chosen string }{
+	{"fsm", "."},
+	{"scheduler", "."},
+	{"scheduler/forecast", "."},
+	{"internal/calendar", "."},
+	{"coordinator/sequencer", "^BenchmarkBesideGates$"},
+	{"worker/gpu", "."},
+}
 
 // A partFigure is a figure of a package.
 type partFigure struct{ name, unit string }
@@ -35,12 +43,17 @@ const fullWidth = "scheduler: NextWithQueues/100_queues_100_owners_1M_waiting"
 
 // partTargets are the targets of figures.
 var partTargets = map[partFigure]partTarget{
-	{"scheduler: Next/pack", "ns/op"}:                       {text: "at most 450 ns"},
-	{fullWidth, "ns-with-queues"}:                           {text: "at most 16 x", against: "scheduler: DependentLoads"},
-	{"scheduler: AffinityMiss", "ns/op"}:                    {text: "at most 600 ns"},
-	{"scheduler: NextWithLimits/2_limits", "ns-more"}:       {text: "at most 100 ns"},
-	{"internal/calendar: NextOfTenThousandSchedules", "ms"}: {text: "at most 100 ms"},
-	{"internal/calendar: RarestNext", "ms"}:                 {text: "at most 1 ms"},
+	{"scheduler: Next/pack", "ns/op"}:                                        {text: "at most 450 ns"},
+	{fullWidth, "ns-with-queues"}:                                            {text: "at most 16 x", against: "scheduler: DependentLoads"},
+	{"scheduler: AffinityMiss", "ns/op"}:                                     {text: "at most 600 ns"},
+	{"scheduler: NextWithLimits/2_limits", "ns-more"}:                        {text: "at most 100 ns"},
+	{"scheduler: NextWithLimits/10000_full_1M_waiting", "ns-with-limits"}:    {text: "at most 1,200 ns"},
+	{"scheduler: Explain/1000_workers/whole", "ns/op"}:                       {text: "at most 2 ms"},
+	{"scheduler: Explain/10000_workers/whole", "ns/op"}:                      {text: "at most 15 ms"},
+	{"coordinator/sequencer: BesideGates/100000_wait_for_a_time", "ns-more"}: {text: "at most 5 µs"},
+	{"worker/gpu: Take/one", "ns/op"}:                                        {text: "at most 2 µs"},
+	{"internal/calendar: NextOfTenThousandSchedules", "ms"}:                  {text: "at most 100 ms"},
+	{"internal/calendar: RarestNext", "ms"}:                                  {text: "at most 1 ms"},
 }
 
 // parts runs benchmarks of parts of the programs.
@@ -49,15 +62,15 @@ func parts(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range packages {
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchtime", b.benchTime(), "-count", strconv.Itoa(b.rounds), "./"+name)
+	for _, of := range packages {
+		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", of.chosen, "-benchtime", b.benchTime(), "-count", strconv.Itoa(b.rounds), "./"+of.name)
 		cmd.Dir = root
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {
 			return fmt.Errorf("running benchmarks: %w\n%s", err, out)
 		}
-		b.parts(name, parseBenchmarks(out))
+		b.parts(of.name, parseBenchmarks(out))
 	}
 	return b.haveTargets()
 }
