@@ -152,6 +152,10 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 				return 0, false
 			}
 			running = int64(self.flow.queue.held.slots) //nolint:gosec // small
+			if saved && v.class.alternatives != nil {
+				v.undecided = true // it may be saved for another alternative of the task itself
+				return 0, false
+			}
 			if saved {
 				running++
 			}
@@ -168,12 +172,17 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 }
 
 // endReservations ends those in a fork for tasks that have started by another alternative, and
-// those that are wanted for them.
+// those that are wanted for them, and what is saved for them.
 func endReservations(s *Scheduler, started map[TaskRef]bool) {
 	isStarted := func(r *readyQueue) bool { return r != nil && r.n > 0 && started[r.front().task()] }
 	for _, k := range slices.Clone(s.reservations) {
 		if isStarted(k.ready) {
 			s.unkeep(k)
+		}
+	}
+	for _, q := range slices.Clone(s.saving) {
+		if isStarted(q.saving.ready) {
+			s.unsave(q)
 		}
 	}
 	for _, q := range slices.Clone(s.wants) {

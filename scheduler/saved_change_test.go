@@ -60,6 +60,7 @@ func TestChangesAreSoundAndCompleteWhileQuotasAreSaved(t *testing.T) {
 	seeds := []uint64{
 		2_087, // a worker was kept free for a task at the turn by age of another one, and the quota on running tasks with it
 		3_431, // a worker was kept free for the task itself, and had more than others
+		3_522, // quotas were saved for another alternative of the task
 	}
 	for n := range states {
 		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative
