@@ -138,7 +138,7 @@ func TestARunThatWaitsForTheOneBeforeItIsNeverTooLate(t *testing.T) {
 				if got, want := c.decisions(), "20 runs; 40 runs; 60 open; "; got != want {
 					t.Errorf("got %s, want %s", got, want)
 				}
-				list := c.outcomes("tick")
+				list := c.outcomes()
 				first, second := list[0].Job, list[1].Job
 				if j := c.job(second); !j.Gated || j.State.Terminal() {
 					t.Errorf("the second run does not wait: %+v", j)

@@ -40,10 +40,10 @@ func mustSet(tb testing.TB, s *sequencer.Sequencer, n sequencer.NewSchedule) *fs
 	return x
 }
 
-// outcomes returns what happened to the ticks of a schedule.
-func (c *cluster) outcomes(name string) (list []fsm.ScheduleOutcome) {
+// outcomes returns what happened to the ticks of the schedule "tick".
+func (c *cluster) outcomes() (list []fsm.ScheduleOutcome) {
 	c.machine.Read(func(s *fsm.State, _ uint64) {
-		if x := s.ScheduleByName("", name); x != nil {
+		if x := s.ScheduleByName("", "tick"); x != nil {
 			list = x.Outcomes
 		}
 	})
@@ -54,7 +54,7 @@ func (c *cluster) outcomes(name string) (list []fsm.ScheduleOutcome) {
 // how late it was decided, and the decision.
 func (c *cluster) decisions() string {
 	text := ""
-	for _, o := range c.outcomes("tick") {
+	for _, o := range c.outcomes() {
 		what := map[fsm.Decision]string{fsm.TickRuns: "runs", fsm.TickSkippedOpen: "open", fsm.TickSkippedMissed: "missed"}[o.Decision]
 		text += fmt.Sprintf("%d %s", o.TickMS/1000-simEpoch.Unix(), what)
 		if o.Earlier > 0 {
@@ -97,7 +97,7 @@ func TestAScheduleFiresAtItsTicks(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		previous := int64(0)
-		for _, o := range c.outcomes("tick") {
+		for _, o := range c.outcomes() {
 			run := c.job(o.Job).Header.GetRun()
 			if late := o.AtMS - o.TickMS; late < 0 || late > 20 {
 				t.Errorf("tick %d was decided %d ms late", o.TickMS, late)
@@ -534,7 +534,7 @@ func TestALargeScheduleDelaysNoOther(t *testing.T) {
 				if got, want := c.decisions(), "10 runs; 20 runs; "; got != want {
 					t.Errorf("got %s, want %s", got, want)
 				}
-				for _, o := range c.outcomes("tick") {
+				for _, o := range c.outcomes() {
 					if late := o.AtMS - o.TickMS; late < 0 || late > 20 {
 						t.Errorf("the tick %d was decided %d ms late", o.TickMS, late)
 					}

@@ -35,7 +35,7 @@ func All() []Mutant {
 	var all []Mutant
 	groups := [][]Mutant{
 		inState(), inLevels(), inTotals(), inIdentities(), inConditions(), inCalendar(), inClocks(), inSchedules(), inGates(), inRunning(), inSequencer(), inStorage(), inSegments(), inCommitted(),
-		inOffline(), inBackup(), inRevocationsAndEncryption(), inBackupSchedule(), inTemplates(), inDeployment(), inOperators(), inLeading(), inRights(), inExplain(), inChanges(), inEstimates(), inPlan(), inPlacement(), inGPUs(), inQueues(), inReservations(), inPreemption(), inLimits(), inWorkers(), inChangingWorkers(), inOrder(), inSupervisors(),
+		inOffline(), inBackup(), inRevocationsAndEncryption(), inBackupSchedule(), inTemplates(), inDeployment(), inOperators(), inLeading(), inRights(), inExplain(), inChanges(), inEstimates(), inPlan(), inPlacement(), inLabels(), inGPUs(), inQueues(), inReservations(), inPreemption(), inLimits(), inWorkers(), inChangingWorkers(), inOrder(), inSupervisors(),
 		inRunAs(), inOutput(), notificationMutants(),
 	}
 	for _, group := range groups {

@@ -107,6 +107,12 @@ func inPlacement() []Mutant {
 			Edits:  []Edit{{"coordinator/session/assignments.go", "		taken.Resources = others[alternative-1].GetResources()\n", "		taken.Resources = others[0].GetResources()\n"}},
 			Caught: []Checker{{Package: "./coordinator/session", Run: "TestAnAssignmentHasTheResourcesThatItTakes"}},
 		},
+	}
+}
+
+// inLabels returns mistakes in what workers announce of themselves, and what is made of it.
+func inLabels() []Mutant {
+	return []Mutant{
 		{
 			Name:   "a-reserved-worker-does-not-announce-it",
 			Edits:  []Edit{{"worker/session.go", ", Reserved: w.cfg.Reserved,", ","}},
