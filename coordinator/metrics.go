@@ -37,7 +37,7 @@ func (r *replica) registry() *prometheus.Registry {
 	}
 	reg.MustRegister(alarmMetrics{r.currentAlarms}, connectionMetrics{r.mux, r.httpListener}, metrics{
 		totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
-		machine: r.machine, history: r.history, refused: r.api.Refused, denied: r.api.Denials, node: &r.node,
+		machine: r.machine, history: r.history, refused: r.api.Refused, denied: r.api.Denials, node: &r.node, wall: r.cfg.Wall,
 	})
 	return reg
 }
@@ -54,6 +54,7 @@ type metrics struct {
 	refused       func() map[string]uint64 // by reason
 	denied        func() map[string]uint64 // by reason
 	node          *atomic.Pointer[raftnode.Node]
+	wall          func() time.Time
 }
 
 // Describe implements prometheus.Collector. What only a leader knows is not described: a
@@ -320,7 +321,7 @@ func (m metrics) collectStates(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(desc("jobs", "Jobs by state; finished ones leave for the history.", "state"),
 			prometheus.GaugeValue, float64(n), state.String())
 	}
-	waiting := st.CountWaiting(time.Now().UnixMilli())
+	waiting := st.CountWaiting(m.wall().UnixMilli())
 	for what, n := range map[string]uint64{"jobs": waiting.OtherJobs, "start_time": waiting.StartTime, "concurrency": waiting.Concurrency} {
 		ch <- prometheus.MustNewConstMetric(desc("jobs_waiting", "Jobs that wait for other jobs (jobs), for their start_time, or because of their concurrency key.", "for"),
 			prometheus.GaugeValue, float64(n), what)
