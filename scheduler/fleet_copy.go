@@ -40,6 +40,7 @@ type keptFor struct {
 	first    ClassID // that of class.first
 	priority Priority
 	seq      uint64
+	task     TaskRef // not set if it waits no more
 }
 
 // A fleetCopy is a copy of all workers, by id.
@@ -63,7 +64,11 @@ func (s *Scheduler) copyFleet() fleetCopy {
 			prefetch: w.prefetch, turn: w.turn, ranked: w.ranked(), accepting: w.accepting, full: w.full(),
 		}
 		if k := w.kept; k != nil {
-			f.loads[i].kept = &keptFor{k.queue, k.ready.class.id, k.ready.class.first().id, k.ready.priority, k.seq}
+			kept := &keptFor{queue: k.queue, class: k.ready.class.id, first: k.ready.class.first().id, priority: k.ready.priority, seq: k.seq}
+			if k.ready.n > 0 && k.ready.front().seq == k.seq {
+				kept.task = k.ready.front().task()
+			}
+			f.loads[i].kept = kept
 		}
 		f.taken = append(f.taken, w.taken...)
 	}

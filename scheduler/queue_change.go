@@ -47,19 +47,16 @@ func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
 	return list
 }
 
-// isSaved reports whether quotas are saved for the task. They are not any more when it is ready
-// with another demand: then others of its queue may start before it.
+// isSaved reports whether quotas are saved for the task, or for an alternative of it. They are not
+// any more when it is ready with another demand: then others of its queue may start before it.
 func (v *TaskView) isSaved() bool {
 	x := v.class.flow.queue.saving
-	return x != nil && x.first == v.class.first().id && x.priority == v.priority && x.seq == v.seq
+	return x != nil && x.task == v.task
 }
 
-// isKept reports whether a worker is kept free for the task.
+// isKept reports whether a worker is kept free for the task, or for an alternative of it.
 func (v *TaskView) isKept() bool {
-	return slices.ContainsFunc(v.fleet.loads, func(l workerLoad) bool {
-		k := l.kept
-		return k != nil && k.first == v.class.first().id && k.priority == v.priority && k.seq == v.seq
-	})
+	return slices.ContainsFunc(v.fleet.loads, func(l workerLoad) bool { return l.kept != nil && l.kept.task == v.task })
 }
 
 // leastMax returns the least quota on a resource with which the task starts. A larger one

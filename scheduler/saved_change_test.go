@@ -58,9 +58,9 @@ func TestChangesAreSoundAndCompleteWhileQuotasAreSaved(t *testing.T) {
 	saving, states := 0, max(150, *changeStates)
 	var total changeCounts
 	seeds := []uint64{
-		2_087, // a worker was kept free for a task at the turn by age of another one, and the quota on running tasks with it
-		3_431, // a worker was kept free for the task itself, and had more than others
-		3_522, // quotas were saved for another alternative of the task
+		2_087,         // a worker was kept free for a task at the turn by age of another one, and the quota on running tasks with it
+		3_431,         // a worker was kept free for the task itself, and had more than others
+		3_522, 23_175, // quotas were saved for another alternative of the task
 	}
 	for n := range states {
 		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative

@@ -26,6 +26,7 @@ const maxLimited = 1_000
 // hold, and the tasks before it. It is taken in the Scheduler's goroutine, which takes some
 // 20 ns for each worker. Its methods may be called in any other, but only in one at a time.
 type TaskView struct {
+	task     TaskRef
 	class    *class
 	priority Priority
 	avoid    WorkerID
@@ -145,7 +146,7 @@ func (a *aheadQueue) addRun(t TaskRef, seq uint64, n uint32) {
 func (s *Scheduler) View(t TaskRef, c ClassID, p Priority, avoid WorkerID, valid func(TaskRef) bool) *TaskView {
 	p = p.orNormal()
 	v := &TaskView{
-		priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
+		task: t, priority: p, avoid: avoid, seq: math.MaxUint64, fleet: s.copyFleet(), capacity: fleet{s.fleet.slots, slices.Clone(s.fleet.total)},
 		random: s.random, choices: s.choices, starts: s.starts, presence: slices.Clip(s.presence),
 		wanted: len(s.wants) > 0, retried: len(s.wants) > 0 && (s.unkept || s.fitting),
 		limitOf: make(limitCopies), bounds: make(groupCopies),
