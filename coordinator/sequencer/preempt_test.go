@@ -24,6 +24,8 @@ func urgentPolicy() *dtaskv1.TaskPolicy {
 func (w *fakeWorker) awaitPreempted(n int) (list []fsm.AttemptRef) {
 	w.t.Helper()
 	w.await("a preemption", func() bool { return len(w.stops) >= n })
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, s := range w.stops {
 		if s.Reason != dtaskv1.StopReason_STOP_REASON_PREEMPTED {
 			w.t.Errorf("stopped: %+v", s)
