@@ -105,6 +105,8 @@ func (v *TaskView) Changes() (list []Change, complete bool) {
 	case v.class.full():
 		list = v.raiseFullLimit()
 	default:
+		// Whatever lets other tasks of its queue start may bring the turn by age at which it starts elsewhere.
+		v.undecided = v.undecided || v.WaitsForKey()
 		list = append(v.changeWorkers(), v.changeDemand()...)
 		if c, ok := v.addWorker(); ok {
 			list = append(list, c)
