@@ -186,8 +186,10 @@ func (x *explainer) assigned() {
 	switch {
 	case x.soft.State == 0 || x.soft.Attached:
 		return
-	case x.soft.LeaseUntil > 0:
+	case x.soft.LeaseUntil > 0 && x.task.StartLogged:
 		gone.Code, gone.Until = "lease", x.soft.LeaseUntil
+	case x.soft.LeaseUntil > 0:
+		gone.Code, gone.Until = "limit_lease", x.soft.LeaseUntil
 	default:
 		gone.Until = x.soft.MarkedDown
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -205,6 +207,37 @@ func TestAnEstimateIsShown(t *testing.T) {
 	e, _ = r.explainTask(t, "a")
 	if x := e.GetEstimate(); x.GetCode() != "few_samples" || x.GetFrom() != 0 || x.GetText() != "when it starts is unknown: fewer than 5 run times are known of tasks like 1/b" {
 		t.Errorf("got %v", x)
+	}
+}
+
+// The attempt of a worker that is down may still run until its lease ends. Then, only an at-most-once
+// attempt that has started ends its task as lost.
+func TestTheEndOfALeaseIsExplained(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("x")
+	once := proto.CloneOf(h.GetPolicies()[0])
+	once.Execution = dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
+	h.Policies = append(h.GetPolicies(), once)
+	started, waiting := task("started"), task("waiting")
+	started.Policy, waiting.Policy = 1, 1
+	if _, err := r.send(t.Context(), request("k", h, task("limited"), started, waiting)); err != nil {
+		t.Fatal(err)
+	}
+	w := r.worker(t)
+	for i := range uint32(3) {
+		r.assign(t, held(1, i, 1, w))
+	}
+	r.leader.op(t, &fsm.RecordStart{Items: []fsm.HeldAttempt{held(1, 1, 1, w)}})
+	r.leader.explain = func(e *sequencer.Explanation) { e.LeaseUntil = 9_000_000 }
+	again := "limit_lease: worker w1 is down and may still run the attempt, which counts towards its limits: the task is ready again at 1970-01-01 02:30:00Z"
+	for name, want := range map[string]string{
+		"limited": again, "waiting": again,
+		"started": "lease: worker w1 is down and may still run the attempt: the task ends as lost at 1970-01-01 02:30:00Z",
+	} {
+		if _, got := r.explainTask(t, name); !strings.HasSuffix(got, "\n"+want) {
+			t.Errorf("task %s: got\n%s\nwant at its end\n%s", name, got, want)
+		}
 	}
 }
 

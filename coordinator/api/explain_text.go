@@ -221,6 +221,9 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		}
 		return fmt.Sprintf("worker %s is not connected, and is marked down at %s unless it returns", r.GetWorker(), formatTime(r.GetUntil()))
 	},
+	"limit_lease": func(r *dtaskv1.Reason) string {
+		return fmt.Sprintf("worker %s is down and may still run the attempt, which counts towards its limits: the task is ready again at %s", r.GetWorker(), formatTime(r.GetUntil()))
+	},
 	"lease": func(r *dtaskv1.Reason) string {
 		return fmt.Sprintf("worker %s is down and may still run the attempt: the task ends as lost at %s", r.GetWorker(), formatTime(r.GetUntil()))
 	},
