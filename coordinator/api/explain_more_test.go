@@ -13,6 +13,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/scheduler"
 )
 
 // The answer about a task that waits for others has their reasons, too.
@@ -238,6 +239,21 @@ func TestTheEndOfALeaseIsExplained(t *testing.T) {
 		if _, got := r.explainTask(t, name); !strings.HasSuffix(got, "\n"+want) {
 			t.Errorf("task %s: got\n%s\nwant at its end\n%s", name, got, want)
 		}
+	}
+}
+
+func TestTheNextStartThatARateAllowsIsExplained(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t, "x", task("a"))
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	r.leader.op(t, &fsm.SetLimit{Name: "api", LimitSettings: fsm.LimitSettings{Rate: 10, PeriodMS: 3_600_000, Burst: 1}, By: "x", AtMS: 1})
+	r.leader.explain = func(e *sequencer.Explanation) {
+		e.RateUntil = map[string]int64{"api": 9_000_000}
+		e.Capacity = capacityOf(&sequencer.Capacity{EverFits: true, Limits: []sequencer.LimitLoad{{LimitLoad: scheduler.LimitLoad{Name: "api", Rated: true}}}})
+	}
+	if _, got := r.explainTask(t, "a"); got != "limit_rate: limit api lets 10/h start, and all of these have; the next one may start at 1970-01-01 02:30:00Z" {
+		t.Errorf("got %s", got)
 	}
 }
 

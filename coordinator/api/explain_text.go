@@ -92,7 +92,11 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return text
 	},
 	"limit_rate": func(r *dtaskv1.Reason) string {
-		return fmt.Sprintf("limit %s lets %s start, and all of these have", r.GetName(), r.GetValue())
+		text := fmt.Sprintf("limit %s lets %s start, and all of these have", r.GetName(), r.GetValue())
+		if r.GetUntil() == 0 {
+			return text
+		}
+		return text + "; the next one may start at " + formatTime(r.GetUntil())
 	},
 	"limit_settles": func(r *dtaskv1.Reason) string {
 		return "the new leader does not know yet how many attempts count towards limit " + r.GetName()
