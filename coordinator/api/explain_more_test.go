@@ -257,6 +257,52 @@ func TestTheNextStartThatARateAllowsIsExplained(t *testing.T) {
 	}
 }
 
+// Of a worker to which a task is pinned and that is down, nothing is asked but that it returns, if
+// nothing else could start there first and it had what the task needs.
+func TestATaskWaitsForTheReturnOfTheWorkerToWhichItIsPinned(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("x")
+	h.GetPolicies()[0].Require = map[string]string{"worker": "w3"}
+	if _, err := r.send(t.Context(), request("k", h, task("a"))); err != nil {
+		t.Fatal(err)
+	}
+	c := &sequencer.Capacity{Complete: true, Changes: []sequencer.StartChange{{Code: "add_worker", New: &sequencer.NewWorker{
+		Slots: 2, Labels: []fsm.Label{{Key: "worker", Value: "w3"}}, Resources: []fsm.Resource{{Name: "cpu", Amount: 1000}},
+	}}}}
+	r.leader.explain = func(e *sequencer.Explanation) { e.Capacity = capacityOf(c) }
+	joins := "worker w3 joins, with 2 slots, 1 cpu"
+	check := func(when, code, want string) {
+		t.Helper()
+		e, _ := r.explainTask(t, "a")
+		if x := e.GetChanges(); len(x) != 1 || x[0].GetCode() != code || x[0].GetText() != want {
+			t.Errorf("%s: got %v, want %s: %s", when, x, code, want)
+		}
+	}
+	check("an unknown worker", "add_worker", joins)
+	fork, _ := r.machine.Fork()
+	id := fork.NextWorker()
+	register := func(slots uint32, cpu int64) {
+		t.Helper()
+		r.leader.op(t, &fsm.RegisterWorker{
+			ID: id, Name: "w3", Incarnation: testInstance, Slots: slots, Version: "v", Address: "host",
+			Labels: []fsm.Label{{Key: "worker", Value: "w3"}}, Resources: []fsm.Resource{{Name: "cpu", Amount: cpu}},
+		})
+		r.leader.op(t, &fsm.MarkWorkerDown{ID: id, Reason: "gone"})
+	}
+	register(1, 1000)
+	check("too few slots", "add_worker", joins)
+	register(2, 999)
+	check("too little of a resource", "add_worker", joins)
+	register(2, 1000)
+	check("all that it needs", "connect_worker", "worker w3 connects again")
+	c.Earlier = 1
+	check("a task before it", "add_worker", joins)
+	c.Earlier = 0
+	r.leader.op(t, &fsm.DrainWorker{ID: id, Until: 9_000_000})
+	check("a drained worker", "add_worker", joins)
+}
+
 // FuzzAPendingTaskHasAReason explains a pending task for anything that the leader may know.
 func FuzzAPendingTaskHasAReason(f *testing.F) {
 	f.Add(uint16(0), uint32(0), uint32(0), uint64(0), uint64(0))

@@ -213,6 +213,9 @@ func (x *explainer) capacityChanges(c *sequencer.Capacity) {
 		if s.Code == "add_namespace" {
 			s.Name = cmp.Or(s.Name, fsm.DefaultNamespace)
 		}
+		if id := x.returning(c, s.New); id != 0 {
+			s = sequencer.StartChange{Code: "connect_worker", Worker: id}
+		}
 		k := key{s.Code, s.Name, s.Value, s.Amount, s.Alternative}
 		if _, known := workers[k]; !known {
 			order = append(order, k)
@@ -236,6 +239,30 @@ func (x *explainer) capacityChanges(c *sequencer.Capacity) {
 		}
 		x.change(change)
 	}
+}
+
+// returning returns the worker that is down and is the one that joins, because the task is pinned
+// to it; 0 if none is. It must have had all that the task needs. Tasks before the task could take
+// what it had beyond that: then it is not known whether its return suffices.
+func (x *explainer) returning(c *sequencer.Capacity, joins *sequencer.NewWorker) fsm.WorkerID {
+	if joins == nil || c.Higher+c.Earlier+c.QueuesAhead+c.OwnersAhead > 0 {
+		return 0
+	}
+	at := slices.IndexFunc(joins.Labels, func(l fsm.Label) bool { return l.Key == fsm.WorkerLabel })
+	if at < 0 {
+		return 0
+	}
+	w := x.st.WorkerByName(joins.Labels[at].Value)
+	number, ok := x.st.PolicyNumber(x.at)
+	if !ok || w == nil || w.State == fsm.WorkerUp || w.Drains() || int(w.Slots) < joins.Slots || !x.sees(w.ID) {
+		return 0
+	}
+	lacks := func(r requirement) bool { return !r.met(w) }
+	short := func(r fsm.Resource) bool { return amountOf(w, r.Name) < r.Amount }
+	if slices.ContainsFunc(requirements(x.st, x.job.Header, x.job.Policy(number)), lacks) || slices.ContainsFunc(joins.Resources, short) {
+		return 0
+	}
+	return w.ID
 }
 
 // showOffer shows what a new worker must offer; nil if none joins.

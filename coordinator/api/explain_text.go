@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/auth"
 	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -314,6 +315,9 @@ var changeTexts = map[string]func(c *dtaskv1.StartChange, task string) string{
 		return "it needs at most " + quantity(c.GetName(), c.GetAmount()) + inAlternative(c.GetAlternative())
 	},
 	"add_worker": func(c *dtaskv1.StartChange, _ string) string {
+		if name := c.GetWorker().GetLabels()[fsm.WorkerLabel]; name != "" {
+			return "worker " + name + " joins, with " + offerText(c.GetWorker())
+		}
 		return "another worker joins, with " + offerText(c.GetWorker())
 	},
 	"drop_affinity": func(*dtaskv1.StartChange, string) string { return "it has no affinity" },
@@ -417,6 +421,9 @@ func offerText(o *dtaskv1.WorkerOffer) string {
 		parts = append(parts, quantity(name, o.GetResources()[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.GetLabels())) {
+		if name == fsm.WorkerLabel {
+			continue // it is the worker's name
+		}
 		parts = append(parts, "the label "+name+"="+o.GetLabels()[name])
 	}
 	for _, name := range o.GetSecrets() {
