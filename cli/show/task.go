@@ -27,8 +27,7 @@ func (p *Printer) Tasks(tasks []*dtaskv1.Task, selected int) {
 			note = "result of " + job + "/" + task.GetReusedTask()
 		}
 		t.Row(task.GetId(), document.TaskState(task.GetState()), attemptNumber(task),
-			task.GetWorker(), p.ago(task.GetStartedAt()),
-			p.took(task.GetStartedAt(), task.GetCompletedAt()), note)
+			task.GetWorker(), p.ago(task.GetStartedAt()), p.taskTook(task), note)
 	}
 	p.Table(t)
 	p.more(selected-len(tasks), "task")
@@ -62,6 +61,15 @@ func affinityNote(t *dtaskv1.Task) string {
 	default: // the fleet has changed, or another leader assigned it
 		return "its affinity chooses " + key + " now"
 	}
+}
+
+// taskTook is how long a task has run; empty if it waits for another attempt.
+func (p *Printer) taskTook(t *dtaskv1.Task) string {
+	switch t.GetState() { //nolint:exhaustive // states in which it waits
+	case dtaskv1.TaskState_TASK_STATE_BLOCKED, dtaskv1.TaskState_TASK_STATE_SCHEDULED, dtaskv1.TaskState_TASK_STATE_PENDING:
+		return ""
+	}
+	return p.took(t.GetStartedAt(), t.GetCompletedAt())
 }
 
 func attemptNumber(t *dtaskv1.Task) string {
@@ -104,7 +112,7 @@ func (p *Printer) Task(job string, t *dtaskv1.Task) {
 	p.field("affinity", affinityNote(t))
 	p.field("started", p.ago(t.GetStartedAt()))
 	if t.GetDueAt() == 0 {
-		p.field("took", p.took(t.GetStartedAt(), t.GetCompletedAt()))
+		p.field("took", p.taskTook(t))
 	} else {
 		p.field("due", absolute(t.GetDueAt()))
 	}

@@ -2,6 +2,7 @@ package show
 
 import (
 	"testing"
+	"time"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -22,6 +23,20 @@ func TestATaskThatIsNotOnTheWorkerOfItsKeyHasANote(t *testing.T) {
 	} {
 		if got := affinityNote(c.task); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
+		}
+	}
+}
+
+// What a task that waits takes does not grow.
+func TestATaskThatWaitsForAnotherAttemptHasNotTakenAnyTime(t *testing.T) {
+	t.Parallel()
+	p := &Printer{now: time.UnixMilli(61_000)}
+	for state, want := range map[dtaskv1.TaskState]string{
+		dtaskv1.TaskState_TASK_STATE_RUNNING: "1m00s", dtaskv1.TaskState_TASK_STATE_BLOCKED: "",
+		dtaskv1.TaskState_TASK_STATE_SCHEDULED: "", dtaskv1.TaskState_TASK_STATE_PENDING: "",
+	} {
+		if got := p.taskTook(&dtaskv1.Task{State: state, Attempt: 1, StartedAt: 1000}); got != want {
+			t.Errorf("%v: got %q, want %q", state, got, want)
 		}
 	}
 }

@@ -179,6 +179,9 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	if a, ok := r.st.ArrayTask(ref); ok {
 		shown.Array = a.Name
 	}
+	if waitsToStart(t.State) && t.Attempt > 0 && !r.hasRun(ref, t.Attempt) {
+		shown.StartedAt = 0 // StartedMS is when it was assigned
+	}
 	if t.State == fsm.Pending {
 		shown.PendingReason = r.pendingReason(ref)
 	}
@@ -213,6 +216,18 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 		shown.History = r.attempts(ref)
 	}
 	return shown
+}
+
+// waitsToStart reports whether a task has no attempt and has not ended.
+func waitsToStart(s fsm.TaskState) bool {
+	return s == fsm.Blocked || s == fsm.Scheduled || s == fsm.Pending
+}
+
+// hasRun reports whether an attempt of a task that waits again failed or was lost. Others were
+// given back by their worker or preempted: the state does not know whether they had started.
+func (r *taskReader) hasRun(ref fsm.TaskRef, attempt uint32) bool {
+	history := r.st.History(ref)
+	return len(history) > 0 && history[len(history)-1].Number == attempt
 }
 
 // attempts shows the attempts of a task that failed or were lost.

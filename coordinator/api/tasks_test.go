@@ -142,6 +142,48 @@ func TestRetriesAreFailuresAndLossesOnly(t *testing.T) {
 	}
 }
 
+// A task that a worker gave back, or that made way for an urgent one, may never have started: the
+// log knows only when it was assigned.
+func TestATaskThatWaitsAgainHasTheStartOfAnAttemptThatFailedOnly(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t, "x", task("requeued"), task("failed"), task("failed-then-requeued"), task("due"))
+	w := r.worker(t)
+	fail := func(h fsm.HeldAttempt, due bool) {
+		t.Helper()
+		r.assign(t, h)
+		r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
+			reason := d.Fail(fsm.FailItem{HeldAttempt: h, Next: fsm.NextRetry, Due: 9_000_000, CountsAsRetry: true, Error: "exit 1"})
+			if due {
+				d.Do(&fsm.Due{Items: []fsm.AttemptRef{h.AttemptRef}})
+			}
+			return reason
+		})
+	}
+	requeue := func(h fsm.HeldAttempt) {
+		t.Helper()
+		r.assign(t, h)
+		r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Requeue(h, false) })
+	}
+	requeue(held(1, 0, 1, w))
+	fail(held(1, 1, 1, w), true)
+	fail(held(1, 2, 1, w), true)
+	requeue(held(1, 2, 2, w))
+	fail(held(1, 3, 1, w), false)
+	pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		attempt uint32
+		started bool
+	}{{1, false}, {1, true}, {2, false}, {1, true}} {
+		if x := pages[0].GetTasks()[i]; x.GetAttempt() != want.attempt || (x.GetStartedAt() > 0) != want.started {
+			t.Errorf("got %v, want attempt %d, with its start: %t", x, want.attempt, want.started)
+		}
+	}
+}
+
 func TestTasksAreSentInBoundedPages(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

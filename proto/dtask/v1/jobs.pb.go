@@ -2855,27 +2855,29 @@ func (x *ListJobsResponse) GetIncomplete() bool {
 
 // Task is the status of a task.
 type Task struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	Id               string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Index            uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	State            TaskState              `protobuf:"varint,3,opt,name=state,proto3,enum=dtask.v1.TaskState" json:"state,omitempty"`
-	Attempt          uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`                      // 0 = none yet
-	Worker           string                 `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"`                         // name of the worker of the last attempt
-	Error            string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`                           // of the last failure, or the reason of the cancellation
-	StartedAt        int64                  `protobuf:"varint,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // of the last attempt
-	CompletedAt      int64                  `protobuf:"varint,8,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
-	Retries          uint32                 `protobuf:"varint,9,opt,name=retries,proto3" json:"retries,omitempty"`                                            // failures, timeouts and losses that are followed by another attempt
-	DueAt            int64                  `protobuf:"varint,10,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`                                  // if scheduled: earliest start
-	Dependencies     []uint32               `protobuf:"varint,11,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"`                          // on request; the first task of an array represents the array
-	Type             string                 `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`                                                  // handler name, "command" or "run"
-	ProgressPermille uint32                 `protobuf:"varint,13,opt,name=progress_permille,json=progressPermille,proto3" json:"progress_permille,omitempty"` // 0–1000, as last reported to the leader
-	ProgressText     string                 `protobuf:"bytes,14,opt,name=progress_text,json=progressText,proto3" json:"progress_text,omitempty"`
-	Result           []byte                 `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`                                  // on request
-	History          []*AttemptRecord       `protobuf:"bytes,16,rep,name=history,proto3" json:"history,omitempty"`                                // on request: attempts that failed or were lost, oldest first
-	CheckpointAt     int64                  `protobuf:"varint,17,opt,name=checkpoint_at,json=checkpointAt,proto3" json:"checkpoint_at,omitempty"` // time of its last checkpoint; 0 = none, or the task has ended
-	ReusedJob        string                 `protobuf:"bytes,18,opt,name=reused_job,json=reusedJob,proto3" json:"reused_job,omitempty"`           // it completed with the result of this job's task, without running
-	ReusedTask       string                 `protobuf:"bytes,19,opt,name=reused_task,json=reusedTask,proto3" json:"reused_task,omitempty"`
-	Array            string                 `protobuf:"bytes,20,opt,name=array,proto3" json:"array,omitempty"` // id of its array; empty = none
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Index   uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	State   TaskState              `protobuf:"varint,3,opt,name=state,proto3,enum=dtask.v1.TaskState" json:"state,omitempty"`
+	Attempt uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"` // 0 = none yet
+	Worker  string                 `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"`    // name of the worker of the last attempt
+	Error   string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`      // of the last failure, or the reason of the cancellation
+	// Of the last attempt. While the task waits for another one: only if the last one failed or was
+	// lost, because others may not have started.
+	StartedAt        int64            `protobuf:"varint,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	CompletedAt      int64            `protobuf:"varint,8,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	Retries          uint32           `protobuf:"varint,9,opt,name=retries,proto3" json:"retries,omitempty"`                                            // failures, timeouts and losses that are followed by another attempt
+	DueAt            int64            `protobuf:"varint,10,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`                                  // if scheduled: earliest start
+	Dependencies     []uint32         `protobuf:"varint,11,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"`                          // on request; the first task of an array represents the array
+	Type             string           `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`                                                  // handler name, "command" or "run"
+	ProgressPermille uint32           `protobuf:"varint,13,opt,name=progress_permille,json=progressPermille,proto3" json:"progress_permille,omitempty"` // 0–1000, as last reported to the leader
+	ProgressText     string           `protobuf:"bytes,14,opt,name=progress_text,json=progressText,proto3" json:"progress_text,omitempty"`
+	Result           []byte           `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`                                  // on request
+	History          []*AttemptRecord `protobuf:"bytes,16,rep,name=history,proto3" json:"history,omitempty"`                                // on request: attempts that failed or were lost, oldest first
+	CheckpointAt     int64            `protobuf:"varint,17,opt,name=checkpoint_at,json=checkpointAt,proto3" json:"checkpoint_at,omitempty"` // time of its last checkpoint; 0 = none, or the task has ended
+	ReusedJob        string           `protobuf:"bytes,18,opt,name=reused_job,json=reusedJob,proto3" json:"reused_job,omitempty"`           // it completed with the result of this job's task, without running
+	ReusedTask       string           `protobuf:"bytes,19,opt,name=reused_task,json=reusedTask,proto3" json:"reused_task,omitempty"`
+	Array            string           `protobuf:"bytes,20,opt,name=array,proto3" json:"array,omitempty"` // id of its array; empty = none
 	// Why no worker that is up can run it, if it is pending; empty if one can.
 	PendingReason string      `protobuf:"bytes,21,opt,name=pending_reason,json=pendingReason,proto3" json:"pending_reason,omitempty"`
 	Conditions    []Condition `protobuf:"varint,22,rep,packed,name=conditions,proto3,enum=dtask.v1.Condition" json:"conditions,omitempty"` // of dependencies; empty = all of them must complete
