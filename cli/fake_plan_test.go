@@ -9,8 +9,8 @@ import (
 )
 
 // Plan knows three runs of the first task, and that no worker has a gpu, or what the queue etl
-// requires. Job "unknown" has
-// no run times, and no earlier job.
+// requires, and that the queue small has a quota of 2 cpu. Job "unknown" has no run times, and no
+// earlier job.
 func (f *fakeLeader) Plan(_ context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.PlanResponse, error) {
 	if r.GetHeader().GetName() == "refused" {
 		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job")
@@ -36,6 +36,10 @@ func (f *fakeLeader) Plan(_ context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.P
 		p.LowMs, p.HighMs, p.Samples = append(p.LowMs, low), append(p.HighMs, high), append(p.Samples, samples)
 		if policy.GetResources()["gpu"] > 0 {
 			rare = &dtaskv1.PlanClass{Task: t.GetId(), Type: "command", Resources: policy.GetResources(), Require: policy.GetRequire(), Reason: "no worker that is up has 2 gpu", Tasks: 1}
+			continue
+		}
+		if policy.GetResources()["cpu"] > 2000 && r.GetHeader().GetQueue() == "small" {
+			rare = &dtaskv1.PlanClass{Task: t.GetId(), Type: "command", Resources: policy.GetResources(), Workers: 3, Reason: "queue small has a quota of 2 cpu, and 3 cpu are needed", Tasks: 1}
 			continue
 		}
 		if r.GetHeader().GetQueue() == "etl" {

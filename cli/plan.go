@@ -34,8 +34,8 @@ the plan is that of a run.
 Run times are ranges from earlier jobs of the same name and owner: the quantiles 0.5 and 0.9
 of at least 5 runs of a task. For other tasks, the field expect of the job file counts.
 
-The exit code is 1 if no worker fits some of the tasks, and 3 if the job file is invalid or
-names an unknown queue or limit.
+The exit code is 1 if no worker fits some of the tasks or some need more than a quota of the
+queue, and 3 if the job file is invalid or names an unknown queue or limit.
 
 ` + staleHelp,
 		Example: `  dtaskctl plan job.yaml
@@ -124,19 +124,29 @@ func addPath(doc *document.JobPlan, job *dtaskv1.JobSpec, tasks []*dtaskv1.PlanT
 	}
 }
 
-// unplaceable returns an error if no worker fits a class of tasks.
+// unplaceable returns an error if no worker fits a class of tasks, or if one needs more than a quota
+// of the queue.
 func unplaceable(classes []*dtaskv1.PlanClass) error {
-	n := uint64(0)
+	unfit, above := uint64(0), uint64(0)
 	for _, c := range classes {
-		if c.GetWorkers() == 0 {
-			n += c.GetTasks()
+		switch {
+		case c.GetWorkers() == 0:
+			unfit += c.GetTasks()
+		case c.GetAtOnce() == 0:
+			above += c.GetTasks()
 		}
 	}
-	if n == 0 {
-		return nil
+	switch {
+	case unfit > 0:
+		return &commandError{
+			err: fmt.Errorf("no worker fits %s", show.Plural(unfit, "task")), code: exitFailed,
+			hint: "they would wait until a worker joins that has what they need; dtaskctl worker list shows what the workers have",
+		}
+	case above > 0:
+		return &commandError{
+			err: fmt.Errorf("the quotas of the queue are too low for %s", show.Plural(above, "task")), code: exitFailed,
+			hint: "they would wait until the quota is raised; dtaskctl queue show NAME shows the quotas",
+		}
 	}
-	return &commandError{
-		err: fmt.Errorf("no worker fits %s", show.Plural(n, "task")), code: exitFailed,
-		hint: "they would wait until a worker joins that has what they need; dtaskctl worker list shows what the workers have",
-	}
+	return nil
 }

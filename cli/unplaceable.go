@@ -22,7 +22,8 @@ const (
 )
 
 // warnUnplaceable warns about tasks of submitted jobs, or of the job of a schedule, that demand
-// more than any worker has, or whose queue does: they wait until a worker joins. Jobs without
+// more than any worker has, or whose queue does: they wait until a worker joins. It also warns about
+// tasks that need more than a quota of their queue. Jobs without
 // such demands that name no queue cost no call. It is only a hint: without an answer from the
 // cluster, nothing is printed.
 func (a *app) warnUnplaceable(ctx context.Context, c *client.Client, jobs ...*dtaskv1.JobSpec) {
@@ -39,9 +40,15 @@ func (a *app) warnUnplaceable(ctx context.Context, c *client.Client, jobs ...*dt
 			return
 		}
 		for _, class := range classes {
-			if class.GetWorkers() == 0 {
-				a.warn("warning: task %s of job %s waits until a worker joins that fits it: %s", show.Clean(class.GetTask()), show.Clean(header.GetName()), show.Clean(class.GetReason()))
+			until := "a worker joins that fits it"
+			switch {
+			case class.GetWorkers() == 0:
+			case class.GetAtOnce() == 0:
+				until = "the quota is raised"
+			default:
+				continue
 			}
+			a.warn("warning: task %s of job %s waits until %s: %s", show.Clean(class.GetTask()), show.Clean(header.GetName()), until, show.Clean(class.GetReason()))
 		}
 	}
 }

@@ -44,6 +44,9 @@ func (p *Printer) makespan(d *document.JobPlan) string {
 	if slices.ContainsFunc(d.Classes, func(c document.PlanClass) bool { return c.Workers == 0 }) {
 		return "never: no worker fits some tasks"
 	}
+	if slices.ContainsFunc(d.Classes, func(c document.PlanClass) bool { return c.AtOnce == 0 }) {
+		return "never: some tasks need more than a quota of the queue"
+	}
 	text := planRange(d.Makespan)
 	if d.SlotsInUse > 0 {
 		text += ", if all slots were free"

@@ -110,6 +110,10 @@ var reasonTexts = map[string]func(r *dtaskv1.Reason) string{
 		return fmt.Sprintf("queue %s has as many running tasks as its quota of %d", r.GetValue(), r.GetTotal())
 	},
 	"queue_short": func(r *dtaskv1.Reason) string {
+		if r.GetWant() > r.GetTotal() {
+			return fmt.Sprintf("queue %s: %s needed, and its quota is %s", r.GetValue(), quantity(r.GetName(), r.GetWant()), amountText(r.GetName(), r.GetTotal())) +
+				neverStarts(r.GetAlternative())
+		}
 		left := r.GetFree()
 		if r.GetSaved() > 0 {
 			left = max(left, 0) // what runs takes of what is saved
@@ -446,6 +450,14 @@ func inAlternative(number uint32) string {
 		return ""
 	}
 	return fmt.Sprintf(" (alternative %d)", number)
+}
+
+// neverStarts is the end of a text about what is missing for good, of an alternative or of all.
+func neverStarts(alternative uint32) string {
+	if alternative == 0 {
+		return ": it never starts"
+	}
+	return inAlternative(alternative)
 }
 
 // taking says which of several alternatives an attempt takes.

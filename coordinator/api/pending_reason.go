@@ -11,8 +11,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// pendingReason returns why a pending task can't be assigned, whatever the load:
-// no worker that is up could run it. It is empty if one could.
+// pendingReason returns why a pending task can't be assigned, whatever the load: no worker that is
+// up could run it, or it needs more than a quota of its queue. It is empty if one could.
 func (r *taskReader) pendingReason(ref fsm.TaskRef) string { return r.unmetDemand(ref).GetDetail() }
 
 // unmetDemand is unmetDemand of a task. The tasks of one policy share one, which is found once.
@@ -37,6 +37,7 @@ func anyWorker(fsm.WorkerID) bool { return true }
 // unmetDemand leaves the workers that fulfill one requirement after the other, and returns the
 // first that leaves none; nil if a worker could run the task. Detail is a sentence, CauseCode the
 // code of the obstacle at the workers that fulfill the others, with its name, value and amounts.
+// The quotas of the queue come last: a worker that joins changes nothing about them.
 // Workers that the caller does not see don't count.
 func unmetDemand(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy, sees func(fsm.WorkerID) bool) *dtaskv1.Reason {
 	left := slices.DeleteFunc(slices.Collect(st.Workers()), func(w *fsm.Worker) bool {
@@ -59,7 +60,41 @@ func unmetDemand(st *fsm.State, h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy, see
 	if !slices.ContainsFunc(left, func(w *fsm.Worker) bool { return !w.Drains() }) {
 		return &dtaskv1.Reason{CauseCode: "worker_drains", Detail: "all workers that could run it drain"}
 	}
-	return nil
+	return aboveQuota(st.Queue(fsm.QueueOf(h)), p, left)
+}
+
+// aboveQuota returns the reason that a task needs more than a quota of its queue, by each of its
+// alternatives that one of some workers could run; nil otherwise. They fulfill all else.
+func aboveQuota(q *fsm.Queue, p *dtaskv1.TaskPolicy, workers []*fsm.Worker) *dtaskv1.Reason {
+	if q == nil {
+		return nil
+	}
+	alternatives := []map[string]int64{p.GetResources()}
+	for _, other := range p.GetAlternatives() {
+		alternatives = append(alternatives, other.GetResources())
+	}
+	reason := &dtaskv1.Reason{CauseCode: "queue_short", Value: q.Name}
+	var texts []string
+	for i, resources := range alternatives {
+		needs := resourceRequirements(resources)
+		if !slices.ContainsFunc(workers, func(w *fsm.Worker) bool {
+			return !slices.ContainsFunc(needs, func(r requirement) bool { return !r.met(w) })
+		}) {
+			continue
+		}
+		at := slices.IndexFunc(q.Max, func(most fsm.Resource) bool { return resources[most.Name] > most.Amount })
+		if at < 0 {
+			return nil
+		}
+		most, number := q.Max[at], uint32(0)
+		if len(alternatives) > 1 {
+			number = uint32(i) + 1 //nolint:gosec // few
+		}
+		reason.Name, reason.Want, reason.Unit = most.Name, resources[most.Name], unitThousandths
+		texts = append(texts, fmt.Sprintf("queue %s has a quota of %s, and %s are needed", q.Name, quantity(most.Name, most.Amount), quantity(most.Name, reason.GetWant()))+inAlternative(number))
+	}
+	reason.Detail = strings.Join(texts, "; ")
+	return reason
 }
 
 // A requirement is one that a worker meets or not.

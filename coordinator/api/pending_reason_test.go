@@ -130,6 +130,63 @@ func (r *replica) reasonWith(t *testing.T, labels ...fsm.Label) string {
 	return pages[0].GetTasks()[0].GetPendingReason()
 }
 
+// A task that needs more of a resource than a quota of its queue never starts, whatever the load.
+// Status, explain and plan report it.
+func TestATaskThatNeedsMoreThanAQuotaOfItsQueueNamesIt(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.leader.op(t, &fsm.SetLevel{Level: fsm.MaxLevel})
+	for i := range 2 {
+		r.leader.op(t, &fsm.RegisterWorker{
+			ID: fsm.WorkerID(i + 1), Name: fmt.Sprint("w", i), Incarnation: testInstance, Slots: 4, Version: "v", Address: "host",
+			Resources: []fsm.Resource{{Name: "cpu", Amount: 4000}, {Name: "gpu", Amount: int64(1 + i*1000)}},
+		})
+	}
+	r.leader.op(t, &fsm.SetQueue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1, Max: []fsm.Resource{{Name: "cpu", Amount: 2000}}}, AtMS: 1})
+	r.leader.explain = func(e *sequencer.Explanation) {
+		e.Capacity = capacityOf(&sequencer.Capacity{EverFits: true, Queue: []sequencer.Obstacle{{Code: "queue_short", Name: "cpu", Value: "etl", Want: 3000, Free: 500, Total: 2000}}})
+	}
+	cpu, gpu, tpu := map[string]int64{"cpu": 3000}, map[string]int64{"gpu": 1000}, map[string]int64{"tpu": 1000}
+	short := "queue etl has a quota of 2 cpu, and 3 cpu are needed"
+	for name, c := range map[string]struct {
+		resources    map[string]int64
+		alternatives []*dtaskv1.ResourceList
+		want         string
+	}{
+		"as much as the quota":        {map[string]int64{"cpu": 2000}, nil, ""},
+		"more than the quota":         {cpu, nil, short},
+		"more than a worker":          {map[string]int64{"cpu": 5000}, nil, "no worker that is up has 5 cpu"},
+		"an alternative within":       {cpu, []*dtaskv1.ResourceList{{Resources: gpu}}, ""},
+		"an alternative of no worker": {tpu, []*dtaskv1.ResourceList{{Resources: cpu}}, short + " (alternative 2)"},
+	} {
+		h := expecting("x", 1000)
+		h.Queue = "etl"
+		h.GetPolicies()[0].Resources, h.GetPolicies()[0].Alternatives = c.resources, c.alternatives
+		job, err := r.send(t.Context(), request(name, proto.CloneOf(h), task("a")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: job.GetId()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pages[0].GetTasks()[0].GetPendingReason(); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+		class := r.plan(t.Context(), t, h, task("a")).GetClasses()[0]
+		if class.GetReason() != c.want || (class.GetAtOnce() == 0) != (c.want != "") {
+			t.Errorf("%s: got the class %v, want %q", name, class, c.want)
+		}
+		if c.want != short {
+			continue
+		}
+		e, err := r.jobs.Explain(t.Context(), &dtaskv1.ExplainRequest{Job: job.GetId(), Task: "a"})
+		if want := "queue etl: 3 cpu needed, and its quota is 2: it never starts"; err != nil || e.GetReasons()[0].GetText() != want {
+			t.Errorf("got %v, %v, want %q", e.GetReasons(), err, want)
+		}
+	}
+}
+
 // Only the coordinators make the labels of types, secrets and namespaces: for the scheduler, no
 // worker has them. A queue that was set before such labels were refused may still require one.
 func TestNoWorkerHasALabelOfTheCoordinatorsThatAQueueRequires(t *testing.T) {

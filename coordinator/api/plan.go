@@ -99,7 +99,7 @@ func (j *jobs) Plan(ctx context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.PlanR
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if p.resp.GetClasses()[0].GetWorkers() > 0 {
+	if p.resp.GetClasses()[0].GetAtOnce() > 0 {
 		if p.lists() > maxPlanLists {
 			return nil, errPlanTooLarge
 		}
@@ -185,8 +185,10 @@ func (p *plan) classes() {
 			workers, fitting := p.planner.Fitting(t.GetPolicy())
 			p.fitting[id] = fitting
 			c.Workers, c.AtOnce = uint32(workers), p.planner.AtOnce(t.GetPolicy(), fitting) //nolint:gosec // workers are few
-			if workers == 0 {
-				c.Reason = cmp.Or(unmetDemand(p.st, p.header, x, anyWorker).GetDetail(), "no worker has all that it needs")
+			if unmet := unmetDemand(p.st, p.header, x, anyWorker); workers == 0 {
+				c.Reason = cmp.Or(unmet.GetDetail(), "no worker has all that it needs")
+			} else if unmet.GetCauseCode() == "queue_short" {
+				c.AtOnce, c.Reason = 0, unmet.GetDetail()
 			}
 			p.byClass[id] = c
 			p.resp.Classes = append(p.resp.Classes, c)
@@ -194,7 +196,7 @@ func (p *plan) classes() {
 		c.Tasks += spec.TasksOf(t)
 	}
 	slices.SortStableFunc(p.resp.GetClasses(), func(a, b *dtaskv1.PlanClass) int {
-		return cmp.Or(cmp.Compare(min(a.GetWorkers(), 1), min(b.GetWorkers(), 1)), cmp.Compare(b.GetTasks(), a.GetTasks()))
+		return cmp.Or(cmp.Compare(min(a.GetAtOnce(), 1), min(b.GetAtOnce(), 1)), cmp.Compare(b.GetTasks(), a.GetTasks()))
 	})
 	p.resp.Classes = p.resp.GetClasses()[:min(len(p.resp.GetClasses()), maxPlanClasses)]
 }

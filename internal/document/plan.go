@@ -57,7 +57,7 @@ type PlanClass struct {
 	Uses         []string           `json:"uses,omitempty"` // limits
 	Workers      uint32             `json:"workers"`
 	AtOnce       uint64             `json:"at_once"`
-	Reason       string             `json:"reason,omitempty"` // why no worker fits
+	Reason       string             `json:"reason,omitempty"` // why no worker fits, or which quota is too low
 }
 
 // PlanBound is a time that the job takes at least for a single reason.

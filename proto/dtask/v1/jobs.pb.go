@@ -6397,8 +6397,9 @@ type PlanClass struct {
 	// How many of its tasks can run at the same time, as if nothing else ran: on these workers, within
 	// the quotas of the queue, and within the limits that they use. max_parallel is not in it: a class
 	// can have several arrays.
-	AtOnce        uint64          `protobuf:"varint,8,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"`
-	Reason        string          `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`              // why no worker fits; empty if one does
+	AtOnce uint64 `protobuf:"varint,8,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"`
+	// Why no worker fits, or which quota of the queue is below what a task needs; at_once is 0 then.
+	Reason        string          `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	Alternatives  []*ResourceList `protobuf:"bytes,10,rep,name=alternatives,proto3" json:"alternatives,omitempty"` // what it may take instead of resources
 	Uses          []string        `protobuf:"bytes,11,rep,name=uses,proto3" json:"uses,omitempty"`                 // limits
 	unknownFields protoimpl.UnknownFields
