@@ -79,7 +79,7 @@ func (p *plan) bounds() {
 	for _, id := range order {
 		c := classes[id]
 		t := p.tasks[c.first]
-		if x := p.byClass[id]; x.GetWorkers() < p.resp.GetWorkers() {
+		if x := p.byClass[id]; x.GetWorkers() < p.resp.GetWorkers() || p.fitBelowTotals(c.first, id) {
 			add(boundWorkers, t.GetId(), c.over(float64(p.fitting[id])))
 		}
 	}
@@ -87,6 +87,19 @@ func (p *plan) bounds() {
 		return cmp.Compare(b.GetTime().GetHighMs(), a.GetTime().GetHighMs())
 	})
 	p.resp.Bounds = p.resp.GetBounds()[:min(len(p.resp.GetBounds()), maxPlanClasses)]
+}
+
+// fitBelowTotals reports whether the workers can run fewer tasks of a class at the same time than
+// all their slots and resources together would let: each worker has some left over, or what the
+// alternatives of the tasks take bounds them.
+func (p *plan) fitBelowTotals(first int, class uint32) bool {
+	total := float64(p.planner.Slots())
+	if x := p.policy(first); len(x.GetAlternatives()) == 0 {
+		for name, amount := range x.GetResources() {
+			total = min(total, p.planner.Total(name)/float64(max(amount, 1)))
+		}
+	}
+	return float64(p.fitting[class]) < total
 }
 
 // demandSum is how much time of something a job needs: its milliseconds, times an amount.
