@@ -204,6 +204,13 @@ func (f *fakeLeader) BackfillSchedule(_ context.Context, r *dtaskv1.BackfillSche
 	if r.GetIdempotencyKey() == "busy" {
 		return nil, busy("owner \"alice\" exceeds 1 jobs per second")
 	}
+	if at := func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }; r.GetTo() > noon.UnixMilli() {
+		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid request",
+			fmt.Sprintf("invalid to %s: the tick after %s is not decided yet, and fires by itself; use an earlier time", at(r.GetTo()), at(noon.UnixMilli())))
+	} else if r.GetIdempotencyKey() == "none" {
+		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid request",
+			fmt.Sprintf("invalid period: has no tick from %s to %s", at(r.GetFrom()), at(r.GetTo())))
+	}
 	resp := &dtaskv1.BackfillScheduleResponse{}
 	for at := r.GetFrom(); at <= r.GetTo(); at += time.Hour.Milliseconds() {
 		job, existed := f.startRun(fmt.Sprint(r.GetIdempotencyKey(), at))

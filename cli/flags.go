@@ -151,7 +151,11 @@ func flagError(_ *cobra.Command, err error) error {
 	case "stringToString":
 		want = "must be KEY=VALUE"
 	}
-	return invalidFlag(f.Name, invalid.GetValue(), want)
+	name := "--" + f.Name
+	if f.Shorthand != "" { // which of both was written is unknown
+		name = "-" + f.Shorthand + ", " + name
+	}
+	return invalidFlag(name, invalid.GetValue(), want)
 }
 
 // invalidFlag is the error of a flag's value. Numbers are not quoted.
@@ -159,7 +163,7 @@ func invalidFlag(name, value, want string) error {
 	if _, err := strconv.ParseFloat(value, 64); err != nil {
 		value = strconv.Quote(value)
 	}
-	return fmt.Errorf("invalid --%s %s: %s", name, value, want)
+	return fmt.Errorf("invalid %s %s: %s", name, value, want)
 }
 
 // exclusive is an error if more than one of the named flags is set.

@@ -88,7 +88,7 @@ func (s *jobSelector) args(cmd *cobra.Command, args []string) error {
 	// An empty filter matches all jobs, as an unset variable of a script would.
 	for name, empty := range map[string]bool{"name": s.filter.Name == "", "owner": s.filter.Owner == "", "label": len(s.filter.Labels) == 0} {
 		if fl.Changed(name) && empty {
-			return invalidFlag(name, "", "must not be empty")
+			return invalidFlag("--"+name, "", "must not be empty")
 		}
 	}
 	for _, name := range s.explicit {

@@ -86,7 +86,7 @@ func (f *nextFlags) stored(a *app, cmd *cobra.Command, args []string) error {
 		}
 	}
 	if f.count > maxShownTicks {
-		return usagef("invalid --limit %d: must be from 1 to %d for a schedule of the cluster", f.count, maxShownTicks)
+		return usagef("invalid -n, --limit %d: must be from 1 to %d for a schedule of the cluster", f.count, maxShownTicks)
 	}
 	return a.onSchedule(&f.name, func(ctx context.Context, c *client.Client) (view, error) {
 		x, err := c.Schedule(ctx, f.name, uint32(f.count), a.readOptions()) //nolint:gosec // checked

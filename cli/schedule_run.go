@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,8 +51,19 @@ run has not ended. The new job becomes @last.`,
 	return cmd
 }
 
-// backfillError names the key of a backfill of which some runs may have started.
+// backfillError names the flags of a backfill whose period is invalid, and the key of one of
+// which some runs may have started.
 func backfillError(err error) error {
+	if details, ok := errors.AsType[*client.Error](err); ok {
+		for i, fault := range details.Faults {
+			if rest, ok := strings.CutPrefix(fault, "invalid to "); ok {
+				details.Faults[i] = "invalid --to " + rest
+			}
+			if rest, ok := strings.CutPrefix(fault, "invalid period: "); ok {
+				details.Faults[i] = "invalid period from --from to --to: " + rest
+			}
+		}
+	}
 	if details, ok := errors.AsType[*client.Error](err); ok && details.Key != "" && (details.Unknown || errors.Is(err, client.ErrBusy)) {
 		return withHint(err, "some runs may have started: to start the others, repeat with --idempotency-key %s", details.Key)
 	}

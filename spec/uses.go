@@ -16,7 +16,7 @@ const maxUses = 4
 // useProblem checks the name of a limit as tasks use it: NAME or NAME/KEY.
 func useProblem(use string) problem {
 	if p := plainText(use); p.bad() {
-		return problem{p.what, "write the name itself: each item would need a queue of its own"}
+		return problem{p.what, "write the name itself: all items of an array use the same limits"}
 	}
 	name, key, keyed := strings.Cut(use, "/")
 	if keyed && key == "*" {

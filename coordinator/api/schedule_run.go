@@ -89,7 +89,7 @@ func (m *manualRuns) start(ctx context.Context, key string, tickMS, previousMS i
 		return sequencer.SubmitResult{ID: id, Existed: true}, nil
 	}
 	if m.schedule == nil {
-		return sequencer.SubmitResult{}, scheduleNotFound(m.namespace, m.name)
+		return sequencer.SubmitResult{}, scheduleNotFound(m.st, m.namespace, m.name)
 	}
 	if err := m.limit.take(m.namespace, m.owner()); err != nil {
 		return sequencer.SubmitResult{}, err
@@ -151,7 +151,7 @@ func (s *schedules) BackfillSchedule(ctx context.Context, r *dtaskv1.BackfillSch
 		return nil, err
 	}
 	if runs.schedule == nil {
-		return nil, scheduleNotFound(runs.namespace, runs.name)
+		return nil, scheduleNotFound(runs.st, runs.namespace, runs.name)
 	}
 	ticks, previous, err := s.backfilled(runs.leader, runs.schedule, r)
 	if err != nil {

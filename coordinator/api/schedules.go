@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/auth"
+	"github.com/dtask/dtask/internal/nearest"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -54,13 +56,29 @@ func scheduleName(ctx context.Context, r namedSchedule) (namespace, name string,
 	}
 	namespace, err = scheduleNamespace(p, r.GetNamespace())
 	if err == nil && !p.Sees(namespace) {
-		err = scheduleNotFound(namespace, r.GetName())
+		err = scheduleNotFound(nil, namespace, r.GetName())
 	}
 	return namespace, r.GetName(), err
 }
 
-func scheduleNotFound(namespace, name string) error {
-	return notFound("schedule %s not found in the namespace %s", quote(name), quote(namespace))
+// scheduleNotFound names the schedule of the namespace that was probably meant. Without a
+// state, it names none: the caller may not know the names.
+func scheduleNotFound(st *fsm.State, namespace, name string) error {
+	text := fmt.Sprintf("schedule %s not found in the namespace %s", quote(name), quote(namespace))
+	if st == nil {
+		return notFound("%s", text)
+	}
+	near := nearest.Name(name, func(yield func(string) bool) {
+		for x := range st.Schedules() {
+			if scheduleSpace(x) == namespace && !yield(x.Name) {
+				return
+			}
+		}
+	})
+	if near != "" {
+		text += "; " + didYouMean(near)
+	}
+	return notFound("%s", text)
 }
 
 // find returns the schedule that a request is about, in the state as it is now.
@@ -72,7 +90,7 @@ func (s *schedules) find(ctx context.Context, r namedSchedule) (*fsm.State, *fsm
 	st, index := s.cfg.Machine.Fork()
 	x := st.ScheduleByName(namespace, name)
 	if x == nil {
-		return nil, nil, 0, scheduleNotFound(namespace, name)
+		return nil, nil, 0, scheduleNotFound(st, namespace, name)
 	}
 	return st, x, index, nil
 }
@@ -189,7 +207,7 @@ func (s *schedules) showNow(x *fsm.Schedule) *dtaskv1.Schedule {
 func explainSchedule(err error, x *fsm.Schedule) error {
 	switch {
 	case isRejected(err, fsm.ScheduleNotFound):
-		return scheduleNotFound(scheduleSpace(x), x.Name)
+		return scheduleNotFound(nil, scheduleSpace(x), x.Name)
 	case isRejected(err, fsm.KeyConflict):
 		return keyConflict()
 	case isRejected(err, fsm.IdentityRevoked), isRejected(err, fsm.IdentityNotFound):

@@ -139,11 +139,21 @@ func named(text string, words []word) (*Expression, error) {
 	case known:
 		return nil, &Error{Offset: words[1].at, What: "has a word after " + name, Do: "write nothing after it"}
 	case name == "@every":
-		return nil, &Error{Offset: w.at, What: "@every is not a cron expression", Do: "write every: 10m instead of cron"}
+		return nil, &Error{Offset: w.at, What: "@every is not a cron expression", Do: "write every: " + distanceIn(words) + " instead of cron"}
 	case name == "@reboot":
 		return nil, &Error{Offset: w.at, What: "@reboot is not supported", Do: "a schedule fires at times only"}
 	}
 	return nil, &Error{Offset: w.at, What: fmt.Sprintf("unknown name %q", clip(w.text)), Do: "use @hourly, @daily, @midnight, @weekly, @monthly or @yearly"}
+}
+
+// distanceIn returns the duration in the words of an @every, or an example if it has none.
+func distanceIn(words []word) string {
+	if len(words) == 2 {
+		if d, err := time.ParseDuration(words[1].text); err == nil && d >= time.Second && d%time.Second == 0 {
+			return words[1].text
+		}
+	}
+	return "10m"
 }
 
 // possible reports an expression that never fires: none of its months has its days.
