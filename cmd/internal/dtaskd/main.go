@@ -117,7 +117,7 @@ func command(args []string, stdout, stderr io.Writer) *cobra.Command {
 			if err := config.Fill(cmd.Flags(), os.LookupEnv); err != nil {
 				return &program.UsageError{Err: err}
 			}
-			s.retriesSet = cmd.Flags().Changed("max-retries")
+			s.retriesSet, s.slotsSet = cmd.Flags().Changed("max-retries"), cmd.Flags().Changed("slots")
 			return s.run(cmd.Context(), cmd.Flags(), stdout, stderr)
 		},
 	}

@@ -40,6 +40,7 @@ func TestInvalidSettingsAreUsageErrors(t *testing.T) {
 		{[]string{"--id", "n1"}, "--data-dir is required"},
 		{[]string{"--id", "n 1", "--data-dir", "d"}, `invalid --id "n 1": must be`},
 		{[]string{"--dev", "--peers", "n1=h:1"}, "--dev and --peers are mutually exclusive"},
+		{[]string{"--dev", "--slots", "0", "--log-store", "tape"}, "invalid --slots 0: must be 1 to 65535"},
 		{[]string{"--dev", "--slots", "70000"}, "invalid --slots 70000: must be 1 to 65535"},
 		{append(replica, "--slots", "1"), "--slots requires --dev"},
 		{append(replica, "--peers", "n1"), `invalid --peers entry "n1": must be ID=HOST:PORT`},

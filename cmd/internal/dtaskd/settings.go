@@ -31,6 +31,7 @@ type settings struct {
 	auditFileBytes int64
 	auditFiles     int
 	slots          int
+	slotsSet       bool
 	id             string
 	dataDir        string
 	listen         string
@@ -151,7 +152,7 @@ func (s *settings) check() error {
 	check(!s.dev || len(s.peers) == 0, "--dev and --peers are mutually exclusive")
 	check(!s.dev || s.tlsDir == "", "--dev and --tls-dir are mutually exclusive")
 	check(s.dev || s.slots == 0, "--slots requires --dev; otherwise use dtask-worker --slots")
-	check(s.slots >= 0 && s.slots <= 65535, "invalid --slots %d: must be 1 to 65535", s.slots)
+	check(s.slots >= 0 && s.slots <= 65535 && (s.slots > 0 || !s.slotsSet), "invalid --slots %d: must be 1 to 65535", s.slots)
 	check(s.dev || s.id != "", "--id is required, such as n1; to try dtask, use --dev")
 	check(s.dev || s.dataDir != "", "--data-dir is required; to try dtask, use --dev")
 	check(s.taskTimeout >= time.Millisecond, "invalid --task-timeout %s: must be at least 1ms", s.taskTimeout)

@@ -171,7 +171,7 @@ func (s *settings) run(ctx context.Context, flags *pflag.FlagSet, stderr io.Writ
 	if s.worker.Resources, err = parseResources(s.resources); err != nil {
 		return &program.UsageError{Err: err}
 	}
-	if s.worker.Slots < 0 {
+	if s.worker.Slots < 0 || s.worker.Slots == 0 && flags.Changed("slots") { // 0 is the default of the package
 		return &program.UsageError{Err: fmt.Errorf("invalid --slots %d: must be 1–65535", s.worker.Slots)}
 	}
 	switch {

@@ -31,8 +31,9 @@ func TestMain(m *testing.M) {
 
 func TestUsageErrorsExitWith2(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "c.yaml")
-	if err := os.WriteFile(file, []byte("slotz: 3\n"), 0o600); err != nil {
+	dir := t.TempDir()
+	file, noSlots := filepath.Join(dir, "c.yaml"), filepath.Join(dir, "none.yaml")
+	if err := errors.Join(os.WriteFile(file, []byte("slotz: 3\n"), 0o600), os.WriteFile(noSlots, []byte("slots: 0\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -44,6 +45,8 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 		"far join":       {[]string{"--join", "127.0.0.1:1,10.0.0.1:7460"}, `invalid --join "10.0.0.1:7460": must be a loopback address`},
 		"bad name":       {[]string{"--join", "a:1", "--name", "a b"}, "--name"},
 		"bad slots":      {[]string{"--join", "a:1", "--slots", "-1"}, "--slots"},
+		"no slots":       {[]string{"--join", "a:1", "--slots", "0"}, "invalid --slots 0: must be 1–65535"},
+		"no slots, file": {[]string{"--join", "a:1", "--config", noSlots}, "invalid --slots 0: must be 1–65535"},
 		"too many slots": {[]string{"--join", "a:1", "--slots", "65536"}, "--slots"},
 		"far http":       {[]string{"--join", "127.0.0.1:1", "--http", "0.0.0.0:7463"}, `invalid --http "0.0.0.0:7463": must be a loopback address`},
 		"unknown flag":   {[]string{"--jion", "a:1"}, "unknown flag"},
