@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -226,12 +227,20 @@ func TestTheExampleOfAScheduleRuns(t *testing.T) {
 	c := clustertest.Start(t, cluster.Config{Workers: 1})
 	text, err := os.ReadFile("../../examples/schedule.yaml")
 	clustertest.Must(t, err)
-	marked := strings.Replace(string(text), "run: ls -l", `run: echo "$DTASK_SCHEDULED_AT after $DTASK_SCHEDULED_PREVIOUS"; ls -l`, 1)
+	marked := strings.Replace(string(text), `run: echo "`, `run: echo "$DTASK_SCHEDULED_AT after $DTASK_SCHEDULED_PREVIOUS"; echo "`, 1)
 	setSchedule(t, c, marked)
 	got := c.Run(t.Context(), "schedule", "run", "nightly", "--wait")
 	if got.Code != 0 {
 		t.Fatalf("run: exit %d, %s", got.Code, got.Stderr)
 	}
+	wantBackup := func(job, date string) {
+		t.Helper()
+		line := regexp.MustCompile(`(?m)^backup-` + date + `\.tar\.gz: [1-9]\d* bytes$`)
+		if got := c.Run(t.Context(), "logs", job+"/backup"); !line.MatchString(got.Stdout) {
+			t.Errorf("job %s wrote %q %s, want %s", job, got.Stdout, got.Stderr, line)
+		}
+	}
+	wantBackup("@nightly", `\d{4}-\d\d-\d\d`) // a run by hand has no tick
 	if got = c.Run(t.Context(), "schedule", "pause", "nightly", "--reason", "test"); got.Code != 0 {
 		t.Fatal(got.Stderr)
 	}
@@ -246,6 +255,7 @@ func TestTheExampleOfAScheduleRuns(t *testing.T) {
 		if job.State != "completed" {
 			t.Errorf("job %s is %s", ids[i], job.State)
 		}
+		wantBackup(ids[i], want[:len("2026-03-26")])
 		if got = c.Run(t.Context(), "logs", ids[i]+"/report"); !strings.Contains(got.Stdout, want) {
 			t.Errorf("job %s wrote %q %s, want %q", ids[i], got.Stdout, got.Stderr, want)
 		}
