@@ -55,7 +55,7 @@ func (p *Printer) queues(heading string, list []*dtaskv1.Queue) {
 	t := NewTable(heading, "STATE", "WEIGHT", "WAITING", "RUNNING", "OLDEST", "WAIT P50", "P99")
 	for _, q := range list {
 		t.Row(q.GetName(), document.QueueState(q), Count(q.GetSettings().GetWeight()), Count(q.GetWaiting()), runningOf(q),
-			wait(q.GetOldestWaitUs()), wait(q.GetWaitP50Us()), wait(q.GetWaitP99Us()))
+			wait(q.GetOldestWaitUs()), medianWait(q), wait(q.GetWaitP99Us()))
 	}
 	p.Table(t)
 }
@@ -106,6 +106,15 @@ func wait(us int64) string {
 	return micros(us)
 }
 
+// medianWait formats the wait that half of the last tasks did not exceed. It is 0 also if no task
+// has waited, but then the 99th percentile is, too.
+func medianWait(q *dtaskv1.Queue) string {
+	if q.GetWaitP50Us() == 0 && q.GetWaitP99Us() > 0 {
+		return "<1ms"
+	}
+	return wait(q.GetWaitP50Us())
+}
+
 // Queue adds a queue: its settings, and what waits and runs in it.
 func (p *Printer) Queue(q *dtaskv1.Queue) {
 	version := fmt.Sprintf("version %d", q.GetVersion())
@@ -133,8 +142,8 @@ func (p *Printer) Queue(q *dtaskv1.Queue) {
 	}
 	p.field("waiting", Plural(q.GetWaiting(), "task")+cmp.Or(prefixed(", the oldest for ", wait(q.GetOldestWaitUs())), ""))
 	p.field("running", Plural(q.GetRunning(), "task"))
-	if q.GetWaitP50Us() > 0 {
-		p.field("waits", fmt.Sprintf("%s (p50), %s (p99)", wait(q.GetWaitP50Us()), wait(q.GetWaitP99Us())))
+	if q.GetWaitP99Us() > 0 {
+		p.field("waits", fmt.Sprintf("%s (p50), %s (p99)", medianWait(q), wait(q.GetWaitP99Us())))
 	}
 }
 
