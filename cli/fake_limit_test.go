@@ -91,7 +91,7 @@ func (f *fakeLeader) DeleteLimit(_ context.Context, r *dtaskv1.DeleteLimitReques
 		return nil, err
 	}
 	if l.GetHeld() > 0 {
-		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, fmt.Sprintf("limit %q is used by jobs that have not ended, or by a schedule: wait for their end", r.GetName()))
+		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, fmt.Sprintf("limit %q is used by jobs that have not ended (12): wait for the end of the jobs", r.GetName()))
 	}
 	f.limits = slices.DeleteFunc(f.limits, func(other *dtaskv1.Limit) bool { return other == l })
 	return &dtaskv1.DeleteLimitResponse{}, nil

@@ -111,7 +111,7 @@ func (f *fakeLeader) DeleteQueue(_ context.Context, r *dtaskv1.DeleteQueueReques
 		return nil, err
 	}
 	if q.GetRunning() > 0 && r.GetName() != "default" { // that one is only reset
-		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, fmt.Sprintf("queue %q is named by jobs that have not ended", r.GetName()))
+		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, fmt.Sprintf("queue %q is named by jobs that have not ended (12): move the jobs, or wait for their end", r.GetName()))
 	}
 	f.queues = slices.DeleteFunc(f.queues, func(other *dtaskv1.Queue) bool { return other == q })
 	return &dtaskv1.DeleteQueueResponse{}, nil

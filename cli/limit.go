@@ -32,8 +32,10 @@ func (a *app) onLimit(do func(ctx context.Context, c *client.Client, name string
 		switch {
 		case errors.Is(err, client.ErrNotFound):
 			err = withHint(err, "%s", otherLimit(args[0], err))
+		case errors.Is(err, client.ErrConflict) && strings.Contains(err.Error(), " is used by "):
+			err = withHint(err, "dtaskctl wait JOB waits for a job; dtaskctl schedule show NAME shows a schedule")
 		case errors.Is(err, client.ErrConflict):
-			err = withHint(err, "dtaskctl limit show NAME shows its version and what uses it")
+			err = withHint(err, "dtaskctl limit show NAME shows its version")
 		}
 		return v, err
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,8 +30,10 @@ func (a *app) onQueue(do func(ctx context.Context, c *client.Client, name string
 		switch {
 		case errors.Is(err, client.ErrNotFound):
 			err = withHint(err, "dtaskctl queue list shows the queues")
+		case errors.Is(err, client.ErrConflict) && strings.Contains(err.Error(), " is named by "):
+			err = withHint(err, "dtaskctl update JOB --queue NAME moves a job; dtaskctl schedule show NAME shows a schedule")
 		case errors.Is(err, client.ErrConflict):
-			err = withHint(err, "dtaskctl queue show NAME shows its version; dtaskctl list shows the jobs")
+			err = withHint(err, "dtaskctl queue show NAME shows its version")
 		}
 		return v, err
 	})

@@ -128,6 +128,10 @@ func (s *limits) DeleteLimit(ctx context.Context, r *dtaskv1.DeleteLimitRequest)
 		return nil, err
 	}
 	if err := leader.DeleteLimit(ctx, r.GetName(), r.GetIfVersion()); err != nil {
+		if isRejected(err, fsm.WrongState) {
+			st, _ := s.cfg.Machine.Fork()
+			return nil, usageOf(st, usesLimit(r.GetName())).conflict("limit "+quote(r.GetName())+" is used by", "wait for the end of the jobs")
+		}
 		return nil, s.explainLimit(err, r.GetName(), r.GetIfVersion())
 	}
 	return &dtaskv1.DeleteLimitResponse{}, nil
@@ -140,8 +144,6 @@ func (s *limits) explainLimit(err error, name string, version uint32) error {
 	switch {
 	case isRejected(err, fsm.LimitNotFound):
 		return limitNotFound(st, name)
-	case isRejected(err, fsm.WrongState):
-		return conflict("limit %s is used by jobs that have not ended, or by a schedule: wait for their end", quote(name))
 	case isRejected(err, fsm.LimitExceeded):
 		return refused("the cluster has too many limits: delete one")
 	case isRejected(err, fsm.VersionMismatch) && l == nil:

@@ -141,6 +141,10 @@ func (s *queues) DeleteQueue(ctx context.Context, r *dtaskv1.DeleteQueueRequest)
 		return nil, err
 	}
 	if err := leader.DeleteQueue(ctx, r.GetName(), r.GetIfVersion()); err != nil {
+		if isRejected(err, fsm.WrongState) {
+			st, _ := s.cfg.Machine.Fork()
+			return nil, usageOf(st, usesQueue(r.GetName())).conflict("queue "+quote(r.GetName())+" is named by", "move the jobs, or wait for their end")
+		}
 		return nil, s.explainQueue(err, r.GetName(), r.GetIfVersion())
 	}
 	return &dtaskv1.DeleteQueueResponse{}, nil
@@ -153,8 +157,6 @@ func (s *queues) explainQueue(err error, name string, version uint32) error {
 	switch {
 	case isRejected(err, fsm.QueueNotFound):
 		return queueNotFound(st, name)
-	case isRejected(err, fsm.WrongState):
-		return conflict("queue %s is named by jobs that have not ended, or by a schedule: move them, or wait for their end", quote(name))
 	case isRejected(err, fsm.LimitExceeded):
 		return refused("the cluster has too many queues: delete one")
 	case isRejected(err, fsm.VersionMismatch) && q == nil:
