@@ -42,6 +42,10 @@ func (f *fakeLeader) Plan(_ context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.P
 			rare = &dtaskv1.PlanClass{Task: t.GetId(), Type: "command", Resources: policy.GetResources(), Workers: 3, Reason: "queue small has a quota of 2 cpu, and 3 cpu are needed", Tasks: 1}
 			continue
 		}
+		if policy.GetType() == "nosuch" {
+			rare = &dtaskv1.PlanClass{Task: t.GetId(), Type: "nosuch", Reason: `no worker that is up handles tasks of type "nosuch"`, Tasks: 1}
+			continue
+		}
 		if r.GetHeader().GetQueue() == "etl" {
 			rare = &dtaskv1.PlanClass{Task: t.GetId(), Type: "command", Reason: "no worker that is up has the label pool=etl, which queue etl requires", Tasks: 1}
 			continue

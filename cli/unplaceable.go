@@ -10,6 +10,7 @@ import (
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
 )
 
 const (
@@ -22,10 +23,10 @@ const (
 )
 
 // warnUnplaceable warns about tasks of submitted jobs, or of the job of a schedule, that demand
-// more than any worker has, or whose queue does: they wait until a worker joins. It also warns about
-// tasks that need more than a quota of their queue. Jobs without
-// such demands that name no queue cost no call. It is only a hint: without an answer from the
-// cluster, nothing is printed.
+// more than any worker has, or whose queue does, or that are of a type that none handles: they wait
+// until a worker joins. It also warns about tasks that need more than a quota of their queue. Jobs
+// without such demands that name no queue cost no call. It is only a hint: without an answer from
+// the cluster, nothing is printed.
 func (a *app) warnUnplaceable(ctx context.Context, c *client.Client, jobs ...*dtaskv1.JobSpec) {
 	if a.quiet {
 		return
@@ -81,9 +82,9 @@ func (a *app) warnMissingResources(ctx context.Context, c *client.Client, quotas
 	}
 }
 
-// demanding returns the first task of each policy that demands labels, resources or secrets,
-// with a header of these policies. In a named queue, that may require labels, each policy
-// demands something.
+// demanding returns the first task of each policy that demands labels, resources or secrets, or a
+// type that only some workers have, with a header of these policies. In a named queue, that may
+// require labels, each policy demands something.
 func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
 	h := job.GetHeader()
 	seen := make(map[string]bool)
@@ -96,7 +97,7 @@ func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
 		}
 		checked[t.GetPolicy()] = true
 		p := h.GetPolicies()[t.GetPolicy()]
-		if h.GetQueue() == "" && len(p.GetResources())+len(p.GetAlternatives())+len(p.GetRequire())+len(p.GetRules())+len(p.GetSecrets()) == 0 {
+		if h.GetQueue() == "" && !isSpecial(p.GetType()) && len(p.GetResources())+len(p.GetAlternatives())+len(p.GetRequire())+len(p.GetRules())+len(p.GetSecrets()) == 0 {
 			continue
 		}
 		key := demandKey(p)
@@ -113,6 +114,12 @@ func demanding(job *dtaskv1.JobSpec) (*dtaskv1.JobHeader, []*dtaskv1.PlanTask) {
 		})
 	}
 	return only, tasks
+}
+
+// isSpecial reports whether workers need a handler of their own for a type of tasks. Commands have
+// none.
+func isSpecial(taskType string) bool {
+	return taskType != "" && !slices.Contains(spec.BuiltInTypes(), taskType)
 }
 
 // demandKey is equal for policies with equal demands.
