@@ -5,10 +5,12 @@ import (
 	"iter"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
 )
 
@@ -49,7 +51,7 @@ type app struct {
 func (a *app) connected(do func(ctx context.Context, c *client.Client, args []string) (view, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		// New doesn't dial: a command may still reject its arguments.
-		c, err := a.newClient(a.timeout)
+		c, err := a.newClientWith(a.timeout, a.waits())
 		if err != nil {
 			return err
 		}
@@ -69,12 +71,32 @@ func (a *app) connected(do func(ctx context.Context, c *client.Client, args []st
 
 // newClient returns a client of the cluster that flags, environment and contexts name.
 func (a *app) newClient(timeout time.Duration) (*client.Client, error) {
+	return a.newClientWith(timeout, nil)
+}
+
+// waits returns what tells the user for what a call waits. The same text is not repeated: a command
+// may have many calls.
+func (a *app) waits() func(text string) {
+	var mu sync.Mutex // guards last, and keeps lines apart
+	last := ""
+	return func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if text != last {
+			last = text
+			a.note("%s", show.Clean(text))
+		}
+	}
+}
+
+// newClientWith is newClient with a function that learns of calls that wait.
+func (a *app) newClientWith(timeout time.Duration, waiting func(text string)) (*client.Client, error) {
 	conn, err := a.connection()
 	if err != nil {
 		return nil, connectionError(err)
 	}
 	c, err := client.New(client.Config{
-		Addrs: conn.addrs, Cluster: conn.cluster, Credentials: conn.credentials, Token: conn.token, Timeout: timeout, UserAgent: "dtaskctl",
+		Addrs: conn.addrs, Cluster: conn.cluster, Credentials: conn.credentials, Token: conn.token, Timeout: timeout, UserAgent: "dtaskctl", Waiting: waiting,
 	})
 	if err != nil {
 		return nil, usage(err)

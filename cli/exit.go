@@ -152,6 +152,8 @@ func classify(err error) (code int, hint string) {
 	case !ok:
 	case details.Kind == nil:
 		code, hint = exitUnreachable, "see the coordinator's log for details"
+	case details.Kind == client.ErrUnreachable && details.Answered && !details.Unknown: //nolint:errorlint // the kind itself
+		hint = "dtaskctl cluster status shows the coordinators: more than half of them must be up"
 	case details.Kind == client.ErrUnreachable && details.Key != "" && details.Unknown: //nolint:errorlint // the kind itself
 		hint = "the job may have been submitted: to submit it once, repeat with --idempotency-key " + details.Key
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -103,4 +104,56 @@ func TestAnUnreachableAddressKeepsABusyClusterBusy(t *testing.T) {
 		}
 		w.end()
 	}
+}
+
+// A caller that waits learns why, once for each call.
+func TestACallThatIsNotTakenReportsWhyItWaits(t *testing.T) {
+	t.Parallel()
+	rare := refusal(codes.ResourceExhausted, "queue web exceeds 1/m", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 40_000})
+	for name, c := range map[string]struct {
+		answer  error
+		timeout time.Duration
+		after   time.Duration // at most
+		want    []string
+		failed  string
+	}{
+		"a rate": {rare, 10 * time.Second, time.Second, []string{"submitting the job: cluster busy, retrying for up to 10s: a:1: queue web exceeds 1/m"}, "cluster busy for 10s"},
+		"no leader": {
+			notLeader(""), 10 * time.Second, waitingDelay,
+			[]string{"submitting the job: no coordinator takes the call, retrying for up to 10s: a:1: not the leader"}, "no coordinator took the call within 10s: a:1: not the leader",
+		},
+		"a short election": {notLeader(""), time.Second, 0, nil, "no coordinator took the call within 1s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var got []string
+				began, reported := time.Now(), time.Duration(0)
+				n, client := setup(t, Config{Addrs: []string{"a:1"}, Timeout: c.timeout, Waiting: func(text string) {
+					got, reported = append(got, text), time.Since(began)
+				}})
+				n.serve(t, "a:1", &fake{submit: func(string, *dtaskv1.JobHeader, []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
+					return nil, c.answer
+				}})
+				_, err := client.Submit(t.Context(), oneTask(), SubmitOptions{Key: "k"})
+				if !slices.Equal(got, c.want) || reported > c.after {
+					t.Errorf("got %q after %v, want %q", got, reported, c.want)
+				}
+				if e, ok := errors.AsType[*Error](err); !ok || !strings.Contains(e.Message, c.failed) || e.Answered != (e.Kind == ErrUnreachable) { //nolint:errorlint // the kind itself
+					t.Errorf("got %v, want %q", err, c.failed)
+				}
+			})
+		})
+	}
+}
+
+func TestWithoutAnAnswerNoCoordinatorResponded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, c := setup(t, Config{Addrs: []string{"nobody:1"}, Timeout: time.Second})
+		_, err := c.Job(t.Context(), "1", ReadOptions{})
+		if e, ok := errors.AsType[*Error](err); !ok || e.Answered || !strings.Contains(e.Message, "no coordinator responded within 1s") {
+			t.Errorf("got %v", err)
+		}
+	})
 }

@@ -56,6 +56,9 @@ type Config struct {
 	// UserAgent precedes the library's name and version in the user agent.
 	// Optional.
 	UserAgent string
+	// Waiting is called once for a call that no coordinator takes for 3 s, with what is waited
+	// for. Goroutines whose calls wait call it at the same time. Optional.
+	Waiting func(text string)
 	// Dial opens connections. It may connect to any address, even without Credentials.
 	// Default: TCP without a proxy, and Unix sockets.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)

@@ -66,6 +66,9 @@ type Error struct {
 	Faults []string
 	// Unknown means that the call may have had its effect.
 	Unknown bool
+	// Answered means, with ErrUnreachable, that a coordinator answered, but none took the
+	// call: no leader is known, or it is not ready.
+	Answered bool
 	// Key is the idempotency key of a submission or an update, with ErrUnreachable,
 	// ErrBusy and ErrForeignCluster.
 	Key string

@@ -16,6 +16,10 @@ const (
 	maxPause = time.Second
 )
 
+// waitingDelay is after which time Config.Waiting learns of a call that is not taken. Elections
+// end sooner.
+const waitingDelay = 3 * time.Second
+
 // slowerAtMost is how many times as long as the round before the next one may take.
 const slowerAtMost = 4
 
@@ -45,6 +49,9 @@ type retryLoop struct {
 	fullAt     string        // address of the last coordinator that answered, if the cluster is overloaded
 	last       map[string]string
 	foreign    map[string]bool // addresses in last that belong to another cluster
+	answered   map[string]bool // addresses in last that did not take the call
+	waiting    func(text string)
+	reported   bool // to waiting
 	began      time.Time
 	// Of the addresses of the current round: how many were tried, how many have a fault
 	// that stays, and of which kind, and whether a coordinator responded that may take
@@ -62,7 +69,7 @@ func newRetryLoop(parent context.Context, timeout time.Duration, op operation) (
 		cancel: cancel, timeout: timeout, deadline: time.Now().Add(timeout),
 		timer: time.AfterFunc(timeout, func() { cancel(errTimeout) }),
 		began: time.Now(), op: op, limit: op.timeout, backoff: minPause,
-		last: make(map[string]string), foreign: make(map[string]bool),
+		last: make(map[string]string), foreign: make(map[string]bool), answered: make(map[string]bool),
 	}
 }
 
@@ -79,6 +86,7 @@ func (w *retryLoop) noteConnected() {
 		w.backoff = minPause
 		clear(w.last)
 		clear(w.foreign)
+		clear(w.answered)
 	}
 }
 
@@ -87,6 +95,7 @@ func (w *retryLoop) noteDisconnected() {
 	if w.connected {
 		w.timer.Reset(w.timeout)
 		w.deadline = time.Now().Add(w.timeout)
+		w.reported = false
 	}
 }
 
@@ -112,6 +121,7 @@ func (w *retryLoop) note(addr string, j classifiedError) {
 	} else if !j.unsent && j.next != tryOwn && j.next != tryLeader {
 		w.reached = true
 	}
+	w.answered[addr] = !j.unsent && (j.next == tryLeader || j.next == retryLater)
 	delete(w.foreign, addr)
 	if j.next == tryOwn {
 		w.foreign[addr] = true
@@ -154,9 +164,11 @@ func (w *retryLoop) pause(ctx context.Context) bool {
 	}
 	w.backoff, w.minBackoff = min(w.backoff+longer, maxPause), 0
 	if left := time.Until(w.deadline) - d; w.full() && !w.unknown && left <= min(slowerAtMost*w.took, w.timeout/4) {
+		w.report(waitingDelay)
 		<-ctx.Done()
 		return false
 	}
+	w.report(d)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -165,6 +177,30 @@ func (w *retryLoop) pause(ctx context.Context) bool {
 	case <-timer.C:
 		return true
 	}
+}
+
+// report reports a call that will not have been taken for waitingDelay after another pause.
+func (w *retryLoop) report(pause time.Duration) {
+	left := time.Until(w.deadline)
+	if w.waiting == nil || w.reported || w.timeout-left+pause < waitingDelay {
+		return
+	}
+	w.reported = true
+	what := "no coordinator takes the call"
+	if w.full() {
+		what = "cluster busy"
+	}
+	w.waiting(fmt.Sprintf("%s: %s, retrying for up to %s: %s", w.op.name, what, w.timeout, strings.Join(w.reasons(), "; ")))
+}
+
+// hasAnswered reports whether a coordinator answered last that did not take the call.
+func (w *retryLoop) hasAnswered() bool {
+	for _, answered := range w.answered {
+		if answered {
+			return true
+		}
+	}
+	return false
 }
 
 // failed returns the error of an attempt that ends the loop.
@@ -192,14 +228,17 @@ func (w *retryLoop) timedOut(parent context.Context) error {
 		why = append(why, foreignAdvice)
 	}
 	kind, what := ErrUnreachable, "no coordinator responded within"
+	if w.hasAnswered() {
+		what = "no coordinator took the call within"
+	}
 	if w.full() && !w.unknown {
 		kind, what = ErrBusy, "cluster busy for"
 	}
 	return &Error{
 		Kind:    kind,
 		Message: fmt.Sprintf("%s: %s %s: %s", w.op.name, what, w.timeout, strings.Join(why, "; ")),
-		Unknown: w.unknown,
-		Key:     w.op.key,
+		Unknown: w.unknown, Answered: kind == ErrUnreachable && w.hasAnswered(), //nolint:errorlint // the kind itself
+		Key: w.op.key,
 	}
 }
 

@@ -71,6 +71,7 @@ func (t try) limits() dtaskv1.LimitServiceClient {
 // do runs op until it succeeds, fails permanently, or times out.
 func (c *Client) do(ctx context.Context, op operation) error {
 	walking, w := newRetryLoop(ctx, c.cfg.Timeout, op)
+	w.waiting = c.cfg.Waiting
 	defer w.end()
 	for {
 		began := time.Now()
