@@ -120,7 +120,8 @@ func TestACallThatIsNotTakenReportsWhyItWaits(t *testing.T) {
 		"a rate": {rare, 10 * time.Second, time.Second, []string{"submitting the job: cluster busy, retrying for up to 10s: a:1: queue web exceeds 1/m"}, "cluster busy for 10s"},
 		"no leader": {
 			notLeader(""), 10 * time.Second, waitingDelay,
-			[]string{"submitting the job: no coordinator takes the call, retrying for up to 10s: a:1: not the leader"}, "no coordinator took the call within 10s: a:1: not the leader",
+			[]string{"submitting the job: no coordinator takes the call, retrying for up to 10s: a:1: not the leader"},
+			"no coordinator took the call within 10s: a:1: not the leader",
 		},
 		"a short election": {notLeader(""), time.Second, 0, nil, "no coordinator took the call within 1s"},
 	} {

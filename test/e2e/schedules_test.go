@@ -236,8 +236,8 @@ func TestTheExampleOfAScheduleRuns(t *testing.T) {
 	wantBackup := func(job, date string) {
 		t.Helper()
 		line := regexp.MustCompile(`(?m)^backup-` + date + `\.tar\.gz: [1-9]\d* bytes$`)
-		if got := c.Run(t.Context(), "logs", job+"/backup"); !line.MatchString(got.Stdout) {
-			t.Errorf("job %s wrote %q %s, want %s", job, got.Stdout, got.Stderr, line)
+		if logs := c.Run(t.Context(), "logs", job+"/backup"); !line.MatchString(logs.Stdout) {
+			t.Errorf("job %s wrote %q %s, want %s", job, logs.Stdout, logs.Stderr, line)
 		}
 	}
 	wantBackup("@nightly", `\d{4}-\d\d-\d\d`) // a run by hand has no tick
