@@ -39,11 +39,19 @@ func (x *explainer) pending() {
 	if x.soft.QueueTimeout > 0 {
 		x.add(&dtaskv1.Reason{Code: "queue_timeout", Until: x.soft.QueueTimeout})
 	}
-	x.estimate(c)
+	if !slices.ContainsFunc(waits, isAboveQuota) {
+		x.estimate(c)
+	}
 	// While more is ready than the leader can assign, the order of the others is not known.
 	if x.resp.Complete = !x.soft.Busy && !x.soft.Paused && x.soft.HeldUntil == 0; x.resp.GetComplete() {
 		x.capacityChanges(c)
 	}
+}
+
+// isAboveQuota reports whether a reason is that a task, by any of its alternatives, needs more than a
+// quota of its queue: it never starts.
+func isAboveQuota(r *dtaskv1.Reason) bool {
+	return r.GetCode() == "queue_short" && r.GetWant() > r.GetTotal() && r.GetAlternative() == 0
 }
 
 // aheadByShare adds the queues and owners that get what becomes free before the task does.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -145,6 +146,9 @@ func TestATaskThatNeedsMoreThanAQuotaOfItsQueueNamesIt(t *testing.T) {
 	r.leader.op(t, &fsm.SetQueue{Name: "etl", QueueSettings: fsm.QueueSettings{Weight: 1, Max: []fsm.Resource{{Name: "cpu", Amount: 2000}}}, AtMS: 1})
 	r.leader.explain = func(e *sequencer.Explanation) {
 		e.Capacity = capacityOf(&sequencer.Capacity{EverFits: true, Queue: []sequencer.Obstacle{{Code: "queue_short", Name: "cpu", Value: "etl", Want: 3000, Free: 500, Total: 2000}}})
+		e.Estimate = func(func(fsm.TaskRef) []time.Duration) sequencer.StartEstimate {
+			return sequencer.StartEstimate{Doubt: "few_samples"}
+		}
 	}
 	cpu, gpu, tpu := map[string]int64{"cpu": 3000}, map[string]int64{"gpu": 1000}, map[string]int64{"tpu": 1000}
 	short := "queue etl has a quota of 2 cpu, and 3 cpu are needed"
@@ -183,6 +187,9 @@ func TestATaskThatNeedsMoreThanAQuotaOfItsQueueNamesIt(t *testing.T) {
 		e, err := r.jobs.Explain(t.Context(), &dtaskv1.ExplainRequest{Job: job.GetId(), Task: "a"})
 		if want := "queue etl: 3 cpu needed, and its quota is 2: it never starts"; err != nil || e.GetReasons()[0].GetText() != want {
 			t.Errorf("got %v, %v, want %q", e.GetReasons(), err, want)
+		}
+		if e.GetEstimate() != nil {
+			t.Errorf("a start that never comes is estimated: %v", e.GetEstimate())
 		}
 	}
 }

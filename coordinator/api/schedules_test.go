@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -234,28 +233,6 @@ func TestSchedulesOfOtherNamespacesAreUnknown(t *testing.T) {
 	wantError(t, err, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED)
 	_, err = r.schedules.GetSchedule(as(t.Context(), "both"), nightly())
 	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID) // which of its namespaces?
-}
-
-func TestTheScheduleOfTheNamespaceThatWasProbablyMeantIsNamed(t *testing.T) {
-	t.Parallel()
-	r := setupSchedules(t)
-	r.mustSet(t, "submitter", everyTenMinutes("nightly", ""))
-	r.mustSet(t, "ml", everyTenMinutes("train", ""))
-	ctx := as(t.Context(), "submitter")
-	for name, want := range map[string]string{
-		"nighty": `schedule "nighty" not found in the namespace "etl"; did you mean "nightly"?`,
-		"trains": `schedule "trains" not found in the namespace "etl"`,
-	} {
-		_, show := r.schedules.GetSchedule(ctx, &dtaskv1.GetScheduleRequest{Name: name})
-		_, run := r.schedules.RunSchedule(ctx, &dtaskv1.RunScheduleRequest{Name: name, IdempotencyKey: "k"})
-		_, fill := r.schedules.BackfillSchedule(ctx, &dtaskv1.BackfillScheduleRequest{Name: name, IdempotencyKey: "k", To: 1})
-		for _, err := range []error{show, run, fill} {
-			wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
-			if got := status.Convert(err).Message(); got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-		}
-	}
 }
 
 // The state finds schedules of other namespaces by keys that begin with a NUL byte.

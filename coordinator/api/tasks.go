@@ -223,8 +223,9 @@ func waitsToStart(s fsm.TaskState) bool {
 	return s == fsm.Blocked || s == fsm.Scheduled || s == fsm.Pending
 }
 
-// hasRun reports whether an attempt of a task that waits again failed or was lost. Others were
-// given back by their worker or preempted: the state does not know whether they had started.
+// hasRun reports whether the last attempt of a task that waits again is in its history: it failed,
+// was lost or was preempted. Others were given back by their worker, and the state does not know
+// whether they had started.
 func (r *taskReader) hasRun(ref fsm.TaskRef, attempt uint32) bool {
 	history := r.st.History(ref)
 	return len(history) > 0 && history[len(history)-1].Number == attempt

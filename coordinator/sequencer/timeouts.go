@@ -147,9 +147,9 @@ func (t *attemptTimeouts) endUnstarted(b *batch, w *worker, h fsm.HeldAttempt, t
 		"attempt", h.Attempt, "worker", w.name, "worker_id", uint32(w.id), "err", text, "retry", it.Next == fsm.NextRetry)
 }
 
-// drain asks a drained worker to end an attempt, and ends it here if the worker
-// doesn't in time, like one that was stopped for an urgent task. An at-most-once attempt that has started is then lost, after
-// its lease.
+// drain asks a drained worker to end an attempt, and ends it here if the worker doesn't in time, like
+// one that was stopped for an urgent task. An at-most-once attempt that has started is then lost,
+// after its lease.
 func (t *attemptTimeouts) drain(b *batch, w *worker, a fsm.AttemptRef) {
 	x := w.held.find(a)
 	if x.drained == 0 {

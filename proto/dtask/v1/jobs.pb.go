@@ -2862,8 +2862,8 @@ type Task struct {
 	Attempt uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"` // 0 = none yet
 	Worker  string                 `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"`    // name of the worker of the last attempt
 	Error   string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`      // of the last failure, or the reason of the cancellation
-	// Of the last attempt. While the task waits for another one: only if the last one failed or was
-	// lost, because others may not have started.
+	// Of the last attempt. While the task waits for another one: only if the last one failed, was
+	// lost or was preempted, because others may not have started.
 	StartedAt        int64            `protobuf:"varint,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	CompletedAt      int64            `protobuf:"varint,8,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
 	Retries          uint32           `protobuf:"varint,9,opt,name=retries,proto3" json:"retries,omitempty"`                                            // failures, timeouts and losses that are followed by another attempt
