@@ -207,6 +207,12 @@ func (v *TaskView) maySpillAfterChange() bool {
 	})
 }
 
+// hasCompany reports whether a change may let other tasks of the queue start: with their starts,
+// the turn by age may come, at which the task starts elsewhere than at the worker of its key.
+func (v *TaskView) hasCompany() bool {
+	return slices.ContainsFunc(v.ahead, func(a aheadQueue) bool { return a.class.flow.queue == v.class.flow.queue })
+}
+
 // moves reports whether the worker of a trial is that of the key of a class after the change.
 // The worker accepts tasks then.
 func (t *trial) moves(c *class) bool {

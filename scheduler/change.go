@@ -82,11 +82,10 @@ func compareChanges(a, b Change) int {
 }
 
 // Changes returns every single change of the kinds above that would start the task now,
-// by kind and then by worker. complete is false if further changes may exist, because too
-// many tasks are before it to compare it with all of them, or attempts end for urgent ones. Changes are about a state in
-// which Next has returned false: then nothing but the change decides, and the tasks before
-// this one compete with it for what the change makes free, and for nothing else. If Fits
-// is true, that is not the state.
+// by kind and then by worker. complete is false if further changes may exist: docs/explain.md
+// tells when. Changes are about a state in which Next has returned false: then nothing but the
+// change decides, and the tasks before this one compete with it for what the change makes free,
+// and for nothing else. If Fits is true, that is not the state.
 //
 // To start is to get a free slot. Changes after which the task would only wait at a
 // worker for a slot, even ahead of others, are not listed, and neither are larger amounts
@@ -105,8 +104,7 @@ func (v *TaskView) Changes() (list []Change, complete bool) {
 	case v.class.full():
 		list = v.raiseFullLimit()
 	default:
-		// Whatever lets other tasks of its queue start may bring the turn by age at which it starts elsewhere.
-		v.undecided = v.undecided || v.WaitsForKey()
+		v.undecided = v.undecided || v.WaitsForKey() && v.hasCompany()
 		list = append(v.changeWorkers(), v.changeDemand()...)
 		if c, ok := v.addWorker(); ok {
 			list = append(list, c)
