@@ -110,8 +110,8 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 	return f.starts(t.ref)
 }
 
-// bruteForce tries every single change up to some amounts.
-func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []scheduler.Change) {
+// bruteForce tries every single change up to some amounts, and up to those of the listed ones.
+func (st *randomState) bruteForce(t pushed, d scheduler.Demand, listed []scheduler.Change) (found []scheduler.Change) {
 	// least tries amounts in order. enough is one that is larger than all others together,
 	// and suffices if any does, mostly in the case of slots; 0: that does not hold.
 	least := func(from, to, step, enough int64, c scheduler.Change) {
@@ -120,6 +120,11 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand) (found []schedul
 				return
 			}
 			to = from + 5*step // many slots may start a task that changes the order
+			for _, x := range listed {
+				if x.Kind == c.Kind && x.Worker == c.Worker {
+					to = max(to, x.Amount+1)
+				}
+			}
 		}
 		for c.Amount = from; c.Amount != to; c.Amount += step {
 			if st.apply(t, d, c) {
@@ -376,7 +381,7 @@ func checkChangesOf(t *testing.T, st *randomState, task pushed, total *changeCou
 	for i := range changes { // brute force can't know how large another worker is to be
 		changes[i].Capacity = scheduler.Capacity{}
 	}
-	want := st.bruteForce(task, d)
+	want := st.bruteForce(task, d, changes)
 	order := func(a, b scheduler.Change) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Alternative, b.Alternative), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Label.Name+a.Label.Value, b.Label.Name+b.Label.Value))
 	}
