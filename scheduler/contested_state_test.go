@@ -86,6 +86,7 @@ func TestChangesAreSoundWhileQueuesWantAWorker(t *testing.T) {
 	seeds := []uint64{
 		97_275,  // a queue without tasks stayed in the order
 		380_165, // the key of a task moved to the worker that it avoids
+		34_219,  // a queue whose quota held its task back got the worker
 	}
 	for n := range states {
 		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative

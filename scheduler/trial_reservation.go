@@ -64,10 +64,9 @@ func (t *trial) mayBeWanted() bool {
 	if !t.v.wanted {
 		return false
 	}
-	t.count(len(t.v.ahead))
-	return t.v.class.flow.queue.wants || slices.ContainsFunc(t.v.ahead, func(a aheadQueue) bool {
-		return a.class.flow.queue.wants && t.w.eligible(a.class.shape)
-	})
+	t.count(len(t.v.ahead) + len(t.v.limited))
+	wants := func(a aheadQueue) bool { return a.class.flow.queue.wants && t.w.eligible(a.class.shape) }
+	return t.v.class.flow.queue.wants || slices.ContainsFunc(t.v.ahead, wants) || slices.ContainsFunc(t.v.limited, wants)
 }
 
 // mayBePassed reports whether a queue may get a reservation after so many starts of the term because
