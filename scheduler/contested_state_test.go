@@ -87,6 +87,8 @@ func TestChangesAreSoundWhileQueuesWantAWorker(t *testing.T) {
 		97_275,  // a queue without tasks stayed in the order
 		380_165, // the key of a task moved to the worker that it avoids
 		34_219,  // a queue whose quota held its task back got the worker
+		79_253,  // a raised quota ended a reservation, and another queue got the worker
+		214_380, // a task of a queue that wanted a worker started in a fork, which did not know for which one
 	}
 	for n := range states {
 		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative

@@ -18,7 +18,9 @@ func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
 		// one: it is saved for a task for which a turn by age keeps a worker free.
 		c := Change{Kind: RaiseMaxRunning, Name: o.Name}
 		if v.decides(&c, func() (ok bool) {
-			c.Amount, ok = v.forked(func(q *queue) { q.limit = math.MaxUint32 })
+			if c.Amount, ok = v.forked(func(q *queue) { q.limit = math.MaxUint32 }); ok && v.isSaved() {
+				c.Amount, ok = v.leastRunning(c.Amount)
+			}
 			return ok
 		}) {
 			list = append(list, c)
@@ -45,6 +47,18 @@ func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
 		}
 	}
 	return list
+}
+
+// leastRunning returns the least quota on running tasks with which the task starts, for which one is
+// saved, so that others may have to wait for it. enough is how many there are if nobody waits.
+func (v *TaskView) leastRunning(enough int64) (least int64, ok bool) {
+	least = int64(v.class.flow.queue.held.slots) + 1 //nolint:gosec // small
+	if least < enough {
+		_, ok = v.forked(func(q *queue) { q.limit = uint32(least) }) //nolint:gosec // below enough
+		v.undecided = v.undecided || !ok
+		return least, ok
+	}
+	return enough, true
 }
 
 // isSaved reports whether quotas are saved for the task, or for an alternative of it. They are not
@@ -113,7 +127,9 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 			return 0, false
 		}
 	}
-	if v.isDrawn() || v.retried { // a fork draws other numbers, and reserves no worker
+	// A fork draws other numbers, and reserves no worker for a queue that wants one. The change ends
+	// the reservation of its queue.
+	if v.isDrawn() || v.retried || v.wanted && v.class.flow.queue.kept != nil {
 		v.undecided = true
 		return 0, false
 	}
@@ -122,7 +138,7 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 		v.undecided = true
 		return 0, false
 	}
-	starts, kept := v.starts, slices.Clone(s.reservations)
+	starts, kept, wants := v.starts, slices.Clone(s.reservations), slices.Clone(s.wants)
 	taken := make(map[TaskRef]bool) // of those that have several alternatives
 	for {
 		if v.steps += len(s.sorted)/8 + 1; v.steps > maxSteps {
@@ -157,6 +173,9 @@ func (v *TaskView) forked(change func(*queue)) (running int64, started bool) {
 				running++
 			}
 			return running, true
+		case slices.Contains(wants, s.classes[a.Class].flow.queue): // it may have wanted one for this task
+			v.undecided = true
+			return 0, false
 		case a.Task.Job == 2: // there are further tasks behind it, and their order is not known
 			v.undecided = true
 			return 0, false

@@ -210,9 +210,10 @@ func (s *Scheduler) recheck(k *reservation) {
 }
 
 // isFor reports whether a worker is kept for the first task of a ready queue, or of that of
-// another alternative: it is the same one.
+// another alternative: it is the same one. In a fork, the task for which a queue wants a worker is
+// not known.
 func (k *reservation) isFor(r *readyQueue) bool {
-	return k.ready.priority == r.priority && k.ready.class.first() == r.class.first() && k.ready.n > 0 && k.ready.front().seq == k.seq
+	return k.ready != nil && k.ready.priority == r.priority && k.ready.class.first() == r.class.first() && k.ready.n > 0 && k.ready.front().seq == k.seq
 }
 
 // holds reports whether the task of a reservation still waits, and lacks only capacity, or some of
