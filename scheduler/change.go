@@ -458,7 +458,8 @@ func (v *TaskView) addWorker() (Change, bool) {
 			return c, true
 		}
 	}
-	v.undecided = v.undecided || len(offers) == maxOffers || v.leavesOpen()
+	// A worker that also has what another alternative needs may change the order of shares.
+	v.undecided = v.undecided || len(offers) == maxOffers || v.leavesOpen() || v.class.alternatives != nil && v.mixed()
 	return Change{}, false
 }
 
