@@ -17,7 +17,10 @@ import (
 // what the wall clock shows, and asks for each time whether the expression matches it. It
 // shares no code with the package, and knows the expressions as sets of numbers.
 
-var whole = flag.Bool("calendar.whole", false, "compare every expression around every transition, and more years")
+var (
+	whole           = flag.Bool("calendar.whole", false, "compare every expression around every transition, and more years")
+	firstTransition = flag.Int("calendar.from", 0, "the first of these transitions, to continue a run that was stopped")
+)
 
 // A naive expression.
 type naive struct {
@@ -323,7 +326,7 @@ func aroundTransitions(t *testing.T, reach time.Duration, f func(i int, w *windo
 	if *whole {
 		every = 1
 	}
-	for i := 0; i < len(all) && !t.Failed(); i += every {
+	for i := *firstTransition; i < len(all) && !t.Failed(); i += every {
 		s := all[i]
 		begin := s.at - int64(reach/time.Second)
 		f(i/every, walk(s.zone, begin-begin%60, s.at+int64(reach/time.Second)), s)
