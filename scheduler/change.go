@@ -348,7 +348,7 @@ func (w *worker) freeSlotsFor(c *class) int64 {
 // changeDemand returns the changes of what the task requires. No other task competes with
 // it: what fits it then fits no task before it.
 func (v *TaskView) changeDemand() (list []Change) {
-	if v.agedKeyed(v.class.flow.queue, 1) || v.isSaved() {
+	if v.agedKeyed(v.class.flow.queue, 1) || v.isSavedForFirst() {
 		v.undecided = true
 		return nil
 	}

@@ -18,7 +18,7 @@ func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
 		// one: it is saved for a task for which a turn by age keeps a worker free.
 		c := Change{Kind: RaiseMaxRunning, Name: o.Name}
 		if v.decides(&c, func() (ok bool) {
-			if c.Amount, ok = v.forked(func(q *queue) { q.limit = math.MaxUint32 }); ok && v.isSaved() {
+			if c.Amount, ok = v.forked(func(q *queue) { q.limit = math.MaxUint32 }); ok && v.isSavedForFirst() {
 				c.Amount, ok = v.leastRunning(c.Amount)
 			}
 			return ok
@@ -33,7 +33,7 @@ func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
 		}) {
 			list = append(list, c)
 		}
-		if v.isSaved() {
+		if v.isSavedForFirst() {
 			v.undecided = true
 			return list
 		}
@@ -49,8 +49,9 @@ func (v *TaskView) changeQueue(o Obstacle) (list []Change) {
 	return list
 }
 
-// leastRunning returns the least quota on running tasks with which the task starts, for which one is
-// saved, so that others may have to wait for it. enough is how many there are if nobody waits.
+// leastRunning returns the least quota on running tasks with which the task starts, while one is
+// saved for the first task of its ready queue, so that others may have to wait. enough is how many
+// there are if nobody waits.
 func (v *TaskView) leastRunning(enough int64) (least int64, ok bool) {
 	least = int64(v.class.flow.queue.held.slots) + 1 //nolint:gosec // small
 	if least < enough {
@@ -61,11 +62,11 @@ func (v *TaskView) leastRunning(enough int64) (least int64, ok bool) {
 	return enough, true
 }
 
-// isSaved reports whether quotas are saved for the task, or for an alternative of it. They are not
-// any more when it is ready with another demand: then others of its queue may start before it.
-func (v *TaskView) isSaved() bool {
+// isSavedForFirst reports whether quotas are saved for the first task of the ready queue of the task,
+// which may be the task itself. They are not there for the task when it is ready with another demand.
+func (v *TaskView) isSavedForFirst() bool {
 	x := v.class.flow.queue.saving
-	return x != nil && x.task == v.task
+	return x != nil && x.first == v.class.first().id && x.priority == v.priority
 }
 
 // isKept reports whether a worker is kept free for the task, or for an alternative of it.
