@@ -110,6 +110,16 @@ func (st *randomState) apply(t pushed, d scheduler.Demand, c scheduler.Change) b
 	return f.starts(t.ref)
 }
 
+// mostListed returns the largest amount of changes of the kind and the worker of one.
+func mostListed(listed []scheduler.Change, c scheduler.Change) (most int64) {
+	for _, x := range listed {
+		if x.Kind == c.Kind && x.Worker == c.Worker {
+			most = max(most, x.Amount)
+		}
+	}
+	return most
+}
+
 // bruteForce tries every single change up to some amounts, and up to those of the listed ones.
 func (st *randomState) bruteForce(t pushed, d scheduler.Demand, listed []scheduler.Change) (found []scheduler.Change) {
 	// least tries amounts in order. enough is one that is larger than all others together,
@@ -119,12 +129,7 @@ func (st *randomState) bruteForce(t pushed, d scheduler.Demand, listed []schedul
 			if c.Kind != scheduler.AddSlots {
 				return
 			}
-			to = from + 5*step // many slots may start a task that changes the order
-			for _, x := range listed {
-				if x.Kind == c.Kind && x.Worker == c.Worker {
-					to = max(to, x.Amount+1)
-				}
-			}
+			to = max(from+5*step, mostListed(listed, c)+1) // many slots may start a task that changes the order
 		}
 		for c.Amount = from; c.Amount != to; c.Amount += step {
 			if st.apply(t, d, c) {
