@@ -129,7 +129,7 @@ check: ## everything that a change must pass, cheapest first
 	$(MAKE) race
 
 .PHONY: calendar
-calendar: ## compare schedules with a naive walk: all expressions around every transition of every zone, or from the transition FROM on, to continue a run
+calendar: ## compare schedules with a naive walk: all expressions around every transition of every zone, or from the transition number FROM on, to continue a run
 	go test -count=1 -v -timeout 0 -run ReferenceModel $(ARGS) ./internal/calendar -calendar.whole $(if $(FROM),-calendar.from=$(FROM))
 
 .PHONY: croniter

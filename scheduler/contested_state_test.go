@@ -88,8 +88,8 @@ func TestChangesAreSoundWhileQueuesWantAWorker(t *testing.T) {
 		380_165, // the key of a task moved to the worker that it avoids
 		34_219,  // a queue whose quota held its task back got the worker
 		79_253,  // a raised quota ended a reservation, and another queue got the worker
-		288_836, // a quota was saved for the first task of the ready queue, and not for another one that had one label less
 		214_380, // a task of a queue that wanted a worker started in a fork, which did not know for which one
+		288_836, // a quota was saved for the first task of the ready queue, and not for another one that had one label less
 	}
 	for n := range states {
 		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative

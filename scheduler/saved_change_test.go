@@ -63,8 +63,8 @@ func TestChangesAreSoundAndCompleteWhileQuotasAreSaved(t *testing.T) {
 		3_522, 23_175, // quotas were saved for another alternative of the task
 		35_619, // a label let another task start, and then it was the turn by age of one that waited for the worker of its key
 		41_620, // for the test: only seven slots or a few more suffice
-		48_564, // a worker with what two alternatives need changed the order of shares
 		45_971, // one running task was saved for the task itself, so that others waited for it under a lower quota
+		48_564, // a worker with what two alternatives need changed the order of shares
 	}
 	for n := range states {
 		seeds = append(seeds, *changeSeed+uint64(n)) //nolint:gosec // not negative

@@ -67,7 +67,7 @@ func TestEveryAroundATransitionIsThatOfTheReferenceModel(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(19, 6)) //nolint:gosec // repeatable
 	ticks := 0
-	aroundTransitions(t, aroundTimes, func(_ int, w *window, s shift) {
+	aroundTransitions(t, 0, aroundTimes, func(_ int, w *window, s shift) {
 		for range timesOfTransition() {
 			unit := []time.Duration{time.Second, time.Minute, 15 * time.Minute, time.Hour}[r.IntN(4)]
 			c := Config{Every: time.Duration(1+r.IntN(30)) * unit, Zone: w.zone}
@@ -139,7 +139,7 @@ func TestListedTimesAroundATransitionAreThoseOfTheReferenceModel(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(20, 6)) //nolint:gosec // repeatable
 	ticks := 0
-	aroundTransitions(t, aroundTimes, func(_ int, w *window, s shift) {
+	aroundTransitions(t, 0, aroundTimes, func(_ int, w *window, s shift) {
 		for range timesOfTransition() {
 			c := Config{Zone: w.zone}
 			for range 1 + r.IntN(8) {
