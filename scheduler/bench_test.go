@@ -22,11 +22,15 @@ type steady struct {
 }
 
 func newSteady(d scheduler.Demand, offer scheduler.Capacity) *steady {
-	const workers = 1_000
 	offer.Slots = 8
-	st := &steady{s: scheduler.New(1), running: make([]scheduler.Assignment, workers*7)}
+	return newSteadyFleet(1_000, d, offer)
+}
+
+// newSteadyFleet is newSteady with other workers, of whose slots an eighth is free.
+func newSteadyFleet(workers int, d scheduler.Demand, offer scheduler.Capacity) *steady {
+	st := &steady{s: scheduler.New(1), running: make([]scheduler.Assignment, workers*(offer.Slots-offer.Slots/8))}
 	st.class = st.s.Class(d)
-	for id := range scheduler.WorkerID(workers) {
+	for id := range scheduler.WorkerID(workers) { //nolint:gosec // small
 		st.s.AddWorker(id+1, offer)
 	}
 	for range 10_000 { // waiting tasks
@@ -97,6 +101,9 @@ func BenchmarkNext(b *testing.B) {
 	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
 	b.Run("plain", func(b *testing.B) {
 		benchmark(b, newSteady(scheduler.Demand{}, scheduler.Capacity{}))
+	})
+	b.Run("few_workers", func(b *testing.B) {
+		benchmark(b, newSteadyFleet(4, scheduler.Demand{}, scheduler.Capacity{Slots: 1024}))
 	})
 	b.Run("resources", func(b *testing.B) {
 		benchmark(b, newSteady(scheduler.Demand{Resources: cpu(1000)}, scheduler.Capacity{Resources: cpu(8000)}))

@@ -26,14 +26,9 @@ func (s *Scheduler) findWorker(c *shape, avoid WorkerID) *worker {
 // after maxProbes. For class 0 it decides at the first worker, or at the second
 // if the first is to be avoided.
 func (s *Scheduler) walk(c *shape, avoid WorkerID) (found *worker, decided bool) {
-	s.search.items = s.search.items[:0]
-	s.visit(0)
+	v, some := s.leastLoaded()
 	for range maxProbes {
-		if len(s.search.items) == 0 {
-			return found, true
-		}
-		v := s.search.remove(0)
-		if v.worker.full() || v.worker.used >= v.worker.slots && !c.prefetchable {
+		if !some || v.worker.full() || v.worker.used >= v.worker.slots && !c.prefetchable {
 			return found, true // and so is every worker after it
 		}
 		if v.worker.fits(c) {
@@ -42,13 +37,12 @@ func (s *Scheduler) walk(c *shape, avoid WorkerID) (found *worker, decided bool)
 			}
 			found = v.worker
 		}
-		s.visitChildren(v.pos)
+		v, some = s.nextLoaded(v)
 	}
 	return nil, false
 }
 
-// A visit is a worker all of whose parents in the heap were visited. The next
-// worker in order is among the visits.
+// A visit is a worker in byLoad at a position.
 type visit struct {
 	worker *worker
 	pos    int
@@ -57,16 +51,27 @@ type visit struct {
 func (v visit) before(o visit) bool { return v.worker.before(o.worker) }
 func (visit) setPos(int)            {}
 
-func (s *Scheduler) visitChildren(pos int) {
-	for child := heapWidth*pos + 1; child <= heapWidth*pos+heapWidth; child++ {
-		s.visit(child)
+// leastLoaded returns the first worker in the order of load. Most searches end there, and
+// don't use the heap of nextLoaded.
+func (s *Scheduler) leastLoaded() (v visit, ok bool) {
+	s.search.items = s.search.items[:0]
+	if len(s.byLoad.items) == 0 {
+		return visit{}, false
 	}
+	return visit{s.byLoad.items[0].worker, 0}, true
 }
 
-func (s *Scheduler) visit(pos int) {
-	if pos < len(s.byLoad.items) {
-		s.search.push(visit{s.byLoad.items[pos].worker, pos})
+// nextLoaded returns the worker that follows the last one that leastLoaded or nextLoaded returned:
+// it is among those all of whose parents in byLoad were returned.
+func (s *Scheduler) nextLoaded(last visit) (v visit, ok bool) {
+	items := s.byLoad.items
+	for child := heapWidth*last.pos + 1; child < min(heapWidth*(last.pos+1)+1, len(items)); child++ {
+		s.search.push(visit{items[child].worker, child})
 	}
+	if len(s.search.items) == 0 {
+		return visit{}, false
+	}
+	return s.search.remove(0), true
 }
 
 // scan checks every worker that could run the shape when idle.

@@ -79,20 +79,15 @@ func (s *Scheduler) pick(x *choice) *worker {
 
 // walkChoice visits the workers from the least loaded on, and stops undecided after maxProbes.
 func (s *Scheduler) walkChoice(x *choice) (w *worker, decided bool) {
-	s.search.items = s.search.items[:0]
-	s.visit(0)
+	v, some := s.leastLoaded()
 	for range maxProbes {
-		if len(s.search.items) == 0 {
-			return nil, true
-		}
-		v := s.search.remove(0)
 		switch w := v.worker; {
-		case w.full() || w.used >= w.slots && !x.waits:
+		case !some || w.full() || w.used >= w.slots && !x.waits:
 			return nil, true // and so is every worker after it
 		case x.takes(w):
 			return w, true
 		}
-		s.visitChildren(v.pos)
+		v, some = s.nextLoaded(v)
 	}
 	return nil, false
 }

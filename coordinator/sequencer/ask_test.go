@@ -24,14 +24,14 @@ func TestTheMostUrgentOfTheWaitingAttemptsIsStolenFirst(t *testing.T) {
 	} {
 		w := &worker{prefetch: prefetch{slots: 2}}
 		for i := range uint32(5) {
-			h := held{AttemptRef: name(i), number: uint64(i + 1), priority: scheduler.Low}
+			h := w.held.add(name(i))
+			h.number, h.priority = uint64(i+1), scheduler.Low
 			if i < 2 {
 				h.started = x.started
 			}
 			if i == 3 {
 				h.priority = scheduler.Urgent
 			}
-			w.held.add(h)
 		}
 		b := &batch{number: 1}
 		n := ask(b, w, scheduler.StealRequest{N: 2})

@@ -150,7 +150,7 @@ func (t *workerTable) reconcile(b *batch, w *worker, h Hello) (stop []fsm.Attemp
 		present[a] = true
 		if w.held.find(a) == nil {
 			task, known := b.view.Task(a.TaskRef)
-			t.hold(b, w, held{AttemptRef: a}, task.StartLogged)
+			t.hold(b, w, a, task.StartLogged)
 			if !known {
 				t.settling.unknown(b)
 			}

@@ -167,12 +167,12 @@ func (d *dispatcher) assign(b *batch) {
 		w := d.workers.byID[it.Worker]
 		w.assignments++
 		w.assignedAt = b.now
-		observed := d.noteSpilled(it.AttemptRef, &a)
-		x := held{AttemptRef: it.AttemptRef, class: a.Class, priority: a.Priority, assigned: b.at, number: w.assignments, observed: observed}
+		x := w.held.add(it.AttemptRef)
+		x.class, x.priority, x.assigned, x.number = a.Class, a.Priority, b.at, w.assignments
+		x.observed = d.noteSpilled(it.AttemptRef, &a)
 		if d.sched.IsPreemptible(a.Class) && !d.sched.StartedByAge() {
-			d.workers.mayYield(b.view, w, &x)
+			d.workers.mayYield(b.view, w, x)
 		}
-		w.held.add(x)
 		m := b.to(w)
 		m.Assignments = append(m.Assignments, it)
 		n++

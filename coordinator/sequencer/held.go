@@ -80,20 +80,23 @@ func (h *holdings) home(a fsm.AttemptRef) int {
 	return int(x>>32) & (len(h.index) - 1) //nolint:gosec // 32 bits
 }
 
-// add adds an attempt, or replaces an existing one.
-func (h *holdings) add(x held) {
-	if old := h.find(x.AttemptRef); old != nil {
-		*old = x
-		return
+// add adds an attempt, or replaces an existing one, and returns it without any properties. The
+// pointer is valid until the next add or remove. The caller sets the properties in place, since
+// copying a value that was written in parts a moment ago stalls the processor.
+func (h *holdings) add(a fsm.AttemptRef) *held {
+	if old := h.find(a); old != nil {
+		*old = held{AttemptRef: a}
+		return old
 	}
-	h.list = append(h.list, x)
+	h.list = append(h.list, held{AttemptRef: a})
 	switch {
 	case h.index == nil && len(h.list) <= maxScanned:
 	case 2*len(h.list) > len(h.index):
 		h.grow()
 	default:
-		h.index[h.cell(x.AttemptRef)] = uint32(len(h.list)) //nolint:gosec // far fewer
+		h.index[h.cell(a)] = uint32(len(h.list)) //nolint:gosec // far fewer
 	}
+	return &h.list[len(h.list)-1]
 }
 
 // grow rebuilds the index at twice its length.

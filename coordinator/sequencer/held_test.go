@@ -23,7 +23,7 @@ func TestHoldingsBehaveLikeAMap(t *testing.T) {
 		for n := range rapid.Uint64Range(0, 200).Draw(t, "steps") {
 			a := attempts.Draw(t, "which")
 			if rapid.IntRange(0, 2).Draw(t, "what") > 0 {
-				h.add(held{AttemptRef: a, number: n})
+				h.add(a).number = n
 				model[a] = n
 				continue
 			}
@@ -54,11 +54,11 @@ func TestAddingAndRemovingAnAttemptAllocatesNothing(t *testing.T) {
 	}
 	next := 0
 	for ; next < 1000; next++ {
-		h.add(held{AttemptRef: name(next)})
+		h.add(name(next))
 	}
 	if n := testing.AllocsPerRun(1000, func() {
 		h.remove(name(next - 1000))
-		h.add(held{AttemptRef: name(next)})
+		h.add(name(next))
 		next++
 	}); n != 0 {
 		t.Errorf("adding and removing an attempt allocates %v times", n)
@@ -71,11 +71,11 @@ func BenchmarkHoldings(b *testing.B) {
 		return fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: fsm.JobID(1 + i/10_000), Index: uint32(i % 10_000)}, Attempt: 1} //nolint:gosec // not negative
 	}
 	for i := range 1000 {
-		h.add(held{AttemptRef: name(i)})
+		h.add(name(i))
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		h.add(held{AttemptRef: name(1000 + i)})
+		h.add(name(1000 + i))
 		h.remove(name(i))
 	}
 }
@@ -88,7 +88,7 @@ func TestAWorkerMayRunWhatItReportedAndWhatItReceivedFirst(t *testing.T) {
 	var h holdings
 	for i, x := range []held{{number: 5}, {number: 4}, {number: 6, started: 9}, {number: 7, started: 9}, {}} {
 		x.AttemptRef = ref(uint32(i))
-		h.add(x)
+		*h.add(x.AttemptRef) = x
 	}
 	for slots, want := range map[int][]uint32{0: {2, 3}, 1: {2, 3}, 3: {2, 3, 4}, 4: {1, 2, 3, 4}, 9: {0, 1, 2, 3, 4}} {
 		var got []uint32

@@ -14,7 +14,7 @@ func BenchmarkTheEndOfAJobWithAKey(b *testing.B) {
 	for id := range fsm.WorkerID(1000) {
 		w := &worker{id: id}
 		for i := range uint32(32) {
-			w.held.add(held{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: fsm.JobID(id), Index: i}, Attempt: 1}})
+			w.held.add(fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: fsm.JobID(id), Index: i}, Attempt: 1})
 		}
 		t.byID[id] = w
 	}

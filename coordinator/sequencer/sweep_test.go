@@ -39,7 +39,8 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 			if r := x.entry.Assign(fsm.AssignItem{AttemptRef: a, Worker: w.id}); r != fsm.Accepted {
 				b.Fatal(r)
 			}
-			w.held.add(held{AttemptRef: a, assigned: x.at, started: x.at - monoTime(time.Minute), progressed: x.at})
+			h := w.held.add(a)
+			h.assigned, h.started, h.progressed = x.at, x.at-monoTime(time.Minute), x.at
 		}
 	}
 	x.entry.Finish()

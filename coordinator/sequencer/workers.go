@@ -82,24 +82,25 @@ func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) 
 		t.leases.start(b, h, t.policies.classOfAttempt(b.view, h.AttemptRef, t.policies.of(b.view, h.TaskRef)), true)
 		return
 	}
-	t.hold(b, w, held{AttemptRef: h.AttemptRef, unconfirmed: true}, started)
+	t.hold(b, w, h.AttemptRef, started).unconfirmed = true
 }
 
-// hold adds an attempt that was assigned earlier.
-func (t *workerTable) hold(b *batch, w *worker, x held, started bool) {
-	p := t.policies.of(b.view, x.TaskRef)
-	x.assigned, x.class, x.priority = b.at, t.policies.classOfAttempt(b.view, x.AttemptRef, p), p.priority
-	if l, ok := t.leases.byRef[x.AttemptRef]; ok {
+// hold adds an attempt that was assigned earlier. The pointer is valid until the worker holds another
+// one, or one less.
+func (t *workerTable) hold(b *batch, w *worker, a fsm.AttemptRef, started bool) *held {
+	x, p := w.held.add(a), t.policies.of(b.view, a.TaskRef)
+	x.assigned, x.class, x.priority = b.at, t.policies.classOfAttempt(b.view, a, p), p.priority
+	if l, ok := t.leases.byRef[a]; ok {
 		x.class = l.class // the state may not have its job any more, and it still counts towards limits
 	}
-	x.observed = t.running.has(x.AttemptRef) // its worker may have held it before, until it was lost
+	x.observed = t.running.has(a) // its worker may have held it before, until it was lost
 	if started {
 		x.started, x.progressed = b.at, b.at
 		w.started++
 	}
 	t.sched.Occupy(scheduler.WorkerID(w.id), x.class, x.priority)
-	t.mayYield(b.view, w, &x)
-	w.held.add(x)
+	t.mayYield(b.view, w, x)
+	return x
 }
 
 // updateAccepting tells the scheduler whether a worker may get assignments.

@@ -43,6 +43,7 @@ func garbage(args []string) int {
 // Main is main of the program: it ends the process.
 func Main() {
 	process.RunSupervisor() // with --dev this binary is a worker, too
+	program.SampleHeap()
 	program.TuneBuffers()
 	program.DeferCollection(garbage(os.Args[1:]))
 	stop := program.ReturnMemory()
