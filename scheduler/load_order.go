@@ -49,9 +49,12 @@ func (h *loadOrder) push(w *worker) {
 
 // fix restores the order after a change of the worker at a position.
 func (h *loadOrder) fix(pos int) {
-	h.items[pos].key = h.items[pos].load()
-	if !h.down(pos) {
+	now := h.items[pos].load()
+	lower := now.before(&h.items[pos].key)
+	if h.items[pos].key = now; lower {
 		h.up(pos)
+	} else {
+		h.down(pos)
 	}
 }
 

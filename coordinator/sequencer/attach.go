@@ -161,7 +161,8 @@ func (t *workerTable) reconcile(b *batch, w *worker, h Hello) (stop []fsm.Attemp
 			stop = append(stop, a)
 		}
 		t.leases.end(a)
-		x.drained, x.preemptedBy, x.unconfirmed = 0, 0, false // the worker may not have received the stop
+		x.unconfirmed = false
+		w.held.resume(x) // the worker may not have received the stop
 		t.mayYield(b.view, w, x)
 	}
 	for _, a := range w.held.sorted() {

@@ -215,7 +215,7 @@ func (s *Sequencer) explainAssigned(b *batch, ref fsm.TaskRef, t *fsm.Task, e *E
 	if x == nil {
 		return
 	}
-	e.Stopped, e.Unconfirmed, e.PreemptedBy = x.stopped, x.unconfirmed, x.preemptedBy
+	e.Stopped, e.Unconfirmed, e.PreemptedBy = x.stopped, x.unconfirmed, w.held.endings[a].by
 	if k := showAffinity(s.dispatch.sched.KeyWorker(x.class)); k.Worker != t.Worker {
 		e.Spilled = k
 	}

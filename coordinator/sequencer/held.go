@@ -17,15 +17,21 @@ type held struct {
 	assigned    monoTime
 	started     monoTime // when the worker reported its start
 	progressed  monoTime // when the worker last reported progress
-	drained     monoTime // when a stop for a drain or an urgent task was sent
 	class       scheduler.ClassID
 	priority    scheduler.Priority // when it was assigned
 	stealAsked  bool               // the worker was asked to release it
 	stopped     bool               // ended by the leader; a stop was sent
 	yields      bool               // it may end for an urgent task: see workerTable.mayYield
-	preemptedBy fsm.JobID          // the job of the urgent task that it ends for; 0: none
+	ends        bool               // the worker was asked to end it: see holdings.endings
+	preempted   bool               // it was asked for an urgent task
 	observed    bool               // observations has it although it may not have started
 	unconfirmed bool               // known from the state only: another process of the worker may have it
+}
+
+// An ending is when and why a worker was asked to end an attempt and keep its task for another worker.
+type ending struct {
+	since monoTime
+	by    fsm.JobID // the job of the urgent task that gets its place; 0: for a drain
 }
 
 // maxScanned is the number of attempts up to which find scans the list.
@@ -40,9 +46,29 @@ type holdings struct {
 	// plus one; 0 is an empty cell. Its length is a power of two and at least
 	// twice that of list. It is nil while the list is short.
 	index []uint32
+	// endings has the attempts that end for a drain or an urgent task. They are few, and held is
+	// short: each task reads and writes several, mostly not in the processor's cache.
+	endings map[fsm.AttemptRef]ending
 }
 
 func (h *holdings) len() int { return len(h.list) }
+
+// end notes that the worker was asked to end an attempt.
+func (h *holdings) end(x *held, e ending) {
+	if h.endings == nil {
+		h.endings = make(map[fsm.AttemptRef]ending)
+	}
+	h.endings[x.AttemptRef] = e
+	x.ends, x.preempted = true, e.by != 0
+}
+
+// resume undoes end.
+func (h *holdings) resume(x *held) {
+	if x.ends {
+		delete(h.endings, x.AttemptRef)
+		x.ends, x.preempted = false, false
+	}
+}
 
 // find returns an attempt, or nil. The pointer is valid until the next add or
 // remove.
@@ -85,6 +111,7 @@ func (h *holdings) home(a fsm.AttemptRef) int {
 // copying a value that was written in parts a moment ago stalls the processor.
 func (h *holdings) add(a fsm.AttemptRef) *held {
 	if old := h.find(a); old != nil {
+		h.resume(old)
 		*old = held{AttemptRef: a}
 		return old
 	}
@@ -115,6 +142,9 @@ func (h *holdings) remove(a fsm.AttemptRef) (x held, ok bool) {
 		return held{}, false
 	}
 	x = h.list[at]
+	if x.ends {
+		delete(h.endings, a)
+	}
 	last := len(h.list) - 1
 	if h.index != nil {
 		h.vacate(h.cell(a))

@@ -13,7 +13,7 @@ func TestHoldingsBehaveLikeAMap(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var h holdings
-		model := make(map[fsm.AttemptRef]uint64)
+		model, ends := make(map[fsm.AttemptRef]uint64), make(map[fsm.AttemptRef]fsm.JobID)
 		attempts := rapid.Custom(func(t *rapid.T) fsm.AttemptRef {
 			return fsm.AttemptRef{
 				TaskRef: fsm.TaskRef{Job: fsm.JobID(rapid.Uint64Range(1, 3).Draw(t, "job")), Index: rapid.Uint32Range(0, 20).Draw(t, "index")},
@@ -22,12 +22,28 @@ func TestHoldingsBehaveLikeAMap(t *testing.T) {
 		})
 		for n := range rapid.Uint64Range(0, 200).Draw(t, "steps") {
 			a := attempts.Draw(t, "which")
-			if rapid.IntRange(0, 2).Draw(t, "what") > 0 {
+			switch x := h.find(a); rapid.IntRange(0, 4).Draw(t, "what") {
+			case 0, 1:
 				h.add(a).number = n
 				model[a] = n
+				delete(ends, a)
+				continue
+			case 2:
+				if x != nil {
+					job := fsm.JobID(rapid.Uint64Range(0, 1).Draw(t, "by"))
+					ends[a] = job
+					h.end(x, ending{since: monoTime(n), by: job})
+				}
+				continue
+			case 3:
+				if x != nil {
+					h.resume(x)
+					delete(ends, a)
+				}
 				continue
 			}
 			x, ok := h.remove(a)
+			delete(ends, a)
 			if want, known := model[a]; ok != known || x.number != want {
 				t.Fatalf("remove(%v) returned number %d, %v; want %d, %v", a, x.number, ok, want, known)
 			}
@@ -39,9 +55,16 @@ func TestHoldingsBehaveLikeAMap(t *testing.T) {
 		if h.len() != len(model) || len(h.sorted()) != len(model) || !slices.IsSortedFunc(h.sorted(), compareAttempts) {
 			t.Fatalf("%d are held, in order %v; want %d", h.len(), h.sorted(), len(model))
 		}
+		if len(h.endings) != len(ends) {
+			t.Fatalf("%d attempts end, want %d", len(h.endings), len(ends))
+		}
 		for a, n := range model {
 			if x := h.find(a); x == nil || x.number != n {
 				t.Fatalf("%v is %+v, want number %d", a, x, n)
+			}
+			by, asked := ends[a]
+			if x := h.find(a); x.ends != asked || x.preempted != (by != 0) || h.endings[a].by != by {
+				t.Fatalf("%v is %+v, ends for job %d; want %v, job %d", a, x, h.endings[a].by, asked, by)
 			}
 		}
 	})

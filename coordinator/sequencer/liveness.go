@@ -166,20 +166,22 @@ func (l *liveness) extendDeadlines(now time.Time, gap time.Duration) {
 	l.cfg.Logger.Warn("process pause detected; liveness timeouts reset", "gap", gap)
 	for _, w := range l.workers.byID {
 		w.deadline = later(w.deadline, now.Add(l.cfg.LivenessTimeout))
-		for i := range w.held.list {
-			w.held.list[i].extend(monoTime(gap))
-		}
+		w.held.extend(monoTime(gap))
 	}
 }
 
-// extend moves the timestamps of an attempt later.
-func (x *held) extend(gap monoTime) {
-	x.assigned += gap
-	if x.started != 0 {
-		x.started += gap
-		x.progressed += gap
+// extend moves the timestamps of all attempts later.
+func (h *holdings) extend(gap monoTime) {
+	for i := range h.list {
+		x := &h.list[i]
+		x.assigned += gap
+		if x.started != 0 {
+			x.started += gap
+			x.progressed += gap
+		}
 	}
-	if x.drained != 0 {
-		x.drained += gap
+	for a, e := range h.endings { // unordered: each is independent of the others
+		e.since += gap
+		h.endings[a] = e
 	}
 }

@@ -74,7 +74,7 @@ func (x *preemption) isEnding(id scheduler.WorkerID) bool { return x.ends(id) > 
 func (x *preemption) ends(id scheduler.WorkerID) (n int) {
 	if w := x.workers.byID[fsm.WorkerID(id)]; w != nil {
 		for i := range w.held.list {
-			if a := &w.held.list[i]; a.preemptedBy != 0 && !a.stopped {
+			if a := &w.held.list[i]; a.preempted && !a.stopped {
 				n++
 			}
 		}
@@ -111,7 +111,7 @@ func (x *preemption) end(b *batch, p *scheduler.Preemption, y scheduler.Yield) {
 			cmp.Compare(b.number, a.number), compareAttempts(a.AttemptRef, b.AttemptRef))
 	})
 	for _, a := range list[:min(y.N, len(list))] {
-		a.preemptedBy, a.drained = fsm.JobID(p.Task.Job), b.at
+		w.held.end(a, ending{since: b.at, by: fsm.JobID(p.Task.Job)})
 		x.workers.keepsPlace(w, a)
 		b.stop(w, a.AttemptRef, dtaskv1.StopReason_STOP_REASON_PREEMPTED)
 		b.cfg.Totals.Preemptions.Add(1)
@@ -125,7 +125,7 @@ func (x *preemption) end(b *batch, p *scheduler.Preemption, y scheduler.Yield) {
 // A task ends so at most maxPreempted times: of its earlier attempts, those that neither failed nor
 // were lost were released, for this reason or another.
 func (t *workerTable) mayYield(v *fsm.State, w *worker, x *held) {
-	if x.yields || x.stopped || x.drained != 0 || x.priority >= scheduler.Urgent || !t.sched.IsPreemptible(x.class) {
+	if x.yields || x.stopped || x.ends || x.priority >= scheduler.Urgent || !t.sched.IsPreemptible(x.class) {
 		return
 	}
 	task, ok := v.Task(x.TaskRef)

@@ -140,7 +140,7 @@ func (x *reportHandler) outcome(b *batch, w *worker, o columns.Outcome) {
 	m.AckThrough = o.Number
 	h := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
 	var r fsm.Reason
-	if attempt.preemptedBy != 0 && isReleased(&o) {
+	if attempt.preempted && isReleased(&o) {
 		r = requeuePreempted(b, h, o.TookMS)
 	} else {
 		r = x.outcomes.apply(b, h, &o)

@@ -25,7 +25,7 @@ func (s *Sequencer) Soft() SoftState {
 	for id, w := range s.workers.byID { // unordered: the result is a map
 		soft.Held[id] = w.held.len()
 		for i := range w.held.list {
-			if w.held.list[i].preemptedBy != 0 {
+			if w.held.list[i].preempted {
 				soft.Ending[id] = true
 			}
 		}

@@ -65,7 +65,7 @@ func (x *stealing) revoke(b *batch) {
 // and returns their number.
 func askAll(b *batch, w *worker) (n int) {
 	for i := range w.held.list {
-		if x := &w.held.list[i]; x.started == 0 && !x.stopped && x.drained == 0 {
+		if x := &w.held.list[i]; x.started == 0 && !x.stopped && !x.ends {
 			x.stealAsked = true
 			m := b.to(w)
 			m.StealRequests = append(m.StealRequests, x.AttemptRef)
@@ -108,7 +108,7 @@ func ask(b *batch, w *worker, r scheduler.StealRequest) int {
 	var list []*held
 	for i := range w.held.list {
 		x := &w.held.list[i]
-		if x.class == r.Class && !x.stopped && x.drained == 0 && b.at.since(x.assigned) >= time.Duration(r.Waited)*time.Millisecond {
+		if x.class == r.Class && !x.stopped && !x.ends && b.at.since(x.assigned) >= time.Duration(r.Waited)*time.Millisecond {
 			list = append(list, x)
 		}
 	}

@@ -48,7 +48,7 @@ func (t *attemptTimeouts) sweep(b *batch) {
 			if x.stopped {
 				continue
 			}
-			if drained || x.drained != 0 {
+			if drained || x.ends {
 				list = append(list, overdue{w: w, x: *x, drain: true})
 			} else if text := t.exceeded(b, w, x); text != "" {
 				list = append(list, overdue{w: w, x: *x, text: text, unstarted: x.started == 0})
@@ -152,8 +152,8 @@ func (t *attemptTimeouts) endUnstarted(b *batch, w *worker, h fsm.HeldAttempt, t
 // after its lease.
 func (t *attemptTimeouts) drain(b *batch, w *worker, a fsm.AttemptRef) {
 	x := w.held.find(a)
-	if x.drained == 0 {
-		x.drained = b.at
+	if !x.ends {
+		w.held.end(x, ending{since: b.at})
 		t.workers.keepsPlace(w, x)
 		b.stop(w, a, dtaskv1.StopReason_STOP_REASON_DRAINED)
 		return
@@ -162,11 +162,11 @@ func (t *attemptTimeouts) drain(b *batch, w *worker, a fsm.AttemptRef) {
 	if task, _ := b.view.Task(a.TaskRef); task.StartLogged {
 		limit = max(limit, t.cfg.Lease)
 	}
-	if b.at.since(x.drained) <= limit {
+	if b.at.since(w.held.endings[a].since) <= limit {
 		return
 	}
 	t.workers.stop(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
-	if h := (fsm.HeldAttempt{AttemptRef: a, Worker: w.id}); x.preemptedBy != 0 {
+	if h := (fsm.HeldAttempt{AttemptRef: a, Worker: w.id}); x.preempted {
 		requeuePreempted(b, h, tookMS(b, x))
 	} else {
 		requeueOrLose(b, h, false)
