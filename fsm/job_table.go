@@ -107,12 +107,19 @@ func (t *jobTable) remove(own *ownership, id JobID) {
 
 // write returns a job for changing, and marks it as changed.
 func (t *jobTable) write(own *ownership, id JobID) *job {
-	j := t.writeUnseen(own, id)
-	if j == nil {
-		return nil
+	if j := t.get(id); j != nil {
+		return t.change(own, j)
+	}
+	return nil
+}
+
+// change is write for a job of the table.
+func (t *jobTable) change(own *ownership, j *job) *job {
+	if j.own != own {
+		j = t.copy(own, j)
 	}
 	if own.changed != nil && j.changed != own.at {
-		*own.changed = append(*own.changed, id)
+		*own.changed = append(*own.changed, j.id)
 	}
 	j.changed = own.at
 	return j
@@ -124,6 +131,11 @@ func (t *jobTable) writeUnseen(own *ownership, id JobID) *job {
 	if j == nil || j.own == own {
 		return j
 	}
+	return t.copy(own, j)
+}
+
+// copy replaces a job by a copy that can be written.
+func (t *jobTable) copy(own *ownership, j *job) *job {
 	c := *j
 	c.own = own
 	c.chunks, c.neededBy = slices.Clip(c.chunks), slices.Clip(c.neededBy)

@@ -27,7 +27,7 @@ func (s *State) held(h HeldAttempt) (*job, Reason) {
 	case r.state != Assigned:
 		return nil, StaleAttempt
 	}
-	return s.jobs.write(s.own, h.Job), Accepted
+	return s.jobs.change(s.own, j), Accepted
 }
 
 // AssignItem assigns a task to a worker. Its Attempt is the previous one plus
@@ -70,7 +70,7 @@ func (s *State) assign(it AssignItem, alternative uint8) Reason {
 	case it.Attempt != r.attempt+1 || it.Attempt == 0:
 		return StaleAttempt
 	}
-	j = s.jobs.write(s.own, it.Job)
+	j = s.jobs.change(s.own, j)
 	r = s.move(j, it.Index, Assigned)
 	r.attempt, r.worker, r.marks, r.started = it.Attempt, it.Worker, marksOf(alternative), s.now
 	s.workers.writeHeld(s.own)[at]++

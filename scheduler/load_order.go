@@ -1,29 +1,39 @@
 package scheduler
 
-// A load is what orders workers for placement.
+// A load is what orders workers for placement. It consists of whole words, which the compiler copies
+// in registers: to read in one piece what was written in parts a moment ago stalls the processor.
 type load struct {
-	turn        uint64
-	used, slots uint32
-	id          WorkerID
-	full        bool
+	turn uint64
+	part uint64 // the slots that are used (high 32 bits) of all its slots
+	last uint64 // the id, plus fullLoad if the worker is full
 }
 
-func (w *worker) load() load { return load{w.turn, w.used, w.slots, w.id, w.full()} }
+const fullLoad = 1 << 32
+
+func (w *worker) load() load {
+	last := uint64(w.id)
+	if w.full() {
+		last |= fullLoad
+	}
+	return load{w.turn, uint64(w.used)<<32 | uint64(w.slots), last}
+}
+
+func (l *load) full() bool { return l.last >= fullLoad }
 
 // before orders workers: those that are not full first, then by load, compared as fractions,
 // then by turn. Both must have slots.
 func (l *load) before(o *load) bool {
-	if l.full != o.full {
-		return o.full
+	if full := o.full(); l.full() != full {
+		return full
 	}
-	a, b := uint64(l.used)*uint64(o.slots), uint64(o.used)*uint64(l.slots)
+	a, b := (l.part>>32)*uint64(uint32(o.part)), (o.part>>32)*uint64(uint32(l.part))
 	if a != b {
 		return a < b
 	}
 	if l.turn != o.turn {
 		return l.turn < o.turn
 	}
-	return l.id < o.id
+	return l.last < o.last
 }
 
 func (w *worker) before(o *worker) bool {
@@ -72,6 +82,10 @@ func (h *loadOrder) remove(pos int) {
 }
 
 func (h *loadOrder) up(pos int) {
+	if pos == 0 || !h.items[pos].key.before(&h.items[(pos-1)/heapWidth].key) {
+		h.items[pos].pos = pos
+		return
+	}
 	x := h.items[pos]
 	for pos > 0 {
 		parent := (pos - 1) / heapWidth

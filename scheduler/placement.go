@@ -100,7 +100,7 @@ func (s *Scheduler) eligible(c *shape) []*worker {
 
 // hasCapacity reports whether any worker takes new tasks of any class.
 func (s *Scheduler) hasCapacity() bool {
-	return len(s.byLoad.items) > 0 && !s.byLoad.items[0].key.full
+	return len(s.byLoad.items) > 0 && !s.byLoad.items[0].key.full()
 }
 
 // occupy takes what the class needs from a worker.
