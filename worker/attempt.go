@@ -9,7 +9,6 @@ import (
 	"github.com/dtask/dtask/internal/array"
 	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-	"github.com/dtask/dtask/worker/process"
 )
 
 // ref identifies an attempt; it is the key of the attempt table.
@@ -68,9 +67,7 @@ type attempt struct {
 	checkpointer atomic.Pointer[checkpointer] // nil: the attempt has no checkpoint directory
 	savedData    atomic.Bool                  // SaveCheckpoint was called
 	secrets      *attemptSecrets              // nil: the task names none; used by the executor only
-	programs     *process.Pool                // runs its commands; nil until it is executed
-	spares       *spareDirs                   // of the slot that executes it; used by the executor only
-	gpus         []string                     // those it may use; nil: none has an index
+	slot         *slot                        // that executes it; used by the executor only
 	begun        bool                         // its handler or command may have started; used by the executor only
 
 	// The table's lock guards the rest, except ctx, which is written before the

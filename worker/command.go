@@ -35,8 +35,8 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 		return failed(&notStartedError{err: errors.New("task has no command, run or type"), fatal: true})
 	}
 	dir, began := w.dirs.job(a.ref), time.Now()
-	a.spares.claim(w.dirs, a)
-	if err := a.spares.work.make(w.dirs, dir, a.programs.User); err != nil {
+	a.slot.spares.claim(w.dirs, a)
+	if err := a.slot.spares.work.make(w.dirs, dir, a.slot.programs.User); err != nil {
 		return failed(&notStartedError{err: err})
 	}
 	defer func() {
@@ -46,7 +46,7 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 
 	t := &a.invocation().task
 	w.task(t, a, inputs, out)
-	result, err := w.dirs.resultPath(dir, a.programs.User)
+	result, err := w.dirs.resultPath(dir, a.slot.programs.User)
 	if err != nil {
 		return failed(&notStartedError{err: err})
 	}
@@ -88,7 +88,7 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 		return commandError(exit, err)
 	}
 	return commandOutcome(exit, lastError, func() (value []byte, err error) {
-		err = a.programs.User.Do(func() error {
+		err = a.slot.programs.User.Do(func() error {
 			value, err = commandResult(result, last)
 			return err
 		})
@@ -117,7 +117,7 @@ func closeLog(a *attempt, log *attemptLog) {
 
 // environ returns the command's complete environment.
 func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
-	checkpoint, err := t.checkpointDir(func(path string) error { return a.spares.checkpoint.make(w.dirs, path, a.programs.User) })
+	checkpoint, err := t.checkpointDir(func(path string) error { return a.slot.spares.checkpoint.make(w.dirs, path, a.slot.programs.User) })
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +131,8 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		user = map[string]string{}
 	}
 	maps.Copy(user, a.policy.GetEnv())
-	if len(a.gpus) > 0 {
-		for name, value := range w.devices.Environ(a.gpus) {
+	if len(a.slot.gpus) > 0 {
+		for name, value := range w.devices.Environ(a.slot.gpus) {
 			if _, set := user[name]; !set { // on purpose: its task knows better
 				user[name] = value
 			}
@@ -150,7 +150,7 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		}
 	}
 	home, login := os.Getenv("HOME"), ""
-	if other := a.programs.User; other != nil {
+	if other := a.slot.programs.User; other != nil {
 		home, login = other.Home, other.Name
 	}
 	env, err := process.Environ(process.Vars{
@@ -161,7 +161,7 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		ArrayIndex: index, ArraySize: a.assignment.Extras.GetArray().GetSize(), Item: item,
 		CheckpointDir: checkpoint, ResultFile: result, JobOutcome: t.JobOutcome, SecretFiles: a.secrets.files(),
 		ScheduledAt: instant(a.jobContext.GetRun().GetTickMs()), ScheduledPrevious: instant(a.jobContext.GetRun().GetPreviousMs()),
-		Resources: a.policy.GetResources(), GPUs: a.gpus,
+		Resources: a.policy.GetResources(), GPUs: a.slot.gpus,
 		Path: os.Getenv("PATH"), Home: home, Login: login, Lang: os.Getenv("LANG"),
 	}, user)
 	if err != nil {
@@ -305,12 +305,12 @@ func (w *Worker) removeCommandDirs(a *attempt, dir string, spare bool) {
 		none := !c.requested && a.ref.attempt == 1
 		// The task's next attempt, which may run in another slot, uses the same
 		// path, so the spare gets another one.
-		kept := a.spares.checkpoint.keep(spare && none, c.dir+spareSuffix)
+		kept := a.slot.spares.checkpoint.keep(spare && none, c.dir+spareSuffix)
 		if kept || w.dirs.removeEmpty(c.dir) && none {
 			a.checkpointer.Store(nil) // nothing will have to be discarded
 		}
 	}
-	if a.spares.work.keep(spare, dir) {
+	if a.slot.spares.work.keep(spare, dir) {
 		return
 	}
 	if err := remove(dir); err != nil {

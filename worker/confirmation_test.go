@@ -191,7 +191,7 @@ func TestAnAttemptThatWasPreparedForTooLongWaitsForAConfirmation(t *testing.T) {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					table.next(a, w.execute(a))
+					table.next(a, w.execute(a, new(slot)))
 				}()
 				synctest.Wait()
 				if _, started := starts.of(1); started {

@@ -8,15 +8,23 @@ import (
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/worker/logs"
+	"github.com/dtask/dtask/worker/process"
 )
+
+// A slot executes one attempt at a time. It has what only that one needs, so that the attempts that
+// wait take less memory.
+type slot struct {
+	spares   spareDirs
+	programs *process.Pool // runs the commands of the attempt
+	gpus     []string      // those that the attempt may use; nil: none has an index
+}
 
 // slot executes one attempt after another until none is ready.
 func (w *Worker) slot() {
-	var spares spareDirs
-	defer spares.drop(w.dirs)
+	var s slot
+	defer s.spares.drop(w.dirs)
 	for a := w.attempts.next(nil, nil); a != nil; {
-		a.spares = &spares
-		outcome := w.execute(a)
+		outcome := w.execute(a, &s)
 		if w.debug {
 			w.log.Debug("attempt ended", a.attrs(), slog.String("task_id", a.assignment.ID), slog.String("outcome", outcome.GetKind().String()))
 		}
@@ -24,9 +32,10 @@ func (w *Worker) slot() {
 	}
 }
 
-// execute runs an attempt and returns its outcome. The attempt table decides
+// execute runs an attempt in a slot and returns its outcome. The attempt table decides
 // whether a stop came first.
-func (w *Worker) execute(a *attempt) *dtaskv1.Outcome {
+func (w *Worker) execute(a *attempt, s *slot) *dtaskv1.Outcome {
+	a.slot = s
 	returnGPUs, err := w.takeGPUs(a)
 	if err != nil {
 		return failed(&notStartedError{err: err}) // if it was stopped, the attempt table replaces it
@@ -39,7 +48,7 @@ func (w *Worker) execute(a *attempt) *dtaskv1.Outcome {
 	if err != nil {
 		return failed(err)
 	}
-	a.programs = programs
+	a.slot.programs = programs
 	if err := w.restore(a); err != nil {
 		return failed(&notStartedError{err: err})
 	}
@@ -115,7 +124,7 @@ func (w *Worker) task(t *Task, a *attempt, inputs []string, out *output) {
 		ID: a.assignment.ID, Index: a.task,
 		Attempt: a.ref.attempt, Failures: a.assignment.Failures,
 		Resources:    a.policy.GetResources(),
-		GPUs:         a.gpus,
+		GPUs:         a.slot.gpus,
 		FencingToken: a.token,
 		Worker:       w.name,
 		Payload:      a.body.GetPayload(),

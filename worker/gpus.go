@@ -7,6 +7,7 @@ import (
 // takeGPUs gives an attempt the GPUs that its task requests, and returns a function that gives
 // them back. It may wait for other attempts of this worker; see [gpu.Pool].
 func (w *Worker) takeGPUs(a *attempt) (giveBack func(), err error) {
+	a.slot.gpus = nil
 	amount := a.policy.GetResources()[gpu.Resource]
 	if amount <= 0 || len(w.devices.IDs) == 0 {
 		return func() {}, nil
@@ -22,6 +23,6 @@ func (w *Worker) takeGPUs(a *attempt) (giveBack func(), err error) {
 	if waited {
 		w.attempts.progress(a, 0, "")
 	}
-	a.gpus = grant.IDs
+	a.slot.gpus = grant.IDs
 	return grant.Release, nil
 }

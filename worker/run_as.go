@@ -57,7 +57,7 @@ func (w *Worker) userOf(a *attempt) *process.User {
 	if a.policy.GetType() != "" {
 		return nil
 	}
-	return a.programs.User
+	return a.slot.programs.User
 }
 
 // commandUser returns the user that must reach the directories of commands; nil: only the

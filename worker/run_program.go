@@ -29,7 +29,7 @@ func (w *Worker) runProgram(a *attempt, s *process.Spec) (exit process.Exit, err
 // tryProgram is runProgram for one confirmation.
 func (w *Worker) tryProgram(a *attempt, s *process.Spec) (exit process.Exit, err error) {
 	var stdin io.Reader
-	err = a.programs.User.Do(func() (err error) {
+	err = a.slot.programs.User.Do(func() (err error) {
 		stdin, err = standardInput(&a.invocation().task, a.body.GetStdin())
 		return err
 	})
@@ -47,7 +47,7 @@ func (w *Worker) tryProgram(a *attempt, s *process.Spec) (exit process.Exit, err
 	if first { // further items of an attempt that has begun need no confirmation
 		s.StartBefore = w.attempts.confirmed.expiry()
 	}
-	exit, err = a.programs.Run(a.ctx, *s)
+	exit, err = a.slot.programs.Run(a.ctx, *s)
 	switch {
 	case errors.Is(err, process.ErrTooLate):
 		a.begun = false

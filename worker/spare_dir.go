@@ -34,7 +34,7 @@ type spareDirs struct {
 
 // claim drops the directories unless they are of an attempt's job and user.
 func (s *spareDirs) claim(d *dirs, a *attempt) {
-	if user := a.programs.User; s.job != a.job || s.user != user {
+	if user := a.slot.programs.User; s.job != a.job || s.user != user {
 		s.drop(d)
 		s.job, s.user = a.job, user
 	}
