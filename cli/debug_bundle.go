@@ -82,7 +82,7 @@ func (b *debugBundle) addJSON(archive *tar.Writer, name string, doc any) error {
 }
 
 func (b *debugBundle) add(archive *tar.Writer, name string, data []byte) error {
-	err := archive.WriteHeader(&tar.Header{Name: path.Join(debugRoot, name), Mode: 0o600, Size: int64(len(data)), ModTime: b.at})
+	err := archive.WriteHeader(&tar.Header{Name: path.Join(debugRoot, name), Mode: 0o600, Size: int64(len(data)), ModTime: b.at.Truncate(time.Second)})
 	if err == nil {
 		_, err = archive.Write(data)
 	}

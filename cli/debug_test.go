@@ -2,12 +2,14 @@ package cli
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -73,5 +75,22 @@ func TestADebugBundleIsForItsOwnerAndStaysInItsDirectory(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(a.dir, "*")); err != nil || len(left) != 1 {
 		t.Errorf("the command left %v, %v", left, err)
+	}
+}
+
+// tar warns of files from the future, and rounds times to seconds.
+func TestTheFilesOfADebugBundleAreNotFromTheFuture(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 30, 19, 10, 50, int(900*time.Millisecond), time.UTC)
+	var packed bytes.Buffer
+	if err := newDebugBundle(nil, nil, at).write(&packed); err != nil {
+		t.Fatal(err)
+	}
+	unpacked, err := gzip.NewReader(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if head, err := tar.NewReader(unpacked).Next(); err != nil || head.ModTime.After(at) {
+		t.Errorf("got %v, %v, want a time that is not after %v", head.ModTime, err, at)
 	}
 }

@@ -26,7 +26,8 @@ func (l *load) before(o *load) bool {
 	if full := o.full(); l.full() != full {
 		return full
 	}
-	a, b := (l.part>>32)*uint64(uint32(o.part)), (o.part>>32)*uint64(uint32(l.part))
+	const slots = 1<<32 - 1
+	a, b := (l.part>>32)*(o.part&slots), (o.part>>32)*(l.part&slots)
 	if a != b {
 		return a < b
 	}
