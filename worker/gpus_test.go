@@ -32,6 +32,23 @@ func TestAHandlerReadsItsGPUsAndReturnsThem(t *testing.T) {
 	})
 }
 
+// A slot executes one attempt after another.
+func TestTheNextAttemptOfASlotDoesNotGetTheGPUsOfTheLastOne(t *testing.T) {
+	t.Parallel()
+	handlers := map[string]Handler{"gpus": func(_ context.Context, t *Task) ([]byte, error) {
+		return []byte(strings.Join(t.GPUs, " ")), nil
+	}}
+	inBubble(t, Config{Slots: 1, GPUs: "0"}, handlers, func(_ *harness, l *leaderEnd) {
+		l.assign(t, work{task: 1, typ: "gpus", policy: withGPUs(1000)}, work{task: 2, typ: "gpus"})
+		got := l.outcomes(t, 2)
+		for number, want := range map[uint64]string{1: "0", 2: ""} {
+			if gpus := got[number]; string(gpus.GetResult()) != want {
+				t.Errorf("attempt %d got the GPUs %q, want %q", number, gpus.GetResult(), want)
+			}
+		}
+	})
+}
+
 // The leader can assign it, because a stopped attempt may end late.
 func TestAnAttemptThatWaitsForAGPUSaysWhyAndCanBeStopped(t *testing.T) {
 	t.Parallel()

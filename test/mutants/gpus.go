@@ -18,5 +18,10 @@ func inGPUs() []Mutant {
 			Edits:  []Edit{{"worker/execute.go", "	defer returnGPUs()\n", "	_ = returnGPUs\n"}},
 			Caught: []Checker{{Package: "./worker", Run: "TestAHandlerReadsItsGPUs"}},
 		},
+		{
+			Name:   "a-slot-gives-gpus-to-its-next-attempt",
+			Edits:  []Edit{{"worker/gpus.go", "	a.slot.gpus = nil\n", ""}},
+			Caught: []Checker{{Package: "./worker", Run: "TestTheNextAttemptOfASlot"}},
+		},
 	}
 }

@@ -18,7 +18,7 @@ func inPlacement() []Mutant {
 			Name: "a-preference-outweighs-a-free-slot",
 			Edits: []Edit{
 				{"scheduler/strategy.go", "(w.used >= w.slots) == x.waits && w.fits", "(!x.waits || w.used >= w.slots) && w.fits"},
-				{"scheduler/strategy.go", "		case w.full() || w.used >= w.slots && !x.waits:\n", "		case w.full():\n"},
+				{"scheduler/strategy.go", "		case !some || w.full() || w.used >= w.slots && !x.waits:\n", "		case !some || w.full():\n"},
 			},
 			Caught: []Checker{{Package: "./scheduler", Run: "TestAFreeSlotComesBeforeAPreference"}},
 		},
@@ -79,7 +79,7 @@ func inPlacement() []Mutant {
 		},
 		{
 			Name:   "an-attempt-that-is-held-again-is-observed-for-ever",
-			Edits:  []Edit{{"coordinator/sequencer/workers.go", "	x.observed = t.running.has(x.AttemptRef)", "	x.observed = false"}},
+			Edits:  []Edit{{"coordinator/sequencer/workers.go", "	x.observed = t.running.has(a)", "	x.observed = false"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestAnAttemptThatIsHeldAgain"}},
 		},
 		{

@@ -35,5 +35,10 @@ func inPreemption() []Mutant {
 			Edits:  []Edit{{"coordinator/sequencer/preempt.go", "released >= maxPreempted {", "released < 0 {"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestATaskIsPreemptedThreeTimesAtMost"}},
 		},
+		{
+			Name:   "an-ending-outlives-its-attempt",
+			Edits:  []Edit{{"coordinator/sequencer/held.go", "	if x.ends {\n		delete(h.endings, a)\n	}\n	last", "	last"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "TestHoldingsBehaveLikeAMap"}},
+		},
 	}
 }

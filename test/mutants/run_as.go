@@ -38,12 +38,12 @@ func inRunAs() []Mutant {
 		},
 		{
 			Name:   "root-opens-the-input-of-a-command",
-			Edits:  []Edit{{"worker/run_program.go", `err = a.programs.User.Do(func() (err error) {`, `err = (*process.User)(nil).Do(func() (err error) {`}},
+			Edits:  []Edit{{"worker/run_program.go", `err = a.slot.programs.User.Do(func() (err error) {`, `err = (*process.User)(nil).Do(func() (err error) {`}},
 			Caught: []Checker{{Package: "./worker", Run: "GetsNoFileThroughItsWorker"}},
 		},
 		{
 			Name:   "root-reads-the-result-of-a-command",
-			Edits:  []Edit{{command, `err = a.programs.User.Do(func() error {`, `err = (*process.User)(nil).Do(func() error {`}},
+			Edits:  []Edit{{command, `err = a.slot.programs.User.Do(func() error {`, `err = (*process.User)(nil).Do(func() error {`}},
 			Caught: []Checker{{Package: "./worker", Run: "GetsNoFileThroughItsWorker"}},
 		},
 		{
