@@ -48,16 +48,19 @@ func (n pairNames) rows(b *bench, what, unit, setting, target string, one, other
 	b.table.compare(what+", "+n[1], unit, target, first, other...)
 }
 
+// workTargets are the targets of workRows; "" is none.
+type workTargets struct{ tasks, cpu, log string }
+
 // workRows adds the throughput of the rounds of two kinds, and the leader's CPU time and log of each
-// task. The target is that of the throughput.
-func (n pairNames) workRows(b *bench, what, setting, target string, all [2][]round) {
-	n.rows(b, what+": tasks", "tasks/s", setting, "target: "+target, rates(all[0]), rates(all[1]))
+// task.
+func (n pairNames) workRows(b *bench, what, setting string, targets workTargets, all [2][]round) {
+	n.rows(b, what+": tasks", "tasks/s", setting, targets.tasks, rates(all[0]), rates(all[1]))
 	if len(all[0][0].cpu) > 0 {
 		cpu := func(r round) float64 { return float64(r.cpu[roleLeader].Microseconds()) / r.Tasks }
-		n.rows(b, "  "+what+": CPU of the leader", "µs/task", "", "target: at most 1.03 x", values(all[0], cpu), values(all[1], cpu))
+		n.rows(b, "  "+what+": CPU of the leader", "µs/task", "", targets.cpu, values(all[0], cpu), values(all[1], cpu))
 	}
 	log := func(r round) float64 { return r.LogBytes / r.Tasks }
-	n.rows(b, "  "+what+": log", "B/task", "one replica", "target: not more", values(all[0], log), values(all[1], log))
+	n.rows(b, "  "+what+": log", "B/task", "one replica", targets.log, values(all[0], log), values(all[1], log))
 }
 
 // memoryRows measures the memory of pending tasks of two kinds in turns, and adds it.

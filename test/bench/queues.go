@@ -49,7 +49,7 @@ func queues(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		queueNames.workRows(b, what, fmt.Sprintf("%d tasks of 32 B in turns, %s", b.tasks, b.usual()), "at least 0.90 x", all)
+		queueNames.workRows(b, what, fmt.Sprintf("%d tasks of 32 B in turns, %s", b.tasks, b.usual()), workTargets{tasks: "target: at least 0.90 x"}, all)
 		return nil
 	})
 	if err != nil {
