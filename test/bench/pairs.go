@@ -48,7 +48,7 @@ func (n pairNames) rows(b *bench, what, unit, setting, target string, one, other
 	b.table.compare(what+", "+n[1], unit, target, first, other...)
 }
 
-// workTargets are the targets of workRows; "" is none.
+// workTargets are the targets of workRows. Each may be empty.
 type workTargets struct{ tasks, cpu, log string }
 
 // workRows adds the throughput of the rounds of two kinds, and the leader's CPU time and log of each
