@@ -78,7 +78,7 @@ func TestADebugBundleIsForItsOwnerAndStaysInItsDirectory(t *testing.T) {
 	}
 }
 
-// tar warns of files from the future, and rounds times to seconds.
+// The program tar warns about files from the future, and archive/tar rounds times to the nearest second.
 func TestTheFilesOfADebugBundleAreNotFromTheFuture(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 30, 19, 10, 50, int(900*time.Millisecond), time.UTC)

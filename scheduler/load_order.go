@@ -1,7 +1,7 @@
 package scheduler
 
 // A load is what orders workers for placement. It consists of whole words, which the compiler copies
-// in registers: to read in one piece what was written in parts a moment ago stalls the processor.
+// in registers: reading a word that was just written in parts stalls the processor.
 type load struct {
 	turn uint64
 	part uint64 // the slots that are used (high 32 bits) of all its slots

@@ -11,8 +11,8 @@ import (
 	"github.com/dtask/dtask/worker/process"
 )
 
-// A slot executes one attempt at a time. It has what only that one needs, so that the attempts that
-// wait take less memory.
+// A slot executes one attempt at a time. It holds what only this attempt needs, so that waiting
+// attempts take less memory.
 type slot struct {
 	spares   spareDirs
 	programs *process.Pool // runs the commands of the attempt

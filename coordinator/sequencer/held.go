@@ -46,8 +46,9 @@ type holdings struct {
 	// plus one; 0 is an empty cell. Its length is a power of two and at least
 	// twice that of list. It is nil while the list is short.
 	index []uint32
-	// endings has the attempts that end for a drain or an urgent task. They are few, and held is
-	// short: each task reads and writes several, mostly not in the processor's cache.
+	// endings has the attempts that end for a drain or an urgent task. They are few, and stay out of
+	// held to keep it short: the leader touches several of these per task, mostly outside the
+	// processor's cache.
 	endings map[fsm.AttemptRef]ending
 }
 
@@ -107,8 +108,8 @@ func (h *holdings) home(a fsm.AttemptRef) int {
 }
 
 // add adds an attempt, or replaces an existing one, and returns it without any properties. The
-// pointer is valid until the next add or remove. The caller sets the properties in place, since
-// copying a value that was written in parts a moment ago stalls the processor.
+// pointer is valid until the next add or remove. The caller sets the properties in place: copying
+// a value that was just written in parts stalls the processor.
 func (h *holdings) add(a fsm.AttemptRef) *held {
 	if old := h.find(a); old != nil {
 		h.resume(old)

@@ -57,7 +57,7 @@ func (l *leases) limitedJobs() map[fsm.JobID]bool {
 // end ends the lease of an attempt, if it has one.
 func (l *leases) end(a fsm.AttemptRef) {
 	if len(l.byRef) == 0 {
-		return // mostly: even an empty map takes time to copy the absent lease
+		return // usually; a lookup in an empty map still copies a zero lease
 	}
 	if x, ok := l.byRef[a]; ok {
 		delete(l.byRef, a)

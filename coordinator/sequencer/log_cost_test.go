@@ -37,8 +37,8 @@ func (c *cluster) written() map[string]int {
 	return n
 }
 
-// A leader derives shares, counts of limits, buckets, reservations and places of keys from its state
-// and what it does: the log has nothing about them.
+// A leader derives shares, counts of limits, buckets, reservations and workers of keys from its state
+// and its own decisions. It writes nothing about them to the log.
 func TestSharesLimitsAndPlacementWriteNothingForATask(t *testing.T) {
 	t.Parallel()
 	const tasks = 500

@@ -57,7 +57,7 @@ func (b *bench) pendingMemory(ctx context.Context, tasks pendingTasks) (leader f
 		if err := setWeights(ctx, cl, tasks.queues); err != nil {
 			return err
 		}
-		// What a first job leaves once, such as buffers, is not that of a task.
+		// The first job allocates buffers once. They don't count towards the tasks of the others.
 		if err := submitPending(ctx, cl, b.pending/10, tasks.queues[:1]); err != nil {
 			return err
 		}
