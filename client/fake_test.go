@@ -64,6 +64,7 @@ type fake struct {
 
 	schedules dtaskv1.ScheduleServiceServer // optional
 	denies    error                         // of Identify
+	follows   bool                          // by Identify
 	cluster   string                        // that it belongs to; empty: unknown
 	frozen    atomic.Bool                   // hangs with open connections
 	calls     atomic.Int64                  // of JobService, and jobs that were submitted
@@ -179,7 +180,11 @@ func (f *fake) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.Ide
 	if f.denies != nil {
 		return nil, f.denies
 	}
-	return &dtaskv1.IdentifyResponse{State: "leader", LeaderId: "n1"}, nil
+	state := "leader"
+	if f.follows {
+		state = "follower"
+	}
+	return &dtaskv1.IdentifyResponse{State: state, LeaderId: "n1"}, nil
 }
 
 // refusal returns an error as coordinators make it.

@@ -20,7 +20,8 @@ const (
 )
 
 // Plan returns how a job with these tasks would run if it were submitted to an idle cluster:
-// see [dtaskv1.PlanResponse]. Nothing is stored. Of the options, only Stale and Fresh matter.
+// see [dtaskv1.PlanResponse]. Nothing is stored. A coordinator that does not lead answers, if there
+// is one: a large plan takes a second of a processor. Of the options, only Stale and Fresh matter.
 // The error is ErrInvalid for an invalid job, and for one whose tasks do not fit into a
 // message, and ErrRefused for one that takes too long to plan.
 func (c *Client) Plan(ctx context.Context, header *dtaskv1.JobHeader, tasks []*dtaskv1.PlanTask, opts ReadOptions) (*dtaskv1.PlanResponse, error) {
@@ -29,7 +30,7 @@ func (c *Client) Plan(ctx context.Context, header *dtaskv1.JobHeader, tasks []*d
 		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf(
 			"planning job %s: its tasks and dependencies take %d bytes, and a plan has at most %d: use arrays, or fewer dependencies", header.GetName(), n, maxPlanBytes)}
 	}
-	got, err := call(ctx, c, operation{name: "planning job " + header.GetName(), timeout: planTimeout}, dtaskv1.JobServiceClient.Plan, req)
+	got, err := call(ctx, c, operation{name: "planning job " + header.GetName(), timeout: planTimeout, sparesLeader: true}, dtaskv1.JobServiceClient.Plan, req)
 	report(opts.Fresh, got.GetFreshness())
 	return got, err
 }

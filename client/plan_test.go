@@ -49,3 +49,51 @@ func TestAJobIsPlanned(t *testing.T) {
 		t.Errorf("too large: got %v", err)
 	}
 }
+
+// refusing is a coordinator that refuses plans, as older ones that do not lead.
+type refusing struct {
+	*fake
+
+	hint string
+}
+
+func (r *refusing) Plan(context.Context, *dtaskv1.PlanRequest) (*dtaskv1.PlanResponse, error) {
+	return nil, notLeader(r.hint)
+}
+
+func TestAPlanSparesTheLeader(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1", "b:1", "c:1"}})
+	leader, follower := &fake{}, &fake{follows: true}
+	n.serve(t, "a:1", leader)
+	n.serve(t, "b:1", follower)
+	h, tasks := &dtaskv1.JobHeader{Name: "x"}, []*dtaskv1.PlanTask{{Id: "a"}}
+	for plans := int64(1); plans <= 2; plans++ {
+		if _, err := c.Plan(t.Context(), h, tasks, ReadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if leader.calls.Load() != plans-1 || follower.calls.Load() != plans {
+			t.Fatalf("plan %d: the leader got %d calls, the follower %d", plans, leader.calls.Load(), follower.calls.Load())
+		}
+		// Other calls go to the leader, as if there had been no plan.
+		if _, err := c.Fitting(t.Context(), h, tasks); err != nil || leader.calls.Load() != plans {
+			t.Fatalf("another call: got %v, the leader has %d calls", err, leader.calls.Load())
+		}
+	}
+}
+
+func TestTheLeaderPlansIfNoOtherCoordinatorDoes(t *testing.T) {
+	t.Parallel()
+	h, tasks := &dtaskv1.JobHeader{Name: "x"}, []*dtaskv1.PlanTask{{Id: "a"}}
+	for name, others := range map[string][]string{
+		"alone": nil, "unreachable": {"b:1"}, "refusing": {"c:1"}, "both": {"b:1", "c:1"},
+	} {
+		n, c := setup(t, Config{Addrs: append([]string{"a:1"}, others...)})
+		leader, older := &fake{}, &fake{follows: true}
+		n.serve(t, "a:1", leader)
+		n.serveAs(t, "c:1", older, &refusing{older, "a:1"})
+		if _, err := c.Plan(t.Context(), h, tasks, ReadOptions{}); err != nil || leader.calls.Load() != 1 {
+			t.Errorf("%s: got %v, the leader has %d calls", name, err, leader.calls.Load())
+		}
+	}
+}

@@ -38,6 +38,9 @@ type operation struct {
 	stale   bool          // any replica may answer
 	// guarded means that run watches the coordinator itself.
 	guarded bool
+	// sparesLeader means that a replica that does not lead answers as well, and that the answer
+	// takes so much work that the leader should not have it.
+	sparesLeader bool
 	// first are addresses that are tried before all others, once.
 	first []string
 	run   func(ctx context.Context, t try) error
@@ -92,13 +95,18 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 	own := false // some address may be of this client's cluster
 	w.beginRound()
 	order := slices.Concat(w.op.first, c.book.order())
+	if w.op.sparesLeader {
+		order = c.leaderLast(ctx, order)
+	}
 	w.op.first = nil // one that breaks a stream each time must not be tried forever
 	for _, addr := range order {
 		for redirects := 0; addr != "" && !tried[addr] && redirects <= maxRedirects; redirects++ {
 			tried[addr] = true
 			err := c.tryAddress(ctx, w, addr)
 			if err == nil || errors.Is(err, errDone) {
-				c.book.answered(addr)
+				if !w.op.sparesLeader { // other calls need the leader
+					c.book.answered(addr)
+				}
 				return true, nil
 			}
 			j := classify(err)
@@ -138,6 +146,29 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 		return true, w.faulted()
 	}
 	return false, nil
+}
+
+// leaderLast returns the addresses in an order that begins with one of a replica that does not lead,
+// as far as they answer.
+func (c *Client) leaderLast(ctx context.Context, order []string) []string {
+	for i, addr := range order {
+		if i == len(order)-1 || !c.leads(ctx, addr) {
+			return slices.Concat(order[i:], order[:i])
+		}
+	}
+	return order
+}
+
+// leads reports whether the coordinator at an address says that it leads.
+func (c *Client) leads(ctx context.Context, addr string) bool {
+	conn, err := c.conn(addr)
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	who, err := dtaskv1.NewClusterServiceClient(conn).Identify(ctx, &dtaskv1.IdentifyRequest{})
+	return err == nil && who.GetState() == "leader"
 }
 
 // tryAddress runs the operation at one address and leaves it when it hangs.

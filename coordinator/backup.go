@@ -9,13 +9,13 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// barrierTimeout is how long a leader may take to answer a replica that writes a backup.
+// barrierTimeout is how long a leader may take to answer a replica that writes a backup or makes a plan.
 const barrierTimeout = 5 * time.Second
 
 // backups is what the API needs to write backups.
 func (r *replica) backups() *api.Backups {
 	return &api.Backups{
-		AskBarrier: r.askBarrier, Version: r.cfg.Version, Wall: r.cfg.Wall, HandOver: r.cfg.backupCommand(),
+		Version: r.cfg.Version, Wall: r.cfg.Wall, HandOver: r.cfg.backupCommand(),
 		Members: func() []backup.Member {
 			members := []backup.Member{}
 			for _, s := range r.servers() {

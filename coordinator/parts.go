@@ -198,7 +198,7 @@ func (r *replica) self() func() membership.Self {
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	return api.Config{
 		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
-		Backups: r.backups(), Disk: r.disk, Debug: r.debugFiles, Load: r.load.read, Wall: r.cfg.Wall,
+		AskBarrier: r.askBarrier, Backups: r.backups(), Disk: r.disk, Debug: r.debugFiles, Load: r.load.read, Wall: r.cfg.Wall,
 		ClusterID: r.clusterID, Trust: r.trust, Authenticate: r.access.Authenticate, Abandon: r.access.Abandon, Audit: r.auditor(),
 		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
 		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },

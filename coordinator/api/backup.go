@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"math"
 	"time"
@@ -16,8 +15,6 @@ import (
 
 // Backups is what backups need beyond the state and the history.
 type Backups struct {
-	// AskBarrier asks the leader at an address for the index of a Barrier.
-	AskBarrier func(ctx context.Context, leader string) (uint64, error)
 	// Members returns the members of the cluster.
 	Members func() []backup.Member
 	Version string // of this build
@@ -73,29 +70,14 @@ func (a *admin) Backup(r *dtaskv1.BackupRequest, stream grpc.ServerStreamingServ
 	return err
 }
 
-// awaitBarrier returns when this replica has applied everything that was acknowledged
-// before.
-func (a *admin) awaitBarrier(ctx context.Context) error {
-	if a.cfg.Leader() != nil {
-		return a.Confirm(ctx) // it has applied everything of its term
-	}
-	raft := a.cfg.Raft()
-	if raft == nil {
-		return errNotLeader
-	}
-	id, address := raft.Leader()
-	if address == "" || id == a.cfg.ServerID {
-		return errNotLeader
-	}
-	index, err := a.cfg.Backups.AskBarrier(ctx, address)
+// awaitBarrier returns when this replica has applied everything that was acknowledged before,
+// however long that takes.
+func (s *Server) awaitBarrier(ctx context.Context) error {
+	index, err := s.barrier(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("asking the leader for a barrier: %w", context.Cause(ctx))
-		}
-		a.cfg.Logger.WarnContext(ctx, "no barrier for a backup", "leader", id, "err", err)
-		return errNotLeader // the caller tries others
+		return err
 	}
-	return a.cfg.Machine.Await(ctx, index)
+	return s.cfg.Machine.Await(ctx, index)
 }
 
 // writeBackup writes the state that is present now, and the jobs that have left it.

@@ -20,13 +20,13 @@ import (
 // withBackups lets a server write backups. barrier answers for the leader at n2:1.
 func withBackups(barrier func() (uint64, error)) func(*Config) {
 	return func(cfg *Config) {
+		cfg.AskBarrier = func(_ context.Context, leader string) (uint64, error) {
+			if leader != "n2:1" {
+				return 0, errors.New("not the leader: " + leader)
+			}
+			return barrier()
+		}
 		cfg.Backups = &Backups{
-			AskBarrier: func(_ context.Context, leader string) (uint64, error) {
-				if leader != "n2:1" {
-					return 0, errors.New("not the leader: " + leader)
-				}
-				return barrier()
-			},
 			Members: func() []backup.Member { return []backup.Member{{ID: "n1", Address: "n1:1", Voter: true}} },
 			Version: "v1", Wall: func() time.Time { return time.UnixMilli(1_700_000_000_000) },
 		}

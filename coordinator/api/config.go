@@ -141,7 +141,7 @@ type Process struct {
 const MaxSubmitRate = 1_000_000
 
 // Config is what a Server needs. Functions are called from many goroutines and must
-// not block.
+// not block, except for those that may wait.
 type Config struct {
 	ServerID string
 	Machine  *fsm.Machine
@@ -158,13 +158,15 @@ type Config struct {
 	Logs LogReader
 	// History has the jobs that have left the state; may be nil.
 	History *history.History
+	// AskBarrier asks the leader at an address for the index of a Barrier. It may wait for the
+	// leader. nil: only the leader answers linearizable reads.
+	AskBarrier func(ctx context.Context, leader string) (uint64, error)
 	// Backups is what backups need; nil: they are refused.
 	Backups *Backups
 	// Load returns how much the leader does, in the term that it leads; nil outside of one.
 	// nil: calls of Load are busy.
 	Load func() *Load
-	// Disk measures the files of this replica. Unlike the other functions, it may wait for
-	// the disk. nil: calls of DiskUsage are busy.
+	// Disk measures the files of this replica. It may wait for the disk. nil: calls of DiskUsage are busy.
 	Disk func() (Disk, error)
 	// Debug calls file for each file of a debug bundle, one after the other, which may
 	// take longer than the CPU profile that it includes; 0 = without one. It ends with ctx,

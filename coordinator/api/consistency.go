@@ -41,11 +41,45 @@ func (s *Server) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// allow makes the reads that follow it as fresh as requested.
-func (s *Server) allow(ctx context.Context, c dtaskv1.Consistency) error {
+// barrier makes reads linearizable that follow at this replica, which need not lead: they do once it
+// has applied the index that barrier returns. On a leader that is 0.
+func (s *Server) barrier(ctx context.Context) (uint64, error) {
+	if s.cfg.Leader() != nil {
+		return 0, s.Confirm(ctx) // it has applied everything of its term
+	}
+	raft := s.cfg.Raft()
+	if raft == nil || s.cfg.AskBarrier == nil {
+		return 0, errNotLeader
+	}
+	id, address := raft.Leader()
+	if address == "" || id == s.cfg.ServerID {
+		return 0, errNotLeader
+	}
+	index, err := s.cfg.AskBarrier(ctx, address)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0, fmt.Errorf("asking the leader for a barrier: %w", context.Cause(ctx))
+	case err != nil:
+		s.cfg.Logger.WarnContext(ctx, "no barrier for a read", "leader", id, "err", err)
+		return 0, errNotLeader // the caller tries others
+	}
+	return index, nil
+}
+
+// confirmAnywhere is Confirm for any replica. One that is far behind is errNotLeader, too.
+func (s *Server) confirmAnywhere(ctx context.Context) error {
+	index, err := s.barrier(ctx)
+	if err != nil {
+		return err
+	}
+	return s.awaitIndex(ctx, index, dtaskv1.Consistency_CONSISTENCY_STALE)
+}
+
+// allow makes the reads that follow it as fresh as requested: linearizable ones by confirm.
+func allow(ctx context.Context, c dtaskv1.Consistency, confirm func(context.Context) error) error {
 	switch c {
 	case dtaskv1.Consistency_CONSISTENCY_UNSPECIFIED, dtaskv1.Consistency_CONSISTENCY_LINEARIZABLE:
-		return s.Confirm(ctx)
+		return confirm(ctx)
 	case dtaskv1.Consistency_CONSISTENCY_STALE:
 		return nil
 	}

@@ -31,7 +31,8 @@
 // # Reads
 //
 // Only the leader answers a linearizable read, after a quorum has confirmed it
-// (consistency.go explains why that is enough). Any replica answers a stale one. Both
+// (consistency.go explains why that is enough). Plans and backups are made by any replica,
+// which gets an index from the leader first. Any replica answers a stale read. All
 // report their freshness. A handler holds the machine's lock only while it reads one
 // job; longer reads work on a fork.
 //

@@ -17,6 +17,9 @@ const (
 	accessReplica access = iota + 1
 	// accessRead: the request's consistency decides.
 	accessRead
+	// accessFollower: as accessRead, and a replica that does not lead also answers a
+	// linearizable read, with an index that it gets from the leader. For reads that take long.
+	accessFollower
 	// accessLeader: the leader answers after a quorum has confirmed it, so that task
 	// ids are looked up in a state that is not stale.
 	accessLeader
@@ -80,7 +83,7 @@ var methods = map[string]method{
 	dtaskv1.JobService_Logs_FullMethodName:             {accessLeader, repeatRead, true, rowsJob},
 	dtaskv1.JobService_WatchEvents_FullMethodName:      {accessReplica, repeatRead, false, rowsEach},
 	dtaskv1.JobService_Explain_FullMethodName:          {accessLeader, repeatRead, true, rowsJob},
-	dtaskv1.JobService_Plan_FullMethodName:             {accessRead, repeatRead, true, rowsEach},
+	dtaskv1.JobService_Plan_FullMethodName:             {accessFollower, repeatRead, true, rowsEach},
 
 	dtaskv1.ScheduleService_SetSchedule_FullMethodName:      {accessPropose, repeatReplaces, true, rowsEach},
 	dtaskv1.ScheduleService_ListSchedules_FullMethodName:    {accessRead, repeatRead, true, rowsEach},
@@ -146,9 +149,14 @@ func (s *Server) admitAccess(ctx context.Context, m method, req any) error {
 	switch m.access {
 	case accessRead:
 		if r, ok := req.(interface{ GetConsistency() dtaskv1.Consistency }); ok {
-			return s.allow(ctx, r.GetConsistency())
+			return allow(ctx, r.GetConsistency(), s.Confirm)
 		}
 		return s.Confirm(ctx)
+	case accessFollower:
+		if r, ok := req.(interface{ GetConsistency() dtaskv1.Consistency }); ok {
+			return allow(ctx, r.GetConsistency(), s.confirmAnywhere)
+		}
+		return s.confirmAnywhere(ctx)
 	case accessLeader:
 		return s.Confirm(ctx)
 	case accessPropose, accessReplica:

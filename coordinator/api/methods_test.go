@@ -45,13 +45,13 @@ func TestEveryMethodHasARow(t *testing.T) {
 func checkRow(t *testing.T, name string, m method, d protoreflect.MethodDescriptor) {
 	t.Helper()
 	has := func(field protoreflect.Name) bool { return d.Input().Fields().ByName(field) != nil }
-	if reads := has("consistency"); reads != (m.access == accessRead) {
+	if reads := has("consistency"); reads != (m.access == accessRead || m.access == accessFollower) {
 		t.Errorf("%s: request has a consistency = %v, but access is %d", name, reads, m.access)
 	}
 	if keyed := m.repeat == repeatKeyed; !d.IsStreamingClient() && !strings.Contains(name, "SubmitMany") && keyed != has("idempotency_key") {
 		t.Errorf("%s: request has an idempotency key = %v, keyed = %v", name, !keyed, keyed)
 	}
-	if m.access == accessRead && m.repeat != repeatRead {
+	if (m.access == accessRead || m.access == accessFollower) && m.repeat != repeatRead {
 		t.Errorf("%s: read with repetition %d", name, m.repeat)
 	}
 	if has("page_token") != has("limit") {

@@ -40,8 +40,8 @@ var errPlanTooLarge = refused("the job has too many different demands and arrays
 // errPlansWait is returned for a plan that is not begun, because of others.
 var errPlansWait = &Error{Kind: KindBusy, RetryAfter: time.Second, Message: "this coordinator makes plans for other callers"}
 
-// Plan implements JobService. It works on a fork of the state, so that the leader has no
-// part in it, and any replica can answer.
+// Plan implements JobService. It works on a fork of the state: any replica answers, and clients
+// ask one that does not lead, so that the leader only gives it an index.
 func (j *jobs) Plan(ctx context.Context, r *dtaskv1.PlanRequest) (*dtaskv1.PlanResponse, error) {
 	h := r.GetHeader()
 	if h == nil {
@@ -223,7 +223,11 @@ func (p *plan) makespan() {
 			Skipped: p.graph.Skipped(i),
 		}
 	}
-	stop := func() bool { return p.ctx.Err() != nil }
+	pace := pacer{began: time.Now()}
+	stop := func() bool {
+		pace.rest()
+		return p.ctx.Err() != nil
+	}
 	low, high, ok := p.planner.Makespan(tasks, func(i int) int64 { return p.takes[i].Low }, stop)
 	if !ok {
 		return

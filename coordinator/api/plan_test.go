@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -465,7 +466,7 @@ func TestTasksThatAreListedWithDependenciesSayWhetherTheyCleanUp(t *testing.T) {
 	}
 }
 
-// A follower doesn't answer unless the caller accepts a stale state; then it needs no leader.
+// A follower that gets no barrier answers only if the caller accepts a stale state.
 func TestAnyReplicaPlansFromAStaleState(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -479,6 +480,40 @@ func TestAnyReplicaPlansFromAStaleState(t *testing.T) {
 	if p, err := r.jobs.Plan(t.Context(), q); err != nil || p.GetWorkers() != 1 || p.GetFreshness().GetReplica() != "n1" {
 		t.Errorf("got %v, %v", p, err)
 	}
+}
+
+func TestAFollowerPlansWithAllThatWasAcknowledged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var acknowledged atomic.Uint64
+		r := setup(t, withBackups(func() (uint64, error) { return acknowledged.Load(), nil }))
+		r.worker(t)
+		before := r.machine.Index()
+		acknowledged.Store(before + 1)
+		r.leading(false)
+		r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state = "n2", "n2:1", "follower" })
+		request := planRequest(t, expecting("x", 1000), task("a"))
+		planned := make(chan *dtaskv1.PlanResponse, 1)
+		go func() {
+			p, err := r.jobs.Plan(t.Context(), request)
+			if err != nil {
+				t.Error(err)
+			}
+			planned <- p
+		}()
+		synctest.Wait()
+		if len(planned) > 0 {
+			t.Fatal("it did not wait for the entry that was acknowledged")
+		}
+		r.advance(t)
+		if p := <-planned; p.GetFreshness().GetAppliedIndex() <= before {
+			t.Errorf("got a plan at index %d, want one after %d", p.GetFreshness().GetAppliedIndex(), before)
+		}
+		// One that is far behind leaves it to others.
+		acknowledged.Store(before + 1000)
+		_, err := r.jobs.Plan(t.Context(), request)
+		wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
+	})
 }
 
 // A plan takes a processor for up to a second: others wait for it.

@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tick is the unit of times in /proc: the kernel reports 100 per second on all
@@ -121,4 +124,29 @@ func statusOf(pid int, field string) (float64, error) {
 		}
 	}
 	return 0, fmt.Errorf("reading memory of process %d: it has ended", pid)
+}
+
+// canPin is whether pin works on this system.
+const canPin = true
+
+// pin lets the threads of a process run only on processors first up to but not including end. A
+// thread that is made later runs where the one that makes it may run.
+func pin(pid, first, end int) error {
+	var set unix.CPUSet
+	for i := first; i < end; i++ {
+		set.Set(i)
+	}
+	for range 2 { // a thread may be made meanwhile
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid)) // the pattern is valid
+		for _, thread := range threads {
+			id, err := strconv.Atoi(filepath.Base(thread))
+			if err != nil {
+				return fmt.Errorf("reading threads of process %d: %w", pid, err)
+			}
+			if err := unix.SchedSetaffinity(id, &set); err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+				return fmt.Errorf("choosing processors for process %d: %w", pid, err)
+			}
+		}
+	}
+	return nil
 }

@@ -21,3 +21,9 @@ func residentOf(int) (float64, error) { return 0, errors.ErrUnsupported }
 
 // peakOf requires /proc.
 func peakOf(int) (float64, error) { return 0, errors.ErrUnsupported }
+
+// canPin is whether pin works on this system.
+const canPin = false
+
+// pin requires Linux.
+func pin(_, _, _ int) error { return errors.ErrUnsupported }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -17,9 +19,10 @@ const explainRate, planRate = 20, 1
 
 // explains measures what answers about waiting tasks and plans cost others: the start latency
 // under load alone, while tasks are explained 20 times per second, and while a job is planned
-// each second; at the load of other sections, which takes most of the processors of a small machine,
-// and at a fifth of it. Half of the answers are the cheapest ones, of a task that no worker fits and that has
-// nothing before it. The other half are of a task behind a backlog.
+// each second by a coordinator that does not lead, as clients have it. All that share the processors
+// of this machine: at the load of other sections, which takes most of a small one, and at a fifth of
+// it. Then plans again, with the coordinator that makes them on a processor of its own, as on a
+// machine of its own.
 func explains(ctx context.Context, b *bench) error {
 	return with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
 		cl, err := c.Client()
@@ -27,33 +30,80 @@ func explains(ctx context.Context, b *bench) error {
 			return err //nolint:wrapcheck // says what it did
 		}
 		defer func() { _ = cl.Close() }() // nothing is written
-		alone, err := b.explained(ctx, cl, 1, func(p *dtaskv1.TaskPolicy) { p.Require = map[string]string{"zone": "nowhere"} })
+		explain, err := b.explainers(ctx, cl)
 		if err != nil {
 			return err
 		}
-		// One task of the backlog starts every 10 s, so that it lasts and takes nothing from the load.
-		if _, err = cl.SetLimit(ctx, backlogLimit, &dtaskv1.LimitSettings{Rate: 1, PeriodMs: 10_000}, 0); err != nil {
-			return err //nolint:wrapcheck // says what it did
-		}
-		behind, err := b.explained(ctx, cl, b.backlog(), func(p *dtaskv1.TaskPolicy) { p.Uses = []string{backlogLimit} })
+		leader, err := c.AwaitLeader(ctx)
 		if err != nil {
-			return err
+			return err //nolint:wrapcheck // says what it waited for
 		}
-		plan, err := b.planner(cl)
+		follower := c.Followers(leader)[0]
+		conn, err := follower.Dial()
+		if err != nil {
+			return err //nolint:wrapcheck // says where
+		}
+		defer func() { _ = conn.Close() }() // nothing is written
+		plan, err := b.planner(conn)
 		if err != nil {
 			return err
 		}
 		for _, rate := range []int{b.steadyRate(), b.steadyRate() / 5} {
-			planned := asksInTurns(planRate, func(ctx context.Context) error {
-				_, err := plan(ctx)
-				return err
-			})
-			if err := b.beside(ctx, c, rate, asksInTurns(explainRate, alone, behind), planned); err != nil {
+			s := &besides{load: fmt.Sprintf("at %d tasks/s: ", rate), rate: rate, explained: asksInTurns(explainRate, explain...), planned: asksInTurns(planRate, plan)}
+			if err := s.measure(ctx, b, c); err != nil {
 				return err
 			}
 		}
-		return nil
+		rate := b.steadyRate() / 5
+		s := &besides{load: fmt.Sprintf("at %d tasks/s, plans on a processor of their own: ", rate), rate: rate, planned: asksInTurns(planRate, plan)}
+		return separated(c, follower, func() error { return s.measure(ctx, b, c) })
 	})
+}
+
+// explainers returns functions that explain tasks. Half of the answers are the cheapest ones, of a
+// task that no worker fits and that has nothing before it. The other half are of a task behind a
+// backlog.
+func (b *bench) explainers(ctx context.Context, cl *client.Client) ([]func(context.Context) error, error) {
+	alone, err := b.explained(ctx, cl, 1, func(p *dtaskv1.TaskPolicy) { p.Require = map[string]string{"zone": "nowhere"} })
+	if err != nil {
+		return nil, err
+	}
+	// One task of the backlog starts every 10 s, so that it lasts and takes nothing from the load.
+	if _, err = cl.SetLimit(ctx, backlogLimit, &dtaskv1.LimitSettings{Rate: 1, PeriodMs: 10_000}, 0); err != nil {
+		return nil, err //nolint:wrapcheck // says what it did
+	}
+	behind, err := b.explained(ctx, cl, b.backlog(), func(p *dtaskv1.TaskPolicy) { p.Uses = []string{backlogLimit} })
+	if err != nil {
+		return nil, err
+	}
+	return []func(context.Context) error{alone, behind}, nil
+}
+
+// separated runs f while a coordinator has the last processor of this machine for itself, and all others,
+// with this process, share the rest. Where that is not possible, f does not run.
+func separated(c *cluster.Cluster, n *cluster.Coordinator, f func() error) error {
+	cpus := runtime.NumCPU()
+	if cpus < 2 || !canPin {
+		return nil
+	}
+	others := []int{os.Getpid()}
+	for _, x := range c.Followers(n) {
+		others = append(others, x.Pid())
+	}
+	use := func(pid, first, end int, err error) error { return errors.Join(err, pin(pid, first, end)) }
+	var failed error
+	defer func() { // f has returned its error
+		for _, pid := range append(others, n.Pid()) {
+			_ = use(pid, 0, cpus, nil)
+		}
+	}()
+	for _, pid := range others {
+		failed = use(pid, 0, cpus-1, failed)
+	}
+	if failed = use(n.Pid(), cpus-1, cpus, failed); failed != nil {
+		return failed
+	}
+	return f()
 }
 
 // backlogLimit is the limit of the tasks that wait in front of one that is explained.
@@ -83,13 +133,23 @@ func (b *bench) explained(ctx context.Context, cl *client.Client, tasks int, wai
 	}, nil
 }
 
-// beside measures the start latency with nothing else, with answers and with plans, in turns,
-// so that other load of the machine meets all three. rate is the load, in tasks per second.
-func (b *bench) beside(ctx context.Context, c *cluster.Cluster, rate int, explained, planned *asking) error {
-	f := fleet{workers: 1000, slots: 16, rate: rate, perJob: max(1, rate/100), tasks: int(float64(rate) * b.during.Seconds())}
+// besides is one comparison of the start latency with nothing else, with answers and with plans.
+type besides struct {
+	load      string // for the names of its rows
+	rate      int    // tasks per second
+	explained *asking
+	planned   *asking
+}
+
+// measure does them in turns, so that other load of the machine meets all.
+func (s *besides) measure(ctx context.Context, b *bench, c *cluster.Cluster) error {
+	f := fleet{workers: 1000, slots: 16, rate: s.rate, perJob: max(1, s.rate/100), tasks: int(float64(s.rate) * b.during.Seconds())}
 	var p50, p99 [3][]float64
 	for range b.rounds {
-		for i, a := range []*asking{nil, explained, planned} {
+		for i, a := range []*asking{nil, s.explained, s.planned} {
+			if i > 0 && a == nil {
+				continue
+			}
 			var l loaded
 			err := a.during(ctx, func() (err error) {
 				l, err = b.load(ctx, c, f)
@@ -105,27 +165,33 @@ func (b *bench) beside(ctx context.Context, c *cluster.Cluster, rate int, explai
 			p50[i], p99[i] = append(p50[i], half), append(p99[i], most)
 		}
 	}
-	setting := fmt.Sprintf("%d tasks/s in jobs of %d for %s; %s", rate, f.perJob, b.during, f)
-	load := fmt.Sprintf("at %d tasks/s: ", rate)
-	alone := "start latency " + load
+	setting := fmt.Sprintf("%d tasks/s in jobs of %d for %s; %s", s.rate, f.perJob, b.during, f)
+	alone := "start latency " + s.load
 	for _, q := range []struct {
 		name, target string
 		values       [3][]float64
 	}{{"p50", "", p50}, {"p99", "target: below 1.10 x", p99}} {
 		b.table.add(alone+q.name, "ms", setting, q.values[0]...)
-		b.table.compare("  with 20 answers of explain per second "+load+q.name, "ms", q.target, alone+q.name, q.values[1]...)
-		b.table.compare("  with a plan each second "+load+q.name, "ms", q.target, alone+q.name, q.values[2]...)
+		b.table.compare("  with 20 answers of explain per second "+s.load+q.name, "ms", q.target, alone+q.name, q.values[1]...)
+		b.table.compare("  with a plan each second "+s.load+q.name, "ms", q.target, alone+q.name, q.values[2]...)
 	}
-	for i, setting := range []string{
-		"one task, which no worker fits; 1,000 workers",
-		fmt.Sprintf("behind %d tasks that use the same limit, in turns with the task above", b.backlog()-1),
-	} {
-		name := "answer of explain " + []string{"", "behind a backlog "}[i] + load
-		b.table.add(name+"p50", "ms", setting, explained.quantile(i, 500))
-		b.table.add(name+"p99", "ms", "", explained.quantile(i, 990))
-	}
-	b.table.add("plan "+load+"p50", "ms", fmt.Sprintf("%d tasks, two dependencies each", b.million/10), planned.quantile(0, 500))
+	s.answers(b)
 	return nil
+}
+
+// answers adds how long the answers and plans took.
+func (s *besides) answers(b *bench) {
+	if s.explained != nil {
+		for i, setting := range []string{
+			"one task, which no worker fits; 1,000 workers",
+			fmt.Sprintf("behind %d tasks that use the same limit, in turns with the task above", b.backlog()-1),
+		} {
+			name := "answer of explain " + []string{"", "behind a backlog "}[i] + s.load
+			b.table.add(name+"p50", "ms", setting, s.explained.quantile(i, 500))
+			b.table.add(name+"p99", "ms", "", s.explained.quantile(i, 990))
+		}
+	}
+	b.table.add("plan "+s.load+"p50", "ms", fmt.Sprintf("%d tasks, two dependencies each", b.million/10), s.planned.quantile(0, 500))
 }
 
 // An asking repeats calls in turns, and has how long each took.

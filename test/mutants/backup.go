@@ -96,7 +96,7 @@ func inBackup() []Mutant {
 		},
 		{
 			Name:   "a-follower-writes-a-backup-without-a-barrier",
-			Edits:  []Edit{{"coordinator/api/backup.go", `return a.cfg.Machine.Await(ctx, index)`, `return a.cfg.Machine.Await(ctx, min(index, 1))`}},
+			Edits:  []Edit{{"coordinator/api/backup.go", `return s.cfg.Machine.Await(ctx, index)`, `return s.cfg.Machine.Await(ctx, min(index, 1))`}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "WhatWasAcknowledgedBefore"}},
 		},
 		{

@@ -34,6 +34,16 @@ func inPlan() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestTheBoundOfALimitIsAboutTheTasksThatUseIt"}},
 		},
 		{
+			Name:   "a-follower-plans-from-a-stale-state",
+			Edits:  []Edit{{"coordinator/api/methods.go", "r.GetConsistency(), s.confirmAnywhere)", "r.GetConsistency(), func(context.Context) error { return nil })"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "TestAFollowerPlansWithAllThatWasAcknowledged"}},
+		},
+		{
+			Name:   "the-leader-plans",
+			Edits:  []Edit{{"client/plan.go", "sparesLeader: true", "sparesLeader: false"}},
+			Caught: []Checker{{Package: "./client", Run: "TestAPlanSparesTheLeader"}},
+		},
+		{
 			Name:   "a-plan-takes-unknown-queues-and-limits",
 			Edits:  []Edit{{"coordinator/api/plan.go", "	if err := j.checkNames(h); err != nil {", "	if err := j.checkNames(new(dtaskv1.JobHeader)); err != nil {"}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "TestAPlanOfAJobWithAnUnknownQueueOrLimitFailsAsItsSubmission"}},

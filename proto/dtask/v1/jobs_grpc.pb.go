@@ -97,7 +97,8 @@ type JobServiceClient interface {
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// Plan returns how a job would run if it were submitted to an idle cluster: which workers
 	// fit its tasks, what they would wait for, and when it would end by the times of earlier
-	// runs. It stores nothing.
+	// runs. It stores nothing. Any replica answers, and asks the leader first how far it must
+	// have read the log. It takes much of a processor: better ask one that does not lead.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
 }
 
@@ -395,7 +396,8 @@ type JobServiceServer interface {
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// Plan returns how a job would run if it were submitted to an idle cluster: which workers
 	// fit its tasks, what they would wait for, and when it would end by the times of earlier
-	// runs. It stores nothing.
+	// runs. It stores nothing. Any replica answers, and asks the leader first how far it must
+	// have read the log. It takes much of a processor: better ask one that does not lead.
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
 	mustEmbedUnimplementedJobServiceServer()
 }
