@@ -330,6 +330,22 @@ func TestSomeSectionsHaveTheirCommand(t *testing.T) {
 	}
 }
 
+func TestARatioOfRoundsInTurnsHasAStandardError(t *testing.T) {
+	t.Parallel()
+	made := &table{section: "unused"}
+	made.add("base", "tasks/s", "", 100, 200, 400, 800, 1600)
+	made.compare("same", "tasks/s", "", "base", 50, 100, 200, 400, 800)
+	made.compare("varies", "tasks/s", "", "base", 110, 180, 440, 720, 1760)
+	made.compare("few", "tasks/s", "", "base", 100, 200, 300)
+	// The logarithms of 1.1 and 0.9 are 0.0953 and -0.1054. The mean of the five ratios is
+	// exp(0.0150), and the standard error of the logarithms is 0.0491.
+	for i, want := range []string{"0.5 ± 0 x base", "1.02 ± 0.05 x base", "0.5 x base"} {
+		if got := made.ratio(made.Rows[i+1]); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // Two sections may have rows of the same name, such as the time until completions resume.
 func TestARatioIsToTheRowOfItsOwnSection(t *testing.T) {
 	t.Parallel()

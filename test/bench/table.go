@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,7 +134,36 @@ func (t *table) ratio(r row) string {
 	if against.What == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s x %s", strconv.FormatFloat(r.Median/against.Median, 'g', 3, 64), strings.TrimSpace(r.Against))
+	text := strconv.FormatFloat(r.Median/against.Median, 'g', 3, 64)
+	if mean, deviation, ok := pairedRatio(r.Values, against.Values); ok {
+		text = fmt.Sprintf("%s ± %s", strconv.FormatFloat(mean, 'g', 3, 64), number(deviation))
+	}
+	return fmt.Sprintf("%s x %s", text, strings.TrimSpace(r.Against))
+}
+
+// minPaired is how many rounds have a standard error.
+const minPaired = 5
+
+// pairedRatio returns the geometric mean of the ratios of the rounds of two rows that were measured
+// in turns, and its standard error. Both rows of a round meet the same load of the machine, so that
+// this varies less than the ratio of the medians. ok is false for few rounds, and for rows that have
+// not the same rounds.
+func pairedRatio(values, against []float64) (mean, deviation float64, ok bool) {
+	n := float64(len(values))
+	if len(values) != len(against) || len(values) < minPaired {
+		return 0, 0, false
+	}
+	sum, squares := 0.0, 0.0
+	for i, v := range values {
+		if v <= 0 || against[i] <= 0 {
+			return 0, 0, false
+		}
+		x := math.Log(v / against[i])
+		sum, squares = sum+x, squares+x*x
+	}
+	variance := max(squares-sum*sum/n, 0) / (n - 1)
+	mean = math.Exp(sum / n)
+	return mean, mean * math.Sqrt(variance/n), true
 }
 
 // find returns the median of a row of this run, by name.
