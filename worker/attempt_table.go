@@ -45,7 +45,7 @@ type attemptTable struct {
 func newAttemptTable(slots int) *attemptTable {
 	return &attemptTable{
 		slots: slots, confirmed: newConfirmations(), leaseEnded: func() bool { return false }, wake: make(chan struct{}, 1), idle: make(chan struct{}, 1),
-		known: map[ref]*attempt{}, outbox: outbox{first: 1},
+		known: map[ref]*attempt{}, outbox: outbox{first: 1, saved: map[ref]*attempt{}},
 	}
 }
 
@@ -220,6 +220,9 @@ func (t *attemptTable) endLocked(a *attempt, outcome *dtaskv1.Outcome) {
 	a.phase = phaseEnded
 	a.assignment, a.run, a.jobContext, a.policy, a.body, a.item = columns.Assignment{}, nil, nil, nil, nil, nil
 	a.ctx, a.progressText = nil, ""
+	if succeeded(outcome) && (a.saves > 0 || a.checkpointer.Load() != nil) {
+		t.saved[a.ref] = a
+	}
 	t.outcomes = append(t.outcomes, outcomeRow(a.ref, outcome))
 	t.stats.count(outcome.GetKind())
 	t.outcomeAddedLocked(succeeded(outcome))

@@ -36,6 +36,7 @@ type outbox struct {
 	outcomeArmed bool
 
 	checkpoints []*pendingCheckpoint // not answered, at most one of each attempt
+	saved       map[ref]*attempt     // those in outcomes that succeeded and have checkpoints
 
 	requesting  []*attempt // at-most-once attempts that wait for their grant
 	requestsDue bool       // the requests must be sent (again)
@@ -171,11 +172,11 @@ func (t *attemptTable) acknowledge(through uint64) []*attempt {
 	n := int(min(through-t.first+1, uint64(len(t.outcomes)))) //nolint:gosec // at most the length of a slice
 	var withCheckpoints []*attempt
 	for i := range t.outcomes[:n] {
-		o := &t.outcomes[i]
-		r := refOfRow(o)
+		r := refOfRow(&t.outcomes[i])
 		t.dropCheckpointLocked(r, errAttemptEnded)
-		if a := t.known[r]; (a.checkpointer.Load() != nil || a.saves > 0) && (o.Detail == nil || succeeded(o.Detail)) {
-			withCheckpoints = append(withCheckpoints, a)
+		if len(t.saved) > 0 && t.saved[r] != nil {
+			withCheckpoints = append(withCheckpoints, t.saved[r])
+			delete(t.saved, r)
 		}
 		delete(t.known, r)
 	}
