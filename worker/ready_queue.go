@@ -20,8 +20,15 @@ type readyQueue struct {
 	n          int // of attempts, with those that ended while they waited
 }
 
-// A waitingList has attempts in the order of their arrival.
-type waitingList []*attempt
+// A waitingList has attempts in the order of their arrival. It keeps its memory, so that attempts
+// that come and go need no more of it.
+type waitingList struct {
+	attempts []*attempt
+	head     int // of those that wait; the places before it are nil
+}
+
+// maxKeptWaiting bounds the memory that a list keeps when no attempt waits.
+const maxKeptWaiting = 4096
 
 // push adds an attempt behind those of its priority.
 func (q *readyQueue) push(a *attempt) { q.add(&q.byPriority[a.priority()].arrived, a) }
@@ -33,7 +40,7 @@ func (q *readyQueue) pushGranted(a *attempt) { q.add(&q.byPriority[a.priority()]
 func (q *readyQueue) add(to *waitingList, a *attempt) {
 	q.arrivals++
 	a.arrival = q.arrivals
-	*to = append(*to, a)
+	to.push(a)
 	q.n++
 }
 
@@ -58,9 +65,9 @@ func (q *readyQueue) pop() *attempt {
 // first returns the list with the first attempt of the highest priority.
 func (q *readyQueue) first() *waitingList {
 	for p := len(q.byPriority) - 1; p >= 0; p-- {
-		if of := &q.byPriority[p]; len(of.granted) > 0 {
+		if of := &q.byPriority[p]; of.granted.len() > 0 {
 			return &of.granted
-		} else if len(of.arrived) > 0 {
+		} else if of.arrived.len() > 0 {
 			return &of.arrived
 		}
 	}
@@ -71,7 +78,7 @@ func (q *readyQueue) first() *waitingList {
 func (q *readyQueue) oldest() (list *waitingList) {
 	for p := range q.byPriority {
 		for _, l := range []*waitingList{&q.byPriority[p].granted, &q.byPriority[p].arrived} {
-			if len(*l) > 0 && (list == nil || (*l)[0].arrival < (*list)[0].arrival) {
+			if l.len() > 0 && (list == nil || l.first().arrival < list.first().arrival) {
 				list = l
 			}
 		}
@@ -79,12 +86,29 @@ func (q *readyQueue) oldest() (list *waitingList) {
 	return list
 }
 
+func (l *waitingList) len() int { return len(l.attempts) - l.head }
+
+// first returns the first attempt of a list that is not empty.
+func (l *waitingList) first() *attempt { return l.attempts[l.head] }
+
+func (l *waitingList) push(a *attempt) {
+	if len(l.attempts) == cap(l.attempts) && l.head > len(l.attempts)/2 {
+		left := copy(l.attempts, l.attempts[l.head:])
+		clear(l.attempts[left:])
+		l.attempts, l.head = l.attempts[:left], 0
+	}
+	l.attempts = append(l.attempts, a)
+}
+
 // pop removes and returns the first attempt of a list that is not empty.
 func (l *waitingList) pop() *attempt {
-	a := (*l)[0]
-	(*l)[0] = nil // an ended attempt must not be kept by the queue
-	if *l = (*l)[1:]; len(*l) == 0 {
-		*l = nil
+	a := l.attempts[l.head]
+	l.attempts[l.head] = nil // an ended attempt must not be kept by the queue
+	if l.head++; l.len() == 0 {
+		l.attempts, l.head = l.attempts[:0], 0
+		if cap(l.attempts) > maxKeptWaiting {
+			l.attempts = nil
+		}
 	}
 	return a
 }

@@ -135,3 +135,41 @@ func TestAWorkerAnnouncesTheTypesThatItHandles(t *testing.T) {
 		}
 	})
 }
+
+// A list keeps its memory while attempts come and go, and loses none of them when it moves.
+func TestAWaitingListIsInOrderAndKeepsItsMemory(t *testing.T) {
+	t.Parallel()
+	var l waitingList
+	pushed, popped := uint64(0), uint64(0)
+	push := func(n int) {
+		for range n {
+			pushed++
+			l.push(&attempt{arrival: pushed})
+		}
+	}
+	pop := func(n int) {
+		for range n {
+			popped++
+			if a := l.pop(); a.arrival != popped {
+				t.Fatalf("got attempt %d, want %d", a.arrival, popped)
+			}
+		}
+	}
+	push(100)
+	for range 1000 {
+		pop(70)
+		push(70)
+		if uint64(l.len()) != pushed-popped {
+			t.Fatalf("%d attempts wait, want %d", l.len(), pushed-popped)
+		}
+	}
+	if cap(l.attempts) > 512 {
+		t.Errorf("100 attempts take the space of %d", cap(l.attempts))
+	}
+	pop(100)
+	push(2 * maxKeptWaiting)
+	pop(2 * maxKeptWaiting)
+	if l.len() != 0 || l.attempts != nil {
+		t.Errorf("an empty list keeps the space of %d attempts", cap(l.attempts))
+	}
+}

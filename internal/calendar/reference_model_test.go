@@ -19,6 +19,7 @@ import (
 
 var (
 	whole           = flag.Bool("calendar.whole", false, "compare every expression around every transition, and more years")
+	everyTransition = flag.Bool("calendar.every", false, "compare a share of the expressions around every transition")
 	firstTransition = flag.Int("calendar.from", 0, "the first transition for expressions, to continue a run that was stopped")
 )
 
@@ -324,7 +325,7 @@ func aroundTransitions(t *testing.T, first int, reach time.Duration, f func(i in
 		t.Fatalf("%d distinct transitions, want more", len(all))
 	}
 	every, begun, progress := 20, time.Now(), 0
-	if *whole {
+	if *whole || *everyTransition {
 		every = 1
 	}
 	for i := first; i < len(all) && !t.Failed(); i += every {
