@@ -60,7 +60,7 @@ func (s *Server) barrier(ctx context.Context) (uint64, error) {
 	case err != nil && ctx.Err() != nil:
 		return 0, fmt.Errorf("asking the leader for a barrier: %w", context.Cause(ctx))
 	case err != nil:
-		s.cfg.Logger.WarnContext(ctx, "no barrier for a read", "leader", id, "err", err)
+		s.cfg.Logger.DebugContext(ctx, "no barrier for a read", "leader", id, "err", err)
 		return 0, errNotLeader // the caller tries others
 	}
 	return index, nil
