@@ -129,7 +129,7 @@ check: ## everything that a change must pass, cheapest first
 	$(MAKE) race
 
 .PHONY: calendar
-calendar: ## compare schedules with a naive walk: all expressions around every transition of every zone, or from the transition number FROM on, to continue a run (hours); with QUICK=1, a twentieth of the expressions (minutes)
+calendar: ## compare schedules with a naive walk: all expressions around every transition of every zone, or from the transition number FROM on, to continue a run (about 1 hour); with QUICK=1, a twentieth of the expressions (8 minutes)
 	go test -count=1 -v -timeout 0 -run ReferenceModel $(ARGS) ./internal/calendar $(if $(QUICK),-calendar.every,-calendar.whole) $(if $(FROM),-calendar.from=$(FROM))
 
 .PHONY: croniter

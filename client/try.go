@@ -104,7 +104,9 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 			tried[addr] = true
 			err := c.tryAddress(ctx, w, addr)
 			if err == nil || errors.Is(err, errDone) {
-				if !w.op.sparesLeader { // other calls need the leader
+				if w.op.sparesLeader {
+					c.book.meet(addr) // other calls need the leader, which it may not be
+				} else {
 					c.book.answered(addr)
 				}
 				return true, nil

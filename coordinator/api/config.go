@@ -166,7 +166,8 @@ type Config struct {
 	// Load returns how much the leader does, in the term that it leads; nil outside of one.
 	// nil: calls of Load are busy.
 	Load func() *Load
-	// Disk measures the files of this replica. It may wait for the disk. nil: calls of DiskUsage are busy.
+	// Disk measures the files of this replica. It may wait for the disk. nil: calls of
+	// DiskUsage are busy.
 	Disk func() (Disk, error)
 	// Debug calls file for each file of a debug bundle, one after the other, which may
 	// take longer than the CPU profile that it includes; 0 = without one. It ends with ctx,

@@ -90,17 +90,16 @@ func separated(c *cluster.Cluster, n *cluster.Coordinator, f func() error) error
 	for _, x := range c.Followers(n) {
 		others = append(others, x.Pid())
 	}
-	use := func(pid, first, end int, err error) error { return errors.Join(err, pin(pid, first, end)) }
-	var failed error
-	defer func() { // f has returned its error
+	defer func() {
 		for _, pid := range append(others, n.Pid()) {
-			_ = use(pid, 0, cpus, nil)
+			_ = pin(pid, 0, cpus) // f has returned its error
 		}
 	}()
+	failed := pin(n.Pid(), cpus-1, cpus)
 	for _, pid := range others {
-		failed = use(pid, 0, cpus-1, failed)
+		failed = errors.Join(failed, pin(pid, 0, cpus-1))
 	}
-	if failed = use(n.Pid(), cpus-1, cpus, failed); failed != nil {
+	if failed != nil {
 		return failed
 	}
 	return f()

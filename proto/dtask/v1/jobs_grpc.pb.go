@@ -98,7 +98,7 @@ type JobServiceClient interface {
 	// Plan returns how a job would run if it were submitted to an idle cluster: which workers
 	// fit its tasks, what they would wait for, and when it would end by the times of earlier
 	// runs. It stores nothing. Any replica answers, and asks the leader first how far it must
-	// have read the log. It takes much of a processor: better ask one that does not lead.
+	// have read the log. A plan takes up to a second of a processor, so ask one that does not lead.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
 }
 
@@ -397,7 +397,7 @@ type JobServiceServer interface {
 	// Plan returns how a job would run if it were submitted to an idle cluster: which workers
 	// fit its tasks, what they would wait for, and when it would end by the times of earlier
 	// runs. It stores nothing. Any replica answers, and asks the leader first how far it must
-	// have read the log. It takes much of a processor: better ask one that does not lead.
+	// have read the log. A plan takes up to a second of a processor, so ask one that does not lead.
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
 	mustEmbedUnimplementedJobServiceServer()
 }
